@@ -1,0 +1,78 @@
+# Two commands do everything, as an ordinary user: `make demo` and `make test`.
+# What cannot come from crates.io (libtorch, a recent cmake, the data) goes into .deps/, once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.PHONY: demo test setup lint docs proto clean help
+
+DEPS  := .deps
+VENV  := $(DEPS)/venv
+TORCH := $(DEPS)/torch-2.11.0.stamp
+TOOLS := $(DEPS)/tools.stamp
+DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
+PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
+say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
+
+help:
+	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
+	@printf 'make test   set up and run all tests\n'
+	@printf 'make setup  only fetch libtorch, cmake and the data into .deps/\n'
+	@printf 'make lint   format, clippy and docs, warnings as errors\n'
+	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
+
+demo: setup
+	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: about 15 minutes on 2 cores))
+	cargo build --release --bins
+	target/release/tradewind run deploy/configs/climate-forecast.toml
+
+test: setup
+	$(call say,building and running the tests (the first build takes about 10 minutes on 2 cores))
+	cargo build --workspace --bins
+	cargo test --workspace
+
+lint: setup
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+proto:
+	cargo run --quiet --package tradewind-codegen
+
+setup: $(TORCH) $(TOOLS) $(DATA)
+
+$(VENV)/bin/python:
+	$(call say,making a Python environment in $(VENV))
+	@python3 -c 'import venv, ensurepip' 2>/dev/null || { echo "python3 with venv is needed (Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@mkdir -p $(DEPS) && rm -rf $(VENV) && python3 -m venv $(VENV)
+
+# A folder that looks like a CPU-only libtorch, made of links into the Python wheel: torch-sys
+# links libtorch_cuda where it finds it, so it must not find it.
+$(TORCH): | $(VENV)/bin/python
+ifeq ($(LIBTORCH)$(LIBTORCH_USE_PYTORCH),)
+	$(call say,fetching libtorch 2.11.0 (530 MB, once))
+	@$(PIP) torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
+	@wheel=$$(cd $(VENV)/lib/python3*/site-packages/torch && pwd -P); \
+	  rm -rf $(DEPS)/libtorch; mkdir -p $(DEPS)/libtorch/lib; \
+	  ln -s "$$wheel/include" $(DEPS)/libtorch/include; \
+	  ln -s "$$wheel/lib/libtorch_cpu.so" "$$wheel/lib/libc10.so" $(DEPS)/libtorch/lib/; \
+	  echo 'INPUT(-ltorch_cpu)' > $(DEPS)/libtorch/lib/libtorch.so
+else
+	$(call say,using the libtorch of LIBTORCH or LIBTORCH_USE_PYTORCH)
+endif
+	@touch $@
+
+$(TOOLS): | $(VENV)/bin/python
+	$(call say,fetching cmake (HDF5 needs 3.26 or newer))
+	@$(PIP) 'cmake==3.31.10'
+	@touch $@
+
+# HadCM3 annual mean surface air temperature, scenarios A1B and E1; UK Open Government Licence.
+$(DATA) &: | $(VENV)/bin/python
+	$(call say,fetching the climate data (29 MB))
+	@$(PIP) iris-sample-data==2.5.2
+	@mkdir -p $(DEPS)/data
+	@cp $(VENV)/lib/python3*/site-packages/iris_sample_data/sample_data/{A1B,E1}_north_america.nc $(DEPS)/data/
+
+clean:
+	rm -rf target runs

@@ -1,0 +1,225 @@
+//! Which samples are whose: epochs cut into numbered chunks, leased to groups as they ask.
+//!
+//! Positions are those in the epoch's permutation, which follows from (seed, epoch) and is known
+//! to every rank; so a chunk is a range, and a lease is a number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use crate::clock::Clock;
+use crate::ids::{GroupId, Incarnation, Rank};
+
+/// A numbered piece of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// From 0 through all epochs.
+    pub number: u64,
+    /// The epoch it lies in.
+    pub epoch: u64,
+    /// Positions in the epoch's permutation. The last chunk of an epoch may be shorter.
+    pub positions: Range<u64>,
+}
+
+/// How an epoch is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunking {
+    /// Samples in an epoch; more than 0.
+    pub epoch_samples: u64,
+    /// Samples in a chunk; more than 0.
+    pub chunk_samples: u64,
+}
+
+impl Chunking {
+    /// The chunk of this number.
+    pub fn chunk(&self, number: u64) -> Chunk {
+        let per_epoch = self.epoch_samples.div_ceil(self.chunk_samples);
+        let begin = number % per_epoch * self.chunk_samples;
+        let end = (begin + self.chunk_samples).min(self.epoch_samples);
+        Chunk { number, epoch: number / per_epoch, positions: begin..end }
+    }
+}
+
+/// At most this many chunks are out to one group.
+pub const CHUNKS_HELD_MAX: usize = 4;
+
+/// A lease that cannot be granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseRefused {
+    /// The group already holds all it may.
+    #[error("group {group} already holds {CHUNKS_HELD_MAX} chunks; finish one first")]
+    TooMany {
+        /// The group that asked.
+        group: GroupId,
+    },
+    /// The group names a chunk that it does not hold.
+    #[error("group {group} does not hold chunk {chunk}")]
+    NotHeld {
+        /// The group that asked.
+        group: GroupId,
+        /// The chunk it named.
+        chunk: u64,
+    },
+}
+
+/// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    chunking: Chunking,
+    next: u64,
+    held: BTreeMap<u64, (GroupId, Incarnation)>,
+    returned: BTreeSet<u64>,
+    unused: u64,
+}
+
+impl Ledger {
+    /// A ledger from which nothing has been leased.
+    pub fn new(chunking: Chunking) -> Self {
+        Self { chunking, next: 0, held: BTreeMap::new(), returned: BTreeSet::new(), unused: 0 }
+    }
+
+    /// Samples of finished chunks that did not fill a batch of the group that had them.
+    pub fn unused(&self) -> u64 {
+        self.unused
+    }
+
+    /// Takes note of `finished` chunks of a group whose ranks together take `group_batch` samples
+    /// a step. A retry may name them again; then they are nobody's.
+    pub fn finish(&mut self, owner: (GroupId, Incarnation), finished: &[u64], group_batch: u64) {
+        for number in finished {
+            if self.held.get(number) == Some(&owner) {
+                self.held.remove(number);
+                let positions = self.chunking.chunk(*number).positions;
+                self.unused += (positions.end - positions.start) % group_batch;
+            }
+        }
+    }
+
+    /// Leases the next chunk to a group that holds `holds`. A chunk that is out to this incarnation
+    /// and that it does not hold was lost with an earlier answer and is given again.
+    pub fn lease(
+        &mut self,
+        owner: (GroupId, Incarnation),
+        holds: &[u64],
+    ) -> Result<Chunk, LeaseRefused> {
+        let group = owner.0;
+        if let Some(&chunk) = holds.iter().find(|chunk| self.held.get(*chunk) != Some(&owner)) {
+            return Err(LeaseRefused::NotHeld { group, chunk });
+        }
+        let mine: Vec<u64> =
+            self.held.iter().filter(|(_, holder)| **holder == owner).map(|(c, _)| *c).collect();
+        if let Some(lost) = mine.iter().find(|chunk| !holds.contains(chunk)) {
+            return Ok(self.chunking.chunk(*lost));
+        }
+        if mine.len() >= CHUNKS_HELD_MAX {
+            return Err(LeaseRefused::TooMany { group });
+        }
+        let number = self.returned.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        self.held.insert(number, owner);
+        Ok(self.chunking.chunk(number))
+    }
+
+    /// Takes back what a group holds, for others to lease.
+    pub fn give_back(&mut self, group: GroupId) {
+        let (back, kept) =
+            std::mem::take(&mut self.held).into_iter().partition(|(_, (holder, _))| *holder == group);
+        self.held = kept;
+        let back: BTreeMap<_, _> = back;
+        self.returned.extend(back.into_keys());
+    }
+}
+
+/// The samples of one rank at one clock under `sync`, where the data follow from (clock, rank).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncShare {
+    /// The epoch.
+    pub epoch: u64,
+    /// Positions in the epoch's permutation.
+    pub positions: Range<u64>,
+}
+
+/// The share of `rank` of `group` at `clock`, when every rank of all groups takes `batch` samples.
+/// An epoch's incomplete last global batch is dropped. `None` if not even one fits.
+pub fn sync_share(
+    group_sizes: &[u32],
+    batch: u32,
+    epoch_samples: u64,
+    (clock, group, rank): (Clock, GroupId, Rank),
+) -> Option<SyncShare> {
+    let batch = u64::from(batch);
+    let ranks = |sizes: &[u32]| sizes.iter().map(|n| u64::from(*n)).sum::<u64>();
+    let global = ranks(group_sizes) * batch;
+    let steps = epoch_samples.checked_div(global).filter(|steps| *steps > 0)?;
+    let before = ranks(&group_sizes[..group.0 as usize]) + u64::from(rank.0);
+    let begin = clock.0 % steps * global + before * batch;
+    Some(SyncShare { epoch: clock.0 / steps, positions: begin..begin + batch })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHUNKING: Chunking = Chunking { epoch_samples: 10, chunk_samples: 4 };
+    const LIFE: Incarnation = Incarnation(1);
+
+    fn lease(ledger: &mut Ledger, group: u32, finished: &[u64], holds: &[u64]) -> u64 {
+        let owner = (GroupId(group), LIFE);
+        ledger.finish(owner, finished, 3);
+        ledger.lease(owner, holds).unwrap().number
+    }
+
+    #[test]
+    fn chunks_tile_every_epoch() {
+        let ranges: Vec<_> = (0..4).map(|n| CHUNKING.chunk(n)).map(|c| (c.epoch, c.positions)).collect();
+        assert_eq!(ranges, [(0, 0..4), (0, 4..8), (0, 8..10), (1, 0..4)]);
+    }
+
+    #[test]
+    fn unfinished_chunks_return_and_lost_answers_are_repeated() {
+        let mut ledger = Ledger::new(CHUNKING);
+        assert_eq!(lease(&mut ledger, 0, &[], &[]), 0);
+        assert_eq!(lease(&mut ledger, 0, &[], &[]), 0, "the answer was lost");
+        assert_eq!(lease(&mut ledger, 0, &[], &[0]), 1);
+        assert_eq!(lease(&mut ledger, 1, &[], &[]), 2);
+        assert_eq!(lease(&mut ledger, 0, &[0], &[1]), 3);
+        ledger.give_back(GroupId(0));
+        assert_eq!(lease(&mut ledger, 1, &[], &[2]), 1);
+        assert_eq!(lease(&mut ledger, 1, &[2], &[1]), 3);
+        assert_eq!(lease(&mut ledger, 1, &[2], &[1, 3]), 4);
+        assert_eq!(ledger.unused(), 4 % 3 + 2, "chunk 0 has four samples, chunk 2 two; batches of 3");
+    }
+
+    #[test]
+    fn refused() {
+        let mut ledger = Ledger::new(CHUNKING);
+        let mut holds = vec![];
+        for _ in 0..CHUNKS_HELD_MAX {
+            holds.push(lease(&mut ledger, 0, &[], &holds));
+        }
+        let ask = |ledger: &mut Ledger, holds: &[u64]| ledger.lease((GroupId(0), LIFE), holds);
+        assert_eq!(ask(&mut ledger, &holds), Err(LeaseRefused::TooMany { group: GroupId(0) }));
+        assert_eq!(
+            ask(&mut ledger, &[99]),
+            Err(LeaseRefused::NotHeld { group: GroupId(0), chunk: 99 })
+        );
+    }
+
+    #[test]
+    fn sync_shares_tile_the_epoch_and_drop_its_rest() {
+        let mut seen = vec![];
+        for clock in 0..3 {
+            for (group, rank) in [(0, 0), (1, 0), (1, 1)] {
+                let who = (Clock(clock), GroupId(group), Rank(rank));
+                let share = sync_share(&[1, 2], 2, 20, who).unwrap();
+                assert_eq!(share.epoch, 0);
+                seen.extend(share.positions);
+            }
+        }
+        assert_eq!(seen, (0..18).collect::<Vec<_>>());
+        let next = sync_share(&[1, 2], 2, 20, (Clock(3), GroupId(0), Rank(0))).unwrap();
+        assert_eq!((next.epoch, next.positions), (1, 0..2));
+        assert_eq!(sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Leases: permission that expires unless it is renewed by heartbeats.
+
+/// One lease. Times are milliseconds of the caller's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    until_ms: u64,
+    length_ms: u64,
+}
+
+impl Lease {
+    /// A lease of `length_ms` from `now_ms`.
+    pub fn grant(now_ms: u64, length_ms: u64) -> Self {
+        Self { until_ms: now_ms + length_ms, length_ms }
+    }
+
+    /// Starts it anew from `now_ms`. A renewal that arrives late or out of order never shortens it.
+    pub fn renew(&mut self, now_ms: u64) {
+        self.until_ms = self.until_ms.max(now_ms + self.length_ms);
+    }
+
+    /// Whether it has run out.
+    pub fn expired(&self, now_ms: u64) -> bool {
+        now_ms >= self.until_ms
+    }
+
+    /// When it runs out.
+    pub fn until_ms(&self) -> u64 {
+        self.until_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_holds_until_its_end_and_renewals_never_shorten_it() {
+        let mut lease = Lease::grant(100, 50);
+        assert!(!lease.expired(149));
+        assert!(lease.expired(150));
+        lease.renew(120);
+        lease.renew(90);
+        assert!(!lease.expired(169));
+        assert!(lease.expired(170));
+    }
+}

@@ -1,0 +1,20 @@
+//! The rules of Tradewind as values.
+//!
+//! Nothing here reads a clock, draws randomness, opens a file or a socket, or knows that threads
+//! exist. Time is handed in as `now_ms`, milliseconds since an origin that the caller chose.
+
+pub mod clock;
+pub mod config;
+pub mod data;
+pub mod ids;
+pub mod layout;
+pub mod lease;
+pub mod placement;
+pub mod record;
+pub mod schedule;
+pub mod spec;
+pub mod staleness;
+
+pub use clock::Clock;
+pub use ids::{BlockId, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
+pub use layout::{Layout, TensorKind, TensorSpec};

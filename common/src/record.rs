@@ -1,0 +1,80 @@
+//! What a group writes down after each exchange, and what an evaluation found: the rows of
+//! `metrics.jsonl` and the content of `evaluation.json`. Written by workers, read by `tradewind`.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of `metrics.jsonl`: one exchange of one group. Times are those of group_rank 0.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Wall time at the end of the exchange, seconds since the Unix epoch.
+    pub wall: f64,
+    /// The group.
+    pub group: u32,
+    /// The clock that the exchange had.
+    pub clock: u64,
+    /// Mean training loss over the group's samples of this step; `null` if it was not finite.
+    pub loss: Option<f64>,
+    /// Samples in this step, over all ranks of the group.
+    pub samples: u64,
+    /// Samples applied to the run so far, as the shards reported with this exchange.
+    pub samples_applied: u64,
+    /// Updates applied to the run so far: the largest version among the blocks that came back.
+    pub updates: u64,
+    /// Exchanges behind the fastest live group, as measured by the shards (the largest of all blocks).
+    pub lag: u64,
+    /// Updates applied between the pull that the gradient was computed on and its own
+    /// application (the largest of all blocks); `null` for a skipped step.
+    pub delay: Option<u64>,
+    /// Whether the group sent `skip` because its gradient was not finite.
+    pub skipped: bool,
+    /// Seconds in data, forward and backward, without `reduce_seconds`.
+    pub compute_seconds: f64,
+    /// Seconds in reductions that were not hidden behind backward, and in the gather.
+    pub reduce_seconds: f64,
+    /// Seconds in the exchange, without `wait_seconds`.
+    pub exchange_seconds: f64,
+    /// Seconds that the slowest block of the exchange was held back by the consistency policy, as
+    /// the shards measured it.
+    pub wait_seconds: f64,
+}
+
+/// A quantity with its name and unit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Such as `held-out RMSE`.
+    pub name: String,
+    /// Such as `K`; empty for a pure number.
+    pub unit: String,
+    /// The value.
+    pub value: f64,
+}
+
+/// What an evaluation of the servers' parameters found: `evaluation.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// The metric on the held-out split.
+    pub metric: Measure,
+    /// The same metric on the validation split.
+    pub validation: Measure,
+    /// The metric of simple forecasts on the same held-out samples.
+    pub baselines: Vec<Measure>,
+    /// The metric and the baselines for each part of the held-out split, such as one file.
+    pub parts: Vec<Part>,
+    /// BLAKE3 of all parameters, little-endian f32 in name order, as hex.
+    pub params_digest: String,
+    /// Number of f32 parameters.
+    pub parameters: u64,
+    /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`.
+    pub picture: String,
+}
+
+/// The metric on one part of the held-out split.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// Such as the file's stem.
+    pub name: String,
+    /// The metric on it.
+    pub value: f64,
+    /// The baselines on it, in the order of [`Evaluation::baselines`].
+    pub baselines: Vec<f64>,
+}

@@ -1,0 +1,183 @@
+//! What all processes of a run must agree on.
+
+use crate::layout::{Layout, LayoutError, TensorSpec};
+use crate::schedule::Schedule;
+use crate::staleness::StalenessBound;
+
+/// When a shard applies a group's gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConsistencySpec {
+    /// The gradients of all live groups at a clock are averaged and applied once.
+    Sync,
+    /// On arrival, under the staleness bound.
+    Bounded {
+        /// `s`, in exchanges.
+        staleness_bound: u64,
+    },
+    /// On arrival.
+    Async,
+}
+
+impl ConsistencySpec {
+    /// The bound of rule 1, for the policies that have one.
+    pub fn bound(self) -> StalenessBound {
+        match self {
+            Self::Sync => StalenessBound::Finite(0),
+            Self::Bounded { staleness_bound } => StalenessBound::Finite(staleness_bound),
+            Self::Async => StalenessBound::Unbounded,
+        }
+    }
+}
+
+/// What a shard does with a gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent, as `torch.optim.SGD` (dampening 0).
+    Sgd {
+        /// μ, in `0..1`.
+        momentum: f64,
+        /// Nesterov's form; needs momentum.
+        nesterov: bool,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64,
+    },
+    /// Adam (Kingma and Ba 2015, algorithm 1), as `torch.optim.Adam`.
+    Adam {
+        /// β₁, in `0..1`.
+        beta1: f64,
+        /// β₂, in `0..1`.
+        beta2: f64,
+        /// ε, added to the root.
+        epsilon: f64,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64,
+    },
+}
+
+/// A run as its servers need to know it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSpec {
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Ranks of each group.
+    pub group_sizes: Vec<u32>,
+    /// In the model's order of creation.
+    pub tensors: Vec<TensorSpec>,
+    /// A bucket is closed when it has reached this size.
+    pub bucket_bytes: usize,
+    /// Upper limit of a block.
+    pub block_bytes: usize,
+    /// When a gradient is applied.
+    pub consistency: ConsistencySpec,
+    /// How a gradient is applied.
+    pub optimizer: OptimizerSpec,
+    /// The learning rate.
+    pub schedule: Schedule,
+    /// The budget, in samples.
+    pub samples: u64,
+    /// Samples in an epoch.
+    pub epoch_samples: u64,
+    /// Samples per rank and step.
+    pub batch: u32,
+    /// Samples in a leased chunk.
+    pub chunk_samples: u64,
+    /// Length of a rank's lease.
+    pub lease_ms: u64,
+    /// How long clock 0 waits for configured groups.
+    pub start_grace_ms: u64,
+}
+
+/// Largest block that may be configured.
+pub const BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// Most groups a run may have.
+pub const GROUPS_MAX: usize = 65_536;
+
+/// Most ranks a group may have.
+pub const GROUP_SIZE_MAX: u32 = 65_536;
+
+/// A specification that no run can follow.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SpecError {
+    /// The tensors have no layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A field is outside its range.
+    #[error("{field} is {value}, which is not {wanted}")]
+    Range {
+        /// The field.
+        field: &'static str,
+        /// What it was.
+        value: String,
+        /// What it may be.
+        wanted: &'static str,
+    },
+}
+
+impl RunSpec {
+    /// The flat vector that follows from the tensors.
+    pub fn layout(&self) -> Result<Layout, LayoutError> {
+        Layout::new(&self.tensors, self.bucket_bytes, self.block_bytes)
+    }
+
+    /// Checks every field, and that the tensors have a layout.
+    pub fn check(&self) -> Result<Layout, SpecError> {
+        let check = |good: bool, field, value: String, wanted| {
+            if good { Ok(()) } else { Err(SpecError::Range { field, value, wanted }) }
+        };
+        let groups = self.group_sizes.len();
+        check((1..=GROUPS_MAX).contains(&groups), "number of groups", groups.to_string(), "1 to 65536")?;
+        for size in &self.group_sizes {
+            check((1..=GROUP_SIZE_MAX).contains(size), "group size", size.to_string(), "1 to 65536")?;
+        }
+        let positive = |n: u64, field| check(n > 0, field, n.to_string(), "more than 0");
+        positive(self.samples, "samples")?;
+        positive(self.epoch_samples, "epoch_samples")?;
+        positive(u64::from(self.batch), "batch")?;
+        positive(self.chunk_samples, "chunk_samples")?;
+        positive(self.lease_ms, "lease_ms")?;
+        positive(self.bucket_bytes as u64, "bucket_bytes")?;
+        let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
+        check(block, "block_bytes", self.block_bytes.to_string(), "4 bytes to 64 MiB")?;
+        let unit = |x: f64, field| check((0.0..1.0).contains(&x), field, x.to_string(), "in 0..1");
+        let finite = |x: f64, field| {
+            check(x.is_finite() && x >= 0.0, field, x.to_string(), "a finite number of at least 0")
+        };
+        match self.optimizer {
+            OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
+                unit(momentum, "momentum")?;
+                finite(weight_decay, "weight_decay")?;
+                check(!nesterov || momentum > 0.0, "momentum", momentum.to_string(), "more than 0, which nesterov needs")?;
+            }
+            OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
+                unit(beta1, "beta1")?;
+                unit(beta2, "beta2")?;
+                finite(epsilon, "epsilon")?;
+                finite(weight_decay, "weight_decay")?;
+            }
+        }
+        finite(self.schedule.learning_rate, "learning_rate")?;
+        Ok(self.layout()?)
+    }
+
+    /// The first field in which `other` differs, for a joiner that brought another configuration.
+    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let differs = [
+            (self.seed != other.seed, "seed"),
+            (self.group_sizes != other.group_sizes, "group_sizes"),
+            (self.tensors != other.tensors, "tensors"),
+            (self.bucket_bytes != other.bucket_bytes, "bucket_bytes"),
+            (self.block_bytes != other.block_bytes, "block_bytes"),
+            (self.consistency != other.consistency, "consistency"),
+            (self.optimizer != other.optimizer, "optimizer"),
+            (self.schedule != other.schedule, "schedule"),
+            (self.samples != other.samples, "samples"),
+            (self.epoch_samples != other.epoch_samples, "epoch_samples"),
+            (self.batch != other.batch, "batch"),
+            (self.chunk_samples != other.chunk_samples, "chunk_samples"),
+            (self.lease_ms != other.lease_ms, "lease_ms"),
+            (self.start_grace_ms != other.start_grace_ms, "start_grace_ms"),
+        ];
+        differs.into_iter().find(|(differs, _)| *differs).map(|(_, field)| field)
+    }
+}

@@ -1,0 +1,257 @@
+//! Wire ↔ common, once, at the edge: inside, types are strict.
+
+use bytes::Bytes;
+use tradewind_common::layout::{TensorKind, TensorSpec};
+use tradewind_common::placement::Placement;
+use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+use tradewind_common::{Incarnation, RunId, ServerId};
+
+use crate::v1;
+
+#[cfg(target_endian = "big")]
+compile_error!("bulk values travel little-endian; a big-endian host needs a swap in convert.rs");
+
+/// A message that does not say what it must.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Malformed {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+fn malformed(field: &'static str, problem: impl Into<String>) -> Malformed {
+    Malformed { field, problem: problem.into() }
+}
+
+fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
+    value.ok_or_else(|| malformed(field, "is missing"))
+}
+
+/// The name of a run.
+pub fn run_id(name: &str) -> Result<RunId, Malformed> {
+    RunId::new(name).map_err(|bad| malformed("run", bad.to_string()))
+}
+
+/// Bulk values of a frame: f32, little-endian.
+pub fn values(dtype: i32, bytes: &Bytes) -> Result<Vec<f32>, Malformed> {
+    match v1::DType::try_from(dtype) {
+        Ok(v1::DType::DtypeF32) if bytes.len() % 4 == 0 => Ok(bytemuck::pod_collect_to_vec(bytes)),
+        Ok(v1::DType::DtypeF32) => {
+            Err(malformed("values", format!("{} bytes are no whole number of f32", bytes.len())))
+        }
+        _ => Err(malformed("dtype", format!("{dtype} is not a type that this run exchanges (f32)"))),
+    }
+}
+
+/// Bulk values for a frame; the bytes share `owner`'s memory.
+pub fn bulk<T: AsRef<[f32]> + Send + 'static>(owner: T) -> Bytes {
+    struct Owner<T>(T);
+    impl<T: AsRef<[f32]>> AsRef<[u8]> for Owner<T> {
+        fn as_ref(&self) -> &[u8] {
+            bytemuck::cast_slice(self.0.as_ref())
+        }
+    }
+    Bytes::from_owner(Owner(owner))
+}
+
+/// Copies a frame's f32 values into `out`, which must have as many.
+pub fn copy_values(bytes: &Bytes, out: &mut [f32]) -> Result<(), Malformed> {
+    if bytes.len() != out.len() * 4 {
+        let problem = format!("{} bytes where the block has {} values", bytes.len(), out.len());
+        return Err(malformed("values", problem));
+    }
+    bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
+    Ok(())
+}
+
+impl From<&TensorSpec> for v1::Tensor {
+    fn from(tensor: &TensorSpec) -> Self {
+        let kind = match tensor.kind {
+            TensorKind::Parameter => v1::TensorKind::Parameter,
+            TensorKind::Buffer => v1::TensorKind::Buffer,
+        };
+        Self { name: tensor.name.clone(), shape: tensor.shape.clone(), kind: kind.into() }
+    }
+}
+
+impl TryFrom<v1::Tensor> for TensorSpec {
+    type Error = Malformed;
+    fn try_from(tensor: v1::Tensor) -> Result<Self, Malformed> {
+        let kind = match tensor.kind() {
+            v1::TensorKind::Parameter => TensorKind::Parameter,
+            v1::TensorKind::Buffer => TensorKind::Buffer,
+            v1::TensorKind::Unspecified => {
+                return Err(malformed("tensors.kind", format!("{:?} has none", tensor.name)));
+            }
+        };
+        Ok(Self { name: tensor.name, shape: tensor.shape, kind })
+    }
+}
+
+impl From<&RunSpec> for v1::RunSpec {
+    fn from(spec: &RunSpec) -> Self {
+        let (consistency, staleness_bound) = match spec.consistency {
+            ConsistencySpec::Sync => (v1::Consistency::Sync, 0),
+            ConsistencySpec::Bounded { staleness_bound } => (v1::Consistency::Bounded, staleness_bound),
+            ConsistencySpec::Async => (v1::Consistency::Async, 0),
+        };
+        let optimizer = match spec.optimizer {
+            OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
+                v1::run_spec::Optimizer::Sgd(v1::Sgd { momentum, nesterov, weight_decay })
+            }
+            OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
+                v1::run_spec::Optimizer::Adam(v1::Adam { beta1, beta2, epsilon, weight_decay })
+            }
+        };
+        let decay = match spec.schedule.decay {
+            Decay::Constant => v1::schedule::Decay::Constant(true),
+            Decay::Cosine { floor } => v1::schedule::Decay::CosineFloor(floor),
+        };
+        Self {
+            seed: spec.seed,
+            group_sizes: spec.group_sizes.clone(),
+            tensors: spec.tensors.iter().map(Into::into).collect(),
+            bucket_bytes: spec.bucket_bytes as u64,
+            block_bytes: spec.block_bytes as u64,
+            consistency: consistency.into(),
+            staleness_bound,
+            optimizer: Some(optimizer),
+            schedule: Some(v1::Schedule {
+                learning_rate: spec.schedule.learning_rate,
+                warmup_samples: spec.schedule.warmup_samples,
+                decay: Some(decay),
+            }),
+            samples: spec.samples,
+            epoch_samples: spec.epoch_samples,
+            batch: spec.batch,
+            chunk_samples: spec.chunk_samples,
+            lease_ms: spec.lease_ms,
+            start_grace_ms: spec.start_grace_ms,
+        }
+    }
+}
+
+impl TryFrom<v1::RunSpec> for RunSpec {
+    type Error = Malformed;
+    fn try_from(spec: v1::RunSpec) -> Result<Self, Malformed> {
+        let consistency = match spec.consistency() {
+            v1::Consistency::Sync => ConsistencySpec::Sync,
+            v1::Consistency::Bounded => {
+                ConsistencySpec::Bounded { staleness_bound: spec.staleness_bound }
+            }
+            v1::Consistency::Async => ConsistencySpec::Async,
+            v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
+        };
+        let optimizer = match required("optimizer", spec.optimizer)? {
+            v1::run_spec::Optimizer::Sgd(sgd) => OptimizerSpec::Sgd {
+                momentum: sgd.momentum,
+                nesterov: sgd.nesterov,
+                weight_decay: sgd.weight_decay,
+            },
+            v1::run_spec::Optimizer::Adam(adam) => OptimizerSpec::Adam {
+                beta1: adam.beta1,
+                beta2: adam.beta2,
+                epsilon: adam.epsilon,
+                weight_decay: adam.weight_decay,
+            },
+        };
+        let schedule = required("schedule", spec.schedule)?;
+        let decay = match required("schedule.decay", schedule.decay)? {
+            v1::schedule::Decay::Constant(_) => Decay::Constant,
+            v1::schedule::Decay::CosineFloor(floor) => Decay::Cosine { floor },
+        };
+        let tensors = spec.tensors.into_iter().map(TryInto::try_into);
+        Ok(Self {
+            seed: spec.seed,
+            group_sizes: spec.group_sizes,
+            tensors: tensors.collect::<Result<_, _>>()?,
+            bucket_bytes: usize::try_from(spec.bucket_bytes).unwrap_or(usize::MAX),
+            block_bytes: usize::try_from(spec.block_bytes).unwrap_or(usize::MAX),
+            consistency,
+            optimizer,
+            schedule: Schedule {
+                learning_rate: schedule.learning_rate,
+                warmup_samples: schedule.warmup_samples,
+                decay,
+            },
+            samples: spec.samples,
+            epoch_samples: spec.epoch_samples,
+            batch: spec.batch,
+            chunk_samples: spec.chunk_samples,
+            lease_ms: spec.lease_ms,
+            start_grace_ms: spec.start_grace_ms,
+        })
+    }
+}
+
+/// Where a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its number.
+    pub server: ServerId,
+    /// Which life of it.
+    pub incarnation: Incarnation,
+    /// host:port
+    pub address: String,
+}
+
+/// A placement and the addresses of its servers, for the wire.
+pub fn placement_to_wire(placement: &Placement, servers: Vec<Endpoint>) -> v1::Placement {
+    let endpoint = |e: Endpoint| v1::ServerEndpoint {
+        server: e.server.0,
+        address: e.address,
+        incarnation: e.incarnation.0,
+    };
+    v1::Placement {
+        servers: servers.into_iter().map(endpoint).collect(),
+        owners: owners_to_wire(placement),
+    }
+}
+
+/// The owner of each block, for the wire.
+pub fn owners_to_wire(placement: &Placement) -> Vec<u32> {
+    placement.owners().iter().map(|server| server.0).collect()
+}
+
+/// A placement from the wire: every owner must be among the servers.
+pub fn placement_from_wire(wire: v1::Placement) -> Result<(Placement, Vec<Endpoint>), Malformed> {
+    let endpoint = |e: v1::ServerEndpoint| Endpoint {
+        server: ServerId(e.server),
+        incarnation: Incarnation(e.incarnation),
+        address: e.address,
+    };
+    let servers: Vec<Endpoint> = wire.servers.into_iter().map(endpoint).collect();
+    let owners: Vec<ServerId> = wire.owners.into_iter().map(ServerId).collect();
+    match owners.iter().find(|owner| !servers.iter().any(|s| s.server == **owner)) {
+        Some(owner) => Err(malformed("placement.owners", format!("server {owner} has no address"))),
+        None => Ok((Placement::from_owners(owners), servers)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_values_round_trip_bit_for_bit() {
+        let sent = vec![1.5f32, -0.0, f32::MIN_POSITIVE, f32::MAX];
+        let wire = bulk(sent.clone());
+        let back = values(v1::DType::DtypeF32.into(), &wire).unwrap();
+        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&back), bits(&sent));
+        let mut copied = [0.0; 4];
+        copy_values(&wire, &mut copied).unwrap();
+        assert_eq!(bits(&copied), bits(&sent));
+    }
+
+    #[test]
+    fn malformed_values_name_the_field() {
+        let bytes = Bytes::from_static(&[0; 7]);
+        assert_eq!(values(1, &bytes).unwrap_err().field, "values");
+        assert_eq!(values(99, &bytes).unwrap_err().field, "dtype");
+        assert_eq!(copy_values(&bytes, &mut [0.0]).unwrap_err().field, "values");
+    }
+}

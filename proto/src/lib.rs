@@ -1,0 +1,11 @@
+//! The wire: package `tradewind.v1`. The generated code is committed, because compute nodes have
+//! no protoc; `make proto` regenerates it and a test fails when it drifts.
+
+#[allow(missing_docs, clippy::all)]
+#[rustfmt::skip]
+#[path = "gen/tradewind.v1.rs"]
+pub mod v1;
+
+pub mod auth;
+pub mod convert;
+pub mod refusal;

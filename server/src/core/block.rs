@@ -1,0 +1,330 @@
+//! One block: values, version, and up to which clock each live group has been decided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tradewind_common::clock::VectorClock;
+use tradewind_common::schedule::Schedule;
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
+
+use super::ReplyTo;
+use super::consistency::Standing;
+use super::optimizer::{Optimizer, Step};
+use super::refusal::{Refusal, check_finite};
+use super::view::View;
+
+/// What was decided about one (group, clock, block).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The gradient is in the values.
+    Applied,
+    /// A policy left it out.
+    Dropped,
+    /// The group had none.
+    Skipped,
+}
+
+/// A group's averaged gradient of one block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradient {
+    /// As many as the block has.
+    pub values: Vec<f32>,
+    /// Samples that it is the mean over.
+    pub samples: u32,
+    /// Version that it was computed on.
+    pub pulled_version: u64,
+    /// Applied samples of the run as the group knew them: the schedule's argument.
+    pub samples_seen: u64,
+}
+
+/// What a group brings at a clock; `None` is a skip.
+pub type Contribution = Option<Gradient>;
+
+/// Who waits for an answer, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker {
+    /// Where the answer goes.
+    pub to: ReplyTo,
+    /// When the contribution arrived, microseconds.
+    pub since_us: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    contribution: Contribution,
+    asker: Asker,
+}
+
+/// The place of one live group at the block.
+#[derive(Clone, Debug)]
+struct Cursor {
+    incarnation: Incarnation,
+    next: Clock,
+    last: Option<Decided>,
+    waiting: Option<Waiting>,
+}
+
+/// A verdict with the delay that was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// The clock that was decided.
+    pub clock: Clock,
+    /// How.
+    pub verdict: Verdict,
+    /// Updates between the pull that it was computed on and its application.
+    pub delay: u64,
+}
+
+/// What pushing a contribution came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It waits to be decided.
+    Waits,
+    /// It had been decided before.
+    Repeat(Decided),
+}
+
+/// One contribution decided by an update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whose.
+    pub group: GroupId,
+    /// Clock, verdict and delay.
+    pub decided: Decided,
+    /// Who waits for it.
+    pub asker: Asker,
+}
+
+/// A contiguous range of the parameters, and everything that is decided about it.
+#[derive(Debug)]
+pub struct Block {
+    id: BlockId,
+    kind: TensorKind,
+    length: usize,
+    values: Option<Vec<f32>>,
+    /// The values as last handed out; several answers share one copy.
+    shared: Option<Arc<[f32]>>,
+    slots: Vec<Vec<f32>>,
+    version: u64,
+    samples_applied: u64,
+    cursors: BTreeMap<GroupId, Cursor>,
+}
+
+impl Block {
+    /// A block of `length` values that has none yet.
+    pub fn new(id: BlockId, kind: TensorKind, length: usize) -> Self {
+        Self {
+            id,
+            kind,
+            length,
+            values: None,
+            shared: None,
+            slots: Vec::new(),
+            version: 0,
+            samples_applied: 0,
+            cursors: BTreeMap::new(),
+        }
+    }
+
+    /// Updates applied.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Samples applied.
+    pub fn samples_applied(&self) -> u64 {
+        self.samples_applied
+    }
+
+    /// Number of values.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has values.
+    pub fn created(&self) -> bool {
+        self.values.is_some()
+    }
+
+    /// The current values.
+    pub fn values(&mut self) -> Result<Arc<[f32]>, Refusal> {
+        let values = self.values.as_deref().ok_or(Refusal::NotReady)?;
+        Ok(self.shared.get_or_insert_with(|| values.into()).clone())
+    }
+
+    /// How far `group` is behind the fastest live group, in exchanges.
+    pub fn lag(&self, group: GroupId) -> u64 {
+        let clocks: VectorClock = self.cursors.iter().map(|(g, c)| (*g, c.next)).collect();
+        clocks.lag(group).unwrap_or(0)
+    }
+
+    /// The live groups as a consistency policy sees them, in GroupId order.
+    pub fn standing(&self) -> Vec<Standing> {
+        let stands = |(group, cursor): (&GroupId, &Cursor)| Standing {
+            group: *group,
+            next: cursor.next,
+            arrived: cursor.waiting.is_some(),
+        };
+        self.cursors.iter().map(stands).collect()
+    }
+
+    /// Sets the initial values; the first ones win (rule 6).
+    pub fn create(&mut self, values: Vec<f32>, optimizer: &dyn Optimizer) -> Result<(), Refusal> {
+        self.check_values(&values)?;
+        if self.values.is_none() {
+            let slots = if self.kind == TensorKind::Parameter { optimizer.slots() } else { 0 };
+            self.slots = vec![vec![0.0; self.length]; slots];
+            self.values = Some(values);
+        }
+        Ok(())
+    }
+
+    /// Takes over the live groups of a view. Answers who waited in vain: the groups that are no
+    /// longer live, whose undecided contributions are forgotten.
+    pub fn follow(&mut self, view: &View) -> Vec<(GroupId, Asker)> {
+        let stays = |group: &GroupId, cursor: &Cursor| {
+            view.live.get(group).is_some_and(|(life, _)| *life == cursor.incarnation)
+        };
+        let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
+        for (group, (incarnation, start)) in &view.live {
+            self.cursors.entry(*group).or_insert(Cursor {
+                incarnation: *incarnation,
+                next: *start,
+                last: None,
+                waiting: None,
+            });
+        }
+        gone.into_iter().filter_map(|(group, c)| Some((group, c.waiting?.asker))).collect()
+    }
+
+    /// Takes a contribution in, or finds that it was decided before (rule 2).
+    pub fn push(
+        &mut self,
+        group: GroupId,
+        clock: Clock,
+        contribution: Contribution,
+        asker: Asker,
+    ) -> Result<Arrival, Refusal> {
+        let block = self.id;
+        let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
+        let expected = cursor.next;
+        if clock > expected {
+            return Err(Refusal::ClockAhead { block, group, given: clock, expected });
+        }
+        if clock < expected {
+            let repeat = cursor.last.filter(|last| last.clock == clock).map(Arrival::Repeat);
+            return repeat.ok_or(Refusal::ClockPassed { block, group, given: clock, expected });
+        }
+        if let Some(gradient) = &contribution {
+            self.check_gradient(gradient)?;
+        }
+        let cursor = self.cursors.get_mut(&group).expect("looked up above");
+        match &mut cursor.waiting {
+            // A repeat of what still waits: the answer goes to who asked last.
+            Some(waiting) => waiting.asker.to = asker.to,
+            None => cursor.waiting = Some(Waiting { contribution, asker }),
+        }
+        Ok(Arrival::Waits)
+    }
+
+    /// Merges the waiting contributions of `groups` into one update and decides them. Gradients
+    /// are averaged by samples, in the order of `groups`.
+    pub fn update(
+        &mut self,
+        groups: &[GroupId],
+        optimizer: &dyn Optimizer,
+        (schedule, budget): (&Schedule, u64),
+    ) -> Vec<Outcome> {
+        let live = self.cursors.len();
+        let mut taken = Vec::with_capacity(groups.len());
+        for group in groups {
+            let cursor = self.cursors.get_mut(group).expect("a policy names live groups");
+            let waiting = cursor.waiting.take().expect("a policy names groups that wait");
+            let clock = cursor.next;
+            cursor.next = clock.tick();
+            taken.push((*group, clock, waiting));
+        }
+        let version = self.version;
+        let gradients: Vec<&Gradient> =
+            taken.iter().filter_map(|(_, _, w)| w.contribution.as_ref()).collect();
+        if !gradients.is_empty() {
+            let added: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
+            let seen = gradients.iter().map(|g| g.samples_seen).max().unwrap_or(0);
+            let rate = schedule.rate(seen, added, budget);
+            self.apply(&gradients, live, optimizer, rate);
+            self.samples_applied += added;
+        }
+        let decide = |(group, clock, waiting): (GroupId, Clock, Waiting)| {
+            let (verdict, delay) = match &waiting.contribution {
+                Some(gradient) => (Verdict::Applied, version - gradient.pulled_version),
+                None => (Verdict::Skipped, 0),
+            };
+            Outcome { group, decided: Decided { clock, verdict, delay }, asker: waiting.asker }
+        };
+        let outcomes: Vec<_> = taken.into_iter().map(decide).collect();
+        for outcome in &outcomes {
+            self.cursors.get_mut(&outcome.group).expect("live").last = Some(outcome.decided);
+        }
+        outcomes
+    }
+
+    fn apply(&mut self, gradients: &[&Gradient], live: usize, optimizer: &dyn Optimizer, rate: f64) {
+        let values = self.values.as_deref_mut().expect("live groups push only to a ready run");
+        self.version += 1;
+        self.shared = None;
+        match self.kind {
+            TensorKind::Parameter => {
+                let step = Step { rate, number: self.version };
+                let merged;
+                let gradient = match gradients {
+                    [only] => &only.values,
+                    several => {
+                        merged = weighted_mean(several);
+                        &merged
+                    }
+                };
+                optimizer.apply(step, values, &mut self.slots, gradient);
+            }
+            TensorKind::Buffer => {
+                let share = 1.0 / live as f32;
+                for gradient in gradients {
+                    for (x, change) in values.iter_mut().zip(&gradient.values) {
+                        *x += share * change;
+                    }
+                }
+            }
+        }
+    }
+
+    fn check_values(&self, values: &[f32]) -> Result<(), Refusal> {
+        let (block, expected, given) = (self.id, self.length, values.len());
+        if given != expected {
+            return Err(Refusal::WrongLength { block, expected, given });
+        }
+        check_finite(block, values)
+    }
+
+    fn check_gradient(&self, gradient: &Gradient) -> Result<(), Refusal> {
+        let (block, given, current) = (self.id, gradient.pulled_version, self.version);
+        if gradient.samples == 0 {
+            return Err(Refusal::NoSamples(block));
+        }
+        if given > current {
+            return Err(Refusal::VersionAhead { block, given, current });
+        }
+        self.check_values(&gradient.values)
+    }
+}
+
+/// Σ wᵢgᵢ / Σ wᵢ with w the samples, summed in the order given.
+fn weighted_mean(gradients: &[&Gradient]) -> Vec<f32> {
+    let total: f64 = gradients.iter().map(|g| f64::from(g.samples)).sum();
+    let mut mean = vec![0.0f32; gradients[0].values.len()];
+    for gradient in gradients {
+        let weight = (f64::from(gradient.samples) / total) as f32;
+        for (sum, g) in mean.iter_mut().zip(&gradient.values) {
+            *sum += weight * g;
+        }
+    }
+    mean
+}

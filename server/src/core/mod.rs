@@ -1,0 +1,15 @@
+//! The server's decisions as values: inputs go in with `now`, outputs are polled out. No async, no
+//! clock, no I/O: the same code runs under the network, under tests and in the simulated world.
+
+pub mod block;
+pub mod consistency;
+pub mod coordinator;
+pub mod optimizer;
+pub mod refusal;
+pub mod run;
+pub mod shard;
+pub mod view;
+
+/// Names the caller that waits for an answer; the shell gives numbers out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplyTo(pub u64);

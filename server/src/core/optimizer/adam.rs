@@ -1,0 +1,38 @@
+use super::{Optimizer, Step};
+
+/// Adam (Kingma and Ba 2015, algorithm 1) with L2 penalty, in the convention of
+/// `torch.optim.Adam`: ε is added to the bias-corrected root.
+#[derive(Clone, Copy, Debug)]
+pub struct Adam {
+    /// β₁, in `0..1`.
+    pub beta1: f64,
+    /// β₂, in `0..1`.
+    pub beta2: f64,
+    /// ε, at least 0.
+    pub epsilon: f32,
+    /// λ, at least 0.
+    pub weight_decay: f32,
+}
+
+impl Optimizer for Adam {
+    fn slots(&self) -> usize {
+        2
+    }
+
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]) {
+        let [first, second] = slots else { unreachable!("Adam has two slots") };
+        // Bias corrections in f64: 1 − β₂ᵗ loses half its digits in f32 at small t.
+        let number = step.number.min(i32::MAX as u64) as i32;
+        let rate = (step.rate / (1.0 - self.beta1.powi(number))) as f32;
+        let root = ((1.0 - self.beta2.powi(number)).sqrt()) as f32;
+        let (keep1, add1) = (self.beta1 as f32, (1.0 - self.beta1) as f32);
+        let (keep2, add2) = (self.beta2 as f32, (1.0 - self.beta2) as f32);
+        let moments = first.iter_mut().zip(second);
+        for ((x, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
+            let g = g + self.weight_decay * *x;
+            *m = keep1 * *m + add1 * g;
+            *v = keep2 * *v + add2 * g * g;
+            *x -= rate * *m / (v.sqrt() / root + self.epsilon);
+        }
+    }
+}

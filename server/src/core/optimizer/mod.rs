@@ -1,0 +1,38 @@
+//! How a block applies a gradient: one small file an optimizer, behind one trait on slices.
+
+mod adam;
+mod sgd;
+
+pub use adam::Adam;
+pub use sgd::Sgd;
+use tradewind_common::spec::OptimizerSpec;
+
+/// An optimizer without state of its own: its slots live with the block.
+pub trait Optimizer: Send {
+    /// How many vectors of the block's length it keeps beside the values. They start at zero.
+    fn slots(&self) -> usize;
+
+    /// One update in place: `values`, `gradient` and each of `slots` have the same length.
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]);
+}
+
+/// What an update is told besides the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Step {
+    /// The learning rate.
+    pub rate: f64,
+    /// Number of this update of the block, from 1.
+    pub number: u64,
+}
+
+/// The optimizer that the run asks for.
+pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
+    match spec {
+        OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
+            Box::new(Sgd { momentum: momentum as f32, nesterov, weight_decay: weight_decay as f32 })
+        }
+        OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
+            Box::new(Adam { beta1, beta2, epsilon: epsilon as f32, weight_decay: weight_decay as f32 })
+        }
+    }
+}

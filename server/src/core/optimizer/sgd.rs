@@ -1,0 +1,44 @@
+use super::{Optimizer, Step};
+
+/// Stochastic gradient descent with momentum, Nesterov's form and L2 penalty, in the convention of
+/// `torch.optim.SGD` with dampening 0 (Sutskever et al. 2013, equations 3 and 4, with the rate
+/// outside the velocity): g ← g + λθ, v ← μv + g, θ ← θ − η(g + μv) with Nesterov, else θ − ηv.
+#[derive(Clone, Copy, Debug)]
+pub struct Sgd {
+    /// μ, in `0..1`; 0 keeps no velocity.
+    pub momentum: f32,
+    /// Nesterov's form.
+    pub nesterov: bool,
+    /// λ, at least 0.
+    pub weight_decay: f32,
+}
+
+impl Optimizer for Sgd {
+    fn slots(&self) -> usize {
+        usize::from(self.momentum != 0.0)
+    }
+
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]) {
+        let (rate, decay, momentum) = (step.rate as f32, self.weight_decay, self.momentum);
+        let Some(velocity) = slots.first_mut() else {
+            for (x, g) in values.iter_mut().zip(gradient) {
+                *x -= rate * (g + decay * *x);
+            }
+            return;
+        };
+        // The same loop twice, so that neither has a branch inside and both vectorise.
+        let elements = values.iter_mut().zip(velocity).zip(gradient);
+        if self.nesterov {
+            for ((x, v), g) in elements {
+                let g = g + decay * *x;
+                *v = momentum * *v + g;
+                *x -= rate * (g + momentum * *v);
+            }
+        } else {
+            for ((x, v), g) in elements {
+                *v = momentum * *v + (g + decay * *x);
+                *x -= rate * *v;
+            }
+        }
+    }
+}

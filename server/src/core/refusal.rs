@@ -1,0 +1,120 @@
+//! Why a frame or a call is refused. A refusal decides nothing and changes nothing (rule 7).
+
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, RunId};
+
+/// The reason of a refusal; tests match on it, people read its text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such run here.
+    #[error("run {0} is not known to this server")]
+    UnknownRun(RunId),
+    /// The configuration has no such group.
+    #[error("the run has groups 0 to {last}, not {group}")]
+    UnknownGroup {
+        /// The group that was named.
+        group: GroupId,
+        /// The last one there is.
+        last: GroupId,
+    },
+    /// The group has no such rank.
+    #[error("group {group} has ranks 0 to {last}, not {rank}")]
+    UnknownRank {
+        /// The group.
+        group: GroupId,
+        /// The rank that was named.
+        rank: Rank,
+        /// The last one there is.
+        last: Rank,
+    },
+    /// Another life of the group has taken over, or this one never joined.
+    #[error("incarnation {given} of group {group} is fenced; the current one is {current}")]
+    StaleIncarnation {
+        /// The group.
+        group: GroupId,
+        /// Who spoke.
+        given: Incarnation,
+        /// Who may.
+        current: Incarnation,
+    },
+    /// The group is not live.
+    #[error("group {0} is not live: its lease has run out, it has left, or it has not been admitted")]
+    NotLive(GroupId),
+    /// The run has no values yet.
+    #[error("the run's initial values are not complete")]
+    NotReady,
+    /// The run has values, or somebody else creates them.
+    #[error("group {0} may not create values: the run is ready, or another group creates them")]
+    NotCreator(GroupId),
+    /// The block lies on another server, or nowhere.
+    #[error("block {0} is not in this shard")]
+    UnknownBlock(BlockId),
+    /// An old clock whose verdict is no longer kept.
+    #[error("clock {given} of group {group} was decided long ago; block {block} expects {expected}")]
+    ClockPassed {
+        /// The block.
+        block: BlockId,
+        /// The group.
+        group: GroupId,
+        /// What was pushed.
+        given: Clock,
+        /// What is next.
+        expected: Clock,
+    },
+    /// A clock before its turn.
+    #[error("clock {given} of group {group} leaves a gap; block {block} expects {expected}")]
+    ClockAhead {
+        /// The block.
+        block: BlockId,
+        /// The group.
+        group: GroupId,
+        /// What was pushed.
+        given: Clock,
+        /// What is next.
+        expected: Clock,
+    },
+    /// A wrong number of values.
+    #[error("block {block} has {expected} values, the frame brought {given}")]
+    WrongLength {
+        /// The block.
+        block: BlockId,
+        /// What it has.
+        expected: usize,
+        /// What came.
+        given: usize,
+    },
+    /// NaN or infinity.
+    #[error("value {index} for block {block} is {value}; nothing of it was applied")]
+    NotFinite {
+        /// The block.
+        block: BlockId,
+        /// The first such value.
+        index: usize,
+        /// How it prints.
+        value: String,
+    },
+    /// A gradient of nothing.
+    #[error("the gradient for block {0} is the mean over 0 samples; send skip")]
+    NoSamples(BlockId),
+    /// A version that the block has not reached.
+    #[error("the gradient for block {block} was computed on version {given}, but the block is at {current}")]
+    VersionAhead {
+        /// The block.
+        block: BlockId,
+        /// What was named.
+        given: u64,
+        /// What there is.
+        current: u64,
+    },
+}
+
+/// The first value that is not finite, if any.
+pub fn check_finite(block: BlockId, values: &[f32]) -> Result<(), Refusal> {
+    // No early exit inside a piece, so that the loop vectorises.
+    let finite = |piece: &[f32]| piece.iter().fold(true, |all, x| all & x.is_finite());
+    if values.chunks(4096).all(finite) {
+        return Ok(());
+    }
+    let (index, value) =
+        values.iter().enumerate().find(|(_, x)| !x.is_finite()).expect("one is not finite");
+    Err(Refusal::NotFinite { block, index, value: value.to_string() })
+}

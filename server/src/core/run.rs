@@ -1,0 +1,510 @@
+//! The coordinator's view of one run: who is in it, which life of whom may push, and when.
+//!
+//! A group goes Gathering → Joined (its former life is fenced) → Admitting → Live → Left or Dead.
+//! Each arrow that shards must know about is a new generation, and the next step is taken only
+//! when every server has acknowledged it (rule 2).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tradewind_common::data::{Chunk, Chunking, Ledger, LeaseRefused};
+use tradewind_common::lease::Lease;
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, ServerId};
+
+use super::ReplyTo;
+use super::coordinator::{Answer, Refused};
+use super::refusal::Refusal;
+use super::view::{Acknowledge, View};
+
+/// Where a group stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupState {
+    /// Some of its ranks have joined.
+    Gathering,
+    /// All have; this generation fences the former life.
+    Joined(Generation),
+    /// This generation lets it push.
+    Admitting(Generation),
+    /// It may push.
+    Live,
+    /// It is done.
+    Left,
+    /// A lease ran out.
+    Dead,
+}
+
+impl GroupState {
+    /// The word of the status page.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Gathering => "gathering",
+            Self::Joined(_) => "joined",
+            Self::Admitting(_) => "admitting",
+            Self::Live => "live",
+            Self::Left => "left",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// Who creates the initial values, or that they exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// No group has gathered yet.
+    Forming,
+    /// This incarnation creates; shards know it since this generation.
+    Creating(GroupId, Incarnation, Generation),
+    /// Every shard is complete; no creation is accepted any more (rule 6).
+    Ready,
+    /// The run cannot go on, and why.
+    Failed(String),
+}
+
+#[derive(Clone, Debug)]
+struct Member {
+    life: u64,
+    lease: Lease,
+    clock: Clock,
+    created: bool,
+    joining: Option<ReplyTo>,
+    awaiting: Option<ReplyTo>,
+}
+
+/// One group as the coordinator knows it.
+#[derive(Clone, Debug)]
+pub struct Group {
+    incarnation: Incarnation,
+    state: GroupState,
+    start: Clock,
+    store_address: String,
+    members: BTreeMap<Rank, Member>,
+}
+
+/// A row of the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRow {
+    /// The group.
+    pub group: GroupId,
+    /// Its size.
+    pub size: u32,
+    /// Its latest life.
+    pub incarnation: Incarnation,
+    /// Where it stands.
+    pub state: GroupState,
+    /// Its clock, by its heartbeats.
+    pub clock: Clock,
+    /// Time left on the shortest of its leases, milliseconds.
+    pub lease_left_ms: u64,
+}
+
+/// A rank that asks to join.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Join {
+    /// Its group.
+    pub group: GroupId,
+    /// Its number there.
+    pub rank: Rank,
+    /// Names the process.
+    pub life: u64,
+    /// Where the group's store is; from rank 0.
+    pub store_address: String,
+}
+
+/// Who makes a call after joining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The group.
+    pub group: GroupId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// The rank in it.
+    pub rank: Rank,
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Run {
+    spec: Arc<RunSpec>,
+    placement: Placement,
+    acknowledged: BTreeMap<ServerId, Option<Acknowledge>>,
+    generation: Generation,
+    phase: Phase,
+    /// Whether clock 0 has been released.
+    formed: bool,
+    since_ms: u64,
+    groups: BTreeMap<GroupId, Group>,
+    ledger: Ledger,
+    /// Answers, and whether servers must be told the view.
+    pub(super) replies: VecDeque<(ReplyTo, Result<Answer, Refused>)>,
+    pub(super) view_changed: bool,
+}
+
+impl Run {
+    /// A run that nobody has joined, placed on `servers`.
+    pub fn new(spec: Arc<RunSpec>, placement: Placement, servers: &[ServerId], now_ms: u64) -> Self {
+        let chunking =
+            Chunking { epoch_samples: spec.epoch_samples, chunk_samples: spec.chunk_samples };
+        Self {
+            spec,
+            placement,
+            acknowledged: servers.iter().map(|s| (*s, None)).collect(),
+            generation: Generation(0),
+            phase: Phase::Forming,
+            formed: false,
+            since_ms: now_ms,
+            groups: BTreeMap::new(),
+            ledger: Ledger::new(chunking),
+            replies: VecDeque::new(),
+            view_changed: false,
+        }
+    }
+
+    /// The specification that the first joiner brought.
+    pub fn spec(&self) -> &Arc<RunSpec> {
+        &self.spec
+    }
+
+    /// Which server owns each block.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Where the run stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The present generation.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Samples of finished chunks that filled no batch.
+    pub fn samples_unused(&self) -> u64 {
+        self.ledger.unused()
+    }
+
+    /// A rank joins; answered when its group is complete and fenced.
+    pub fn join(&mut self, join: Join, to: ReplyTo, now_ms: u64) {
+        if let Err(refused) = self.try_join(join, to, now_ms) {
+            self.replies.push_back((to, Err(refused)));
+        }
+        self.advance(now_ms);
+    }
+
+    fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
+        let size = self.check_rank(join.group, join.rank)?;
+        let fresh = |incarnation| Group {
+            incarnation,
+            state: GroupState::Gathering,
+            start: Clock(0),
+            store_address: String::new(),
+            members: BTreeMap::new(),
+        };
+        let group = self.groups.entry(join.group).or_insert_with(|| fresh(Incarnation(0)));
+        if matches!(group.state, GroupState::Left | GroupState::Dead) {
+            *group = fresh(group.incarnation);
+        }
+        let known = group.members.get(&join.rank).is_some_and(|m| m.life == join.life);
+        if group.state != GroupState::Gathering && !known {
+            return Err(Refused::GroupRunning(join.group));
+        }
+        let member = group.members.entry(join.rank).or_insert_with(|| Member {
+            life: join.life,
+            lease: Lease::grant(now_ms, self.spec.lease_ms),
+            clock: Clock(0),
+            created: false,
+            joining: None,
+            awaiting: None,
+        });
+        member.life = join.life;
+        member.joining = Some(to);
+        if join.rank == Rank(0) {
+            group.store_address = join.store_address;
+        }
+        if group.state == GroupState::Gathering && group.members.len() == size as usize {
+            group.incarnation = group.incarnation.next();
+            for member in group.members.values_mut() {
+                member.lease = Lease::grant(now_ms, self.spec.lease_ms);
+            }
+            group.state = GroupState::Joined(self.generation.next());
+            self.change();
+        }
+        Ok(())
+    }
+
+    /// A rank asks to push; answered when it may, or when it shall create.
+    pub fn await_ready(&mut self, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
+        match self.member(caller) {
+            Ok(member) => {
+                member.created |= created;
+                member.awaiting = Some(to);
+                member.lease.renew(now_ms);
+            }
+            Err(refused) => self.replies.push_back((to, Err(refused))),
+        }
+        self.advance(now_ms);
+    }
+
+    /// Renews a rank's lease.
+    pub fn heartbeat(&mut self, caller: Caller, clock: Clock, now_ms: u64) -> Result<Generation, Refused> {
+        let member = self.member(caller)?;
+        member.lease.renew(now_ms);
+        member.clock = member.clock.max(clock);
+        Ok(self.generation)
+    }
+
+    /// Leases a chunk of training data.
+    pub fn lease_chunk(
+        &mut self,
+        (group, incarnation): (GroupId, Incarnation),
+        finished: &[u64],
+        holds: &[u64],
+    ) -> Result<Chunk, Refused> {
+        let size = self.check_rank(group, Rank(0))?;
+        self.member(Caller { group, incarnation, rank: Rank(0) })?;
+        let batch = u64::from(self.spec.batch) * u64::from(size);
+        self.ledger.finish((group, incarnation), finished, batch);
+        self.ledger.lease((group, incarnation), holds).map_err(|refused: LeaseRefused| refused.into())
+    }
+
+    /// A rank of a group that is done; the first one takes the group out of the view.
+    pub fn leave(&mut self, caller: Caller, now_ms: u64) -> Result<(), Refused> {
+        let left = self.groups.get(&caller.group).is_some_and(|group| {
+            group.state == GroupState::Left && group.incarnation == caller.incarnation
+        });
+        if !left {
+            self.member(caller)?;
+            self.remove(caller.group, GroupState::Left);
+            self.advance(now_ms);
+        }
+        Ok(())
+    }
+
+    /// A server has followed a view, or its shard has become complete.
+    pub fn acknowledge(&mut self, server: ServerId, acknowledge: Acknowledge, now_ms: u64) {
+        if let Some(known) = self.acknowledged.get_mut(&server) {
+            // Acknowledgements of one server may overtake each other; keep the most they say.
+            let before = known.unwrap_or(acknowledge);
+            *known = Some(Acknowledge {
+                generation: acknowledge.generation.max(before.generation),
+                clock_seen: acknowledge.clock_seen.max(before.clock_seen),
+                complete: acknowledge.complete | before.complete,
+            });
+        }
+        self.advance(now_ms);
+    }
+
+    /// Time has passed: leases run out, the start grace ends.
+    pub fn tick(&mut self, now_ms: u64) {
+        let expired = |group: &Group| group.members.values().any(|m| m.lease.expired(now_ms));
+        let dead: Vec<GroupId> =
+            self.groups.iter().filter(|(_, g)| g.holds_leases() && expired(g)).map(|(id, _)| *id).collect();
+        for group in dead {
+            self.remove(group, GroupState::Dead);
+        }
+        self.advance(now_ms);
+    }
+
+    /// The run cannot go on: every call is told why.
+    pub fn fail(&mut self, reason: String) {
+        let refused = Refused::Failed(reason.clone());
+        for group in self.groups.values_mut() {
+            for member in group.members.values_mut() {
+                let waiting = member.joining.take().into_iter().chain(member.awaiting.take());
+                self.replies.extend(waiting.map(|to| (to, Err(refused.clone()))));
+            }
+        }
+        self.phase = Phase::Failed(reason);
+    }
+
+    /// The present view.
+    pub fn view(&self) -> View {
+        let groups = || self.groups.iter();
+        let live = groups().filter(|(_, g)| matches!(g.state, GroupState::Live | GroupState::Admitting(_)));
+        let joined = groups().filter(|(_, g)| matches!(g.state, GroupState::Joined(_)));
+        View {
+            generation: self.generation,
+            live: live.map(|(id, g)| (*id, (g.incarnation, g.start))).collect(),
+            joined: joined.map(|(id, g)| (*id, g.incarnation)).collect(),
+            creator: match &self.phase {
+                Phase::Creating(group, life, _) => Some((*group, *life)),
+                // Nobody: group 0 has no life 0.
+                Phase::Forming | Phase::Failed(_) => Some((GroupId(0), Incarnation(0))),
+                Phase::Ready => None,
+            },
+        }
+    }
+
+    /// The groups for the status page.
+    pub fn rows(&self, now_ms: u64) -> Vec<GroupRow> {
+        let row = |(id, group): (&GroupId, &Group)| GroupRow {
+            group: *id,
+            size: self.spec.group_sizes[id.0 as usize],
+            incarnation: group.incarnation,
+            state: group.state,
+            clock: group.members.values().map(|m| m.clock).max().unwrap_or_default(),
+            lease_left_ms: if group.holds_leases() {
+                let left = |m: &Member| m.lease.until_ms().saturating_sub(now_ms);
+                group.members.values().map(left).min().unwrap_or(0)
+            } else {
+                0
+            },
+        };
+        self.groups.iter().map(row).collect()
+    }
+
+    fn check_rank(&self, group: GroupId, rank: Rank) -> Result<u32, Refused> {
+        if let Phase::Failed(reason) = &self.phase {
+            return Err(Refused::Failed(reason.clone()));
+        }
+        let sizes = &self.spec.group_sizes;
+        let last = GroupId(sizes.len() as u32 - 1);
+        let size = *sizes.get(group.0 as usize).ok_or(Refusal::UnknownGroup { group, last })?;
+        if rank.0 >= size {
+            return Err(Refusal::UnknownRank { group, rank, last: Rank(size - 1) }.into());
+        }
+        Ok(size)
+    }
+
+    fn member(&mut self, caller: Caller) -> Result<&mut Member, Refused> {
+        self.check_rank(caller.group, caller.rank)?;
+        let group = self.groups.get_mut(&caller.group);
+        let group = group.ok_or(Refusal::NotLive(caller.group))?;
+        if group.incarnation != caller.incarnation || group.state == GroupState::Gathering {
+            let (given, current) = (caller.incarnation, group.incarnation);
+            return Err(Refusal::StaleIncarnation { group: caller.group, given, current }.into());
+        }
+        if !group.holds_leases() {
+            return Err(Refusal::NotLive(caller.group).into());
+        }
+        let member = group.members.get_mut(&caller.rank);
+        member.ok_or_else(|| Refusal::NotLive(caller.group).into())
+    }
+
+    fn change(&mut self) {
+        self.generation = self.generation.next();
+        self.view_changed = true;
+    }
+
+    fn remove(&mut self, id: GroupId, state: GroupState) {
+        let group = self.groups.get_mut(&id).expect("a known group");
+        group.state = state;
+        for member in std::mem::take(&mut group.members).into_values() {
+            let waiting = member.joining.into_iter().chain(member.awaiting);
+            self.replies.extend(waiting.map(|to| (to, Err(Refusal::NotLive(id).into()))));
+        }
+        self.ledger.give_back(id);
+        if matches!(self.phase, Phase::Creating(creator, ..) if creator == id) {
+            self.phase = Phase::Forming;
+        }
+        self.change();
+    }
+
+    /// Takes every step whose conditions are met.
+    fn advance(&mut self, now_ms: u64) {
+        self.choose_creator();
+        self.finish_creation();
+        self.admit(now_ms);
+        self.answer();
+    }
+
+    fn choose_creator(&mut self) {
+        if self.phase != Phase::Forming {
+            return;
+        }
+        let joined = |(id, g): (&GroupId, &Group)| {
+            matches!(g.state, GroupState::Joined(_)).then_some((*id, g.incarnation))
+        };
+        if let Some((group, life)) = self.groups.iter().find_map(joined) {
+            self.change();
+            self.phase = Phase::Creating(group, life, self.generation);
+        }
+    }
+
+    fn finish_creation(&mut self) {
+        let complete = self.acknowledged.values().all(|a| a.is_some_and(|a| a.complete));
+        if complete && matches!(self.phase, Phase::Creating(..)) {
+            self.phase = Phase::Ready;
+            self.change();
+        }
+    }
+
+    /// Lets groups push whose former life every shard has fenced: all at once at the beginning,
+    /// then each when it comes. They start one past the highest clock that any shard has seen.
+    fn admit(&mut self, now_ms: u64) {
+        if self.phase != Phase::Ready {
+            return;
+        }
+        let everyone = self.groups.len() == self.spec.group_sizes.len()
+            && self.groups.values().all(|g| matches!(g.state, GroupState::Joined(_)));
+        let grace_over = now_ms.saturating_sub(self.since_ms) >= self.spec.start_grace_ms;
+        if !(self.formed || everyone || grace_over) {
+            return;
+        }
+        let fenced: Vec<GroupId> = self
+            .groups
+            .iter()
+            .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if self.followed(at)))
+            .map(|(id, _)| *id)
+            .collect();
+        let joining = self.groups.values().filter(|g| matches!(g.state, GroupState::Joined(_)));
+        if fenced.is_empty() || (!self.formed && fenced.len() < joining.count()) {
+            return;
+        }
+        let seen = self.acknowledged.values().filter_map(|a| a.and_then(|a| a.clock_seen)).max();
+        self.formed = true;
+        self.change();
+        for id in fenced {
+            let group = self.groups.get_mut(&id).expect("a known group");
+            group.start = seen.map_or(Clock(0), Clock::tick);
+            group.state = GroupState::Admitting(self.generation);
+        }
+    }
+
+    fn answer(&mut self) {
+        let placement_known = |at| self.acknowledged.values().all(|a| a.is_some_and(|a| a.generation >= at));
+        let creator = match self.phase {
+            Phase::Creating(group, _, at) if placement_known(at) => Some(group),
+            _ => None,
+        };
+        for (id, group) in &mut self.groups {
+            if matches!(group.state, GroupState::Admitting(at) if placement_known(at)) {
+                group.state = GroupState::Live;
+            }
+            let joined = match group.state {
+                GroupState::Joined(at) => placement_known(at),
+                state => matches!(state, GroupState::Admitting(_) | GroupState::Live),
+            };
+            for member in group.members.values_mut() {
+                if joined && let Some(to) = member.joining.take() {
+                    let answer = Answer::Joined {
+                        incarnation: group.incarnation,
+                        store_address: group.store_address.clone(),
+                    };
+                    self.replies.push_back((to, Ok(answer)));
+                }
+                let ready = if group.state == GroupState::Live {
+                    Answer::Ready { generation: self.generation, start: group.start }
+                } else if creator == Some(*id) && !member.created {
+                    Answer::Create
+                } else {
+                    continue;
+                };
+                self.replies.extend(member.awaiting.take().map(|to| (to, Ok(ready))));
+            }
+        }
+    }
+
+    fn followed(&self, at: Generation) -> bool {
+        self.acknowledged.values().all(|a| a.is_some_and(|a| a.generation >= at))
+    }
+}
+
+impl Group {
+    fn holds_leases(&self) -> bool {
+        matches!(self.state, GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live)
+    }
+}

@@ -1,0 +1,41 @@
+//! Membership as the coordinator decided it and a shard sees it.
+
+use std::collections::BTreeMap;
+
+use tradewind_common::{Clock, Generation, GroupId, Incarnation};
+
+/// One generation of a run's membership. Older views are ignored.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Orders views.
+    pub generation: Generation,
+    /// Groups that may push, with their first clock.
+    pub live: BTreeMap<GroupId, (Incarnation, Clock)>,
+    /// Incarnations that have joined and do not push yet.
+    pub joined: BTreeMap<GroupId, Incarnation>,
+    /// The one incarnation that may create; `None` once the run is ready.
+    pub creator: Option<(GroupId, Incarnation)>,
+}
+
+impl View {
+    /// Whether the run's values may be read and pushed to (rule 6).
+    pub fn ready(&self) -> bool {
+        self.generation > Generation(0) && self.creator.is_none()
+    }
+
+    /// The incarnation of a group that the view knows, live or not.
+    pub fn incarnation(&self, group: GroupId) -> Option<Incarnation> {
+        self.live.get(&group).map(|(life, _)| *life).or_else(|| self.joined.get(&group).copied())
+    }
+}
+
+/// What a shard answers to a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledge {
+    /// The generation that the shard follows.
+    pub generation: Generation,
+    /// The highest clock seen in any push.
+    pub clock_seen: Option<Clock>,
+    /// Whether every block has a value.
+    pub complete: bool,
+}

@@ -1,0 +1,3 @@
+//! Sharded parameter server and coordinator: pure Rust, no libtorch.
+
+pub mod core;

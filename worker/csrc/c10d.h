@@ -1,0 +1,67 @@
+// The bridge from Rust to libtorch's c10d: a store, a group of ranks, and DDP's Reducer.
+//
+// Conventions. A function that can fail returns NULL, or a message that the caller gives back to
+// `tradewind_message_free`; no exception crosses. `tensor` arguments are tch's raw pointers, that
+// is `at::Tensor*`. Lengths count elements. Timeouts are in milliseconds. Objects are used by one
+// thread at a time.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+extern "C" {
+
+typedef struct tradewind_store tradewind_store;
+typedef struct tradewind_group tradewind_group;
+typedef struct tradewind_reducer tradewind_reducer;
+
+void tradewind_message_free(char* message);
+
+// A store served by this process on `listener`, a bound TCP socket on `port`, which the store
+// owns from here on; it is reached as `host`.
+char* tradewind_store_serve(
+    const char* host, uint16_t port, int listener, int64_t timeout_ms, tradewind_store** out);
+// The store that another process serves.
+char* tradewind_store_connect(
+    const char* host, uint16_t port, int64_t timeout_ms, tradewind_store** out);
+void tradewind_store_free(tradewind_store* store);
+
+// Joins the group of `size` ranks that meet in `store` under `prefix`; returns when all are
+// connected. `host` names this rank's own network address.
+char* tradewind_group_new(
+    const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
+    int64_t timeout_ms, tradewind_group** out);
+void tradewind_group_free(tradewind_group* group);
+
+// Types of the elements of a collective.
+enum { TRADEWIND_F32 = 0, TRADEWIND_F64 = 1, TRADEWIND_I64 = 2 };
+
+// Sums over the ranks, in place.
+char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, int type);
+// The values of rank `root`, to all.
+char* tradewind_broadcast(
+    tradewind_group* group, void* values, size_t length, int type, int root);
+// `own`, of `length`, from every rank, one after the other into `all`, of `length` × size.
+char* tradewind_all_gather(
+    tradewind_group* group, float* all, const float* own, size_t length);
+
+// A Reducer over `tensors`, in the order in which their gradients become ready. Bucket i holds
+// the next `bucket_sizes[i]` of them; the sizes add up to the number of tensors.
+char* tradewind_reducer_new(
+    const tradewind_group* group, void* const* tensors, const size_t* bucket_sizes,
+    size_t buckets, tradewind_reducer** out);
+// To be called before each backward: forgets the gradients of the step before.
+char* tradewind_reducer_prepare(tradewind_reducer* reducer);
+// To be called after each backward: -1 in `exposed_ns` if some tensor received no gradient, else
+// the nanoseconds that backward, its computation done, waited for reductions.
+char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns);
+// The gradients of a bucket, f32, one after the other in the order of its tensors. The memory is
+// the Reducer's, and stays in place while it lives.
+char* tradewind_reducer_bucket(
+    const tradewind_reducer* reducer, size_t bucket, const float** values, size_t* length);
+void tradewind_reducer_free(tradewind_reducer* reducer);
+
+// Makes `gradient` the .grad of `tensor`.
+char* tradewind_set_grad(void* tensor, void* gradient);
+
+} // extern "C"

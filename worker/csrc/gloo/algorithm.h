@@ -1,0 +1,2 @@
+// Nothing of this header is used; ProcessGroupGloo.hpp includes it.
+#pragma once

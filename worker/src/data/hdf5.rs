@@ -1,0 +1,224 @@
+//! One variable of a NetCDF-4 or HDF5 file: a series of maps, `[time, y, x]`.
+//!
+//! NetCDF-4 files are HDF5 files with conventions. The ones understood here: `_FillValue` and
+//! `missing_value`, `scale_factor` and `add_offset`, `units`, and coordinate variables.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use hdf5_metno::types::{FixedAscii, FixedUnicode, TypeDescriptor as Type, VarLenAscii, VarLenUnicode};
+use hdf5_metno::{Dataset, File, Group, Location};
+use ndarray::{Ix3, s};
+
+use super::DataError;
+
+/// Upper limit on the variable names that are gathered for a message.
+pub const NAMES_MAX: usize = 64;
+
+/// What the NetCDF library leaves in f32 values that were never written.
+const NETCDF_FILL: f32 = 9.969_21e36;
+
+/// An open variable of three extents.
+pub struct Variable {
+    file: PathBuf,
+    name: String,
+    dataset: Dataset,
+    /// Extents: time steps, rows, columns.
+    pub shape: [usize; 3],
+    /// The file's own unit, such as `K`; empty if it has none.
+    pub unit: String,
+    /// Coordinate of each row, degrees north; the row numbers if the file has none.
+    pub latitude: Vec<f32>,
+    /// Coordinate of each column, degrees east; the column numbers if the file has none.
+    pub longitude: Vec<f32>,
+    /// Stored values that stand for a missing one.
+    missing: Vec<f32>,
+    /// Value = stored value × scale + offset.
+    scale: f32,
+    offset: f32,
+}
+
+impl Variable {
+    /// Opens the variable `name` of `file`; `name` may be a path through groups, such as `a/b`.
+    /// No values are read but coordinates.
+    ///
+    /// # Errors
+    /// A file that is missing, of another format, damaged; no such variable; one that does not
+    /// hold numbers or has not three extents.
+    pub fn open(file: &Path, name: &str) -> Result<Self, DataError> {
+        check_signature(file)?;
+        let damaged = |e: hdf5_metno::Error| DataError::Damaged { file: file.into(), reason: e.to_string() };
+        let root = File::open(file).map_err(damaged)?;
+        let Ok(dataset) = root.dataset(name) else {
+            return Err(no_variable(file, name, &root));
+        };
+        let extents = dataset.get_shape().map_err(damaged)?;
+        let Ok(shape @ [_, rows, columns]) = <[usize; 3]>::try_from(extents.clone()) else {
+            return Err(DataError::Rank { file: file.into(), variable: name.into(), shape: extents });
+        };
+        if shape.contains(&0) {
+            return Err(DataError::Rank { file: file.into(), variable: name.into(), shape: extents });
+        }
+        let number = |attribute| numbers(&dataset, attribute).first().copied();
+        let missing = ["_FillValue", "missing_value"].map(|attribute| numbers(&dataset, attribute)).concat();
+        let descriptor = dataset.dtype().and_then(|stored| stored.to_descriptor());
+        if !matches!(descriptor, Ok(Type::Float(_) | Type::Integer(_) | Type::Unsigned(_))) {
+            return Err(DataError::NotNumbers { file: file.into(), variable: name.into() });
+        }
+        Ok(Self {
+            file: file.into(),
+            name: name.into(),
+            shape,
+            unit: text(&dataset, "units").unwrap_or_default(),
+            latitude: coordinate(&root, name, rows, "north", &["latitude", "lat", "y"]),
+            longitude: coordinate(&root, name, columns, "east", &["longitude", "lon", "x"]),
+            missing,
+            scale: number("scale_factor").unwrap_or(1.0),
+            offset: number("add_offset").unwrap_or(0.0),
+            dataset,
+        })
+    }
+
+    /// Number of values in one map.
+    pub fn cells(&self) -> usize {
+        self.shape[1] * self.shape[2]
+    }
+
+    /// The maps of these time steps, one after the other, row by row, in the variable's unit.
+    ///
+    /// # Errors
+    /// A damaged file; a value that is not finite or stands for a missing one.
+    ///
+    /// # Panics
+    /// If `steps` is not inside the series.
+    pub fn read(&self, steps: Range<usize>) -> Result<Vec<f32>, DataError> {
+        assert!(steps.start <= steps.end && steps.end <= self.shape[0], "steps {steps:?} of {:?}", self.shape);
+        let maps = self
+            .dataset
+            .read_slice::<f32, _, Ix3>(s![steps.clone(), .., ..])
+            .map_err(|e| DataError::Damaged { file: self.file.clone(), reason: e.to_string() })?;
+        let mut values = maps.into_raw_vec_and_offset().0;
+        for (at, value) in values.iter_mut().enumerate() {
+            let stored = *value;
+            *value = stored * self.scale + self.offset;
+            if stored == NETCDF_FILL || self.missing.contains(&stored) || !value.is_finite() {
+                return Err(self.bad_value(steps.start, at, stored));
+            }
+        }
+        Ok(values)
+    }
+
+    fn bad_value(&self, first_step: usize, at: usize, stored: f32) -> DataError {
+        let (columns, cells) = (self.shape[2], self.cells());
+        let what = if stored.is_finite() {
+            format!("the fill value {stored:e}")
+        } else {
+            format!("the value {stored}")
+        };
+        DataError::BadValue {
+            file: self.file.clone(),
+            variable: self.name.clone(),
+            index: [first_step + at / cells, at % cells / columns, at % columns],
+            what,
+        }
+    }
+}
+
+/// Tells a file that is not HDF5 from a damaged one, before the library sees it.
+fn check_signature(file: &Path) -> Result<(), DataError> {
+    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+    let mut opened = std::fs::File::open(file).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => DataError::Missing { file: file.into() },
+        _ => DataError::Unreadable { file: file.into(), reason: e.to_string() },
+    })?;
+    // The signature stands at 0, or behind a user's own block of 512 bytes, 1 KiB, 2 KiB.
+    let mut head = Vec::new();
+    let read = opened.by_ref().take(2056).read_to_end(&mut head);
+    read.map_err(|e| DataError::Unreadable { file: file.into(), reason: e.to_string() })?;
+    let signed = |at: usize| head.get(at..at + 8) == Some(SIGNATURE);
+    if [0, 512, 1024, 2048].into_iter().any(signed) {
+        return Ok(());
+    }
+    let hint = match head.as_slice() {
+        [] => "it is empty; fetch it again",
+        [b'C', b'D', b'F', 1 | 2 | 5, ..] => "it is a classic NetCDF file; `nccopy -k nc4 OLD NEW` converts it",
+        [b'G', b'R', b'I', b'B', ..] => "it is a GRIB file; convert it to NetCDF-4",
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => "it looks like a Git LFS pointer; fetch the file itself",
+        _ => "it does not begin with HDF5's signature; convert it, or fetch it again",
+    };
+    Err(DataError::NotHdf5 { file: file.into(), hint })
+}
+
+fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
+    let mut available = Vec::new();
+    gather(root, &mut available);
+    let nearest = available
+        .iter()
+        .map(|other| (distance(name, other), other))
+        .filter(|(distance, other)| *distance <= other.len().max(name.len()) / 2)
+        .min()
+        .map(|(_, other)| other.clone());
+    DataError::NoVariable { file: file.into(), variable: name.into(), nearest, available }
+}
+
+/// Names of the variables of a group and the groups within, without the leading slash.
+fn gather(group: &Group, names: &mut Vec<String>) {
+    for dataset in group.datasets().unwrap_or_default() {
+        if names.len() < NAMES_MAX {
+            names.push(dataset.name().trim_start_matches('/').into());
+        }
+    }
+    for inner in group.groups().unwrap_or_default() {
+        if names.len() < NAMES_MAX {
+            gather(&inner, names);
+        }
+    }
+}
+
+/// Edits of one character that turn `a` into `b` (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The coordinate of a dimension: a variable of one extent of this length, in the same group,
+/// known by its unit (`degrees_north`) or by its name. Without one, 0, 1, 2, …
+fn coordinate(root: &Group, variable: &str, length: usize, toward: &str, names: &[&str]) -> Vec<f32> {
+    let group = variable.rsplit_once('/').and_then(|(path, _)| root.group(path).ok());
+    let found = group.as_ref().unwrap_or(root).datasets().unwrap_or_default().into_iter().find(|candidate| {
+        let path = candidate.name();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let unit = text(candidate, "units").unwrap_or_default();
+        let fits = candidate.shape() == [length];
+        fits && (names.contains(&name) || (unit.starts_with("degree") && unit.ends_with(toward)))
+    });
+    found
+        .and_then(|dataset| dataset.read_raw::<f32>().ok())
+        .unwrap_or_else(|| (0..length).map(|i| i as f32).collect())
+}
+
+/// The numbers of an attribute; none if it does not exist or is text.
+fn numbers(of: &Location, attribute: &str) -> Vec<f32> {
+    of.attr(attribute).and_then(|a| a.read_raw()).unwrap_or_default()
+}
+
+/// The text of an attribute, in any of the four ways in which files hold one.
+fn text(of: &Location, attribute: &str) -> Option<String> {
+    let held = of.attr(attribute).ok()?;
+    let fixed = |t: String| t.trim_end_matches('\0').trim().to_owned();
+    None.or_else(|| held.read_scalar::<VarLenUnicode>().ok().map(|t| t.to_string()))
+        .or_else(|| held.read_scalar::<VarLenAscii>().ok().map(|t| t.to_string()))
+        .or_else(|| held.read_scalar::<FixedAscii<64>>().ok().map(|t| t.to_string()))
+        .or_else(|| held.read_scalar::<FixedUnicode<64>>().ok().map(|t| t.to_string()))
+        .map(fixed)
+}

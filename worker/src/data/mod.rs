@@ -1,0 +1,171 @@
+//! Samples: what a data set is to training, and what can be wrong with one.
+//!
+//! A form of data is one file here that implements [`Dataset`]. The order in which samples are
+//! visited is in [`order`], preparing them ahead of their use in [`prefetch`].
+
+pub mod hdf5;
+pub mod order;
+pub mod prefetch;
+pub mod series;
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use tch::Tensor;
+
+/// Which part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// What gradients are computed on, and what statistics are taken from.
+    Train,
+    /// For choosing settings.
+    Validation,
+    /// For the reported metric only: used for no tuning and no stopping.
+    HeldOut,
+}
+
+/// Samples stacked along the first dimension.
+#[derive(Debug)]
+pub struct Batch {
+    /// Numbers of the samples in their split, in the order of the rows.
+    pub samples: Vec<usize>,
+    /// What the model sees, f32, `[samples, …]`, in the data's own unit.
+    pub input: Tensor,
+    /// What it must tell, f32, `[samples, …]`, in the data's own unit.
+    pub target: Tensor,
+}
+
+/// Numbered samples in three splits. Read from several threads at once.
+pub trait Dataset: Send + Sync {
+    /// Number of samples in `split`; their numbers are `0..len`.
+    fn len(&self, split: Split) -> usize;
+
+    /// The samples of these numbers, in this order; a number may occur more than once.
+    ///
+    /// # Errors
+    /// A number outside the split, or data that cannot be read or has no valid value.
+    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError>;
+}
+
+/// Why data cannot be used. Every message names the file, what is wrong and the way out.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DataError {
+    /// No file was given.
+    #[error("no data files are given; name at least one")]
+    NoFiles,
+    /// There is no such file.
+    #[error("{} does not exist; correct the path, or fetch the file (`make setup` fetches the demo's)", file.display())]
+    Missing {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The operating system refuses it.
+    #[error("{} cannot be read: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The system's message.
+        reason: String,
+    },
+    /// It is a file of another format.
+    #[error("{} is no HDF5 or NetCDF-4 file: {hint}", file.display())]
+    NotHdf5 {
+        /// The file.
+        file: PathBuf,
+        /// What it may be instead, and what to do.
+        hint: &'static str,
+    },
+    /// It starts as HDF5 but cannot be read.
+    #[error("{} is damaged or truncated ({reason}); copy or fetch it again", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// The HDF5 library's message.
+        reason: String,
+    },
+    /// It has no such variable.
+    #[error("{} has no variable {variable:?}{}; it has: {}", file.display(), meant(nearest), list(available))]
+    NoVariable {
+        /// The file.
+        file: PathBuf,
+        /// The name that was asked for.
+        variable: String,
+        /// The existing name that is nearest to it.
+        nearest: Option<String>,
+        /// The variables that exist, at most [`hdf5::NAMES_MAX`].
+        available: Vec<String>,
+    },
+    /// The variable's values are no numbers.
+    #[error("{}: variable {variable:?} does not hold numbers; choose another variable", file.display())]
+    NotNumbers {
+        /// The file.
+        file: PathBuf,
+        /// The variable.
+        variable: String,
+    },
+    /// The variable is no series of maps.
+    #[error("{}: variable {variable:?} has shape {shape:?}, but a series of maps has three extents, [time, y, x], none of them 0; choose another variable", file.display())]
+    Rank {
+        /// The file.
+        file: PathBuf,
+        /// The variable.
+        variable: String,
+        /// Its extents.
+        shape: Vec<usize>,
+    },
+    /// Two files are on different grids.
+    #[error("{}: variable {variable:?} is on another grid than in {} ({difference}); regrid one of them, or leave it out", file.display(), first.display())]
+    Grid {
+        /// The file.
+        file: PathBuf,
+        /// The variable.
+        variable: String,
+        /// The first file, which sets the grid.
+        first: PathBuf,
+        /// Where they differ.
+        difference: String,
+    },
+    /// A value that is not finite, or is the file's mark for a missing one.
+    #[error("{}: variable {variable:?} has {what} at [time, y, x] = {index:?}; fill the gaps, or choose ranges without them", file.display())]
+    BadValue {
+        /// The file.
+        file: PathBuf,
+        /// The variable.
+        variable: String,
+        /// Where: time step, row, column.
+        index: [usize; 3],
+        /// The value, in words.
+        what: String,
+    },
+    /// A range of time steps that does not fit.
+    #[error("{which} {}..{} does not fit: {reason}", range.start, range.end)]
+    Range {
+        /// Which range: `train`, `validation`, `held_out`.
+        which: &'static str,
+        /// The range, in time steps from 0.
+        range: Range<usize>,
+        /// What it must satisfy.
+        reason: String,
+    },
+    /// A sample number outside its split.
+    #[error("{split:?} has samples 0..{len}, asked for {sample}")]
+    Sample {
+        /// The split.
+        split: Split,
+        /// The number.
+        sample: usize,
+        /// How many there are.
+        len: usize,
+    },
+    /// The prefetching thread is gone.
+    #[error("the prefetching thread ended unexpectedly; its panic message is in the log")]
+    PrefetchEnded,
+}
+
+fn meant(nearest: &Option<String>) -> String {
+    nearest.as_ref().map_or(String::new(), |name| format!(", perhaps {name:?} was meant"))
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "no variables at all".into() } else { names.join(", ") }
+}

@@ -1,0 +1,234 @@
+//! Forecasting one variable: from a few maps in a row, the next one.
+//!
+//! Each file is one series, such as a scenario. A sample is (file, t): its input are the `history`
+//! maps before time step `t`, its target is the map of step `t`. Which split a sample belongs to
+//! follows from `t` alone, so that no target of one split is a target of another.
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use tch::Tensor;
+
+use super::hdf5::Variable;
+use super::{Batch, DataError, Dataset, Split};
+
+/// What to read, and which time steps are for what. Ranges are half-open ranges of the index of
+/// the target's time step, from 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesSpec {
+    /// One series each, all on one grid.
+    pub files: Vec<PathBuf>,
+    /// Name of the variable, `[time, y, x]`, in every file.
+    pub variable: String,
+    /// Number of maps that a forecast is made from, at least 1.
+    pub history: usize,
+    /// Targets for choosing settings; all targets before them are for training.
+    pub validation: Range<usize>,
+    /// Targets that only the reported metric uses; not before the end of `validation`.
+    pub held_out: Range<usize>,
+    /// Label of time step 0, such as the year 1860.
+    pub time_origin: i64,
+    /// The series are held in memory if all of them together take at most this many bytes as f32;
+    /// otherwise each batch is read from the files.
+    pub memory_bytes: u64,
+}
+
+/// The series of a [`SeriesSpec`], opened and checked.
+pub struct Series {
+    spec: SeriesSpec,
+    names: Vec<String>,
+    variables: Vec<Variable>,
+    /// The steps `0..held_out.end` of each file; `None` if batches are read from the files.
+    held: Option<Vec<Vec<f32>>>,
+}
+
+impl Series {
+    /// Opens all files, checks that they fit together and that the ranges fit them, and reads what
+    /// is to be held in memory. Values read later are checked when they are read.
+    ///
+    /// # Errors
+    /// Any [`DataError`] but those of a batch.
+    pub fn open(spec: SeriesSpec) -> Result<Self, DataError> {
+        let open = |file: &PathBuf| Variable::open(file, &spec.variable);
+        let variables = spec.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+        let Some(steps) = variables.iter().map(|v| v.shape[0]).min() else {
+            return Err(DataError::NoFiles);
+        };
+        for (file, variable) in spec.files.iter().zip(&variables) {
+            check_grid(&spec, file, variable, &variables[0])?;
+        }
+        check_ranges(&spec, steps)?;
+        let end = spec.held_out.end;
+        let bytes = (variables.len() * end * variables[0].cells() * 4) as u64;
+        let held = (bytes <= spec.memory_bytes)
+            .then(|| variables.iter().map(|v| v.read(0..end)).collect())
+            .transpose()?;
+        Ok(Self { names: short_names(&spec.files), spec, variables, held })
+    }
+
+    /// What it was opened with.
+    pub fn spec(&self) -> &SeriesSpec {
+        &self.spec
+    }
+
+    /// Rows and columns of a map.
+    pub fn grid(&self) -> [usize; 2] {
+        let [_, rows, columns] = self.variables[0].shape;
+        [rows, columns]
+    }
+
+    /// Number of values in one map.
+    pub fn cells(&self) -> usize {
+        self.variables[0].cells()
+    }
+
+    /// Unit of the values, such as `K`; empty if the first file does not tell.
+    pub fn unit(&self) -> &str {
+        &self.variables[0].unit
+    }
+
+    /// Coordinate of each row: degrees north, or row numbers if the first file does not tell.
+    pub fn latitude(&self) -> &[f32] {
+        &self.variables[0].latitude
+    }
+
+    /// Coordinate of each column: degrees east, or column numbers if the first file does not tell.
+    pub fn longitude(&self) -> &[f32] {
+        &self.variables[0].longitude
+    }
+
+    /// Short names of the files: their stems without the ending that all share, such as `A1B` and
+    /// `E1` for `A1B_north_america.nc` and `E1_north_america.nc`.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// What a map is called, such as `A1B 2099`.
+    pub fn label(&self, file: usize, step: usize) -> String {
+        format!("{} {}", self.names[file], self.spec.time_origin + step as i64)
+    }
+
+    /// The targets of a split: the same time steps in every file.
+    pub fn targets(&self, split: Split) -> Range<usize> {
+        match split {
+            Split::Train => self.spec.history..self.spec.validation.start,
+            Split::Validation => self.spec.validation.clone(),
+            Split::HeldOut => self.spec.held_out.clone(),
+        }
+    }
+
+    /// File and target step of a sample. Samples go through the targets of the first file, then
+    /// through those of the second, and so on.
+    ///
+    /// # Errors
+    /// A number outside the split.
+    pub fn locate(&self, split: Split, sample: usize) -> Result<(usize, usize), DataError> {
+        let (targets, len) = (self.targets(split), self.len(split));
+        if sample >= len {
+            return Err(DataError::Sample { split, sample, len });
+        }
+        Ok((sample / targets.len(), targets.start + sample % targets.len()))
+    }
+
+    /// The maps of some time steps of a file, one after the other, row by row.
+    ///
+    /// # Errors
+    /// If they must be read: a damaged file, or a value that is missing or not finite.
+    ///
+    /// # Panics
+    /// If `steps` is not within `0..held_out.end`.
+    pub fn maps(&self, file: usize, steps: Range<usize>) -> Result<Cow<'_, [f32]>, DataError> {
+        match &self.held {
+            Some(held) => Ok((&held[file][steps.start * self.cells()..steps.end * self.cells()]).into()),
+            None => Ok(self.variables[file].read(steps)?.into()),
+        }
+    }
+}
+
+impl Dataset for Series {
+    fn len(&self, split: Split) -> usize {
+        self.variables.len() * self.targets(split).len()
+    }
+
+    /// Input `[samples, history, y, x]`, oldest map first; target `[samples, 1, y, x]`.
+    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let (history, cells) = (self.spec.history, self.cells());
+        let mut input = Vec::with_capacity(samples.len() * history * cells);
+        let mut target = Vec::with_capacity(samples.len() * cells);
+        for sample in samples {
+            let (file, step) = self.locate(split, *sample)?;
+            let maps = self.maps(file, step - history..step + 1)?;
+            let (before, after) = maps.split_at(history * cells);
+            input.extend_from_slice(before);
+            target.extend_from_slice(after);
+        }
+        let [rows, columns] = self.grid().map(|extent| extent as i64);
+        let count = samples.len() as i64;
+        Ok(Batch {
+            samples: samples.to_vec(),
+            input: Tensor::from_slice(&input).view([count, history as i64, rows, columns]),
+            target: Tensor::from_slice(&target).view([count, 1, rows, columns]),
+        })
+    }
+}
+
+fn check_grid(spec: &SeriesSpec, file: &Path, this: &Variable, first: &Variable) -> Result<(), DataError> {
+    // Coordinates are stored with the rounding of whatever wrote them.
+    let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-3);
+    let difference = if this.shape[1..] != first.shape[1..] {
+        format!("{} × {} instead of {} × {}", this.shape[1], this.shape[2], first.shape[1], first.shape[2])
+    } else if !same(&this.latitude, &first.latitude) {
+        "other latitudes".into()
+    } else if !same(&this.longitude, &first.longitude) {
+        "other longitudes".into()
+    } else {
+        return Ok(());
+    };
+    Err(DataError::Grid {
+        file: file.into(),
+        variable: spec.variable.clone(),
+        first: spec.files[0].clone(),
+        difference,
+    })
+}
+
+fn check_ranges(spec: &SeriesSpec, steps: usize) -> Result<(), DataError> {
+    let SeriesSpec { history, validation, held_out, .. } = spec;
+    let refuse = |which, range: &Range<usize>, reason| Err(DataError::Range { which, range: range.clone(), reason });
+    if *history == 0 {
+        return refuse("train", &(0..validation.start), "history must be at least 1".into());
+    }
+    if *history >= validation.start {
+        let reason = format!("with a history of {history} the first target is step {history}; let validation start later");
+        return refuse("train", &(0..validation.start), reason);
+    }
+    for (which, range) in [("validation", validation), ("held_out", held_out)] {
+        if range.is_empty() {
+            return refuse(which, range, "it is empty".into());
+        }
+        if range.end > steps {
+            return refuse(which, range, format!("the shortest file has the time steps 0..{steps}"));
+        }
+    }
+    if held_out.start < validation.end {
+        let reason = format!("it must start at {} or later, where validation ends", validation.end);
+        return refuse("held_out", held_out, reason);
+    }
+    Ok(())
+}
+
+/// Stems of the files, without the parts (between underscores) at the end that all share.
+fn short_names(files: &[PathBuf]) -> Vec<String> {
+    let stem = |file: &PathBuf| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut names: Vec<String> = files.iter().map(stem).collect();
+    while let Some((_, ending)) = names[0].rsplit_once('_') {
+        let ending = format!("_{ending}");
+        let shared = |name: &String| name.len() > ending.len() && name.ends_with(&ending);
+        if names.len() < 2 || !names.iter().all(shared) {
+            break;
+        }
+        names.iter_mut().for_each(|name| name.truncate(name.len() - ending.len()));
+    }
+    names
+}

@@ -1,0 +1,256 @@
+//! The next map of a series from the maps before it, by a small convolutional network.
+//!
+//! forecast = m + scale · net((history − m) / scale), where m is the mean of the history in each
+//! cell and scale the root mean square of (target − m) over the training samples. The network
+//! thus sees and tells departures only: it cannot overfit to a level of temperature, which the
+//! held-out years leave, and as its last layer starts at zero the first forecast is the mean.
+//! Padding with zeros says "like the mean" beyond the edge of the map.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_common::layout::TensorKind;
+use tradewind_common::record::{Measure, Part};
+
+use super::baseline::{Baseline, Rmse};
+use super::{Picture, Report, Task, TaskError, seeded};
+use crate::data::series::{Series, SeriesSpec};
+use crate::data::{Batch, DataError, Dataset, Split};
+
+/// Samples that are evaluated at once.
+const EVALUATE_SAMPLES: usize = 16;
+
+/// Maps that the trend baseline looks at.
+const TREND_MAPS: usize = 30;
+
+/// Settings of the forecaster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForecastSpec {
+    /// The data.
+    pub series: SeriesSpec,
+    /// What a time step is called, such as `year`; for names of baselines.
+    pub step_name: String,
+    /// Width of the network, 1 to 1024.
+    pub channels: i64,
+    /// Number of residual 3×3 convolutions between the first and the last, 0 to 64.
+    pub depth: i64,
+}
+
+/// The model with its data.
+pub struct Forecast {
+    series: Arc<Series>,
+    step_name: String,
+    scale: f64,
+    stem: Convolution,
+    trunk: Vec<Convolution>,
+    head: Convolution,
+}
+
+impl Forecast {
+    /// Opens the data, takes the scale from the training samples (one pass over them), and draws
+    /// initial values from `seed`.
+    ///
+    /// # Errors
+    /// A width or depth out of range, or data that cannot be used.
+    pub fn new(spec: &ForecastSpec, seed: u64) -> Result<Self, TaskError> {
+        let within = |key, value: i64, low: i64, high: i64, reason| {
+            let fits = (low..=high).contains(&value);
+            if fits { Ok(()) } else { Err(TaskError::Setting { key, value, reason }) }
+        };
+        within("channels", spec.channels, 1, 1024, "must be 1 to 1024")?;
+        within("depth", spec.depth, 0, 64, "must be 0 to 64")?;
+        let series = Arc::new(Series::open(spec.series.clone())?);
+        let scale = departure(&series)?;
+        let history = spec.series.history as i64;
+        let (stem, trunk) = seeded(seed, || {
+            let stem = Convolution::random(spec.channels, history);
+            let middle = || Convolution::random(spec.channels, spec.channels);
+            (stem, (0..spec.depth).map(|_| middle()).collect())
+        });
+        let head = Convolution::zero(1, spec.channels);
+        Ok(Self { series, step_name: spec.step_name.clone(), scale, stem, trunk, head })
+    }
+
+    /// From `[samples, history, y, x]` to `[samples, 1, y, x]`, in the data's unit.
+    fn forward(&self, input: &Tensor) -> Tensor {
+        let mean = input.mean_dim([1i64].as_slice(), true, Kind::Float);
+        let mut hidden = self.stem.forward(&((input - &mean) / self.scale)).relu();
+        for layer in &self.trunk {
+            hidden = &hidden + layer.forward(&hidden).relu();
+        }
+        mean + self.head.forward(&hidden) * self.scale
+    }
+
+    /// The error of the network in each file of a split, and its last forecast of each.
+    fn errors(&self, split: Split) -> Result<Vec<(Rmse, Vec<f32>)>, DataError> {
+        let cells = self.series.cells();
+        let per_file = self.series.targets(split).len();
+        let mut files = vec![(Rmse::default(), Vec::new()); self.series.names().len()];
+        let samples: Vec<usize> = (0..self.series.len(split)).collect();
+        for some in samples.chunks(EVALUATE_SAMPLES) {
+            let batch = self.series.batch(split, some)?;
+            let forecasts = values(&tch::no_grad(|| self.forward(&batch.input)));
+            let truths = values(&batch.target);
+            let maps = forecasts.chunks_exact(cells).zip(truths.chunks_exact(cells));
+            for (sample, (forecast, truth)) in some.iter().zip(maps) {
+                let (errors, last) = &mut files[sample / per_file];
+                errors.add(forecast, truth);
+                *last = forecast.to_vec();
+            }
+        }
+        Ok(files)
+    }
+
+    fn measured(&self, name: &str, value: f64) -> Measure {
+        Measure { name: name.into(), unit: self.series.unit().into(), value }
+    }
+}
+
+impl Task for Forecast {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let mut tensors = Vec::new();
+        let mut add = |layer: &str, convolution: &Convolution| {
+            for (name, tensor) in [("weight", &convolution.weight), ("bias", &convolution.bias)] {
+                let handle = tensor.shallow_clone();
+                tensors.push((format!("{layer}.{name}"), handle, TensorKind::Parameter));
+            }
+        };
+        add("stem", &self.stem);
+        for (index, layer) in self.trunk.iter().enumerate() {
+            add(&format!("trunk.{index}"), layer);
+        }
+        add("head", &self.head);
+        tensors
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::clone(&self.series) as Arc<dyn Dataset>
+    }
+
+    /// Mean square error in units of the scale: 1 for the mean of the history.
+    fn loss(&self, batch: &Batch) -> Tensor {
+        let error = (self.forward(&batch.input) - &batch.target) / self.scale;
+        error.square().mean(Kind::Float)
+    }
+
+    fn measure(&self, split: Split) -> Result<Measure, TaskError> {
+        let name = match split {
+            Split::Train => "training RMSE",
+            Split::Validation => "validation RMSE",
+            Split::HeldOut => "held-out RMSE",
+        };
+        let pooled = self.errors(split)?.into_iter().fold(Rmse::default(), |all, file| all.pooled(file.0));
+        Ok(self.measured(name, pooled.value()))
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        let baselines = [
+            Baseline::Persistence,
+            Baseline::Mean(self.series.spec().history),
+            Baseline::Trend(TREND_MAPS),
+        ];
+        let files = self.errors(Split::HeldOut)?;
+        let simple = baselines
+            .iter()
+            .map(|baseline| baseline_errors(&self.series, *baseline, Split::HeldOut))
+            .collect::<Result<Vec<_>, _>>()?;
+        let pooled = |errors: &[Rmse]| errors.iter().fold(Rmse::default(), |all, file| all.pooled(*file));
+        let network: Vec<Rmse> = files.iter().map(|file| file.0).collect();
+        let parts = self.series.names().iter().enumerate().map(|(file, name)| Part {
+            name: name.clone(),
+            value: network[file].value(),
+            baselines: simple.iter().map(|errors| errors[file].value()).collect(),
+        });
+        let last = self.series.targets(Split::HeldOut).end - 1;
+        Ok(Report {
+            metric: self.measured("held-out RMSE", pooled(&network).value()),
+            validation: self.measure(Split::Validation)?,
+            baselines: (baselines.iter().zip(&simple))
+                .map(|(baseline, errors)| self.measured(&baseline.name(&self.step_name), pooled(errors).value()))
+                .collect(),
+            parts: parts.collect(),
+            picture: Picture {
+                label: self.series.label(0, last),
+                unit: self.series.unit().into(),
+                truth: self.series.maps(0, last..last + 1)?.into_owned(),
+                forecast: files[0].1.clone(),
+                latitude: self.series.latitude().to_vec(),
+                longitude: self.series.longitude().to_vec(),
+            },
+        })
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        let forward = "m = mean(history); h = relu(stem((history - m) / scale)); \
+                       for layer in trunk: h = h + relu(layer(h)); forecast = m + scale * head(h); \
+                       3x3 convolutions, zero padding 1";
+        BTreeMap::from([
+            ("model".into(), "forecast".into()),
+            ("history".into(), self.series.spec().history.to_string()),
+            ("scale".into(), self.scale.to_string()),
+            ("unit".into(), self.series.unit().into()),
+            ("forward".into(), forward.into()),
+        ])
+    }
+}
+
+/// The error of a simple forecast in each file of a split.
+///
+/// # Errors
+/// Data that cannot be read.
+pub fn baseline_errors(series: &Series, baseline: Baseline, split: Split) -> Result<Vec<Rmse>, DataError> {
+    let cells = series.cells();
+    let file_errors = |file| {
+        let mut errors = Rmse::default();
+        for step in series.targets(split) {
+            let maps = series.maps(file, step.saturating_sub(baseline.maps_max())..step + 1)?;
+            let (before, truth) = maps.split_at(maps.len() - cells);
+            errors.add(&baseline.forecast(before, cells), truth);
+        }
+        Ok(errors)
+    };
+    (0..series.names().len()).map(file_errors).collect()
+}
+
+/// Root mean square of (target − mean of its history) over the training samples; 1 if it is 0.
+fn departure(series: &Series) -> Result<f64, DataError> {
+    let mean = Baseline::Mean(series.spec().history);
+    let errors = baseline_errors(series, mean, Split::Train)?;
+    let pooled = errors.into_iter().fold(Rmse::default(), Rmse::pooled).value();
+    Ok(if pooled > 0.0 { pooled } else { 1.0 })
+}
+
+/// All values of a tensor, in row-major order.
+fn values(tensor: &Tensor) -> Vec<f32> {
+    let flat = tensor.contiguous().view([-1]);
+    Vec::try_from(&flat).expect("an f32 tensor on the CPU")
+}
+
+/// A 3×3 convolution that keeps the size of the map.
+struct Convolution {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Convolution {
+    /// Normal weights of variance 2 / inputs, which keeps the size of values through a ReLU.
+    fn random(out: i64, into: i64) -> Self {
+        let deviation = (2.0 / (9 * into) as f64).sqrt();
+        let options = (Kind::Float, Device::Cpu);
+        let weight = Tensor::randn([out, into, 3, 3], options) * deviation;
+        Self { weight: weight.set_requires_grad(true), bias: Self::zeros(&[out]) }
+    }
+
+    fn zero(out: i64, into: i64) -> Self {
+        Self { weight: Self::zeros(&[out, into, 3, 3]), bias: Self::zeros(&[out]) }
+    }
+
+    fn zeros(shape: &[i64]) -> Tensor {
+        Tensor::zeros(shape, (Kind::Float, Device::Cpu)).set_requires_grad(true)
+    }
+
+    fn forward(&self, map: &Tensor) -> Tensor {
+        map.conv2d(&self.weight, Some(&self.bias), 1, 1, 1, 1)
+    }
+}

@@ -1,0 +1,128 @@
+//! Models: a [`Task`] is a model with its data, its loss and its metric. One file a task.
+
+pub mod baseline;
+pub mod forecast;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tch::Tensor;
+use tradewind_common::layout::TensorKind;
+use tradewind_common::record::{Measure, Part};
+
+use crate::data::{Batch, DataError, Dataset, Split};
+pub use forecast::ForecastSpec;
+
+/// Which task, with its settings: a line here and a file beside this one for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskSpec {
+    /// The next map of a series from the maps before it.
+    Forecast(ForecastSpec),
+}
+
+/// What is trained: a model, its samples, its loss and its metric.
+pub trait Task: Send {
+    /// The model's tensors in the order in which it made them, under its own names. They are
+    /// handles to the model's tensors, not copies: their storage may be exchanged (`set_data`)
+    /// or overwritten, and the model computes with what it finds.
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)>;
+
+    /// The samples.
+    fn dataset(&self) -> Arc<dyn Dataset>;
+
+    /// Number of training samples.
+    fn samples(&self) -> usize {
+        self.dataset().len(Split::Train)
+    }
+
+    /// The loss in training mode: a scalar with gradient, the mean over the batch's samples.
+    fn loss(&self, batch: &Batch) -> Tensor;
+
+    /// The metric on one split in evaluation mode, without gradients.
+    ///
+    /// # Errors
+    /// Data that cannot be read.
+    fn measure(&self, split: Split) -> Result<Measure, TaskError>;
+
+    /// The metric on the held-out and the validation split, beside those of simple forecasts, and
+    /// one example to look at.
+    ///
+    /// # Errors
+    /// Data that cannot be read.
+    fn evaluate(&self) -> Result<Report, TaskError>;
+
+    /// What a reader of the saved parameters must know besides their names: keys and values for
+    /// the file's metadata.
+    fn notes(&self) -> BTreeMap<String, String>;
+}
+
+/// What [`Task::evaluate`] found; the fields are those of
+/// [`Evaluation`](tradewind_common::record::Evaluation).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The metric on the held-out split.
+    pub metric: Measure,
+    /// The metric on the validation split.
+    pub validation: Measure,
+    /// The metric of simple forecasts on the held-out split.
+    pub baselines: Vec<Measure>,
+    /// The same for each part of the held-out split.
+    pub parts: Vec<Part>,
+    /// One held-out sample.
+    pub picture: Picture,
+}
+
+/// Truth and forecast of one sample. Maps are row by row, in `unit`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    /// Such as `A1B 2099`.
+    pub label: String,
+    /// Such as `K`.
+    pub unit: String,
+    /// `[latitude, longitude]`.
+    pub truth: Vec<f32>,
+    /// `[latitude, longitude]`.
+    pub forecast: Vec<f32>,
+    /// Degrees north of each row, or its number.
+    pub latitude: Vec<f32>,
+    /// Degrees east of each column, or its number.
+    pub longitude: Vec<f32>,
+}
+
+/// Why a task cannot be built or evaluated.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TaskError {
+    /// The data.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// A setting of the model.
+    #[error("model setting {key} = {value}: {reason}")]
+    Setting {
+        /// Its name.
+        key: &'static str,
+        /// Its value.
+        value: i64,
+        /// What it must satisfy.
+        reason: &'static str,
+    },
+}
+
+/// Opens the data and makes the model, with initial values that follow from `seed` alone.
+///
+/// # Errors
+/// A setting out of range, or data that cannot be used.
+pub fn build(spec: &TaskSpec, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+    match spec {
+        TaskSpec::Forecast(spec) => Ok(Box::new(forecast::Forecast::new(spec, seed)?)),
+    }
+}
+
+/// Runs `make` with libtorch's generator seeded. The generator belongs to the whole process, so
+/// one caller at a time.
+fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    let _one = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that seeds libtorch")]
+    tch::manual_seed(seed as i64);
+    make()
+}
