@@ -33,8 +33,16 @@ fn main() {
         of_folders()
     };
     let header = Path::new("torch/csrc/distributed/c10d/TCPStore.hpp");
-    if !libtorch.includes.iter().any(|folder| folder.join(header).is_file()) {
-        missing(&format!("no {} in {:?}", header.display(), libtorch.includes));
+    if !libtorch
+        .includes
+        .iter()
+        .any(|folder| folder.join(header).is_file())
+    {
+        missing(&format!(
+            "no {} in {:?}",
+            header.display(),
+            libtorch.includes
+        ));
     }
     compile(&libtorch);
     link(&libtorch.lib);
@@ -46,7 +54,11 @@ fn watched(name: &str) -> Option<String> {
 }
 
 fn of_python() -> Result<Libtorch, String> {
-    let python = if watched("VIRTUAL_ENV").is_some() { "python" } else { "python3" };
+    let python = if watched("VIRTUAL_ENV").is_some() {
+        "python"
+    } else {
+        "python3"
+    };
     let output = Command::new(python)
         .args(["-c", SAY])
         .output()
@@ -60,12 +72,18 @@ fn of_python() -> Result<Libtorch, String> {
     let said = String::from_utf8_lossy(&output.stdout);
     let all = |key: &str| -> Vec<PathBuf> {
         let values = said.lines().filter_map(|line| line.split_once(' '));
-        values.filter(|(k, _)| *k == key).map(|(_, value)| value.into()).collect()
+        values
+            .filter(|(k, _)| *k == key)
+            .map(|(_, value)| value.into())
+            .collect()
     };
     let abi = all("abi").pop().ok_or("torch does not tell its ABI")?;
     Ok(Libtorch {
         includes: all("include"),
-        lib: all("lib").into_iter().next().ok_or("torch does not tell its library folder")?,
+        lib: all("lib")
+            .into_iter()
+            .next()
+            .ok_or("torch does not tell its library folder")?,
         cxx11_abi: abi.display().to_string(),
     })
 }
@@ -75,7 +93,10 @@ fn of_folders() -> Libtorch {
     let include = PathBuf::from(watched("LIBTORCH_INCLUDE").unwrap_or_else(|| root.clone()));
     let lib = PathBuf::from(watched("LIBTORCH_LIB").unwrap_or(root));
     Libtorch {
-        includes: vec![include.join("include"), include.join("include/torch/csrc/api/include")],
+        includes: vec![
+            include.join("include"),
+            include.join("include/torch/csrc/api/include"),
+        ],
         lib: lib.join("lib"),
         cxx11_abi: watched("LIBTORCH_CXX11_ABI").unwrap_or_else(|| "1".into()),
     }
@@ -83,7 +104,12 @@ fn of_folders() -> Libtorch {
 
 fn compile(libtorch: &Libtorch) {
     let mut build = cc::Build::new();
-    build.cpp(true).std("c++17").pic(true).file("csrc/c10d.cpp").include("csrc");
+    build
+        .cpp(true)
+        .std("c++17")
+        .pic(true)
+        .file("csrc/c10d.cpp")
+        .include("csrc");
     for folder in &libtorch.includes {
         // As system headers: their warnings are not ours.
         build.flag("-isystem").flag(folder);

@@ -62,8 +62,9 @@ mod tests {
 
     #[test]
     fn lag_is_measured_from_the_fastest() {
-        let clocks: VectorClock =
-            [(GroupId(0), Clock(7)), (GroupId(1), Clock(3))].into_iter().collect();
+        let clocks: VectorClock = [(GroupId(0), Clock(7)), (GroupId(1), Clock(3))]
+            .into_iter()
+            .collect();
         assert_eq!(clocks.min(), Some(Clock(3)));
         assert_eq!(clocks.lag(GroupId(0)), Some(0));
         assert_eq!(clocks.lag(GroupId(1)), Some(4));

@@ -35,7 +35,11 @@ impl Chunking {
         let per_epoch = self.epoch_samples.div_ceil(self.chunk_samples);
         let begin = number % per_epoch * self.chunk_samples;
         let end = (begin + self.chunk_samples).min(self.epoch_samples);
-        Chunk { number, epoch: number / per_epoch, positions: begin..end }
+        Chunk {
+            number,
+            epoch: number / per_epoch,
+            positions: begin..end,
+        }
     }
 }
 
@@ -74,7 +78,13 @@ pub struct Ledger {
 impl Ledger {
     /// A ledger from which nothing has been leased.
     pub fn new(chunking: Chunking) -> Self {
-        Self { chunking, next: 0, held: BTreeMap::new(), returned: BTreeSet::new(), unused: 0 }
+        Self {
+            chunking,
+            next: 0,
+            held: BTreeMap::new(),
+            returned: BTreeSet::new(),
+            unused: 0,
+        }
     }
 
     /// Samples of finished chunks that did not fill a batch of the group that had them.
@@ -102,11 +112,18 @@ impl Ledger {
         holds: &[u64],
     ) -> Result<Chunk, LeaseRefused> {
         let group = owner.0;
-        if let Some(&chunk) = holds.iter().find(|chunk| self.held.get(*chunk) != Some(&owner)) {
+        if let Some(&chunk) = holds
+            .iter()
+            .find(|chunk| self.held.get(*chunk) != Some(&owner))
+        {
             return Err(LeaseRefused::NotHeld { group, chunk });
         }
-        let mine: Vec<u64> =
-            self.held.iter().filter(|(_, holder)| **holder == owner).map(|(c, _)| *c).collect();
+        let mine: Vec<u64> = self
+            .held
+            .iter()
+            .filter(|(_, holder)| **holder == owner)
+            .map(|(c, _)| *c)
+            .collect();
         if let Some(lost) = mine.iter().find(|chunk| !holds.contains(chunk)) {
             return Ok(self.chunking.chunk(*lost));
         }
@@ -123,8 +140,9 @@ impl Ledger {
 
     /// Takes back what a group holds, for others to lease.
     pub fn give_back(&mut self, group: GroupId) {
-        let (back, kept) =
-            std::mem::take(&mut self.held).into_iter().partition(|(_, (holder, _))| *holder == group);
+        let (back, kept) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|(_, (holder, _))| *holder == group);
         self.held = kept;
         let back: BTreeMap<_, _> = back;
         self.returned.extend(back.into_keys());
@@ -151,17 +169,25 @@ pub fn sync_share(
     let batch = u64::from(batch);
     let ranks = |sizes: &[u32]| sizes.iter().map(|n| u64::from(*n)).sum::<u64>();
     let global = ranks(group_sizes) * batch;
-    let steps = epoch_samples.checked_div(global).filter(|steps| *steps > 0)?;
+    let steps = epoch_samples
+        .checked_div(global)
+        .filter(|steps| *steps > 0)?;
     let before = ranks(&group_sizes[..group.0 as usize]) + u64::from(rank.0);
     let begin = clock.0 % steps * global + before * batch;
-    Some(SyncShare { epoch: clock.0 / steps, positions: begin..begin + batch })
+    Some(SyncShare {
+        epoch: clock.0 / steps,
+        positions: begin..begin + batch,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CHUNKING: Chunking = Chunking { epoch_samples: 10, chunk_samples: 4 };
+    const CHUNKING: Chunking = Chunking {
+        epoch_samples: 10,
+        chunk_samples: 4,
+    };
     const LIFE: Incarnation = Incarnation(1);
 
     fn lease(ledger: &mut Ledger, group: u32, finished: &[u64], holds: &[u64]) -> u64 {
@@ -172,7 +198,10 @@ mod tests {
 
     #[test]
     fn chunks_tile_every_epoch() {
-        let ranges: Vec<_> = (0..4).map(|n| CHUNKING.chunk(n)).map(|c| (c.epoch, c.positions)).collect();
+        let ranges: Vec<_> = (0..4)
+            .map(|n| CHUNKING.chunk(n))
+            .map(|c| (c.epoch, c.positions))
+            .collect();
         assert_eq!(ranges, [(0, 0..4), (0, 4..8), (0, 8..10), (1, 0..4)]);
     }
 
@@ -188,7 +217,11 @@ mod tests {
         assert_eq!(lease(&mut ledger, 1, &[], &[2]), 1);
         assert_eq!(lease(&mut ledger, 1, &[2], &[1]), 3);
         assert_eq!(lease(&mut ledger, 1, &[2], &[1, 3]), 4);
-        assert_eq!(ledger.unused(), 4 % 3 + 2, "chunk 0 has four samples, chunk 2 two; batches of 3");
+        assert_eq!(
+            ledger.unused(),
+            4 % 3 + 2,
+            "chunk 0 has four samples, chunk 2 two; batches of 3"
+        );
     }
 
     #[test]
@@ -199,10 +232,16 @@ mod tests {
             holds.push(lease(&mut ledger, 0, &[], &holds));
         }
         let ask = |ledger: &mut Ledger, holds: &[u64]| ledger.lease((GroupId(0), LIFE), holds);
-        assert_eq!(ask(&mut ledger, &holds), Err(LeaseRefused::TooMany { group: GroupId(0) }));
+        assert_eq!(
+            ask(&mut ledger, &holds),
+            Err(LeaseRefused::TooMany { group: GroupId(0) })
+        );
         assert_eq!(
             ask(&mut ledger, &[99]),
-            Err(LeaseRefused::NotHeld { group: GroupId(0), chunk: 99 })
+            Err(LeaseRefused::NotHeld {
+                group: GroupId(0),
+                chunk: 99
+            })
         );
     }
 
@@ -220,6 +259,9 @@ mod tests {
         assert_eq!(seen, (0..18).collect::<Vec<_>>());
         let next = sync_share(&[1, 2], 2, 20, (Clock(3), GroupId(0), Rank(0))).unwrap();
         assert_eq!((next.epoch, next.positions), (1, 0..2));
-        assert_eq!(sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))), None);
+        assert_eq!(
+            sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))),
+            None
+        );
     }
 }

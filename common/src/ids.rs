@@ -76,7 +76,10 @@ impl RunId {
     pub fn new(name: impl Into<String>) -> Result<Self, BadRunId> {
         let name = name.into();
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        let starts = name.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+        let starts = name
+            .chars()
+            .next()
+            .is_some_and(|c| c.is_ascii_alphanumeric());
         if name.len() <= 64 && starts && name.chars().all(allowed) {
             Ok(Self(name))
         } else {

@@ -132,7 +132,11 @@ impl Layout {
         block_bytes: usize,
     ) -> Result<Self, LayoutError> {
         check(tensors)?;
-        let mut layout = Self { tensors: Vec::new(), buckets: Vec::new(), blocks: Vec::new() };
+        let mut layout = Self {
+            tensors: Vec::new(),
+            buckets: Vec::new(),
+            blocks: Vec::new(),
+        };
         let mut offset = 0;
         for (index, spec) in tensors.iter().rev().enumerate() {
             let elements = offset..offset + spec.elements();
@@ -149,7 +153,10 @@ impl Layout {
                     kind: spec.kind,
                 }),
             }
-            layout.tensors.push(PlacedTensor { spec: spec.clone(), elements });
+            layout.tensors.push(PlacedTensor {
+                spec: spec.clone(),
+                elements,
+            });
         }
         layout.cut_blocks((block_bytes / 4).max(1))?;
         Ok(layout)
@@ -159,7 +166,10 @@ impl Layout {
         let count = |bucket: &Bucket| bucket.elements.len().div_ceil(block_elements);
         let blocks = self.buckets.iter().map(count).sum();
         if blocks > BLOCKS_MAX {
-            return Err(LayoutError::TooManyBlocks { blocks, max: BLOCKS_MAX });
+            return Err(LayoutError::TooManyBlocks {
+                blocks,
+                max: BLOCKS_MAX,
+            });
         }
         for bucket in &mut self.buckets {
             let first = self.blocks.len();
@@ -190,7 +200,13 @@ impl Layout {
     pub fn slice(&self, rank: Rank, group_size: u32) -> Vec<BlockId> {
         self.buckets
             .iter()
-            .flat_map(|bucket| bucket.blocks.clone().skip(rank.0 as usize).step_by(group_size as usize))
+            .flat_map(|bucket| {
+                bucket
+                    .blocks
+                    .clone()
+                    .skip(rank.0 as usize)
+                    .step_by(group_size as usize)
+            })
             .map(|index| BlockId(index as u32))
             .collect()
     }
@@ -206,7 +222,10 @@ fn check(tensors: &[TensorSpec]) -> Result<(), LayoutError> {
         let elements = tensor.shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d));
         total = total.saturating_add(elements.unwrap_or(u64::MAX));
         if elements == Some(0) || total > ELEMENTS_MAX {
-            return Err(LayoutError::Size { name: tensor.name.clone(), shape: tensor.shape.clone() });
+            return Err(LayoutError::Size {
+                name: tensor.name.clone(),
+                shape: tensor.shape.clone(),
+            });
         }
         if !names.insert(&tensor.name) {
             return Err(LayoutError::Twice(tensor.name.clone()));
@@ -220,16 +239,28 @@ mod tests {
     use super::*;
 
     fn tensor(name: &str, elements: u64) -> TensorSpec {
-        TensorSpec { name: name.into(), shape: vec![elements], kind: TensorKind::Parameter }
+        TensorSpec {
+            name: name.into(),
+            shape: vec![elements],
+            kind: TensorKind::Parameter,
+        }
     }
 
     #[test]
     fn flat_order_is_reverse_creation_and_blocks_tile_it() {
         let layout =
             Layout::new(&[tensor("a", 10), tensor("b", 7), tensor("c", 100)], 64, 40).unwrap();
-        let names: Vec<_> = layout.tensors.iter().map(|t| t.spec.name.as_str()).collect();
+        let names: Vec<_> = layout
+            .tensors
+            .iter()
+            .map(|t| t.spec.name.as_str())
+            .collect();
         assert_eq!(names, ["c", "b", "a"]);
-        assert_eq!(layout.buckets.len(), 2, "c fills a bucket; b and a share one");
+        assert_eq!(
+            layout.buckets.len(),
+            2,
+            "c fills a bucket; b and a share one"
+        );
         let mut end = 0;
         for (index, block) in layout.blocks.iter().enumerate() {
             assert_eq!((block.id.0 as usize, block.elements.start), (index, end));
@@ -249,7 +280,12 @@ mod tests {
         for bucket in &layout.buckets {
             for rank in 0..3 {
                 let slice = layout.slice(Rank(rank), 3);
-                assert!(bucket.blocks.clone().any(|b| slice.contains(&BlockId(b as u32))));
+                assert!(
+                    bucket
+                        .blocks
+                        .clone()
+                        .any(|b| slice.contains(&BlockId(b as u32)))
+                );
             }
         }
     }

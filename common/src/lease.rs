@@ -10,7 +10,10 @@ pub struct Lease {
 impl Lease {
     /// A lease of `length_ms` from `now_ms`.
     pub fn grant(now_ms: u64, length_ms: u64) -> Self {
-        Self { until_ms: now_ms + length_ms, length_ms }
+        Self {
+            until_ms: now_ms + length_ms,
+            length_ms,
+        }
     }
 
     /// Starts it anew from `now_ms`. A renewal that arrives late or out of order never shortens it.

@@ -13,7 +13,9 @@ impl Placement {
     pub fn by_bytes(layout: &Layout, servers: &[ServerId]) -> Self {
         let mut bytes = vec![0usize; servers.len()];
         let deal = |block: &crate::layout::Block| {
-            let lightest = (0..servers.len()).min_by_key(|i| bytes[*i]).expect("a server");
+            let lightest = (0..servers.len())
+                .min_by_key(|i| bytes[*i])
+                .expect("a server");
             bytes[lightest] += block.bytes();
             servers[lightest]
         };
@@ -38,7 +40,11 @@ impl Placement {
     /// The shard of `server`: the blocks it owns, in flat order.
     pub fn shard(&self, server: ServerId) -> impl Iterator<Item = BlockId> + '_ {
         let owned = move |(_, owner): &(usize, &ServerId)| **owner == server;
-        self.0.iter().enumerate().filter(owned).map(|(index, _)| BlockId(index as u32))
+        self.0
+            .iter()
+            .enumerate()
+            .filter(owned)
+            .map(|(index, _)| BlockId(index as u32))
     }
 }
 
@@ -53,13 +59,22 @@ mod tests {
         let tensors: Vec<_> = sizes
             .iter()
             .enumerate()
-            .map(|(i, n)| TensorSpec { name: format!("t{i}"), shape: vec![*n], kind: TensorKind::Parameter })
+            .map(|(i, n)| TensorSpec {
+                name: format!("t{i}"),
+                shape: vec![*n],
+                kind: TensorKind::Parameter,
+            })
             .collect();
         let layout = Layout::new(&tensors, 16_384, 4096).unwrap();
         for servers in 1..=5u32 {
             let ids: Vec<_> = (0..servers).map(ServerId).collect();
             let placement = Placement::by_bytes(&layout, &ids);
-            let bytes = |s| placement.shard(s).map(|b| layout.block(b).unwrap().bytes()).sum::<usize>();
+            let bytes = |s| {
+                placement
+                    .shard(s)
+                    .map(|b| layout.block(b).unwrap().bytes())
+                    .sum::<usize>()
+            };
             let shards: Vec<_> = ids.iter().map(|s| bytes(*s)).collect();
             let spread = shards.iter().max().unwrap() - shards.iter().min().unwrap();
             assert!(spread <= 4096, "{shards:?}");

@@ -57,7 +57,11 @@ mod tests {
     #[test]
     fn rate() {
         let check = |decay, seen, want: f64| {
-            let schedule = Schedule { learning_rate: 2.0, warmup_samples: 100, decay };
+            let schedule = Schedule {
+                learning_rate: 2.0,
+                warmup_samples: 100,
+                decay,
+            };
             let got = schedule.rate(seen, 10, 1100);
             assert!((got - want).abs() < 1e-12, "{decay:?} at {seen}: {got}");
         };

@@ -123,12 +123,30 @@ impl RunSpec {
     /// Checks every field, and that the tensors have a layout.
     pub fn check(&self) -> Result<Layout, SpecError> {
         let check = |good: bool, field, value: String, wanted| {
-            if good { Ok(()) } else { Err(SpecError::Range { field, value, wanted }) }
+            if good {
+                Ok(())
+            } else {
+                Err(SpecError::Range {
+                    field,
+                    value,
+                    wanted,
+                })
+            }
         };
         let groups = self.group_sizes.len();
-        check((1..=GROUPS_MAX).contains(&groups), "number of groups", groups.to_string(), "1 to 65536")?;
+        check(
+            (1..=GROUPS_MAX).contains(&groups),
+            "number of groups",
+            groups.to_string(),
+            "1 to 65536",
+        )?;
         for size in &self.group_sizes {
-            check((1..=GROUP_SIZE_MAX).contains(size), "group size", size.to_string(), "1 to 65536")?;
+            check(
+                (1..=GROUP_SIZE_MAX).contains(size),
+                "group size",
+                size.to_string(),
+                "1 to 65536",
+            )?;
         }
         let positive = |n: u64, field| check(n > 0, field, n.to_string(), "more than 0");
         positive(self.samples, "samples")?;
@@ -138,18 +156,42 @@ impl RunSpec {
         positive(self.lease_ms, "lease_ms")?;
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
-        check(block, "block_bytes", self.block_bytes.to_string(), "4 bytes to 64 MiB")?;
+        check(
+            block,
+            "block_bytes",
+            self.block_bytes.to_string(),
+            "4 bytes to 64 MiB",
+        )?;
         let unit = |x: f64, field| check((0.0..1.0).contains(&x), field, x.to_string(), "in 0..1");
         let finite = |x: f64, field| {
-            check(x.is_finite() && x >= 0.0, field, x.to_string(), "a finite number of at least 0")
+            check(
+                x.is_finite() && x >= 0.0,
+                field,
+                x.to_string(),
+                "a finite number of at least 0",
+            )
         };
         match self.optimizer {
-            OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
+            OptimizerSpec::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => {
                 unit(momentum, "momentum")?;
                 finite(weight_decay, "weight_decay")?;
-                check(!nesterov || momentum > 0.0, "momentum", momentum.to_string(), "more than 0, which nesterov needs")?;
+                check(
+                    !nesterov || momentum > 0.0,
+                    "momentum",
+                    momentum.to_string(),
+                    "more than 0, which nesterov needs",
+                )?;
             }
-            OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
+            OptimizerSpec::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
                 unit(beta1, "beta1")?;
                 unit(beta2, "beta2")?;
                 finite(epsilon, "epsilon")?;
@@ -176,8 +218,14 @@ impl RunSpec {
             (self.batch != other.batch, "batch"),
             (self.chunk_samples != other.chunk_samples, "chunk_samples"),
             (self.lease_ms != other.lease_ms, "lease_ms"),
-            (self.start_grace_ms != other.start_grace_ms, "start_grace_ms"),
+            (
+                self.start_grace_ms != other.start_grace_ms,
+                "start_grace_ms",
+            ),
         ];
-        differs.into_iter().find(|(differs, _)| *differs).map(|(_, field)| field)
+        differs
+            .into_iter()
+            .find(|(differs, _)| *differs)
+            .map(|(_, field)| field)
     }
 }

@@ -42,7 +42,11 @@ mod tests {
     #[test]
     fn admit() {
         let check = |s, clock, min, want| {
-            assert_eq!(StalenessBound::Finite(s).admit(Clock(clock), Clock(min)), want, "s={s} c={clock} m={min}");
+            assert_eq!(
+                StalenessBound::Finite(s).admit(Clock(clock), Clock(min)),
+                want,
+                "s={s} c={clock} m={min}"
+            );
         };
         check(0, 0, 0, Now);
         check(0, 1, 0, WaitFor(Clock(1)));
@@ -50,6 +54,9 @@ mod tests {
         check(3, 4, 0, WaitFor(Clock(1)));
         check(3, 4, 1, Now);
         check(3, 0, 5, Now);
-        assert_eq!(StalenessBound::Unbounded.admit(Clock(u64::MAX), Clock(0)), Now);
+        assert_eq!(
+            StalenessBound::Unbounded.admit(Clock(u64::MAX), Clock(0)),
+            Now
+        );
     }
 }

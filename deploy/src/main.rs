@@ -1,2 +1,5 @@
 //! placeholder
+mod progress;
+mod report;
+
 fn main() {}

@@ -35,7 +35,9 @@ pub struct ShowToken(pub Token);
 impl Interceptor for ShowToken {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(value) = &self.0.0 {
-            request.metadata_mut().insert("authorization", value.clone());
+            request
+                .metadata_mut()
+                .insert("authorization", value.clone());
         }
         Ok(request)
     }
@@ -47,10 +49,18 @@ pub struct AskToken(pub Token);
 
 impl Interceptor for AskToken {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let Some(wanted) = &self.0.0 else { return Ok(request) };
-        let shown = request.metadata().get("authorization").map_or(&b""[..], |v| v.as_bytes());
+        let Some(wanted) = &self.0.0 else {
+            return Ok(request);
+        };
+        let shown = request
+            .metadata()
+            .get("authorization")
+            .map_or(&b""[..], |v| v.as_bytes());
         let wanted = wanted.as_bytes();
-        let differs = wanted.iter().zip(shown).fold(0, |acc, (a, b)| acc | (a ^ b));
+        let differs = wanted
+            .iter()
+            .zip(shown)
+            .fold(0, |acc, (a, b)| acc | (a ^ b));
         if shown.len() == wanted.len() && differs == 0 {
             Ok(request)
         } else {

@@ -23,7 +23,10 @@ pub struct Malformed {
 }
 
 fn malformed(field: &'static str, problem: impl Into<String>) -> Malformed {
-    Malformed { field, problem: problem.into() }
+    Malformed {
+        field,
+        problem: problem.into(),
+    }
 }
 
 fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
@@ -38,11 +41,17 @@ pub fn run_id(name: &str) -> Result<RunId, Malformed> {
 /// Bulk values of a frame: f32, little-endian.
 pub fn values(dtype: i32, bytes: &Bytes) -> Result<Vec<f32>, Malformed> {
     match v1::DType::try_from(dtype) {
-        Ok(v1::DType::DtypeF32) if bytes.len() % 4 == 0 => Ok(bytemuck::pod_collect_to_vec(bytes)),
-        Ok(v1::DType::DtypeF32) => {
-            Err(malformed("values", format!("{} bytes are no whole number of f32", bytes.len())))
+        Ok(v1::DType::DtypeF32) if bytes.len().is_multiple_of(4) => {
+            Ok(bytemuck::pod_collect_to_vec(bytes))
         }
-        _ => Err(malformed("dtype", format!("{dtype} is not a type that this run exchanges (f32)"))),
+        Ok(v1::DType::DtypeF32) => Err(malformed(
+            "values",
+            format!("{} bytes are no whole number of f32", bytes.len()),
+        )),
+        _ => Err(malformed(
+            "dtype",
+            format!("{dtype} is not a type that this run exchanges (f32)"),
+        )),
     }
 }
 
@@ -60,7 +69,11 @@ pub fn bulk<T: AsRef<[f32]> + Send + 'static>(owner: T) -> Bytes {
 /// Copies a frame's f32 values into `out`, which must have as many.
 pub fn copy_values(bytes: &Bytes, out: &mut [f32]) -> Result<(), Malformed> {
     if bytes.len() != out.len() * 4 {
-        let problem = format!("{} bytes where the block has {} values", bytes.len(), out.len());
+        let problem = format!(
+            "{} bytes where the block has {} values",
+            bytes.len(),
+            out.len()
+        );
         return Err(malformed("values", problem));
     }
     bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
@@ -73,7 +86,11 @@ impl From<&TensorSpec> for v1::Tensor {
             TensorKind::Parameter => v1::TensorKind::Parameter,
             TensorKind::Buffer => v1::TensorKind::Buffer,
         };
-        Self { name: tensor.name.clone(), shape: tensor.shape.clone(), kind: kind.into() }
+        Self {
+            name: tensor.name.clone(),
+            shape: tensor.shape.clone(),
+            kind: kind.into(),
+        }
     }
 }
 
@@ -84,10 +101,17 @@ impl TryFrom<v1::Tensor> for TensorSpec {
             v1::TensorKind::Parameter => TensorKind::Parameter,
             v1::TensorKind::Buffer => TensorKind::Buffer,
             v1::TensorKind::Unspecified => {
-                return Err(malformed("tensors.kind", format!("{:?} has none", tensor.name)));
+                return Err(malformed(
+                    "tensors.kind",
+                    format!("{:?} has none", tensor.name),
+                ));
             }
         };
-        Ok(Self { name: tensor.name, shape: tensor.shape, kind })
+        Ok(Self {
+            name: tensor.name,
+            shape: tensor.shape,
+            kind,
+        })
     }
 }
 
@@ -95,16 +119,32 @@ impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
         let (consistency, staleness_bound) = match spec.consistency {
             ConsistencySpec::Sync => (v1::Consistency::Sync, 0),
-            ConsistencySpec::Bounded { staleness_bound } => (v1::Consistency::Bounded, staleness_bound),
+            ConsistencySpec::Bounded { staleness_bound } => {
+                (v1::Consistency::Bounded, staleness_bound)
+            }
             ConsistencySpec::Async => (v1::Consistency::Async, 0),
         };
         let optimizer = match spec.optimizer {
-            OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
-                v1::run_spec::Optimizer::Sgd(v1::Sgd { momentum, nesterov, weight_decay })
-            }
-            OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
-                v1::run_spec::Optimizer::Adam(v1::Adam { beta1, beta2, epsilon, weight_decay })
-            }
+            OptimizerSpec::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => v1::run_spec::Optimizer::Sgd(v1::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            }),
+            OptimizerSpec::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => v1::run_spec::Optimizer::Adam(v1::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }),
         };
         let decay = match spec.schedule.decay {
             Decay::Constant => v1::schedule::Decay::Constant(true),
@@ -139,9 +179,9 @@ impl TryFrom<v1::RunSpec> for RunSpec {
     fn try_from(spec: v1::RunSpec) -> Result<Self, Malformed> {
         let consistency = match spec.consistency() {
             v1::Consistency::Sync => ConsistencySpec::Sync,
-            v1::Consistency::Bounded => {
-                ConsistencySpec::Bounded { staleness_bound: spec.staleness_bound }
-            }
+            v1::Consistency::Bounded => ConsistencySpec::Bounded {
+                staleness_bound: spec.staleness_bound,
+            },
             v1::Consistency::Async => ConsistencySpec::Async,
             v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
         };
@@ -225,8 +265,14 @@ pub fn placement_from_wire(wire: v1::Placement) -> Result<(Placement, Vec<Endpoi
     };
     let servers: Vec<Endpoint> = wire.servers.into_iter().map(endpoint).collect();
     let owners: Vec<ServerId> = wire.owners.into_iter().map(ServerId).collect();
-    match owners.iter().find(|owner| !servers.iter().any(|s| s.server == **owner)) {
-        Some(owner) => Err(malformed("placement.owners", format!("server {owner} has no address"))),
+    match owners
+        .iter()
+        .find(|owner| !servers.iter().any(|s| s.server == **owner))
+    {
+        Some(owner) => Err(malformed(
+            "placement.owners",
+            format!("server {owner} has no address"),
+        )),
         None => Ok((Placement::from_owners(owners), servers)),
     }
 }

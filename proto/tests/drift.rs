@@ -8,5 +8,8 @@ fn generated_code_is_current() {
     let gen_dir = tradewind_codegen::proto_root().join("src/gen");
     let committed = std::fs::read_to_string(gen_dir.join(name)).unwrap();
     let wanted = std::fs::read_to_string(fresh.path().join(name)).unwrap();
-    assert!(committed == wanted, "{name} has drifted from the .proto files; run `make proto`");
+    assert!(
+        committed == wanted,
+        "{name} has drifted from the .proto files; run `make proto`"
+    );
 }

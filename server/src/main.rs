@@ -1,2 +1,117 @@
-//! placeholder
-fn main() {}
+//! `tradewind-server`: shards of many runs, and on one server the coordinator.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tradewind_common::ServerId;
+use tradewind_proto::auth::Token;
+use tradewind_server::{Config, CoordinatorAt, serve};
+
+/// A parameter server: holds shards of runs, applies gradients, answers with fresh parameters.
+#[derive(Debug, Parser)]
+#[command(name = "tradewind-server", version)]
+struct Arguments {
+    /// Number of this server in its fleet, from 0.
+    #[arg(long)]
+    server: u32,
+    /// Address to listen on; port 0 picks a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Host name or address under which others reach this server; the listening address if not given.
+    #[arg(long)]
+    advertise: Option<String>,
+    /// Host the coordinator, for a fleet of this many servers.
+    #[arg(
+        long,
+        conflicts_with = "coordinator",
+        required_unless_present = "coordinator"
+    )]
+    coordinate: Option<u32>,
+    /// Address (host:port) of the coordinator.
+    #[arg(long)]
+    coordinator: Option<String>,
+    /// Write the address (host:port) into this file once the server listens.
+    #[arg(long)]
+    address_file: Option<PathBuf>,
+    /// Serve Prometheus metrics under this address.
+    #[arg(long)]
+    metrics: Option<SocketAddr>,
+    /// Which life of this server; larger than all former ones.
+    #[arg(long, default_value_t = 1)]
+    incarnation: u64,
+    /// Threads of the runtime.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+}
+
+fn main() -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
+                .unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    let arguments = Arguments::parse();
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(arguments.threads.max(1))
+        .enable_all()
+        .build()?
+        .block_on(run(arguments))
+}
+
+async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(arguments.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}", arguments.listen))?;
+    let bound = listener.local_addr()?;
+    let address = match arguments.advertise {
+        Some(host) => format!("{host}:{}", bound.port()),
+        None => bound.to_string(),
+    };
+    if let Some(metrics) = arguments.metrics {
+        metrics_exporter_prometheus::PrometheusBuilder::new()
+            .with_http_listener(metrics)
+            .install()
+            .with_context(|| format!("cannot serve metrics on {metrics}"))?;
+    }
+    let coordinator = match (arguments.coordinate, arguments.coordinator) {
+        (Some(0), _) => anyhow::bail!("--coordinate 0: a fleet has at least 1 server"),
+        (Some(servers), _) => CoordinatorAt::Here { servers },
+        (None, Some(address)) => CoordinatorAt::Elsewhere(address),
+        (None, None) => unreachable!("clap requires one of the two"),
+    };
+    if let Some(path) = &arguments.address_file {
+        write_whole(path, &address)
+            .with_context(|| format!("cannot write the address to {}", path.display()))?;
+    }
+    tracing::info!(server = arguments.server, %address, "listening");
+    let config = Config {
+        server: ServerId(arguments.server),
+        incarnation: arguments.incarnation,
+        address,
+        coordinator,
+        token: Token::new(&std::env::var("TRADEWIND_TOKEN").unwrap_or_default())?,
+    };
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    serve(listener, config, async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+    .await
+}
+
+/// Readers see the whole file or none.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let beside = path.with_extension("part");
+    std::fs::write(&beside, text)?;
+    std::fs::rename(beside, path)
+}

@@ -18,14 +18,9 @@ struct tradewind_group {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
 
-namespace {
-
-using std::chrono::milliseconds;
-
 // DDP's Reducer with the buckets it was given, for good.
-class FixedReducer : public c10d::Reducer {
- public:
-  FixedReducer(
+struct tradewind_reducer final : c10d::Reducer {
+  tradewind_reducer(
       std::vector<at::Tensor> tensors, std::vector<std::vector<size_t>> buckets,
       c10::intrusive_ptr<c10d::ProcessGroup> group)
       : c10d::Reducer(
@@ -73,6 +68,10 @@ class FixedReducer : public c10d::Reducer {
   }
 };
 
+namespace {
+
+using std::chrono::milliseconds;
+
 // Runs `body`; an exception becomes a message.
 template <typename Body>
 char* guard(Body body) {
@@ -118,10 +117,6 @@ tradewind_store* make_store(const char* host, const c10d::TCPStoreOptions& optio
 }
 
 } // namespace
-
-struct tradewind_reducer {
-  FixedReducer reducer;
-};
 
 void tradewind_message_free(char* message) {
   free(message);
@@ -212,23 +207,22 @@ char* tradewind_reducer_new(
         params.back().mutable_grad().reset();
       }
     }
-    *out = new tradewind_reducer{
-        FixedReducer(std::move(params), std::move(indices), group->group)};
+    *out = new tradewind_reducer(std::move(params), std::move(indices), group->group);
   });
 }
 
 char* tradewind_reducer_prepare(tradewind_reducer* reducer) {
-  return guard([&] { reducer->reducer.prepare(); });
+  return guard([&] { reducer->prepare(); });
 }
 
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns) {
-  return guard([&] { *exposed_ns = reducer->reducer.finish(); });
+  return guard([&] { *exposed_ns = reducer->finish(); });
 }
 
 char* tradewind_reducer_bucket(
     const tradewind_reducer* reducer, size_t bucket, const float** values, size_t* length) {
   return guard([&] {
-    const auto& tensor = reducer->reducer.bucket(bucket);
+    const auto& tensor = reducer->bucket(bucket);
     *values = tensor.const_data_ptr<float>();
     *length = tensor.numel();
   });

@@ -1,1 +1,488 @@
-//! placeholder
+//! libtorch's c10d, made safe: a rendezvous store, a group of ranks, DDP's `Reducer`; and the
+//! memory of tensors as slices.
+//!
+//! This is the only file with unsafe code. `csrc/c10d.h` states the conventions of the C side:
+//! a call returns null or a message, objects belong to one thread at a time.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::net::{TcpListener, ToSocketAddrs};
+use std::os::fd::IntoRawFd;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use tch::{Device, Kind, Tensor};
+
+/// Why a call into c10d failed.
+#[derive(Debug, thiserror::Error)]
+pub enum C10dError {
+    /// c10d refused or failed: what was tried, and c10d's own words.
+    #[error("{what}: {message}")]
+    Torch {
+        /// What was tried.
+        what: &'static str,
+        /// The exception's text, without its stack.
+        message: String,
+    },
+    /// No socket for the store.
+    #[error("cannot serve a store on {host}: {source}")]
+    Listen {
+        /// The address that was asked for.
+        host: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A name that C cannot hold.
+    #[error("the name {0:?} contains a zero byte")]
+    Name(String),
+    /// Slices whose lengths do not fit each other.
+    #[error("a buffer of {got} elements where {want} are needed")]
+    Length {
+        /// Its length.
+        got: usize,
+        /// The length that was needed.
+        want: usize,
+    },
+}
+
+/// A key-value store over TCP in which the ranks of a group find each other. It has no password:
+/// serve it on an address that only the machine's own network reaches.
+#[derive(Debug)]
+pub struct Store {
+    raw: NonNull<ffi::Store>,
+    port: u16,
+}
+
+// SAFETY: the C++ object has no thread affinity; `&mut` and the lack of Sync keep it to one
+// thread at a time.
+unsafe impl Send for Store {}
+
+impl Store {
+    /// Serves a store on a free port of `host`, an address or name of this machine, and connects
+    /// to it. It lives until this value and all groups made from it are dropped. `timeout` bounds
+    /// every wait for a key.
+    pub fn serve(host: &str, timeout: Duration) -> Result<Self, C10dError> {
+        let listen = || {
+            let addresses: Vec<_> = (host, 0).to_socket_addrs()?.collect();
+            let listener = TcpListener::bind(&addresses[..])?;
+            let port = listener.local_addr()?.port();
+            Ok((listener, port))
+        };
+        let (listener, port) = listen().map_err(|source| C10dError::Listen {
+            host: host.into(),
+            source,
+        })?;
+        let host = c_string(host)?;
+        let mut out = std::ptr::null_mut();
+        // SAFETY: `host` and `out` outlive the call. The store takes the socket over; whether it
+        // already has when it fails cannot be told, so that the error path leaves it open rather
+        // than closing it twice.
+        let message = unsafe {
+            let socket = listener.into_raw_fd();
+            ffi::tradewind_store_serve(host.as_ptr(), port, socket, millis(timeout), &mut out)
+        };
+        Ok(Self {
+            raw: made("serving the group's store", message, out)?,
+            port,
+        })
+    }
+
+    /// Connects to the store that another process serves. Tries again until `timeout`, which also
+    /// bounds every later wait for a key.
+    pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, C10dError> {
+        let host = c_string(host)?;
+        let mut out = std::ptr::null_mut();
+        // SAFETY: `host` and `out` outlive the call.
+        let message =
+            unsafe { ffi::tradewind_store_connect(host.as_ptr(), port, millis(timeout), &mut out) };
+        Ok(Self {
+            raw: made("connecting to the group's store", message, out)?,
+            port,
+        })
+    }
+
+    /// The port on which the store is served.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from this library and is freed once.
+        unsafe { ffi::tradewind_store_free(self.raw.as_ptr()) }
+    }
+}
+
+/// An element type of collectives.
+pub trait Element: sealed::Element {}
+impl<T: sealed::Element> Element for T {}
+
+mod sealed {
+    /// The C side's number of a type of plain numbers.
+    pub trait Element: Copy {
+        const TYPE: std::ffi::c_int;
+    }
+    impl Element for f32 {
+        const TYPE: std::ffi::c_int = 0;
+    }
+    impl Element for f64 {
+        const TYPE: std::ffi::c_int = 1;
+    }
+    impl Element for i64 {
+        const TYPE: std::ffi::c_int = 2;
+    }
+}
+
+/// Ranks that are connected to each other. All ranks make the same calls in the same order.
+///
+/// Dropping it waits for the collectives that are under way; with a peer that hangs, that takes
+/// up to the group's timeout.
+#[derive(Debug)]
+pub struct ProcessGroup {
+    raw: NonNull<ffi::Group>,
+    size: u32,
+}
+
+// SAFETY: as for Store.
+unsafe impl Send for ProcessGroup {}
+
+impl ProcessGroup {
+    /// Joins the `size` ranks that meet in `store` under `prefix`, which is used only once in a
+    /// store; returns when all are connected, or with an error after `timeout`. The same
+    /// `timeout` bounds every collective. `host` names this rank's network address.
+    pub fn new(
+        store: &Store,
+        prefix: &str,
+        rank: u32,
+        size: u32,
+        host: &str,
+        timeout: Duration,
+    ) -> Result<Self, C10dError> {
+        let (prefix, host) = (c_string(prefix)?, c_string(host)?);
+        let mut out = std::ptr::null_mut();
+        // SAFETY: all pointers outlive the call; the group keeps the store's object alive itself.
+        let message = unsafe {
+            ffi::tradewind_group_new(
+                store.raw.as_ptr(),
+                prefix.as_ptr(),
+                rank as c_int,
+                size as c_int,
+                host.as_ptr(),
+                millis(timeout),
+                &mut out,
+            )
+        };
+        Ok(Self {
+            raw: made("forming the group", message, out)?,
+            size,
+        })
+    }
+
+    /// Sums over the ranks, in place; the same bits on all ranks. All ranks give equal lengths.
+    pub fn all_reduce_sum<T: Element>(&self, values: &mut [T]) -> Result<(), C10dError> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let data = values.as_mut_ptr().cast();
+        // SAFETY: `values` is exclusively borrowed until the call returns, when the collective
+        // has ended, well or not; its type is told.
+        check("all-reduce", unsafe {
+            ffi::tradewind_all_reduce(self.raw.as_ptr(), data, values.len(), T::TYPE)
+        })
+    }
+
+    /// Copies the values of rank `root` to all. All ranks give equal lengths.
+    pub fn broadcast<T: Element>(&self, values: &mut [T], root: u32) -> Result<(), C10dError> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let data = values.as_mut_ptr().cast();
+        // SAFETY: as in all_reduce_sum.
+        check("broadcast", unsafe {
+            ffi::tradewind_broadcast(
+                self.raw.as_ptr(),
+                data,
+                values.len(),
+                T::TYPE,
+                root as c_int,
+            )
+        })
+    }
+
+    /// Copies `own` of every rank, in the order of ranks, into `all`, which is size times as long
+    /// as `own`. Bits are kept.
+    pub fn all_gather(&self, all: &mut [f32], own: &[f32]) -> Result<(), C10dError> {
+        let want = own.len() * self.size as usize;
+        if all.len() != want {
+            return Err(C10dError::Length {
+                got: all.len(),
+                want,
+            });
+        }
+        if own.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the lengths were checked, the slices are borrowed until the collective has
+        // ended, and `own` is only read.
+        check("all-gather", unsafe {
+            ffi::tradewind_all_gather(self.raw.as_ptr(), all.as_mut_ptr(), own.as_ptr(), own.len())
+        })
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from this library and is freed once; a Reducer holds its own
+        // reference to what is inside.
+        unsafe { ffi::tradewind_group_free(self.raw.as_ptr()) }
+    }
+}
+
+/// DDP's `Reducer`: averages gradients over the ranks, bucket by bucket, while backward is still
+/// computing others. Its hooks sit on the tensors until it is dropped.
+#[derive(Debug)]
+pub struct Reducer {
+    raw: NonNull<ffi::Reducer>,
+}
+
+// SAFETY: as for Store. Its hooks run inside backward, which on the CPU is the calling thread.
+unsafe impl Send for Reducer {}
+
+impl Reducer {
+    /// A reducer over f32 leaf tensors that require gradients, in the order in which backward
+    /// finishes them. Bucket `i` holds the next `bucket_sizes[i]` tensors.
+    pub fn new(
+        group: &ProcessGroup,
+        tensors: &[Tensor],
+        bucket_sizes: &[usize],
+    ) -> Result<Self, C10dError> {
+        let want = bucket_sizes.iter().sum();
+        if tensors.len() != want {
+            return Err(C10dError::Length {
+                got: tensors.len(),
+                want,
+            });
+        }
+        let raw: Vec<*const c_void> = tensors.iter().map(|t| t.as_ptr().cast()).collect();
+        let mut out = std::ptr::null_mut();
+        // SAFETY: `raw` holds as many live tensors as `bucket_sizes` adds up to, and the reducer
+        // takes references of its own to them and to the group.
+        let message = unsafe {
+            ffi::tradewind_reducer_new(
+                group.raw.as_ptr(),
+                raw.as_ptr(),
+                bucket_sizes.as_ptr(),
+                bucket_sizes.len(),
+                &mut out,
+            )
+        };
+        Ok(Self {
+            raw: made("preparing the reduction of gradients", message, out)?,
+        })
+    }
+
+    /// Before every backward: forgets the gradients of the step before.
+    pub fn prepare(&mut self) -> Result<(), C10dError> {
+        // SAFETY: `raw` is live and exclusively borrowed.
+        check("preparing backward", unsafe {
+            ffi::tradewind_reducer_prepare(self.raw.as_ptr())
+        })
+    }
+
+    /// After every backward: how long backward, its computation done, waited for reductions.
+    /// `None` if some tensor received no gradient, in which case buckets are unfinished.
+    pub fn finish(&mut self) -> Result<Option<Duration>, C10dError> {
+        let mut exposed_ns = -1;
+        // SAFETY: `raw` is live and exclusively borrowed; `exposed_ns` outlives the call.
+        check("finishing backward", unsafe {
+            ffi::tradewind_reducer_finish(self.raw.as_ptr(), &mut exposed_ns)
+        })?;
+        Ok(u64::try_from(exposed_ns).ok().map(Duration::from_nanos))
+    }
+
+    /// The gradients of a bucket's tensors, one after the other. Must not be held over a
+    /// backward; `prepare` and `finish`, which frame it, borrow exclusively.
+    pub fn bucket(&self, bucket: usize) -> Result<&[f32], C10dError> {
+        let (mut values, mut length) = (std::ptr::null(), 0);
+        // SAFETY: `raw` is live; the out-pointers outlive the call.
+        check("reading a bucket", unsafe {
+            ffi::tradewind_reducer_bucket(self.raw.as_ptr(), bucket, &mut values, &mut length)
+        })?;
+        // SAFETY: the C side has checked that this is contiguous f32 in main memory; it belongs
+        // to the reducer, which never replaces it, and is written only by its hooks.
+        Ok(unsafe { std::slice::from_raw_parts(values, length) })
+    }
+}
+
+impl Drop for Reducer {
+    fn drop(&mut self) {
+        // SAFETY: `raw` came from this library and is freed once.
+        unsafe { ffi::tradewind_reducer_free(self.raw.as_ptr()) }
+    }
+}
+
+/// Makes `gradient` the `.grad` of `tensor`: backward then adds into it in place. c10d refuses
+/// another shape or type.
+pub fn set_grad(tensor: &Tensor, gradient: &Tensor) -> Result<(), C10dError> {
+    // SAFETY: both pointers are live tensors; libtorch takes its own reference.
+    check("setting a gradient", unsafe {
+        ffi::tradewind_set_grad(tensor.as_ptr().cast_mut().cast(), gradient.as_ptr().cast())
+    })
+}
+
+/// The values of a contiguous f32 tensor in main memory; `None` for any other.
+///
+/// Other handles to the same memory exist (views, the model's own tensors). While the slice is
+/// held, nothing may change it through them: no in-place operation, no backward.
+pub(crate) fn values(tensor: &Tensor) -> Option<&[f32]> {
+    let length = plain(tensor)?;
+    // SAFETY: `plain` has checked type, place and contiguity; the tensor owns the memory and is
+    // borrowed as long as the slice.
+    Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), length) })
+}
+
+/// As [`values`], to be written; nothing may read it through other handles meanwhile either.
+pub(crate) fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
+    let length = plain(tensor)?;
+    // SAFETY: as in `values`, borrowed exclusively.
+    Some(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), length) })
+}
+
+/// The length of a non-empty, contiguous f32 tensor in main memory.
+fn plain(tensor: &Tensor) -> Option<usize> {
+    let plain = tensor.defined()
+        && tensor.f_kind().ok() == Some(Kind::Float)
+        && tensor.device() == Device::Cpu
+        && !tensor.is_sparse()
+        && tensor.is_contiguous()
+        && tensor.numel() > 0;
+    plain.then(|| tensor.numel())
+}
+
+fn c_string(text: &str) -> Result<CString, C10dError> {
+    CString::new(text).map_err(|_| C10dError::Name(text.into()))
+}
+
+fn millis(timeout: Duration) -> i64 {
+    // Zero would mean no limit in places.
+    i64::try_from(timeout.as_millis())
+        .unwrap_or(i64::MAX)
+        .clamp(1, i64::from(i32::MAX))
+}
+
+fn made<T>(
+    what: &'static str,
+    message: *mut c_char,
+    object: *mut T,
+) -> Result<NonNull<T>, C10dError> {
+    check(what, message)?;
+    NonNull::new(object).ok_or_else(|| C10dError::Torch {
+        what,
+        message: "no object".into(),
+    })
+}
+
+fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: a message that is not null is a C string of this library, freed once, here, after
+    // it has been copied.
+    let text = unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        ffi::tradewind_message_free(message);
+        text
+    };
+    Err(C10dError::Torch {
+        what,
+        message: without_stack(&text),
+    })
+}
+
+/// The text of a libtorch exception without the C++ stack that may follow it.
+pub(crate) fn without_stack(text: &str) -> String {
+    let end = text.find("\nException raised from").unwrap_or(text.len());
+    text[..end].trim().to_owned()
+}
+
+/// `csrc/c10d.h`.
+mod ffi {
+    use super::{c_char, c_int, c_void};
+
+    #[repr(C)]
+    pub(super) struct Store(c_void);
+    #[repr(C)]
+    pub(super) struct Group(c_void);
+    #[repr(C)]
+    pub(super) struct Reducer(c_void);
+
+    unsafe extern "C" {
+        pub(super) fn tradewind_message_free(message: *mut c_char);
+        pub(super) fn tradewind_store_serve(
+            host: *const c_char,
+            port: u16,
+            listener: c_int,
+            timeout_ms: i64,
+            out: *mut *mut Store,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_store_connect(
+            host: *const c_char,
+            port: u16,
+            timeout_ms: i64,
+            out: *mut *mut Store,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_store_free(store: *mut Store);
+        pub(super) fn tradewind_group_new(
+            store: *const Store,
+            prefix: *const c_char,
+            rank: c_int,
+            size: c_int,
+            host: *const c_char,
+            timeout_ms: i64,
+            out: *mut *mut Group,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_group_free(group: *mut Group);
+        pub(super) fn tradewind_all_reduce(
+            group: *mut Group,
+            values: *mut c_void,
+            length: usize,
+            element: c_int,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_broadcast(
+            group: *mut Group,
+            values: *mut c_void,
+            length: usize,
+            element: c_int,
+            root: c_int,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_all_gather(
+            group: *mut Group,
+            all: *mut f32,
+            own: *const f32,
+            length: usize,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_reducer_new(
+            group: *const Group,
+            tensors: *const *const c_void,
+            bucket_sizes: *const usize,
+            buckets: usize,
+            out: *mut *mut Reducer,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_reducer_prepare(reducer: *mut Reducer) -> *mut c_char;
+        pub(super) fn tradewind_reducer_finish(
+            reducer: *mut Reducer,
+            exposed_ns: *mut i64,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_reducer_bucket(
+            reducer: *const Reducer,
+            bucket: usize,
+            values: *mut *const f32,
+            length: *mut usize,
+        ) -> *mut c_char;
+        pub(super) fn tradewind_reducer_free(reducer: *mut Reducer);
+        pub(super) fn tradewind_set_grad(
+            tensor: *mut c_void,
+            gradient: *const c_void,
+        ) -> *mut c_char;
+    }
+}

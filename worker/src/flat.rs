@@ -1,1 +1,333 @@
-//! placeholder
+//! The values of a model as views into one contiguous f32 buffer, in the order of its layout.
+
+use std::ops::Range;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_common::layout::{Layout, TensorKind};
+
+use crate::c10d;
+
+/// Why a model's tensors do not fit a layout, or bytes a range.
+#[derive(Debug, thiserror::Error)]
+pub enum FlatError {
+    /// Not as many tensors as the layout has.
+    #[error("the model has {got} tensors, the layout {want}")]
+    Count {
+        /// Tensors of the model.
+        got: usize,
+        /// Tensors of the layout.
+        want: usize,
+    },
+    /// Another tensor than the layout has in this place.
+    #[error("tensor {got:?} stands where the layout has {want:?}")]
+    Name {
+        /// The model's name.
+        got: String,
+        /// The layout's name.
+        want: String,
+    },
+    /// A tensor that is not what the layout says.
+    #[error("tensor {name:?}: {why}")]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Bytes that do not fill the range they are meant for.
+    #[error("{bytes} bytes for {elements} elements")]
+    Bytes {
+        /// How many came.
+        bytes: usize,
+        /// How many f32 values were expected.
+        elements: usize,
+    },
+    /// libtorch refused.
+    #[error("{0}")]
+    Torch(#[from] tch::TchError),
+}
+
+/// All parameters and buffers of a model in one contiguous f32 vector: the model's tensors are
+/// views into it, so that writing the vector changes the model.
+///
+/// The slices that it lends point to memory that the model's tensors share. Whoever holds one
+/// neither runs forward or backward nor changes a tensor in place; and values are not written
+/// between a forward and its backward, because backward reads them again.
+#[derive(Debug)]
+pub struct Flat {
+    /// Owns the memory.
+    storage: Tensor,
+    /// Views into `storage`, in flat order.
+    views: Vec<Tensor>,
+}
+
+impl Flat {
+    /// Moves the values of `tensors`, a model's own, named and in its order of creation, into one
+    /// vector laid out as `layout` says, and makes each tensor a view of its range. Values are
+    /// preserved. To be called before the group is made and before any forward.
+    ///
+    /// Fails, with no tensor changed, unless names and shapes are the layout's and every tensor
+    /// is an f32 leaf in main memory that requires a gradient exactly if it is a parameter.
+    pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, FlatError> {
+        let tensors = in_layout_order(layout, tensors)?;
+        let storage = Tensor::f_zeros([layout.elements() as i64], (Kind::Float, Device::Cpu))?;
+        let views = views(layout, &storage)?;
+        tch::no_grad(|| {
+            for (mut tensor, view) in tensors.into_iter().zip(&views) {
+                view.shallow_clone().f_copy_(&tensor)?;
+                tensor.f_set_data(view)?;
+            }
+            Ok::<(), FlatError>(())
+        })?;
+        Ok(Self { storage, views })
+    }
+
+    /// The whole vector.
+    pub fn values(&self) -> &[f32] {
+        c10d::values(&self.storage).expect("made contiguous, f32, not empty and in main memory")
+    }
+
+    /// The whole vector, to be written.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        c10d::values_mut(&mut self.storage)
+            .expect("made contiguous, f32, not empty and in main memory")
+    }
+
+    /// A range of elements, such as a block's.
+    pub fn block(&self, elements: &Range<usize>) -> &[f32] {
+        &self.values()[elements.clone()]
+    }
+
+    /// A range of elements, to be written.
+    pub fn block_mut(&mut self, elements: &Range<usize>) -> &mut [f32] {
+        &mut self.values_mut()[elements.clone()]
+    }
+
+    /// The values of a tensor, in its own shape, without gradient; `index` counts as
+    /// [`Layout::tensors`] does.
+    pub fn view(&self, index: usize) -> &Tensor {
+        &self.views[index]
+    }
+
+    /// Copies a range out as little-endian bytes; `bytes` is four times as long.
+    pub fn copy_out(&self, elements: &Range<usize>, bytes: &mut [u8]) -> Result<(), FlatError> {
+        to_le_bytes(self.block(elements), bytes)
+    }
+
+    /// Copies little-endian bytes into a range; `bytes` is four times as long. Nothing is changed
+    /// otherwise.
+    pub fn copy_in(&mut self, elements: &Range<usize>, bytes: &[u8]) -> Result<(), FlatError> {
+        from_le_bytes(bytes, self.block_mut(elements))
+    }
+}
+
+/// Writes f32 values as little-endian bytes; `bytes` is four times as long as `values`.
+pub fn to_le_bytes(values: &[f32], bytes: &mut [u8]) -> Result<(), FlatError> {
+    fits(bytes.len(), values.len())?;
+    for (place, value) in bytes.chunks_exact_mut(4).zip(values) {
+        place.copy_from_slice(&value.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Reads f32 values from little-endian bytes; `bytes` is four times as long as `values`, or
+/// nothing is written.
+pub fn from_le_bytes(bytes: &[u8], values: &mut [f32]) -> Result<(), FlatError> {
+    fits(bytes.len(), values.len())?;
+    for (value, place) in values.iter_mut().zip(bytes.as_chunks().0) {
+        *value = f32::from_le_bytes(*place);
+    }
+    Ok(())
+}
+
+fn fits(bytes: usize, elements: usize) -> Result<(), FlatError> {
+    if elements.checked_mul(4) == Some(bytes) {
+        Ok(())
+    } else {
+        Err(FlatError::Bytes { bytes, elements })
+    }
+}
+
+/// Handles to a model's tensors, given in its order of creation, in the order of the layout,
+/// after checking all that [`Flat::new`] promises.
+pub(crate) fn in_layout_order(
+    layout: &Layout,
+    tensors: &[(String, Tensor)],
+) -> Result<Vec<Tensor>, FlatError> {
+    if tensors.len() != layout.tensors.len() {
+        return Err(FlatError::Count {
+            got: tensors.len(),
+            want: layout.tensors.len(),
+        });
+    }
+    let mut ordered = Vec::with_capacity(tensors.len());
+    for ((name, tensor), placed) in tensors.iter().rev().zip(&layout.tensors) {
+        if *name != placed.spec.name {
+            return Err(FlatError::Name {
+                got: name.clone(),
+                want: placed.spec.name.clone(),
+            });
+        }
+        let trained = placed.spec.kind == TensorKind::Parameter;
+        let shape: Vec<i64> = placed
+            .spec
+            .shape
+            .iter()
+            .map(|&extent| extent as i64)
+            .collect();
+        let why = if tensor.size() != shape {
+            format!("its shape is {:?}, the layout's {shape:?}", tensor.size())
+        } else if tensor.f_kind()? != Kind::Float {
+            format!("its values are {:?}, not f32", tensor.f_kind()?)
+        } else if tensor.device() != Device::Cpu {
+            format!("it is on {:?}, not in main memory", tensor.device())
+        } else if !tensor.is_leaf() {
+            "it is the result of a computation, not a leaf".into()
+        } else if tensor.requires_grad() != trained {
+            format!(
+                "it is a {:?}, but requires_grad is {}",
+                placed.spec.kind, !trained
+            )
+        } else {
+            ordered.push(tensor.shallow_clone());
+            continue;
+        };
+        return Err(FlatError::Tensor {
+            name: name.clone(),
+            why,
+        });
+    }
+    Ok(ordered)
+}
+
+/// Views of `flat`, one for each tensor of the layout, in its order and shapes.
+pub(crate) fn views(layout: &Layout, flat: &Tensor) -> Result<Vec<Tensor>, FlatError> {
+    let view = |placed: &tradewind_common::layout::PlacedTensor| {
+        let shape: Vec<i64> = placed
+            .spec
+            .shape
+            .iter()
+            .map(|&extent| extent as i64)
+            .collect();
+        let range = &placed.elements;
+        Ok(flat
+            .f_narrow(0, range.start as i64, range.len() as i64)?
+            .f_view(&shape[..])?)
+    };
+    layout.tensors.iter().map(view).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_common::layout::TensorSpec;
+
+    use super::*;
+
+    fn model() -> Vec<(String, Tensor)> {
+        let options = (Kind::Float, Device::Cpu);
+        let weight = Tensor::arange(6, options)
+            .reshape([3, 2])
+            .set_requires_grad(true);
+        let bias = Tensor::from_slice(&[10f32, 11.0, 12.0]).set_requires_grad(true);
+        vec![
+            ("weight".into(), weight),
+            ("bias".into(), bias),
+            ("mean".into(), Tensor::from_slice(&[-0.0f32, 20.0])),
+        ]
+    }
+
+    fn layout() -> Layout {
+        let spec = |name: &str, shape: &[u64], kind| TensorSpec {
+            name: name.into(),
+            shape: shape.into(),
+            kind,
+        };
+        let specs = [
+            spec("weight", &[3, 2], TensorKind::Parameter),
+            spec("bias", &[3], TensorKind::Parameter),
+            spec("mean", &[2], TensorKind::Buffer),
+        ];
+        Layout::new(&specs, 1 << 20, 8).unwrap()
+    }
+
+    #[test]
+    fn the_models_tensors_are_views_of_the_vector() {
+        let (layout, model) = (layout(), model());
+        let mut flat = Flat::new(&layout, &model).unwrap();
+        let want = [-0.0, 20.0, 10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        assert_eq!(flat.values(), want);
+        assert!(flat.values()[0].is_sign_negative(), "bits are kept");
+        assert!(model[0].1.requires_grad() && model[0].1.is_leaf());
+
+        flat.values_mut()[5] = 7.0;
+        assert_eq!(model[0].1.double_value(&[0, 0]), 7.0);
+        let _ = tch::no_grad(|| model[1].1.shallow_clone().fill_(1.5));
+        assert_eq!(flat.block(&(2..5)), [1.5; 3]);
+        assert_eq!(flat.view(2).size(), [3, 2]);
+        assert!(!flat.view(2).requires_grad());
+    }
+
+    #[test]
+    fn training_through_the_views_follows_the_vector() {
+        let (layout, model) = (layout(), model());
+        let mut flat = Flat::new(&layout, &model).unwrap();
+        let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
+        assert_eq!(loss(2.0).double_value(&[]), 30.0);
+        flat.block_mut(&(5..11)).fill(1.0);
+        let loss = loss(2.0);
+        assert_eq!(loss.double_value(&[]), 12.0);
+        loss.backward();
+        assert_eq!(
+            Vec::<f32>::try_from(model[0].1.grad().view([-1])).unwrap(),
+            [2.0; 6]
+        );
+    }
+
+    #[test]
+    fn bytes_round_trip_and_wrong_lengths_change_nothing() {
+        let (layout, model) = (layout(), model());
+        let mut flat = Flat::new(&layout, &model).unwrap();
+        let mut bytes = [0; 12];
+        flat.copy_out(&(2..5), &mut bytes).unwrap();
+        assert_eq!(bytes[..4], 10f32.to_le_bytes());
+        flat.copy_in(&(5..8), &bytes).unwrap();
+        assert_eq!(flat.block(&(5..8)), [10.0, 11.0, 12.0]);
+
+        let before = flat.values().to_vec();
+        assert!(matches!(
+            flat.copy_in(&(0..3), &bytes[..11]),
+            Err(FlatError::Bytes {
+                bytes: 11,
+                elements: 3
+            })
+        ));
+        assert!(flat.copy_out(&(0..3), &mut [0; 16]).is_err());
+        assert_eq!(flat.values(), before);
+    }
+
+    #[test]
+    fn refused() {
+        let check = |change: &dyn Fn(&mut Vec<(String, Tensor)>), want: &str| {
+            let mut tensors = model();
+            change(&mut tensors);
+            let error = Flat::new(&layout(), &tensors).unwrap_err().to_string();
+            assert!(error.contains(want), "{error}");
+        };
+        check(&|t| drop(t.pop()), "2 tensors, the layout 3");
+        check(&|t| t[1].0 = "bios".into(), "\"bios\" stands where");
+        check(
+            &|t| t[1].1 = t[1].1.detach().reshape([3, 1]),
+            "its shape is [3, 1]",
+        );
+        check(
+            &|t| t[2].1 = t[2].1.to_kind(Kind::Double),
+            "values are Double",
+        );
+        check(
+            &|t| t[2].1 = t[2].1.set_requires_grad(true),
+            "requires_grad is true",
+        );
+        check(&|t| t[1].1 = t[1].1.detach(), "requires_grad is false");
+        check(&|t| t[1].1 = &t[1].1 * 2.0, "not a leaf");
+    }
+}

@@ -49,11 +49,12 @@ fn linear_ticks(low: f64, high: f64, wanted: usize) -> Vec<Tick> {
     let power = rough.log10().floor();
     let unit = 10_f64.powf(power);
     let step = unit
-        * [1.0, 2.0, 5.0, 10.0]
+        * [1.0, 2.0, 2.5, 5.0, 10.0]
             .into_iter()
             .find(|&round| round * unit >= rough * (1.0 - 1e-9))
             .unwrap_or(10.0);
-    stepped_ticks(low, high, step, |value| format_number(value, step))
+    let size = low.abs().max(high.abs());
+    stepped_ticks(low, high, step, |value| format_number(value, step, size))
 }
 
 /// The multiples of `step` from `low` to `high`.
@@ -93,24 +94,26 @@ fn log_ticks(low: f64, high: f64, wanted: usize) -> Vec<Tick> {
         .filter(|&value| value >= low * (1.0 - 1e-9) && value <= high * (1.0 + 1e-9))
         .map(|value| Tick {
             value,
-            label: format_number(value, value),
+            label: format_number(value, value, value),
         })
         .collect()
 }
 
-/// A number as a tick shows it: as many decimals as steps of `step` need, thousands as `k`,
-/// millions as `M`, powers of ten beyond that, a real minus sign.
-pub(crate) fn format_number(value: f64, step: f64) -> String {
-    let step = step.abs().max(f64::MIN_POSITIVE);
-    let (value, step, suffix) = match value.abs().max(step) {
-        size if !(1e-4..1e9).contains(&size) => {
-            return format!("{value:.0e}").replace('-', "−");
+/// A number as a tick shows it on an axis of values up to `size`: as many decimals as steps of
+/// `step` need, thousands as `k`, millions as `M`, powers of ten beyond that, a real minus sign.
+fn format_number(value: f64, step: f64, size: f64) -> String {
+    if value.abs() < step * 1e-6 {
+        return "0".to_owned();
+    }
+    let (value, step, suffix) = match size {
+        size if !(1e-4..1e9).contains(&(size * 1.000_001)) => {
+            return exponential(value).replace('-', "−");
         }
         size if size >= 1e6 && step >= 1e4 => (value / 1e6, step / 1e6, "M"),
         size if size >= 1e4 && step >= 1e2 => (value / 1e3, step / 1e3, "k"),
         _ => (value, step, ""),
     };
-    // Steps are one digit (or 1.5) times a power of ten.
+    // Steps have one or two digits times a power of ten.
     let decimals = (-(step * 1.000_001).log10().floor()).max(0.0) as usize;
     let digits = (0..3)
         .map(|more| decimals + more)
@@ -119,10 +122,13 @@ pub(crate) fn format_number(value: f64, step: f64) -> String {
             ((step * power).round() / power - step).abs() <= 1e-6 * step
         })
         .unwrap_or(decimals);
-    if value.abs() < step * 1e-6 {
-        return "0".to_owned();
-    }
     format!("{value:.digits$}{suffix}").replace('-', "−")
+}
+
+/// With a second digit only where it says something.
+fn exponential(value: f64) -> String {
+    let (short, long) = (format!("{value:.0e}"), format!("{value:.1e}"));
+    if long.contains(".0") { short } else { long }
 }
 
 /// A frame between pixels, with a scale on each side.
@@ -193,7 +199,11 @@ mod tests {
     #[test]
     fn ticks_are_round_and_inside() {
         let cases: &[(Scale, usize, &[&str])] = &[
-            (Scale::Linear(0.0, 10.0), 5, &["0", "2", "4", "6", "8", "10"]),
+            (
+                Scale::Linear(0.0, 10.0),
+                5,
+                &["0", "2", "4", "6", "8", "10"],
+            ),
             (Scale::Linear(-0.31, 0.28), 4, &["−0.2", "0", "0.2"]),
             (
                 Scale::Linear(0.0, 48_000.0),
@@ -201,8 +211,27 @@ mod tests {
                 &["0", "10k", "20k", "30k", "40k"],
             ),
             (Scale::Linear(0.0, 3.2e6), 4, &["0", "1M", "2M", "3M"]),
-            (Scale::Linear(271.3, 273.1), 4, &["271.5", "272.0", "272.5", "273.0"]),
-            (Scale::Log(0.01, 100.0), 6, &["0.01", "0.1", "1", "10", "100"]),
+            (
+                Scale::Linear(0.0, 12_240.0),
+                6,
+                &["0", "2.5k", "5.0k", "7.5k", "10.0k"],
+            ),
+            (Scale::Linear(0.0, 1.1e-6), 3, &["0", "5e−7", "1e−6"]),
+            (
+                Scale::Linear(0.0, 1e12),
+                4,
+                &["0", "2.5e11", "5e11", "7.5e11", "1e12"],
+            ),
+            (
+                Scale::Linear(271.3, 273.1),
+                4,
+                &["271.5", "272.0", "272.5", "273.0"],
+            ),
+            (
+                Scale::Log(0.01, 100.0),
+                6,
+                &["0.01", "0.1", "1", "10", "100"],
+            ),
             (Scale::Log(0.9, 21.0), 6, &["1", "2", "5", "10", "20"]),
             (Scale::Log(2.0, 4.5), 6, &["2", "3", "4"]),
             (Scale::Log(1e-12, 1e3), 4, &["1e−12", "1e−8", "0.0001", "1"]),
@@ -213,7 +242,10 @@ mod tests {
             assert_eq!(&shown, labels, "{scale:?}");
             for tick in &ticks {
                 let position = scale.position(tick.value);
-                assert!((-1e-6..=1.000_001).contains(&position), "{scale:?} {tick:?}");
+                assert!(
+                    (-1e-6..=1.000_001).contains(&position),
+                    "{scale:?} {tick:?}"
+                );
             }
         }
     }

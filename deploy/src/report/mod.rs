@@ -70,9 +70,9 @@ impl ReportError {
 }
 
 /// Text and frames.
-pub(crate) const INK: RGBColor = RGBColor(38, 38, 38);
+pub(crate) const INK: RGBColor = RGBColor(26, 26, 26);
 /// What explains, but is not read first.
-pub(crate) const GREY: RGBColor = RGBColor(105, 105, 105);
+pub(crate) const GREY: RGBColor = RGBColor(90, 90, 90);
 /// Lines behind the data.
 pub(crate) const GRID: RGBColor = RGBColor(228, 228, 228);
 /// Where a map has no value.
@@ -110,8 +110,18 @@ pub(crate) fn sequential(t: f64) -> RGBColor {
 /// arms lose lightness at the same pace, so that equal distances from the middle look equal.
 pub(crate) fn diverging(t: f64) -> RGBColor {
     const ARMS: [[(u8, u8, u8); 4]; 2] = [
-        [(247, 247, 247), (168, 198, 226), (84, 139, 192), (27, 75, 138)],
-        [(247, 247, 247), (238, 184, 160), (210, 108, 84), (146, 24, 38)],
+        [
+            (247, 247, 247),
+            (168, 198, 226),
+            (84, 139, 192),
+            (27, 75, 138),
+        ],
+        [
+            (247, 247, 247),
+            (238, 184, 160),
+            (210, 108, 84),
+            (146, 24, 38),
+        ],
     ];
     let signed = t.clamp(0.0, 1.0) * 2.0 - 1.0;
     let arm = &ARMS[usize::from(signed > 0.0)];

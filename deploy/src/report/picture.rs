@@ -159,9 +159,7 @@ impl Picture {
         for shape in &self.shapes {
             match shape {
                 Shape::Fill { corners, color } => {
-                    // plotters counts the far corner in.
-                    let [from, (x, y)] = corners.map(at);
-                    area.draw(&Rectangle::new([from, (x - 1, y - 1)], color.filled()))?;
+                    area.draw(&Rectangle::new(corners.map(at), color.filled()))?;
                 }
                 Shape::Line {
                     points,
@@ -192,8 +190,11 @@ impl Picture {
                     anchor,
                     color,
                 } => {
-                    let (position, style) = form.text(*at, *size, *anchor, *color);
-                    area.draw(&Text::new(text.as_str(), position, style))?;
+                    let ((x, y), style) = form.text(*at, *size, *anchor, *color);
+                    for heavier in 0..form.strokes {
+                        let position = (x + heavier, y);
+                        area.draw(&Text::new(text.as_str(), position, style.clone()))?;
+                    }
                 }
             }
         }
@@ -209,6 +210,8 @@ struct Form {
     /// plotters' size of a font for an em of 1.
     size_per_em: f64,
     v_pos: VPos,
+    /// How often a text is painted, each time one painted pixel further to the right.
+    strokes: i32,
     /// From the middle of the capitals to where plotters wants a text of `v_pos`, in ems.
     text_shift_ems: f64,
 }
@@ -220,6 +223,8 @@ const RASTER: Form = Form {
     joins: false,
     size_per_em: 1.12,
     v_pos: VPos::Top,
+    // The registered font is a light one.
+    strokes: 2,
     text_shift_ems: 0.69 / 2.0 - 1.12 / 2.0,
 };
 
@@ -230,6 +235,7 @@ const VECTOR: Form = Form {
     joins: true,
     size_per_em: 1.24,
     v_pos: VPos::Center,
+    strokes: 1,
     text_shift_ems: 0.7 / 2.0 - 0.26,
 };
 
@@ -260,9 +266,9 @@ impl Form {
             ),
         };
         let font = (FAMILY, size * self.size_per_em * self.enlarged).into_font();
-        let style = TextStyle::from(font.transform(transform))
-            .color(&color)
-            .pos(Pos::new(h_pos, self.v_pos));
+        let mut style = TextStyle::from(font.transform(transform));
+        style.pos = Pos::new(h_pos, self.v_pos);
+        style.color = color.to_backend_color();
         (position, style)
     }
 }
@@ -383,7 +389,12 @@ mod tests {
     fn a_picture_that_cannot_be_written_names_its_file() {
         let path = Path::new("/nowhere/at/all.png");
         for error in [sample().write_png(path), sample().write_svg(path)] {
-            assert!(error.unwrap_err().to_string().contains("/nowhere/at/all.png"));
+            assert!(
+                error
+                    .unwrap_err()
+                    .to_string()
+                    .contains("/nowhere/at/all.png")
+            );
         }
     }
 }

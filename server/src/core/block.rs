@@ -172,7 +172,11 @@ impl Block {
     pub fn create(&mut self, values: Vec<f32>, optimizer: &dyn Optimizer) -> Result<(), Refusal> {
         self.check_values(&values)?;
         if self.values.is_none() {
-            let slots = if self.kind == TensorKind::Parameter { optimizer.slots() } else { 0 };
+            let slots = if self.kind == TensorKind::Parameter {
+                optimizer.slots()
+            } else {
+                0
+            };
             self.slots = vec![vec![0.0; self.length]; slots];
             self.values = Some(values);
         }
@@ -183,7 +187,9 @@ impl Block {
     /// longer live, whose undecided contributions are forgotten.
     pub fn follow(&mut self, view: &View) -> Vec<(GroupId, Asker)> {
         let stays = |group: &GroupId, cursor: &Cursor| {
-            view.live.get(group).is_some_and(|(life, _)| *life == cursor.incarnation)
+            view.live
+                .get(group)
+                .is_some_and(|(life, _)| *life == cursor.incarnation)
         };
         let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
         for (group, (incarnation, start)) in &view.live {
@@ -194,7 +200,9 @@ impl Block {
                 waiting: None,
             });
         }
-        gone.into_iter().filter_map(|(group, c)| Some((group, c.waiting?.asker))).collect()
+        gone.into_iter()
+            .filter_map(|(group, c)| Some((group, c.waiting?.asker)))
+            .collect()
     }
 
     /// Takes a contribution in, or finds that it was decided before (rule 2).
@@ -209,11 +217,24 @@ impl Block {
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
         let expected = cursor.next;
         if clock > expected {
-            return Err(Refusal::ClockAhead { block, group, given: clock, expected });
+            return Err(Refusal::ClockAhead {
+                block,
+                group,
+                given: clock,
+                expected,
+            });
         }
         if clock < expected {
-            let repeat = cursor.last.filter(|last| last.clock == clock).map(Arrival::Repeat);
-            return repeat.ok_or(Refusal::ClockPassed { block, group, given: clock, expected });
+            let repeat = cursor
+                .last
+                .filter(|last| last.clock == clock)
+                .map(Arrival::Repeat);
+            return repeat.ok_or(Refusal::ClockPassed {
+                block,
+                group,
+                given: clock,
+                expected,
+            });
         }
         if let Some(gradient) = &contribution {
             self.check_gradient(gradient)?;
@@ -222,7 +243,12 @@ impl Block {
         match &mut cursor.waiting {
             // A repeat of what still waits: the answer goes to who asked last.
             Some(waiting) => waiting.asker.to = asker.to,
-            None => cursor.waiting = Some(Waiting { contribution, asker }),
+            None => {
+                cursor.waiting = Some(Waiting {
+                    contribution,
+                    asker,
+                })
+            }
         }
         Ok(Arrival::Waits)
     }
@@ -238,15 +264,23 @@ impl Block {
         let live = self.cursors.len();
         let mut taken = Vec::with_capacity(groups.len());
         for group in groups {
-            let cursor = self.cursors.get_mut(group).expect("a policy names live groups");
-            let waiting = cursor.waiting.take().expect("a policy names groups that wait");
+            let cursor = self
+                .cursors
+                .get_mut(group)
+                .expect("a policy names live groups");
+            let waiting = cursor
+                .waiting
+                .take()
+                .expect("a policy names groups that wait");
             let clock = cursor.next;
             cursor.next = clock.tick();
             taken.push((*group, clock, waiting));
         }
         let version = self.version;
-        let gradients: Vec<&Gradient> =
-            taken.iter().filter_map(|(_, _, w)| w.contribution.as_ref()).collect();
+        let gradients: Vec<&Gradient> = taken
+            .iter()
+            .filter_map(|(_, _, w)| w.contribution.as_ref())
+            .collect();
         if !gradients.is_empty() {
             let added: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
             let seen = gradients.iter().map(|g| g.samples_seen).max().unwrap_or(0);
@@ -259,7 +293,15 @@ impl Block {
                 Some(gradient) => (Verdict::Applied, version - gradient.pulled_version),
                 None => (Verdict::Skipped, 0),
             };
-            Outcome { group, decided: Decided { clock, verdict, delay }, asker: waiting.asker }
+            Outcome {
+                group,
+                decided: Decided {
+                    clock,
+                    verdict,
+                    delay,
+                },
+                asker: waiting.asker,
+            }
         };
         let outcomes: Vec<_> = taken.into_iter().map(decide).collect();
         for outcome in &outcomes {
@@ -268,13 +310,25 @@ impl Block {
         outcomes
     }
 
-    fn apply(&mut self, gradients: &[&Gradient], live: usize, optimizer: &dyn Optimizer, rate: f64) {
-        let values = self.values.as_deref_mut().expect("live groups push only to a ready run");
+    fn apply(
+        &mut self,
+        gradients: &[&Gradient],
+        live: usize,
+        optimizer: &dyn Optimizer,
+        rate: f64,
+    ) {
+        let values = self
+            .values
+            .as_deref_mut()
+            .expect("live groups push only to a ready run");
         self.version += 1;
         self.shared = None;
         match self.kind {
             TensorKind::Parameter => {
-                let step = Step { rate, number: self.version };
+                let step = Step {
+                    rate,
+                    number: self.version,
+                };
                 let merged;
                 let gradient = match gradients {
                     [only] => &only.values,
@@ -299,7 +353,11 @@ impl Block {
     fn check_values(&self, values: &[f32]) -> Result<(), Refusal> {
         let (block, expected, given) = (self.id, self.length, values.len());
         if given != expected {
-            return Err(Refusal::WrongLength { block, expected, given });
+            return Err(Refusal::WrongLength {
+                block,
+                expected,
+                given,
+            });
         }
         check_finite(block, values)
     }
@@ -310,7 +368,11 @@ impl Block {
             return Err(Refusal::NoSamples(block));
         }
         if given > current {
-            return Err(Refusal::VersionAhead { block, given, current });
+            return Err(Refusal::VersionAhead {
+                block,
+                given,
+                current,
+            });
         }
         self.check_values(&gradient.values)
     }

@@ -26,7 +26,9 @@ pub enum Refused {
     #[error("the run's specification cannot be followed: {0}")]
     Spec(#[from] SpecError),
     /// Another configuration than the run's.
-    #[error("the run exists with another {field}; give this run another name, or the same configuration")]
+    #[error(
+        "the run exists with another {field}; give this run another name, or the same configuration"
+    )]
     Differs {
         /// The first field that differs.
         field: &'static str,
@@ -139,7 +141,10 @@ impl Coordinator {
     /// comes back as another life has lost its shards, and their runs fail loudly (rule 6).
     pub fn register(&mut self, id: ServerId, server: Server) -> Result<(), Refused> {
         if id.0 >= self.expected {
-            return Err(Refused::UnknownServer { server: id, last: ServerId(self.expected - 1) });
+            return Err(Refused::UnknownServer {
+                server: id,
+                last: ServerId(self.expected - 1),
+            });
         }
         let before = self.servers.insert(id, server.clone());
         if before.is_some_and(|b| b.incarnation != server.incarnation) {
@@ -163,10 +168,18 @@ impl Coordinator {
         self.drain();
     }
 
-    fn run_to_join(&mut self, name: &RunId, spec: RunSpec, now_ms: u64) -> Result<&mut Run, Refused> {
+    fn run_to_join(
+        &mut self,
+        name: &RunId,
+        spec: RunSpec,
+        now_ms: u64,
+    ) -> Result<&mut Run, Refused> {
         let (registered, expected) = (self.servers.len(), self.expected as usize);
         if registered < expected {
-            return Err(Refused::ServersMissing { registered, expected });
+            return Err(Refused::ServersMissing {
+                registered,
+                expected,
+            });
         }
         if !self.runs.contains_key(name) {
             let layout = spec.check()?;
@@ -186,7 +199,14 @@ impl Coordinator {
     }
 
     /// A rank asks to push.
-    pub fn await_ready(&mut self, run: &RunId, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
+    pub fn await_ready(
+        &mut self,
+        run: &RunId,
+        caller: Caller,
+        created: bool,
+        to: ReplyTo,
+        now_ms: u64,
+    ) {
         match self.run_mut(run) {
             Ok(run) => run.await_ready(caller, created, to, now_ms),
             Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
@@ -246,7 +266,9 @@ impl Coordinator {
 
     /// A run, for the status page.
     pub fn run(&self, run: &RunId) -> Result<&Run, Refused> {
-        self.runs.get(run).ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
+        self.runs
+            .get(run)
+            .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
     }
 
     /// The registered servers.
@@ -255,14 +277,21 @@ impl Coordinator {
     }
 
     fn run_mut(&mut self, run: &RunId) -> Result<&mut Run, Refused> {
-        self.runs.get_mut(run).ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
+        self.runs
+            .get_mut(run)
+            .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
     }
 
     fn drain(&mut self) {
         for (name, run) in &mut self.runs {
-            self.outputs.extend(run.replies.drain(..).map(|(to, answer)| Output::Reply(to, answer)));
+            self.outputs.extend(
+                run.replies
+                    .drain(..)
+                    .map(|(to, answer)| Output::Reply(to, answer)),
+            );
             if std::mem::take(&mut run.view_changed) {
-                self.outputs.extend(self.servers.keys().map(|server| order(*server, name, run)));
+                self.outputs
+                    .extend(self.servers.keys().map(|server| order(*server, name, run)));
             }
         }
     }

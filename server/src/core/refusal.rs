@@ -37,7 +37,9 @@ pub enum Refusal {
         current: Incarnation,
     },
     /// The group is not live.
-    #[error("group {0} is not live: its lease has run out, it has left, or it has not been admitted")]
+    #[error(
+        "group {0} is not live: its lease has run out, it has left, or it has not been admitted"
+    )]
     NotLive(GroupId),
     /// The run has no values yet.
     #[error("the run's initial values are not complete")]
@@ -49,7 +51,9 @@ pub enum Refusal {
     #[error("block {0} is not in this shard")]
     UnknownBlock(BlockId),
     /// An old clock whose verdict is no longer kept.
-    #[error("clock {given} of group {group} was decided long ago; block {block} expects {expected}")]
+    #[error(
+        "clock {given} of group {group} was decided long ago; block {block} expects {expected}"
+    )]
     ClockPassed {
         /// The block.
         block: BlockId,
@@ -96,7 +100,9 @@ pub enum Refusal {
     #[error("the gradient for block {0} is the mean over 0 samples; send skip")]
     NoSamples(BlockId),
     /// A version that the block has not reached.
-    #[error("the gradient for block {block} was computed on version {given}, but the block is at {current}")]
+    #[error(
+        "the gradient for block {block} was computed on version {given}, but the block is at {current}"
+    )]
     VersionAhead {
         /// The block.
         block: BlockId,
@@ -114,7 +120,14 @@ pub fn check_finite(block: BlockId, values: &[f32]) -> Result<(), Refusal> {
     if values.chunks(4096).all(finite) {
         return Ok(());
     }
-    let (index, value) =
-        values.iter().enumerate().find(|(_, x)| !x.is_finite()).expect("one is not finite");
-    Err(Refusal::NotFinite { block, index, value: value.to_string() })
+    let (index, value) = values
+        .iter()
+        .enumerate()
+        .find(|(_, x)| !x.is_finite())
+        .expect("one is not finite");
+    Err(Refusal::NotFinite {
+        block,
+        index,
+        value: value.to_string(),
+    })
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use tradewind_common::data::{Chunk, Chunking, Ledger, LeaseRefused};
+use tradewind_common::data::{Chunk, Chunking, LeaseRefused, Ledger};
 use tradewind_common::lease::Lease;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
@@ -143,9 +143,16 @@ pub struct Run {
 
 impl Run {
     /// A run that nobody has joined, placed on `servers`.
-    pub fn new(spec: Arc<RunSpec>, placement: Placement, servers: &[ServerId], now_ms: u64) -> Self {
-        let chunking =
-            Chunking { epoch_samples: spec.epoch_samples, chunk_samples: spec.chunk_samples };
+    pub fn new(
+        spec: Arc<RunSpec>,
+        placement: Placement,
+        servers: &[ServerId],
+        now_ms: u64,
+    ) -> Self {
+        let chunking = Chunking {
+            epoch_samples: spec.epoch_samples,
+            chunk_samples: spec.chunk_samples,
+        };
         Self {
             spec,
             placement,
@@ -203,11 +210,17 @@ impl Run {
             store_address: String::new(),
             members: BTreeMap::new(),
         };
-        let group = self.groups.entry(join.group).or_insert_with(|| fresh(Incarnation(0)));
+        let group = self
+            .groups
+            .entry(join.group)
+            .or_insert_with(|| fresh(Incarnation(0)));
         if matches!(group.state, GroupState::Left | GroupState::Dead) {
             *group = fresh(group.incarnation);
         }
-        let known = group.members.get(&join.rank).is_some_and(|m| m.life == join.life);
+        let known = group
+            .members
+            .get(&join.rank)
+            .is_some_and(|m| m.life == join.life);
         if group.state != GroupState::Gathering && !known {
             return Err(Refused::GroupRunning(join.group));
         }
@@ -249,7 +262,12 @@ impl Run {
     }
 
     /// Renews a rank's lease.
-    pub fn heartbeat(&mut self, caller: Caller, clock: Clock, now_ms: u64) -> Result<Generation, Refused> {
+    pub fn heartbeat(
+        &mut self,
+        caller: Caller,
+        clock: Clock,
+        now_ms: u64,
+    ) -> Result<Generation, Refused> {
         let member = self.member(caller)?;
         member.lease.renew(now_ms);
         member.clock = member.clock.max(clock);
@@ -264,10 +282,16 @@ impl Run {
         holds: &[u64],
     ) -> Result<Chunk, Refused> {
         let size = self.check_rank(group, Rank(0))?;
-        self.member(Caller { group, incarnation, rank: Rank(0) })?;
+        self.member(Caller {
+            group,
+            incarnation,
+            rank: Rank(0),
+        })?;
         let batch = u64::from(self.spec.batch) * u64::from(size);
         self.ledger.finish((group, incarnation), finished, batch);
-        self.ledger.lease((group, incarnation), holds).map_err(|refused: LeaseRefused| refused.into())
+        self.ledger
+            .lease((group, incarnation), holds)
+            .map_err(|refused: LeaseRefused| refused.into())
     }
 
     /// A rank of a group that is done; the first one takes the group out of the view.
@@ -300,8 +324,12 @@ impl Run {
     /// Time has passed: leases run out, the start grace ends.
     pub fn tick(&mut self, now_ms: u64) {
         let expired = |group: &Group| group.members.values().any(|m| m.lease.expired(now_ms));
-        let dead: Vec<GroupId> =
-            self.groups.iter().filter(|(_, g)| g.holds_leases() && expired(g)).map(|(id, _)| *id).collect();
+        let dead: Vec<GroupId> = self
+            .groups
+            .iter()
+            .filter(|(_, g)| g.holds_leases() && expired(g))
+            .map(|(id, _)| *id)
+            .collect();
         for group in dead {
             self.remove(group, GroupState::Dead);
         }
@@ -313,8 +341,13 @@ impl Run {
         let refused = Refused::Failed(reason.clone());
         for group in self.groups.values_mut() {
             for member in group.members.values_mut() {
-                let waiting = member.joining.take().into_iter().chain(member.awaiting.take());
-                self.replies.extend(waiting.map(|to| (to, Err(refused.clone()))));
+                let waiting = member
+                    .joining
+                    .take()
+                    .into_iter()
+                    .chain(member.awaiting.take());
+                self.replies
+                    .extend(waiting.map(|to| (to, Err(refused.clone()))));
             }
         }
         self.phase = Phase::Failed(reason);
@@ -323,11 +356,14 @@ impl Run {
     /// The present view.
     pub fn view(&self) -> View {
         let groups = || self.groups.iter();
-        let live = groups().filter(|(_, g)| matches!(g.state, GroupState::Live | GroupState::Admitting(_)));
+        let live = groups()
+            .filter(|(_, g)| matches!(g.state, GroupState::Live | GroupState::Admitting(_)));
         let joined = groups().filter(|(_, g)| matches!(g.state, GroupState::Joined(_)));
         View {
             generation: self.generation,
-            live: live.map(|(id, g)| (*id, (g.incarnation, g.start))).collect(),
+            live: live
+                .map(|(id, g)| (*id, (g.incarnation, g.start)))
+                .collect(),
             joined: joined.map(|(id, g)| (*id, g.incarnation)).collect(),
             creator: match &self.phase {
                 Phase::Creating(group, life, _) => Some((*group, *life)),
@@ -345,7 +381,12 @@ impl Run {
             size: self.spec.group_sizes[id.0 as usize],
             incarnation: group.incarnation,
             state: group.state,
-            clock: group.members.values().map(|m| m.clock).max().unwrap_or_default(),
+            clock: group
+                .members
+                .values()
+                .map(|m| m.clock)
+                .max()
+                .unwrap_or_default(),
             lease_left_ms: if group.holds_leases() {
                 let left = |m: &Member| m.lease.until_ms().saturating_sub(now_ms);
                 group.members.values().map(left).min().unwrap_or(0)
@@ -362,9 +403,16 @@ impl Run {
         }
         let sizes = &self.spec.group_sizes;
         let last = GroupId(sizes.len() as u32 - 1);
-        let size = *sizes.get(group.0 as usize).ok_or(Refusal::UnknownGroup { group, last })?;
+        let size = *sizes
+            .get(group.0 as usize)
+            .ok_or(Refusal::UnknownGroup { group, last })?;
         if rank.0 >= size {
-            return Err(Refusal::UnknownRank { group, rank, last: Rank(size - 1) }.into());
+            return Err(Refusal::UnknownRank {
+                group,
+                rank,
+                last: Rank(size - 1),
+            }
+            .into());
         }
         Ok(size)
     }
@@ -375,7 +423,12 @@ impl Run {
         let group = group.ok_or(Refusal::NotLive(caller.group))?;
         if group.incarnation != caller.incarnation || group.state == GroupState::Gathering {
             let (given, current) = (caller.incarnation, group.incarnation);
-            return Err(Refusal::StaleIncarnation { group: caller.group, given, current }.into());
+            return Err(Refusal::StaleIncarnation {
+                group: caller.group,
+                given,
+                current,
+            }
+            .into());
         }
         if !group.holds_leases() {
             return Err(Refusal::NotLive(caller.group).into());
@@ -394,7 +447,8 @@ impl Run {
         group.state = state;
         for member in std::mem::take(&mut group.members).into_values() {
             let waiting = member.joining.into_iter().chain(member.awaiting);
-            self.replies.extend(waiting.map(|to| (to, Err(Refusal::NotLive(id).into()))));
+            self.replies
+                .extend(waiting.map(|to| (to, Err(Refusal::NotLive(id).into()))));
         }
         self.ledger.give_back(id);
         if matches!(self.phase, Phase::Creating(creator, ..) if creator == id) {
@@ -425,7 +479,10 @@ impl Run {
     }
 
     fn finish_creation(&mut self) {
-        let complete = self.acknowledged.values().all(|a| a.is_some_and(|a| a.complete));
+        let complete = self
+            .acknowledged
+            .values()
+            .all(|a| a.is_some_and(|a| a.complete));
         if complete && matches!(self.phase, Phase::Creating(..)) {
             self.phase = Phase::Ready;
             self.change();
@@ -439,7 +496,10 @@ impl Run {
             return;
         }
         let everyone = self.groups.len() == self.spec.group_sizes.len()
-            && self.groups.values().all(|g| matches!(g.state, GroupState::Joined(_)));
+            && self
+                .groups
+                .values()
+                .all(|g| matches!(g.state, GroupState::Joined(_)));
         let grace_over = now_ms.saturating_sub(self.since_ms) >= self.spec.start_grace_ms;
         if !(self.formed || everyone || grace_over) {
             return;
@@ -450,11 +510,18 @@ impl Run {
             .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if self.followed(at)))
             .map(|(id, _)| *id)
             .collect();
-        let joining = self.groups.values().filter(|g| matches!(g.state, GroupState::Joined(_)));
+        let joining = self
+            .groups
+            .values()
+            .filter(|g| matches!(g.state, GroupState::Joined(_)));
         if fenced.is_empty() || (!self.formed && fenced.len() < joining.count()) {
             return;
         }
-        let seen = self.acknowledged.values().filter_map(|a| a.and_then(|a| a.clock_seen)).max();
+        let seen = self
+            .acknowledged
+            .values()
+            .filter_map(|a| a.and_then(|a| a.clock_seen))
+            .max();
         self.formed = true;
         self.change();
         for id in fenced {
@@ -465,7 +532,11 @@ impl Run {
     }
 
     fn answer(&mut self) {
-        let placement_known = |at| self.acknowledged.values().all(|a| a.is_some_and(|a| a.generation >= at));
+        let placement_known = |at| {
+            self.acknowledged
+                .values()
+                .all(|a| a.is_some_and(|a| a.generation >= at))
+        };
         let creator = match self.phase {
             Phase::Creating(group, _, at) if placement_known(at) => Some(group),
             _ => None,
@@ -487,24 +558,33 @@ impl Run {
                     self.replies.push_back((to, Ok(answer)));
                 }
                 let ready = if group.state == GroupState::Live {
-                    Answer::Ready { generation: self.generation, start: group.start }
+                    Answer::Ready {
+                        generation: self.generation,
+                        start: group.start,
+                    }
                 } else if creator == Some(*id) && !member.created {
                     Answer::Create
                 } else {
                     continue;
                 };
-                self.replies.extend(member.awaiting.take().map(|to| (to, Ok(ready))));
+                self.replies
+                    .extend(member.awaiting.take().map(|to| (to, Ok(ready))));
             }
         }
     }
 
     fn followed(&self, at: Generation) -> bool {
-        self.acknowledged.values().all(|a| a.is_some_and(|a| a.generation >= at))
+        self.acknowledged
+            .values()
+            .all(|a| a.is_some_and(|a| a.generation >= at))
     }
 }
 
 impl Group {
     fn holds_leases(&self) -> bool {
-        matches!(self.state, GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live)
+        matches!(
+            self.state,
+            GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live
+        )
     }
 }

@@ -123,10 +123,16 @@ pub struct Shard {
 
 impl Shard {
     /// A shard without values that holds `owned` blocks of `layout`.
-    pub fn new(spec: Arc<RunSpec>, layout: &Layout, owned: impl IntoIterator<Item = BlockId>) -> Self {
+    pub fn new(
+        spec: Arc<RunSpec>,
+        layout: &Layout,
+        owned: impl IntoIterator<Item = BlockId>,
+    ) -> Self {
         let consistency = consistency::from_spec(spec.consistency);
         let owned = owned.into_iter().filter_map(|id| layout.block(id));
-        let blocks = owned.map(|b| (b.id, Block::new(b.id, b.kind, b.elements.len()))).collect();
+        let blocks = owned
+            .map(|b| (b.id, Block::new(b.id, b.kind, b.elements.len())))
+            .collect();
         Self {
             consistency,
             optimizer: optimizer::from_spec(spec.optimizer),
@@ -157,7 +163,10 @@ impl Shard {
     pub fn handle_push(&mut self, push: Push, to: ReplyTo, now_us: u64) {
         let block = push.block;
         match self.push(push, to, now_us) {
-            Ok(Some(reply)) => self.outputs.push_back(Output::Reply { to, result: Ok(reply) }),
+            Ok(Some(reply)) => self.outputs.push_back(Output::Reply {
+                to,
+                result: Ok(reply),
+            }),
             Ok(None) => self.decide(block, now_us),
             Err(refusal) => self.refuse(to, refusal),
         }
@@ -214,7 +223,13 @@ impl Shard {
     }
 
     fn push(&mut self, push: Push, to: ReplyTo, now_us: u64) -> Result<Option<Reply>, Refusal> {
-        let Push { group, incarnation, clock, block: id, action } = push;
+        let Push {
+            group,
+            incarnation,
+            clock,
+            block: id,
+            action,
+        } = push;
         if !self.blocks.contains_key(&id) {
             return Err(Refusal::UnknownBlock(id));
         }
@@ -238,7 +253,10 @@ impl Shard {
                 if !self.view.ready() {
                     return Err(Refusal::NotReady);
                 }
-                let asker = Asker { to, since_us: now_us };
+                let asker = Asker {
+                    to,
+                    since_us: now_us,
+                };
                 let block = self.blocks.get_mut(&id).expect("checked above");
                 let arrival = block.push(group, clock, contribution, asker)?;
                 self.clock_seen = self.clock_seen.max(Some(clock));
@@ -246,7 +264,8 @@ impl Shard {
                     Arrival::Waits => Ok(None),
                     Arrival::Repeat(decided) => {
                         self.counters.duplicate += 1;
-                        self.reply(id, group, clock, Answer::Decided(decided, true), 0).map(Some)
+                        self.reply(id, group, clock, Answer::Decided(decided, true), 0)
+                            .map(Some)
                     }
                 }
             }
@@ -260,7 +279,11 @@ impl Shard {
         }
         match self.view.incarnation(group) {
             Some(current) if current == given => Ok(()),
-            Some(current) => Err(Refusal::StaleIncarnation { group, given, current }),
+            Some(current) => Err(Refusal::StaleIncarnation {
+                group,
+                given,
+                current,
+            }),
             None => Err(Refusal::NotLive(group)),
         }
     }
@@ -299,7 +322,10 @@ impl Shard {
             let waited_us = now_us.saturating_sub(outcome.asker.since_us);
             let answer = Answer::Decided(decided, false);
             let result = self.reply(id, outcome.group, decided.clock, answer, waited_us);
-            self.outputs.push_back(Output::Reply { to: outcome.asker.to, result });
+            self.outputs.push_back(Output::Reply {
+                to: outcome.asker.to,
+                result,
+            });
         }
     }
 
@@ -327,7 +353,10 @@ impl Shard {
 
     fn refuse(&mut self, to: ReplyTo, refusal: Refusal) {
         self.counters.refused += 1;
-        self.outputs.push_back(Output::Reply { to, result: Err(refusal) });
+        self.outputs.push_back(Output::Reply {
+            to,
+            result: Err(refusal),
+        });
     }
 
     fn complete(&self) -> bool {

@@ -25,7 +25,10 @@ impl View {
 
     /// The incarnation of a group that the view knows, live or not.
     pub fn incarnation(&self, group: GroupId) -> Option<Incarnation> {
-        self.live.get(&group).map(|(life, _)| *life).or_else(|| self.joined.get(&group).copied())
+        self.live
+            .get(&group)
+            .map(|(life, _)| *life)
+            .or_else(|| self.joined.get(&group).copied())
     }
 }
 

@@ -7,7 +7,9 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hdf5_metno::types::{FixedAscii, FixedUnicode, TypeDescriptor as Type, VarLenAscii, VarLenUnicode};
+use hdf5_metno::types::{
+    FixedAscii, FixedUnicode, TypeDescriptor as Type, VarLenAscii, VarLenUnicode,
+};
 use hdf5_metno::{Dataset, File, Group, Location};
 use ndarray::{Ix3, s};
 
@@ -48,23 +50,42 @@ impl Variable {
     /// hold numbers or has not three extents.
     pub fn open(file: &Path, name: &str) -> Result<Self, DataError> {
         check_signature(file)?;
-        let damaged = |e: hdf5_metno::Error| DataError::Damaged { file: file.into(), reason: e.to_string() };
+        let damaged = |e: hdf5_metno::Error| DataError::Damaged {
+            file: file.into(),
+            reason: e.to_string(),
+        };
         let root = File::open(file).map_err(damaged)?;
         let Ok(dataset) = root.dataset(name) else {
             return Err(no_variable(file, name, &root));
         };
         let extents = dataset.get_shape().map_err(damaged)?;
         let Ok(shape @ [_, rows, columns]) = <[usize; 3]>::try_from(extents.clone()) else {
-            return Err(DataError::Rank { file: file.into(), variable: name.into(), shape: extents });
+            return Err(DataError::Rank {
+                file: file.into(),
+                variable: name.into(),
+                shape: extents,
+            });
         };
         if shape.contains(&0) {
-            return Err(DataError::Rank { file: file.into(), variable: name.into(), shape: extents });
+            return Err(DataError::Rank {
+                file: file.into(),
+                variable: name.into(),
+                shape: extents,
+            });
         }
         let number = |attribute| numbers(&dataset, attribute).first().copied();
-        let missing = ["_FillValue", "missing_value"].map(|attribute| numbers(&dataset, attribute)).concat();
+        let missing = ["_FillValue", "missing_value"]
+            .map(|attribute| numbers(&dataset, attribute))
+            .concat();
         let descriptor = dataset.dtype().and_then(|stored| stored.to_descriptor());
-        if !matches!(descriptor, Ok(Type::Float(_) | Type::Integer(_) | Type::Unsigned(_))) {
-            return Err(DataError::NotNumbers { file: file.into(), variable: name.into() });
+        if !matches!(
+            descriptor,
+            Ok(Type::Float(_) | Type::Integer(_) | Type::Unsigned(_))
+        ) {
+            return Err(DataError::NotNumbers {
+                file: file.into(),
+                variable: name.into(),
+            });
         }
         Ok(Self {
             file: file.into(),
@@ -93,11 +114,18 @@ impl Variable {
     /// # Panics
     /// If `steps` is not inside the series.
     pub fn read(&self, steps: Range<usize>) -> Result<Vec<f32>, DataError> {
-        assert!(steps.start <= steps.end && steps.end <= self.shape[0], "steps {steps:?} of {:?}", self.shape);
+        assert!(
+            steps.start <= steps.end && steps.end <= self.shape[0],
+            "steps {steps:?} of {:?}",
+            self.shape
+        );
         let maps = self
             .dataset
             .read_slice::<f32, _, Ix3>(s![steps.clone(), .., ..])
-            .map_err(|e| DataError::Damaged { file: self.file.clone(), reason: e.to_string() })?;
+            .map_err(|e| DataError::Damaged {
+                file: self.file.clone(),
+                reason: e.to_string(),
+            })?;
         let mut values = maps.into_raw_vec_and_offset().0;
         for (at, value) in values.iter_mut().enumerate() {
             let stored = *value;
@@ -130,24 +158,37 @@ fn check_signature(file: &Path) -> Result<(), DataError> {
     const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
     let mut opened = std::fs::File::open(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => DataError::Missing { file: file.into() },
-        _ => DataError::Unreadable { file: file.into(), reason: e.to_string() },
+        _ => DataError::Unreadable {
+            file: file.into(),
+            reason: e.to_string(),
+        },
     })?;
     // The signature stands at 0, or behind a user's own block of 512 bytes, 1 KiB, 2 KiB.
     let mut head = Vec::new();
     let read = opened.by_ref().take(2056).read_to_end(&mut head);
-    read.map_err(|e| DataError::Unreadable { file: file.into(), reason: e.to_string() })?;
+    read.map_err(|e| DataError::Unreadable {
+        file: file.into(),
+        reason: e.to_string(),
+    })?;
     let signed = |at: usize| head.get(at..at + 8) == Some(SIGNATURE);
     if [0, 512, 1024, 2048].into_iter().any(signed) {
         return Ok(());
     }
     let hint = match head.as_slice() {
         [] => "it is empty; fetch it again",
-        [b'C', b'D', b'F', 1 | 2 | 5, ..] => "it is a classic NetCDF file; `nccopy -k nc4 OLD NEW` converts it",
+        [b'C', b'D', b'F', 1 | 2 | 5, ..] => {
+            "it is a classic NetCDF file; `nccopy -k nc4 OLD NEW` converts it"
+        }
         [b'G', b'R', b'I', b'B', ..] => "it is a GRIB file; convert it to NetCDF-4",
-        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => "it looks like a Git LFS pointer; fetch the file itself",
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => {
+            "it looks like a Git LFS pointer; fetch the file itself"
+        }
         _ => "it does not begin with HDF5's signature; convert it, or fetch it again",
     };
-    Err(DataError::NotHdf5 { file: file.into(), hint })
+    Err(DataError::NotHdf5 {
+        file: file.into(),
+        hint,
+    })
 }
 
 fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
@@ -159,7 +200,12 @@ fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
         .filter(|(distance, other)| *distance <= other.len().max(name.len()) / 2)
         .min()
         .map(|(_, other)| other.clone());
-    DataError::NoVariable { file: file.into(), variable: name.into(), nearest, available }
+    DataError::NoVariable {
+        file: file.into(),
+        variable: name.into(),
+        nearest,
+        available,
+    }
 }
 
 /// Names of the variables of a group and the groups within, without the leading slash.
@@ -193,15 +239,30 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// The coordinate of a dimension: a variable of one extent of this length, in the same group,
 /// known by its unit (`degrees_north`) or by its name. Without one, 0, 1, 2, …
-fn coordinate(root: &Group, variable: &str, length: usize, toward: &str, names: &[&str]) -> Vec<f32> {
-    let group = variable.rsplit_once('/').and_then(|(path, _)| root.group(path).ok());
-    let found = group.as_ref().unwrap_or(root).datasets().unwrap_or_default().into_iter().find(|candidate| {
-        let path = candidate.name();
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let unit = text(candidate, "units").unwrap_or_default();
-        let fits = candidate.shape() == [length];
-        fits && (names.contains(&name) || (unit.starts_with("degree") && unit.ends_with(toward)))
-    });
+fn coordinate(
+    root: &Group,
+    variable: &str,
+    length: usize,
+    toward: &str,
+    names: &[&str],
+) -> Vec<f32> {
+    let group = variable
+        .rsplit_once('/')
+        .and_then(|(path, _)| root.group(path).ok());
+    let found = group
+        .as_ref()
+        .unwrap_or(root)
+        .datasets()
+        .unwrap_or_default()
+        .into_iter()
+        .find(|candidate| {
+            let path = candidate.name();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let unit = text(candidate, "units").unwrap_or_default();
+            let fits = candidate.shape() == [length];
+            fits && (names.contains(&name)
+                || (unit.starts_with("degree") && unit.ends_with(toward)))
+        });
     found
         .and_then(|dataset| dataset.read_raw::<f32>().ok())
         .unwrap_or_else(|| (0..length).map(|i| i as f32).collect())
@@ -209,16 +270,34 @@ fn coordinate(root: &Group, variable: &str, length: usize, toward: &str, names: 
 
 /// The numbers of an attribute; none if it does not exist or is text.
 fn numbers(of: &Location, attribute: &str) -> Vec<f32> {
-    of.attr(attribute).and_then(|a| a.read_raw()).unwrap_or_default()
+    of.attr(attribute)
+        .and_then(|a| a.read_raw())
+        .unwrap_or_default()
 }
 
 /// The text of an attribute, in any of the four ways in which files hold one.
 fn text(of: &Location, attribute: &str) -> Option<String> {
     let held = of.attr(attribute).ok()?;
     let fixed = |t: String| t.trim_end_matches('\0').trim().to_owned();
-    None.or_else(|| held.read_scalar::<VarLenUnicode>().ok().map(|t| t.to_string()))
-        .or_else(|| held.read_scalar::<VarLenAscii>().ok().map(|t| t.to_string()))
-        .or_else(|| held.read_scalar::<FixedAscii<64>>().ok().map(|t| t.to_string()))
-        .or_else(|| held.read_scalar::<FixedUnicode<64>>().ok().map(|t| t.to_string()))
-        .map(fixed)
+    None.or_else(|| {
+        held.read_scalar::<VarLenUnicode>()
+            .ok()
+            .map(|t| t.to_string())
+    })
+    .or_else(|| {
+        held.read_scalar::<VarLenAscii>()
+            .ok()
+            .map(|t| t.to_string())
+    })
+    .or_else(|| {
+        held.read_scalar::<FixedAscii<64>>()
+            .ok()
+            .map(|t| t.to_string())
+    })
+    .or_else(|| {
+        held.read_scalar::<FixedUnicode<64>>()
+            .ok()
+            .map(|t| t.to_string())
+    })
+    .map(fixed)
 }

@@ -163,9 +163,15 @@ pub enum DataError {
 }
 
 fn meant(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or(String::new(), |name| format!(", perhaps {name:?} was meant"))
+    nearest.as_ref().map_or(String::new(), |name| {
+        format!(", perhaps {name:?} was meant")
+    })
 }
 
 fn list(names: &[String]) -> String {
-    if names.is_empty() { "no variables at all".into() } else { names.join(", ") }
+    if names.is_empty() {
+        "no variables at all".into()
+    } else {
+        names.join(", ")
+    }
 }

@@ -68,6 +68,9 @@ mod tests {
             }
         }
         // Expected 1000 each, standard deviation 28.
-        assert!(seen.as_flattened().iter().all(|n| (850..1150).contains(n)), "{seen:?}");
+        assert!(
+            seen.as_flattened().iter().all(|n| (850..1150).contains(n)),
+            "{seen:?}"
+        );
     }
 }

@@ -47,10 +47,19 @@ impl Prefetch {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("prefetch".into()).spawn(work);
+        let thread = std::thread::Builder::new()
+            .name("prefetch".into())
+            .spawn(work);
         let thread = Some(thread.expect("the system has room for one more thread"));
         let pending = VecDeque::with_capacity(depth);
-        Self { depth, pending, requests: Some(requests), batches, stop, thread }
+        Self {
+            depth,
+            pending,
+            requests: Some(requests),
+            batches,
+            stop,
+            thread,
+        }
     }
 
     /// How many more batches may be asked for now.
@@ -73,7 +82,10 @@ impl Prefetch {
         }
         self.pending.push_back(samples.len());
         // If the thread is gone, `next` says so.
-        let _ = self.requests.as_ref().map(|requests| requests.send(samples));
+        let _ = self
+            .requests
+            .as_ref()
+            .map(|requests| requests.send(samples));
         Ok(())
     }
 
@@ -86,7 +98,10 @@ impl Prefetch {
     }
 
     /// The oldest batch that was asked for, waiting until it is ready; `None` when none is.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end: more may be asked for")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "None is not the end: more may be asked for"
+    )]
     pub fn next(&mut self) -> Option<Result<Batch, DataError>> {
         self.pending.pop_front()?;
         Some(self.batches.recv().unwrap_or(Err(DataError::PrefetchEnded)))
@@ -127,17 +142,28 @@ mod tests {
             self.read.fetch_add(1, Ordering::SeqCst);
             assert!(!samples.contains(&99), "unlucky");
             if samples.contains(&13) {
-                return Err(DataError::Sample { split, sample: 13, len: 13 });
+                return Err(DataError::Sample {
+                    split,
+                    sample: 13,
+                    len: 13,
+                });
             }
             let values: Vec<f32> = samples.iter().map(|s| *s as f32).collect();
             let tensor = Tensor::from_slice(&values);
-            Ok(Batch { samples: samples.to_vec(), input: tensor.copy(), target: tensor })
+            Ok(Batch {
+                samples: samples.to_vec(),
+                input: tensor.copy(),
+                target: tensor,
+            })
         }
     }
 
     fn start(depth: usize) -> (Arc<Numbers>, Prefetch) {
         let numbers = Arc::new(Numbers::default());
-        (Arc::clone(&numbers), Prefetch::new(numbers, Split::Train, depth))
+        (
+            Arc::clone(&numbers),
+            Prefetch::new(numbers, Split::Train, depth),
+        )
     }
 
     #[test]
@@ -170,7 +196,14 @@ mod tests {
         prefetch.fill(&mut [vec![1], vec![13], vec![2]].into_iter());
         assert_eq!(prefetch.next().unwrap().unwrap().samples, [1]);
         let error = prefetch.next().unwrap().unwrap_err();
-        assert_eq!(error, DataError::Sample { split: Split::Train, sample: 13, len: 13 });
+        assert_eq!(
+            error,
+            DataError::Sample {
+                split: Split::Train,
+                sample: 13,
+                len: 13
+            }
+        );
         assert_eq!(prefetch.next().unwrap().unwrap().samples, [2]);
         assert!(prefetch.next().is_none());
     }
@@ -179,8 +212,14 @@ mod tests {
     fn a_panic_in_the_thread_is_an_error_not_a_wait() {
         let (_, mut prefetch) = start(2);
         prefetch.fill(&mut [vec![99], vec![1]].into_iter());
-        assert_eq!(prefetch.next().unwrap().unwrap_err(), DataError::PrefetchEnded);
-        assert_eq!(prefetch.next().unwrap().unwrap_err(), DataError::PrefetchEnded);
+        assert_eq!(
+            prefetch.next().unwrap().unwrap_err(),
+            DataError::PrefetchEnded
+        );
+        assert_eq!(
+            prefetch.next().unwrap().unwrap_err(),
+            DataError::PrefetchEnded
+        );
     }
 
     #[test]

@@ -64,7 +64,12 @@ impl Series {
         let held = (bytes <= spec.memory_bytes)
             .then(|| variables.iter().map(|v| v.read(0..end)).collect())
             .transpose()?;
-        Ok(Self { names: short_names(&spec.files), spec, variables, held })
+        Ok(Self {
+            names: short_names(&spec.files),
+            spec,
+            variables,
+            held,
+        })
     }
 
     /// What it was opened with.
@@ -106,7 +111,11 @@ impl Series {
 
     /// What a map is called, such as `A1B 2099`.
     pub fn label(&self, file: usize, step: usize) -> String {
-        format!("{} {}", self.names[file], self.spec.time_origin + step as i64)
+        format!(
+            "{} {}",
+            self.names[file],
+            self.spec.time_origin + step as i64
+        )
     }
 
     /// The targets of a split: the same time steps in every file.
@@ -128,7 +137,10 @@ impl Series {
         if sample >= len {
             return Err(DataError::Sample { split, sample, len });
         }
-        Ok((sample / targets.len(), targets.start + sample % targets.len()))
+        Ok((
+            sample / targets.len(),
+            targets.start + sample % targets.len(),
+        ))
     }
 
     /// The maps of some time steps of a file, one after the other, row by row.
@@ -140,7 +152,9 @@ impl Series {
     /// If `steps` is not within `0..held_out.end`.
     pub fn maps(&self, file: usize, steps: Range<usize>) -> Result<Cow<'_, [f32]>, DataError> {
         match &self.held {
-            Some(held) => Ok((&held[file][steps.start * self.cells()..steps.end * self.cells()]).into()),
+            Some(held) => {
+                Ok((&held[file][steps.start * self.cells()..steps.end * self.cells()]).into())
+            }
             None => Ok(self.variables[file].read(steps)?.into()),
         }
     }
@@ -173,11 +187,19 @@ impl Dataset for Series {
     }
 }
 
-fn check_grid(spec: &SeriesSpec, file: &Path, this: &Variable, first: &Variable) -> Result<(), DataError> {
+fn check_grid(
+    spec: &SeriesSpec,
+    file: &Path,
+    this: &Variable,
+    first: &Variable,
+) -> Result<(), DataError> {
     // Coordinates are stored with the rounding of whatever wrote them.
     let same = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-3);
     let difference = if this.shape[1..] != first.shape[1..] {
-        format!("{} × {} instead of {} × {}", this.shape[1], this.shape[2], first.shape[1], first.shape[2])
+        format!(
+            "{} × {} instead of {} × {}",
+            this.shape[1], this.shape[2], first.shape[1], first.shape[2]
+        )
     } else if !same(&this.latitude, &first.latitude) {
         "other latitudes".into()
     } else if !same(&this.longitude, &first.longitude) {
@@ -194,13 +216,30 @@ fn check_grid(spec: &SeriesSpec, file: &Path, this: &Variable, first: &Variable)
 }
 
 fn check_ranges(spec: &SeriesSpec, steps: usize) -> Result<(), DataError> {
-    let SeriesSpec { history, validation, held_out, .. } = spec;
-    let refuse = |which, range: &Range<usize>, reason| Err(DataError::Range { which, range: range.clone(), reason });
+    let SeriesSpec {
+        history,
+        validation,
+        held_out,
+        ..
+    } = spec;
+    let refuse = |which, range: &Range<usize>, reason| {
+        Err(DataError::Range {
+            which,
+            range: range.clone(),
+            reason,
+        })
+    };
     if *history == 0 {
-        return refuse("train", &(0..validation.start), "history must be at least 1".into());
+        return refuse(
+            "train",
+            &(0..validation.start),
+            "history must be at least 1".into(),
+        );
     }
     if *history >= validation.start {
-        let reason = format!("with a history of {history} the first target is step {history}; let validation start later");
+        let reason = format!(
+            "with a history of {history} the first target is step {history}; let validation start later"
+        );
         return refuse("train", &(0..validation.start), reason);
     }
     for (which, range) in [("validation", validation), ("held_out", held_out)] {
@@ -208,11 +247,18 @@ fn check_ranges(spec: &SeriesSpec, steps: usize) -> Result<(), DataError> {
             return refuse(which, range, "it is empty".into());
         }
         if range.end > steps {
-            return refuse(which, range, format!("the shortest file has the time steps 0..{steps}"));
+            return refuse(
+                which,
+                range,
+                format!("the shortest file has the time steps 0..{steps}"),
+            );
         }
     }
     if held_out.start < validation.end {
-        let reason = format!("it must start at {} or later, where validation ends", validation.end);
+        let reason = format!(
+            "it must start at {} or later, where validation ends",
+            validation.end
+        );
         return refuse("held_out", held_out, reason);
     }
     Ok(())
@@ -220,7 +266,12 @@ fn check_ranges(spec: &SeriesSpec, steps: usize) -> Result<(), DataError> {
 
 /// Stems of the files, without the parts (between underscores) at the end that all share.
 fn short_names(files: &[PathBuf]) -> Vec<String> {
-    let stem = |file: &PathBuf| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = |file: &PathBuf| {
+        file.file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
     let mut names: Vec<String> = files.iter().map(stem).collect();
     while let Some((_, ending)) = names[0].rsplit_once('_') {
         let ending = format!("_{ending}");
@@ -228,7 +279,9 @@ fn short_names(files: &[PathBuf]) -> Vec<String> {
         if names.len() < 2 || !names.iter().all(shared) {
             break;
         }
-        names.iter_mut().for_each(|name| name.truncate(name.len() - ending.len()));
+        names
+            .iter_mut()
+            .for_each(|name| name.truncate(name.len() - ending.len()));
     }
     names
 }

@@ -1,1 +1,195 @@
-//! placeholder
+//! A group of ranks that step together: gradients are averaged over it while backward runs, and
+//! its ranks share what each of them has pulled.
+//!
+//! [`Solo`] is a group of one rank; [`C10d`] is libtorch's c10d. A step of the training loop:
+//!
+//! ```ignore
+//! let loss = task.loss(&batch);
+//! let exposed = group.backward(&loss)?;
+//! // … push group.gradient(bucket), pull this rank's slice into flat …
+//! group.gather(flat.values_mut())?;
+//! ```
+
+mod c10d;
+mod solo;
+
+use std::time::Duration;
+
+use tch::Tensor;
+use tradewind_common::ids::Rank;
+
+use crate::c10d::C10dError;
+use crate::flat::FlatError;
+
+pub use self::c10d::{C10d, Rendezvous};
+pub use self::solo::Solo;
+
+/// Why a group could not do its part.
+#[derive(Debug, thiserror::Error)]
+pub enum GroupError {
+    /// The model's tensors are not the layout's.
+    #[error(transparent)]
+    Flat(#[from] FlatError),
+    /// The group could not be formed.
+    #[error("the group was not formed: {0}")]
+    Form(#[source] C10dError),
+    /// The loss is not a single value that depends on the parameters. Nothing was sent.
+    #[error("backward needs a loss of one value that requires a gradient; this one {0}")]
+    Loss(String),
+    /// Backward failed on a rank alone.
+    #[error("backward failed: {0}")]
+    Backward(String),
+    /// These parameters had no part in the loss, so the reduction of their buckets cannot end.
+    /// The group can no longer be used.
+    #[error("no gradient reached {}; every parameter takes part in every loss", names.join(", "))]
+    Unused {
+        /// Names of the parameters.
+        names: Vec<String>,
+    },
+    /// A peer is gone, or a collective took longer than the timeout, or backward failed here and
+    /// the peers cannot know. The group can no longer be used: drop it and form another.
+    #[error("the group is broken: {message}")]
+    Broken {
+        /// What libtorch said.
+        message: String,
+    },
+    /// A slice that has not the length of the flat vector.
+    #[error("{got} values where the flat vector has {want}")]
+    Length {
+        /// Its length.
+        got: usize,
+        /// The length of the flat vector.
+        want: usize,
+    },
+}
+
+/// Ranks that step together. All ranks make the same calls in the same order, with slices of
+/// equal lengths; a call returns when this rank's part is done. Elements are counted and buckets
+/// numbered as in the layout that the group was made with.
+pub trait Group: Send {
+    /// This process's rank in the group.
+    fn rank(&self) -> Rank;
+
+    /// How many ranks there are.
+    fn size(&self) -> u32;
+
+    /// Backward through `loss`, a scalar; on return every bucket's gradient is the mean over the
+    /// ranks (of the ranks' own means: equal batches are the caller's business). Gradients of
+    /// earlier steps are not added.
+    ///
+    /// Returns how long reductions kept this rank waiting after its own backward computation was
+    /// done: the part of them that backward did not hide, a slower peer included.
+    fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
+
+    /// The gradient of a bucket as the last [`backward`](Self::backward) left it: contiguous, as
+    /// long as the bucket's element range, bit for bit the same on all ranks. `None` for a bucket
+    /// of buffers, which have no gradient. Unspecified before the first backward.
+    ///
+    /// # Panics
+    /// If there is no such bucket.
+    fn gradient(&self, bucket: usize) -> Option<&[f32]>;
+
+    /// Sums over the ranks, in place: for small control messages such as loss sums and flags.
+    fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError>;
+
+    /// Copies the values of rank 0 to all ranks.
+    fn broadcast(&self, values: &mut [i64]) -> Result<(), GroupError>;
+
+    /// Mean over the ranks, in place: for buffers such as BatchNorm's statistics.
+    fn all_reduce_mean(&self, values: &mut [f32]) -> Result<(), GroupError>;
+
+    /// `values` is the flat vector, in which the blocks of this rank's slice
+    /// ([`Layout::slice`](tradewind_common::layout::Layout::slice)) are fresh; on return all
+    /// blocks are, bit for bit.
+    fn gather(&mut self, values: &mut [f32]) -> Result<(), GroupError>;
+}
+
+fn check_loss(loss: &Tensor) -> Result<(), GroupError> {
+    if loss.numel() != 1 {
+        Err(GroupError::Loss(format!("has shape {:?}", loss.size())))
+    } else if !loss.requires_grad() {
+        Err(GroupError::Loss("requires none".into()))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use tch::nn::{self, Module};
+    use tch::{Device, Kind, Tensor};
+    use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
+
+    /// A small network with a buffer that takes no part, its tensors in order of creation.
+    pub(crate) struct Model {
+        pub(crate) tensors: Vec<(String, Tensor)>,
+        net: nn::Sequential,
+    }
+
+    impl Model {
+        /// Equal values on every call.
+        pub(crate) fn new() -> Self {
+            let vs = nn::VarStore::new(Device::Cpu);
+            let root = vs.root();
+            let net = nn::seq()
+                .add(nn::linear(&root / "a", 3, 5, Default::default()))
+                .add_fn(|x| x.tanh())
+                .add(nn::linear(&root / "b", 5, 2, Default::default()));
+            let buffer = root.zeros_no_train("mean", &[4]);
+            let mut all = vs.variables();
+            let mut tensors: Vec<_> = ["a.weight", "a.bias", "b.weight", "b.bias"]
+                .into_iter()
+                .map(|name| (name.to_owned(), all.remove(name).unwrap()))
+                .collect();
+            tensors.push(("mean".into(), buffer));
+            tch::no_grad(|| {
+                for (place, (_, tensor)) in tensors.iter().enumerate() {
+                    let count = tensor.numel() as i64;
+                    let values =
+                        Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.7 + place as f64;
+                    tensor
+                        .shallow_clone()
+                        .copy_(&values.sin().reshape_as(tensor));
+                }
+            });
+            Self { tensors, net }
+        }
+
+        /// Mean squared output on inputs that follow from `seed`.
+        pub(crate) fn loss(&self, seed: u32) -> Tensor {
+            let x = (Tensor::arange(12, (Kind::Float, Device::Cpu)) * f64::from(seed + 1)).cos();
+            self.net
+                .forward(&x.reshape([4, 3]))
+                .square()
+                .mean(Kind::Float)
+        }
+
+        /// Several buckets (the buffer's first), and several blocks in most.
+        pub(crate) fn layout(&self) -> Layout {
+            let spec = |(name, tensor): &(String, Tensor)| TensorSpec {
+                name: name.clone(),
+                shape: tensor.size().iter().map(|&extent| extent as u64).collect(),
+                kind: match tensor.requires_grad() {
+                    true => TensorKind::Parameter,
+                    false => TensorKind::Buffer,
+                },
+            };
+            let specs: Vec<_> = self.tensors.iter().map(spec).collect();
+            Layout::new(&specs, 48, 12).unwrap()
+        }
+
+        /// The gradients of `loss(seed)` by libtorch alone, as a flat vector.
+        pub(crate) fn plain_gradient(seed: u32) -> Vec<f32> {
+            let model = Self::new();
+            model.loss(seed).backward();
+            let flat = model.tensors.iter().rev().flat_map(|(_, tensor)| {
+                let gradient = tensor.grad();
+                match gradient.defined() {
+                    true => Vec::<f32>::try_from(gradient.reshape([-1])).unwrap(),
+                    false => vec![0.0; tensor.numel()],
+                }
+            });
+            flat.collect()
+        }
+    }
+}

@@ -47,7 +47,9 @@ impl Baseline {
         };
         let mut sums = vec![0.0; cells];
         for (map, weight) in used.chunks_exact(cells).zip(weights) {
-            sums.iter_mut().zip(map).for_each(|(sum, value)| *sum += weight * f64::from(*value));
+            sums.iter_mut()
+                .zip(map)
+                .for_each(|(sum, value)| *sum += weight * f64::from(*value));
         }
         sums.into_iter().map(|sum| sum as f32).collect()
     }
@@ -59,8 +61,14 @@ fn trend_weights(count: usize) -> Vec<f64> {
     let middle = (count as f64 - 1.0) / 2.0;
     let offsets = (0..count).map(|i| i as f64 - middle);
     // One value has no slope: its sum is 0, and so is its offset.
-    let squares = offsets.clone().map(|o| o * o).sum::<f64>().max(f64::MIN_POSITIVE);
-    offsets.map(|o| 1.0 / count as f64 + o * (count as f64 - middle) / squares).collect()
+    let squares = offsets
+        .clone()
+        .map(|o| o * o)
+        .sum::<f64>()
+        .max(f64::MIN_POSITIVE);
+    offsets
+        .map(|o| 1.0 / count as f64 + o * (count as f64 - middle) / squares)
+        .collect()
 }
 
 /// A root mean square error that is being gathered.
@@ -77,14 +85,20 @@ impl Rmse {
     /// If the maps differ in length.
     pub fn add(&mut self, forecast: &[f32], truth: &[f32]) {
         assert_eq!(forecast.len(), truth.len());
-        let squares = forecast.iter().zip(truth).map(|(f, t)| (f64::from(*f) - f64::from(*t)).powi(2));
+        let squares = forecast
+            .iter()
+            .zip(truth)
+            .map(|(f, t)| (f64::from(*f) - f64::from(*t)).powi(2));
         self.squares += squares.sum::<f64>();
         self.values += truth.len() as u64;
     }
 
     /// Both, pooled.
     pub fn pooled(self, other: Self) -> Self {
-        Self { squares: self.squares + other.squares, values: self.values + other.values }
+        Self {
+            squares: self.squares + other.squares,
+            values: self.values + other.values,
+        }
     }
 
     /// The error, in the unit of the values; not a number if nothing was taken in.

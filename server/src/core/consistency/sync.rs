@@ -12,7 +12,9 @@ impl Consistency for Sync {
         // A group that starts later stands at a larger clock and is not waited for.
         let clock = standing.iter().map(|s| s.next).min()?;
         let due = || standing.iter().filter(|s| s.next == clock);
-        due().all(|s| s.arrived).then(|| due().map(|s| s.group).collect())
+        due()
+            .all(|s| s.arrived)
+            .then(|| due().map(|s| s.group).collect())
     }
 }
 

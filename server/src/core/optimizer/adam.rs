@@ -20,7 +20,9 @@ impl Optimizer for Adam {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]) {
-        let [first, second] = slots else { unreachable!("Adam has two slots") };
+        let [first, second] = slots else {
+            unreachable!("Adam has two slots")
+        };
         // Bias corrections in f64: 1 − β₂ᵗ loses half its digits in f32 at small t.
         let number = step.number.min(i32::MAX as u64) as i32;
         let rate = (step.rate / (1.0 - self.beta1.powi(number))) as f32;

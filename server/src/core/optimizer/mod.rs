@@ -28,11 +28,25 @@ pub struct Step {
 /// The optimizer that the run asks for.
 pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
     match spec {
-        OptimizerSpec::Sgd { momentum, nesterov, weight_decay } => {
-            Box::new(Sgd { momentum: momentum as f32, nesterov, weight_decay: weight_decay as f32 })
-        }
-        OptimizerSpec::Adam { beta1, beta2, epsilon, weight_decay } => {
-            Box::new(Adam { beta1, beta2, epsilon: epsilon as f32, weight_decay: weight_decay as f32 })
-        }
+        OptimizerSpec::Sgd {
+            momentum,
+            nesterov,
+            weight_decay,
+        } => Box::new(Sgd {
+            momentum: momentum as f32,
+            nesterov,
+            weight_decay: weight_decay as f32,
+        }),
+        OptimizerSpec::Adam {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        } => Box::new(Adam {
+            beta1,
+            beta2,
+            epsilon: epsilon as f32,
+            weight_decay: weight_decay as f32,
+        }),
     }
 }

@@ -1,0 +1,71 @@
+//! Every metric name, once. Labelled by run and server, never by rank.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
+use tradewind_common::{RunId, ServerId};
+
+use crate::core::shard::Counters;
+
+const CONTRIBUTIONS: &str = "tradewind_contributions_total";
+const UPDATES: &str = "tradewind_updates_total";
+const REFUSALS: &str = "tradewind_refusals_total";
+const PUSHED: &str = "tradewind_pushed_bytes_total";
+const PULLED: &str = "tradewind_pulled_bytes_total";
+const STREAMS: &str = "tradewind_exchange_streams";
+const RUNS: &str = "tradewind_runs";
+
+/// Describes all metrics to the recorder that is installed.
+pub fn describe() {
+    describe_counter!(
+        CONTRIBUTIONS,
+        Unit::Count,
+        "Block contributions decided, by verdict"
+    );
+    describe_counter!(UPDATES, Unit::Count, "Updates applied to blocks");
+    describe_counter!(REFUSALS, Unit::Count, "Frames refused");
+    describe_counter!(PUSHED, Unit::Bytes, "Bulk bytes received");
+    describe_counter!(PULLED, Unit::Bytes, "Bulk bytes sent");
+    describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
+    describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
+}
+
+/// Publishes a shard's counters.
+pub fn shard(run: &RunId, server: ServerId, counters: &Counters) {
+    let verdicts = [
+        ("applied", counters.applied),
+        ("skipped", counters.skipped),
+        ("dropped", counters.dropped),
+        ("duplicate", counters.duplicate),
+    ];
+    let (run, server) = (run.to_string(), server.to_string());
+    for (verdict, count) in verdicts {
+        let labels = [
+            ("run", run.clone()),
+            ("server", server.clone()),
+            ("verdict", verdict.into()),
+        ];
+        counter!(CONTRIBUTIONS, &labels).absolute(count);
+    }
+    let labels = [("run", run), ("server", server)];
+    counter!(UPDATES, &labels).absolute(counters.updates);
+    counter!(REFUSALS, &labels).absolute(counters.refused);
+}
+
+/// Bulk bytes came in.
+pub fn pushed(bytes: usize) {
+    counter!(PUSHED).increment(bytes as u64);
+}
+
+/// Bulk bytes went out.
+pub fn pulled(bytes: usize) {
+    counter!(PULLED).increment(bytes as u64);
+}
+
+/// The number of open exchange streams changed.
+pub fn streams(change: f64) {
+    gauge!(STREAMS).increment(change);
+}
+
+/// The number of runs here.
+pub fn runs(count: usize) {
+    gauge!(RUNS).set(count as f64);
+}
