@@ -44,8 +44,12 @@ fn main() {
             libtorch.includes
         ));
     }
+    let cpu = libtorch.lib.join("libtorch_cpu.so");
+    let real = cpu
+        .canonicalize()
+        .unwrap_or_else(|error| missing(&format!("{}: {error}", cpu.display())));
     compile(&libtorch);
-    link(&libtorch.lib);
+    link(&libtorch.lib, &real);
 }
 
 fn watched(name: &str) -> Option<String> {
@@ -122,27 +126,24 @@ fn compile(libtorch: &Libtorch) {
         .compile("tradewind_c10d");
 }
 
-/// Links libtorch and puts its real folder into the rpath of this package's binaries, tests and
-/// examples, and, as metadata, at the disposal of packages that link against this one.
-fn link(lib: &Path) {
+/// Links the libtorch in `lib` and puts the folder where it really stands into the rpath of this
+/// package's binaries, tests and examples; packages that link against this one find it as
+/// metadata. `LIBTORCH` may be a folder of links, in which libtorch's parts do not find each other.
+fn link(lib: &Path, real: &Path) {
+    let folder = real.parent().expect("a file stands in a folder").display();
+    println!("cargo::rerun-if-changed={}", real.display());
     println!("cargo::rustc-link-search=native={}", lib.display());
     println!("cargo::rustc-link-lib=torch_cpu");
     println!("cargo::rustc-link-lib=c10");
-    let cpu = lib.join("libtorch_cpu.so");
-    // `LIBTORCH` may be a folder of links; the libraries find each other only in their own.
-    let real = cpu
-        .canonicalize()
-        .unwrap_or_else(|error| missing(&format!("{}: {error}", cpu.display())));
-    let folder = real.parent().expect("a file stands in a folder").display();
-    println!("cargo::rerun-if-changed={}", real.display());
     println!("cargo::rustc-link-arg=-Wl,-rpath,{folder}");
     println!("cargo::metadata=rpath={folder}");
 }
 
 fn missing(why: &str) -> ! {
-    panic!(
-        "\n\nlibtorch 2.11 was not found: {why}\n\
-         Run `make setup`, which fetches it into .deps/, or set LIBTORCH to a folder with \
-         `include` and `lib`, or set LIBTORCH_USE_PYTORCH=1 to use the torch of python3.\n"
-    )
+    eprintln!(
+        "\nlibtorch 2.11 was not found: {why}\n\
+         Run `make setup`, which fetches it into .deps/; or set LIBTORCH to a folder that holds \
+         it as `include` and `lib`; or set LIBTORCH_USE_PYTORCH=1 to use the torch of python3.\n"
+    );
+    std::process::exit(1)
 }

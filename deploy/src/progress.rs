@@ -3,21 +3,22 @@
 //!
 //! Rates and the time left follow from the wall times in the records; nothing here reads a clock.
 
-use std::collections::{BTreeMap, VecDeque};
+mod rate;
+mod text;
+
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tradewind_common::record::StepRecord;
 
+use rate::Rate;
+use text::{GroupState, bar_text, group_text, percent, plain_text};
+
 /// Without a terminal a group writes one line in this many seconds of the run.
 const PLAIN_EVERY_SECONDS: f64 = 5.0;
 /// Groups beyond this many count towards the bar but have no line.
 const GROUPS_MAX: usize = 64;
-/// A rate is measured over so many seconds of the run.
-const RATE_SECONDS: f64 = 20.0;
-/// Points of a rate are at least this far apart, so that they are few.
-const RATE_STEP_SECONDS: f64 = 0.25;
-
 /// The display of one run.
 pub(crate) struct Progress {
     samples_total: u64,
@@ -46,21 +47,6 @@ struct Group {
     shown_wall: Option<f64>,
     /// Whether records came after that line.
     unshown: bool,
-}
-
-/// What a group's line shows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GroupState {
-    /// Clock of the latest exchange.
-    pub(crate) clock: u64,
-    /// Its loss; `None` if it was not finite.
-    pub(crate) loss: Option<f64>,
-    /// Applied samples per second; `None` until two records are apart in time.
-    pub(crate) samples_per_second: Option<f64>,
-    /// Exchanges behind the fastest group.
-    pub(crate) lag: u64,
-    /// Seconds that the consistency policy has held the group back so far, in all.
-    pub(crate) waited_seconds: f64,
 }
 
 impl Progress {
@@ -227,38 +213,6 @@ impl Group {
     }
 }
 
-/// Growth of a count per second, over the last [`RATE_SECONDS`].
-#[derive(Debug, Default)]
-struct Rate {
-    /// Wall time and count, both rising; at most `RATE_SECONDS / RATE_STEP_SECONDS + 2` of them.
-    points: VecDeque<(f64, u64)>,
-}
-
-impl Rate {
-    fn push(&mut self, wall: f64, count: u64) {
-        if !wall.is_finite() {
-            return;
-        }
-        // Clocks of several machines disagree a little; time does not go back here.
-        let wall = self.points.back().map_or(wall, |last| wall.max(last.0));
-        let before_last = self.points.len().checked_sub(2).map(|i| self.points[i].0);
-        if before_last.is_some_and(|before| wall - before < RATE_STEP_SECONDS) {
-            self.points.pop_back();
-        }
-        self.points.push_back((wall, count));
-        // Two points stay, however far apart: steps may be slower than the span.
-        while self.points.len() > 2 && wall - self.points[1].0 >= RATE_SECONDS {
-            self.points.pop_front();
-        }
-    }
-
-    fn per_second(&self) -> Option<f64> {
-        let (first, last) = (self.points.front()?, self.points.back()?);
-        let (seconds, count) = (last.0 - first.0, last.1.saturating_sub(first.1));
-        (seconds > 0.0 && count > 0).then(|| count as f64 / seconds)
-    }
-}
-
 fn style(template: &str) -> ProgressStyle {
     // A template that does not parse would be a mistake in this file; the default still shows.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
@@ -267,92 +221,6 @@ fn style(template: &str) -> ProgressStyle {
 fn write_line(out: &mut dyn Write, line: &str) {
     // The display is not the run: a closed pipe must not end a training.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
-}
-
-/// A group's line on a terminal: in columns, so that the numbers do not dance.
-pub(crate) fn group_text(group: u32, state: &GroupState) -> String {
-    format!(
-        "group {group:<2}  clock {:>6}  loss {:>10}  {:>7} samples/s  lag {:>3}  waited {:>7}",
-        state.clock,
-        loss_text(state.loss),
-        rate_text(state.samples_per_second),
-        state.lag,
-        seconds_text(state.waited_seconds),
-    )
-}
-
-/// A group's line without a terminal.
-pub(crate) fn plain_text(
-    group: u32,
-    state: &GroupState,
-    percent: u64,
-    seconds_left: Option<f64>,
-) -> String {
-    format!(
-        "{percent:>3}%, {}: group {group}: clock {}, loss {}, {} samples/s, lag {}, waited {}",
-        left_text(seconds_left),
-        state.clock,
-        loss_text(state.loss),
-        rate_text(state.samples_per_second),
-        state.lag,
-        seconds_text(state.waited_seconds),
-    )
-}
-
-/// What stands behind the bar. Without a time left only what has been done is told.
-pub(crate) fn bar_text(applied: u64, total: u64, seconds_left: Option<f64>) -> String {
-    let percent = percent(applied, total);
-    let left = seconds_left.map_or(String::new(), |s| format!(", {}", left_text(Some(s))));
-    format!("{percent:>3}%  {applied} of {total} samples{left}")
-}
-
-/// Whole percents that are done; 100 only when all is.
-fn percent(applied: u64, total: u64) -> u64 {
-    match total {
-        0 => 100,
-        _ => (u128::from(applied) * 100 / u128::from(total)).min(100) as u64,
-    }
-}
-
-fn left_text(seconds: Option<f64>) -> String {
-    match seconds {
-        // Rounded up, as the last second is not over yet.
-        Some(s) if s.is_finite() => format!("{} left", seconds_text(s.ceil())),
-        _ => "time left unknown".to_owned(),
-    }
-}
-
-fn loss_text(loss: Option<f64>) -> String {
-    match loss {
-        None => "not finite".to_owned(),
-        Some(loss) if loss == 0.0 => "0".to_owned(),
-        Some(loss) if (1e-3..1e4).contains(&loss.abs()) => {
-            // Four digits that count, wherever the point is.
-            let before_point = loss.abs().log10().floor() as i32 + 1;
-            format!("{loss:.*}", (4 - before_point).clamp(0, 6) as usize)
-        }
-        Some(loss) => format!("{loss:.3e}"),
-    }
-}
-
-fn rate_text(rate: Option<f64>) -> String {
-    match rate {
-        None => "?".to_owned(),
-        Some(rate) if rate < 10.0 => format!("{rate:.1}"),
-        Some(rate) if rate < 1e6 => format!("{rate:.0}"),
-        Some(rate) => format!("{:.2}M", rate / 1e6),
-    }
-}
-
-/// Seconds, with minutes and hours where there are any.
-fn seconds_text(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match whole {
-        0..60 if seconds.fract() == 0.0 => format!("{whole} s"),
-        0..60 => format!("{seconds:.1} s"),
-        60..3600 => format!("{}:{:02} min", whole / 60, whole % 60),
-        _ => format!("{}:{:02} h", whole / 3600, whole / 60 % 60),
-    }
 }
 
 #[cfg(test)]
@@ -491,74 +359,5 @@ a message
         }
         assert_eq!(paper.text().lines().count(), GROUPS_MAX);
         assert_eq!(progress.samples_applied, 50 * 999);
-    }
-
-    #[test]
-    fn rates_follow_recent_records() {
-        let cases: &[(&[(f64, u64)], Option<f64>)] = &[
-            (&[], None),
-            (&[(1.0, 5)], None),
-            (&[(1.0, 5), (1.0, 9)], None),
-            (&[(1.0, 5), (3.0, 9)], Some(2.0)),
-            (&[(1.0, 5), (0.0, 6), (3.0, 9)], Some(2.0)),
-            (&[(1.0, 5), (f64::NAN, 6), (3.0, 9)], Some(2.0)),
-            (&[(0.0, 0), (100.0, 100), (120.0, 2_100)], Some(100.0)),
-            (&[(0.0, 0), (90.0, 9)], Some(0.1)),
-        ];
-        for (points, expected) in cases {
-            let mut rate = Rate::default();
-            points.iter().for_each(|&(wall, n)| rate.push(wall, n));
-            assert_eq!(rate.per_second(), *expected, "{points:?}");
-        }
-        let mut rate = Rate::default();
-        (0..100_000).for_each(|i| rate.push(0.001 * f64::from(i), i as u64));
-        assert!(rate.points.len() as f64 <= RATE_SECONDS / RATE_STEP_SECONDS + 2.0);
-        assert!((rate.per_second().unwrap() - 1_000.0).abs() < 1.0);
-    }
-
-    #[test]
-    fn quantities_are_short_and_have_units() {
-        let seconds = [
-            (0.0, "0 s"),
-            (1.25, "1.2 s"),
-            (59.0, "59 s"),
-            (61.4, "1:01 min"),
-            (3599.7, "1:00 h"),
-            (90_061.0, "25:01 h"),
-        ];
-        for (value, text) in seconds {
-            assert_eq!(seconds_text(value), text);
-        }
-        let losses = [
-            (None, "not finite"),
-            (Some(0.0), "0"),
-            (Some(0.123_456), "0.1235"),
-            (Some(0.012_345_6), "0.01235"),
-            (Some(12.345), "12.35"),
-            (Some(-2.5), "-2.500"),
-            (Some(1.5e-7), "1.500e-7"),
-            (Some(1e30), "1.000e30"),
-        ];
-        for (value, text) in losses {
-            assert_eq!(loss_text(value), text);
-        }
-        let bars = [
-            (0, 100, None, "  0%  0 of 100 samples"),
-            (999, 1_000, Some(0.2), " 99%  999 of 1000 samples, 1 s left"),
-            (
-                50,
-                100,
-                Some(f64::INFINITY),
-                " 50%  50 of 100 samples, time left unknown",
-            ),
-            (120, 100, None, "100%  120 of 100 samples"),
-            (0, 0, None, "100%  0 of 0 samples"),
-        ];
-        for (applied, total, left, text) in bars {
-            assert_eq!(bar_text(applied, total, left), text);
-        }
-        for (rate, text) in [(None, "?"), (Some(3.25), "3.2"), (Some(345.6), "346")] {
-            assert_eq!(rate_text(rate), text);
-        }
     }
 }

@@ -1,1 +1,1 @@
-//! placeholder
+//! The harness: a simulated world, checkers from outside, real local clusters.

@@ -1,9 +1,12 @@
 #include "c10d.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include <ATen/ATen.h>
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -112,7 +115,20 @@ Transport make_transport(
       c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options)};
 }
 
+// What c10d logs when it fails, pages of C++ stack included, it also throws, and the message is
+// handed back; a group that breaks is no news to Tradewind. TORCH_CPP_LOG_LEVEL shows it all.
+void quiet() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+    c10::initLogging();
+  } else {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
+// Every group begins with a store.
 tradewind_store* make_store(const char* host, const c10d::TCPStoreOptions& options) {
+  static std::once_flag once;
+  std::call_once(once, quiet);
   return new tradewind_store{c10::make_intrusive<c10d::TCPStore>(host, options)};
 }
 

@@ -341,23 +341,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    #[ignore]
-    fn look() {
-        for n in [1, 2, 4, 20] {
-            let p = format!("/tmp/look/loss{n}.png");
-            let mut r = run(n, 600);
-            if n == 1 {
-                r.iter_mut().for_each(|r| r.loss = Some(0.0))
-            }
-            if n == 4 {
-                r.iter_mut()
-                    .for_each(|r| r.loss = r.loss.map(|l| (l - 0.05) * 10.0))
-            }
-            draw_loss(&r, Path::new(&p), Path::new(&p.replace("png", "svg"))).unwrap();
-        }
-    }
-
-    #[test]
     fn any_records_make_a_picture() {
         let mut broken = run(1, 3);
         broken[0].loss = Some(f64::INFINITY);

@@ -6,6 +6,7 @@
 pub(crate) mod axes;
 pub(crate) mod forecast;
 pub(crate) mod loss;
+pub(crate) mod maps;
 pub(crate) mod picture;
 
 use std::io;

@@ -194,6 +194,7 @@ fn check_signature(file: &Path) -> Result<(), DataError> {
 fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
     let mut available = Vec::new();
     gather(root, &mut available);
+    available.sort_unstable();
     let nearest = available
         .iter()
         .map(|other| (distance(name, other), other))
@@ -300,4 +301,167 @@ fn text(of: &Location, attribute: &str) -> Option<String> {
             .map(|t| t.to_string())
     })
     .map(fixed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{attribute, value, write};
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir) -> PathBuf {
+        let path = folder.path().join("a.nc");
+        write(&path, [6, 3, 4], |t, y, x| value(0, t, y, x));
+        path
+    }
+
+    fn refused(file: &Path, variable: &str) -> DataError {
+        match Variable::open(file, variable) {
+            Ok(_) => panic!("{} was opened", file.display()),
+            Err(error) => error,
+        }
+    }
+
+    #[test]
+    fn reads_any_steps_with_unit_and_coordinates() {
+        let folder = tempfile::tempdir().unwrap();
+        let variable = Variable::open(&file(&folder), "t2m").unwrap();
+        assert_eq!((variable.shape, variable.cells()), ([6, 3, 4], 12));
+        assert_eq!(variable.unit, "K");
+        assert_eq!(variable.latitude, [15.0, 16.25, 17.5], "known by its unit");
+        assert_eq!(
+            variable.longitude,
+            [225.0, 226.25, 227.5, 228.75],
+            "known by its name"
+        );
+        let maps = variable.read(4..6).unwrap();
+        assert_eq!(maps.len(), 24);
+        assert_eq!(
+            (maps[0], maps[12 + 4 + 3]),
+            (value(0, 4, 0, 0), value(0, 5, 1, 3))
+        );
+    }
+
+    #[test]
+    fn other_number_types_packing_and_groups() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("packed.h5");
+        let stored =
+            ndarray::Array3::from_shape_fn((2, 2, 2), |(t, y, x)| (4 * t + 2 * y + x) as i16);
+        let group = File::create(&path).unwrap().create_group("model").unwrap();
+        group
+            .new_dataset_builder()
+            .with_data(&stored)
+            .create("t")
+            .unwrap();
+        drop(group);
+        attribute(&path, "model/t", "scale_factor", 0.5);
+        attribute(&path, "model/t", "add_offset", 270.0);
+        let variable = Variable::open(&path, "model/t").unwrap();
+        assert_eq!(variable.read(1..2).unwrap(), [272.0, 272.5, 273.0, 273.5]);
+        assert_eq!(
+            (variable.unit.as_str(), variable.latitude),
+            ("", vec![0.0, 1.0])
+        );
+        let error = refused(&path, "t").to_string();
+        assert!(error.contains("it has: model/t"), "{error}");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = file(&folder);
+        let bytes = std::fs::read(&good).unwrap();
+        let check = |content: Option<&[u8]>, want: &str| {
+            let path = folder.path().join("bad.nc");
+            let _ = std::fs::remove_file(&path);
+            content.map(|content| std::fs::write(&path, content).unwrap());
+            let error = refused(&path, "t2m").to_string();
+            assert!(error.contains("bad.nc") && error.contains(want), "{error}");
+        };
+        check(None, "does not exist");
+        check(Some(b""), "it is empty");
+        check(Some(b"CDF\x01 and so on"), "nccopy");
+        check(Some(b"<html>"), "no HDF5 or NetCDF-4 file");
+        check(Some(&bytes[..bytes.len() / 2]), "damaged or truncated");
+        check(Some(&bytes[..100]), "damaged or truncated");
+        let mut holed = bytes.clone();
+        holed[40..400].fill(0xAA);
+        check(Some(&holed), "damaged or truncated");
+        assert!(
+            refused(folder.path(), "t2m")
+                .to_string()
+                .contains("cannot be read")
+        );
+    }
+
+    #[test]
+    fn variables_that_cannot_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = file(&folder);
+        let check = |variable: &str, want: &[&str]| {
+            let error = refused(&path, variable).to_string();
+            assert!(want.iter().all(|want| error.contains(want)), "{error}");
+        };
+        check(
+            "t3m",
+            &[
+                "a.nc",
+                "no variable \"t3m\"",
+                "perhaps \"t2m\"",
+                "label, lon, rows, t2m",
+            ],
+        );
+        check("precipitation", &["no variable \"precipitation\"; it has"]);
+        check("", &["no variable"]);
+        check("rows", &["\"rows\" has shape [3]", "[time, y, x]"]);
+        check("label", &["\"label\" does not hold numbers"]);
+    }
+
+    #[test]
+    fn values_that_are_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gaps.nc");
+        let check = |hole: f32, fill: Option<f32>, want: &str| {
+            let at = (3, 2, 1);
+            write(
+                &path,
+                [6, 3, 4],
+                |t, y, x| if (t, y, x) == at { hole } else { 1.0 },
+            );
+            if let Some(fill) = fill {
+                attribute(&path, "t2m", "_FillValue", fill);
+            }
+            let variable = Variable::open(&path, "t2m").unwrap();
+            assert!(variable.read(0..3).is_ok());
+            let error = variable.read(2..5).unwrap_err();
+            assert!(
+                matches!(
+                    &error,
+                    DataError::BadValue {
+                        index: [3, 2, 1],
+                        ..
+                    }
+                ),
+                "{error:?}"
+            );
+            assert!(error.to_string().contains(want), "{error}");
+        };
+        check(f32::NAN, None, "the value NaN at [time, y, x] = [3, 2, 1]");
+        check(f32::INFINITY, None, "the value inf");
+        check(-999.0, Some(-999.0), "the fill value -9.99e2");
+        check(f32::NAN, Some(f32::NAN), "the value NaN");
+        check(NETCDF_FILL, None, "the fill value 9.96921e36");
+    }
+
+    #[test]
+    fn edits() {
+        for (a, b, want) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("t2m", "t2m", 0),
+        ] {
+            assert_eq!((distance(a, b), distance(b, a)), (want, want));
+        }
+    }
 }

@@ -8,6 +8,9 @@ pub mod order;
 pub mod prefetch;
 pub mod series;
 
+#[cfg(test)]
+pub(crate) mod fixture;
+
 use std::ops::Range;
 use std::path::PathBuf;
 

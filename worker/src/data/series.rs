@@ -285,3 +285,143 @@ fn short_names(files: &[PathBuf]) -> Vec<String> {
     }
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{spec, value, write};
+    use super::*;
+
+    fn refused(spec: SeriesSpec) -> String {
+        match Series::open(spec) {
+            Ok(_) => panic!("was opened"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn samples_are_the_maps_before_the_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let series = Series::open(spec(folder.path())).unwrap();
+        assert_eq!(
+            [Split::Train, Split::Validation, Split::HeldOut].map(|s| series.len(s)),
+            [36, 16, 20]
+        );
+        let batch = series.batch(Split::Train, &[35, 0]).unwrap();
+        assert_eq!(batch.input.size(), [2, 2, 3, 4]);
+        assert_eq!(batch.target.size(), [2, 1, 3, 4]);
+        let at = |tensor: &Tensor, index: [i64; 4]| tensor.double_value(&index) as f32;
+        assert_eq!(at(&batch.target, [0, 0, 2, 3]), value(1, 19, 2, 3));
+        assert_eq!(at(&batch.input, [0, 0, 0, 0]), value(1, 17, 0, 0));
+        assert_eq!(at(&batch.input, [0, 1, 1, 0]), value(1, 18, 1, 0));
+        assert_eq!(at(&batch.target, [1, 0, 0, 0]), value(0, 2, 0, 0));
+        assert_eq!(series.locate(Split::HeldOut, 19), Ok((1, 39)));
+        assert_eq!(series.label(1, 39), "dry 1939");
+        let error = series.batch(Split::Validation, &[3, 16]).unwrap_err();
+        assert_eq!(
+            error,
+            DataError::Sample {
+                split: Split::Validation,
+                sample: 16,
+                len: 16
+            }
+        );
+    }
+
+    #[test]
+    fn read_from_the_files_it_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(folder.path());
+        let open = |memory_bytes| {
+            Series::open(SeriesSpec {
+                memory_bytes,
+                ..spec.clone()
+            })
+            .unwrap()
+        };
+        let bytes = 2 * 40 * 12 * 4;
+        let (held, exact, read) = (open(1 << 20), open(bytes), open(bytes - 1));
+        assert!(held.held.is_some() && exact.held.is_some() && read.held.is_none());
+        for split in [Split::Train, Split::Validation, Split::HeldOut] {
+            let samples: Vec<usize> = (0..held.len(split)).rev().collect();
+            let (a, b) = (
+                held.batch(split, &samples).unwrap(),
+                read.batch(split, &samples).unwrap(),
+            );
+            assert!(a.input == b.input && a.target == b.target, "{split:?}");
+        }
+    }
+
+    #[test]
+    fn no_target_is_in_two_splits() {
+        let folder = tempfile::tempdir().unwrap();
+        let series = Series::open(spec(folder.path())).unwrap();
+        let [train, validation, held_out] =
+            [Split::Train, Split::Validation, Split::HeldOut].map(|s| series.targets(s));
+        assert!(train.end <= validation.start && validation.end <= held_out.start);
+    }
+
+    #[test]
+    fn ranges_that_do_not_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = spec(folder.path());
+        let check = |change: &dyn Fn(&mut SeriesSpec), want: &str| {
+            let mut spec = good.clone();
+            change(&mut spec);
+            let error = refused(spec);
+            assert!(error.contains(want), "{error}");
+        };
+        check(&|s| s.files.clear(), "no data files");
+        check(&|s| s.history = 0, "history must be at least 1");
+        check(
+            &|s| s.history = 20,
+            "train 0..20 does not fit: with a history of 20",
+        );
+        check(
+            &|s| s.validation = 20..20,
+            "validation 20..20 does not fit: it is empty",
+        );
+        check(
+            &|s| s.held_out = 30..41,
+            "held_out 30..41 does not fit: the shortest file has the time steps 0..40",
+        );
+        check(&|s| s.held_out = 27..40, "must start at 28 or later");
+        check(&|s| s.held_out = 0..10, "must start at 28 or later");
+    }
+
+    #[test]
+    fn files_that_do_not_fit_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = spec(folder.path());
+        let other = |shape| {
+            let path = folder.path().join("other.nc");
+            write(&path, shape, |_, _, _| 1.0);
+            SeriesSpec {
+                files: vec![good.files[0].clone(), path],
+                ..good.clone()
+            }
+        };
+        let error = refused(other([40, 3, 5]));
+        assert!(
+            error.contains("other.nc") && error.contains("3 × 5 instead of 3 × 4"),
+            "{error}"
+        );
+        assert!(refused(other([39, 3, 4])).contains("0..39"));
+        assert!(Series::open(other([50, 3, 4])).is_ok());
+    }
+
+    #[test]
+    fn names_are_short() {
+        let check = |files: &[&str], want: &[&str]| {
+            let files: Vec<PathBuf> = files.iter().map(PathBuf::from).collect();
+            assert_eq!(short_names(&files), want);
+        };
+        check(
+            &["d/A1B_north_america.nc", "E1_north_america.nc"],
+            &["A1B", "E1"],
+        );
+        check(&["only_one.nc"], &["only_one"]);
+        check(&["a.nc", "b.nc"], &["a", "b"]);
+        check(&["same_x.nc", "d/same_x.nc"], &["same", "same"]);
+        check(&["_x.nc", "b_x.nc"], &["_x", "b_x"]);
+    }
+}

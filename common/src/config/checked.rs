@@ -1,0 +1,378 @@
+//! Strict types, and what has to fit together.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::keys::KEYS;
+use super::{Problem, Value, Values};
+use crate::ids::RunId;
+use crate::layout::TensorSpec;
+use crate::schedule::{Decay, Schedule};
+use crate::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+
+/// A configuration in which everything fits together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Name of the run.
+    pub name: RunId,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Who takes part.
+    pub cluster: Cluster,
+    /// What is trained.
+    pub model: Model,
+    /// On what.
+    pub data: Data,
+    /// For how long, and how synchronously.
+    pub train: Train,
+    /// How gradients are applied.
+    pub optimizer: Optimizer,
+    /// How blocks travel.
+    pub exchange: Exchange,
+    /// Leases and waiting times.
+    pub liveness: Liveness,
+    /// What is published.
+    pub telemetry: Telemetry,
+    resolved: String,
+}
+
+/// Who takes part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// Parameter servers.
+    pub servers: u32,
+    /// Ranks of each group.
+    pub groups: Vec<u32>,
+    /// What processes listen on.
+    pub host: String,
+}
+
+/// What is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The task.
+    pub name: String,
+    /// Channels of hidden layers.
+    pub channels: i64,
+    /// Layers.
+    pub depth: i64,
+}
+
+/// What it is trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Data {
+    /// NetCDF-4 or HDF5 files.
+    pub files: Vec<PathBuf>,
+    /// A variable in each of them.
+    pub variable: String,
+    /// Time steps that the forecast sees.
+    pub history: usize,
+    /// Time indices for validation.
+    pub validation: Range<usize>,
+    /// Time indices for the final metric.
+    pub held_out: Range<usize>,
+    /// Label of time index 0.
+    pub time_origin: i64,
+    /// Largest variable held in memory.
+    pub memory_bytes: u64,
+}
+
+/// For how long, and how synchronously.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Train {
+    /// The budget.
+    pub samples: u64,
+    /// Samples per rank and step.
+    pub batch: u32,
+    /// When a gradient is applied.
+    pub consistency: ConsistencySpec,
+    /// Samples in a leased chunk.
+    pub chunk_samples: u64,
+}
+
+/// How gradients are applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    /// The algorithm.
+    pub spec: OptimizerSpec,
+    /// The learning rate.
+    pub schedule: Schedule,
+}
+
+/// How blocks travel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    /// Gradients fused into one reduction, bytes.
+    pub bucket_bytes: usize,
+    /// Largest block, bytes.
+    pub block_bytes: usize,
+    /// How long a rank tries to reach a shard again.
+    pub retry_ms: u64,
+}
+
+/// Leases and waiting times, milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Liveness {
+    /// Length of a rank's lease.
+    pub lease_ms: u64,
+    /// Pause between heartbeats.
+    pub heartbeat_ms: u64,
+    /// How long clock 0 waits for all groups.
+    pub start_grace_ms: u64,
+    /// How long a rank waits for its peers.
+    pub collective_ms: u64,
+}
+
+/// What is published.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Telemetry {
+    /// Where the first server serves Prometheus metrics.
+    pub prometheus: Option<SocketAddr>,
+}
+
+impl Config {
+    /// The whole configuration as TOML, with every key and absolute data paths.
+    pub fn resolved(&self) -> &str {
+        &self.resolved
+    }
+
+    /// Ranks of all groups together.
+    pub fn world_size(&self) -> u32 {
+        self.cluster.groups.iter().sum()
+    }
+
+    /// What the servers need to know, for a model of these `tensors` and a training split of
+    /// `epoch_samples`.
+    pub fn spec(&self, tensors: Vec<TensorSpec>, epoch_samples: u64) -> RunSpec {
+        RunSpec {
+            seed: self.seed,
+            group_sizes: self.cluster.groups.clone(),
+            tensors,
+            bucket_bytes: self.exchange.bucket_bytes,
+            block_bytes: self.exchange.block_bytes,
+            consistency: self.train.consistency,
+            optimizer: self.optimizer.spec,
+            schedule: self.optimizer.schedule,
+            samples: self.train.samples,
+            epoch_samples,
+            batch: self.train.batch,
+            chunk_samples: self.train.chunk_samples,
+            lease_ms: self.liveness.lease_ms,
+            start_grace_ms: self.liveness.start_grace_ms,
+        }
+    }
+}
+
+/// Turns values of the right types into a configuration, or says what does not fit together.
+pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, what: String| problems.push(values.problem(key, what));
+
+    let name = RunId::new(text(values, "run.name"));
+    if let Err(bad) = &name {
+        wrong("run.name", format!("cannot name a run: {bad}"));
+    }
+    let groups: Vec<u32> = ints(values, "cluster.groups")
+        .iter()
+        .map(|n| *n as u32)
+        .collect();
+    let batch = int(values, "train.batch") as u32;
+    let largest = u64::from(groups.iter().copied().max().unwrap_or(1)) * u64::from(batch);
+    let chunk_samples = match int(values, "train.chunk_samples") as u64 {
+        0 => 2 * largest,
+        given => given,
+    };
+    if chunk_samples < largest {
+        wrong(
+            "train.chunk_samples",
+            format!("is less than one step of the largest group, {largest} samples"),
+        );
+    }
+    let validation = range(values, "data.validation");
+    let held_out = range(values, "data.held_out");
+    for (key, range) in [
+        ("data.validation", &validation),
+        ("data.held_out", &held_out),
+    ] {
+        if range.is_empty() {
+            wrong(
+                key,
+                "is an empty range; give [begin, end) with begin < end".into(),
+            );
+        }
+    }
+    if held_out.start < validation.end {
+        wrong(
+            "data.held_out",
+            "begins before data.validation has ended".into(),
+        );
+    }
+    let liveness = Liveness {
+        lease_ms: int(values, "liveness.lease_ms") as u64,
+        heartbeat_ms: int(values, "liveness.heartbeat_ms") as u64,
+        start_grace_ms: int(values, "liveness.start_grace_ms") as u64,
+        collective_ms: int(values, "liveness.collective_ms") as u64,
+    };
+    if liveness.heartbeat_ms * 3 > liveness.lease_ms {
+        wrong(
+            "liveness.heartbeat_ms",
+            "is more than a third of liveness.lease_ms".into(),
+        );
+    }
+    let momentum = float(values, "optimizer.momentum");
+    let nesterov = values.get("optimizer.nesterov") == &Value::Bool(true);
+    if nesterov && momentum == 0.0 {
+        wrong("optimizer.nesterov", "needs optimizer.momentum".into());
+    }
+    let prometheus = match text(values, "telemetry.prometheus") {
+        "" => None,
+        address => match address.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                wrong(
+                    "telemetry.prometheus",
+                    "is no address:port, such as \"127.0.0.1:9100\"".into(),
+                );
+                None
+            }
+        },
+    };
+    let Value::Texts(files) = values.get("data.files") else {
+        unreachable!("read as texts")
+    };
+    let files: Vec<PathBuf> = files.iter().map(|file| folder.join(file)).collect();
+
+    let Ok(name) = name else { return Err(problems) };
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let weight_decay = float(values, "optimizer.weight_decay");
+    Ok(Config {
+        name,
+        seed: int(values, "run.seed") as u64,
+        cluster: Cluster {
+            servers: int(values, "cluster.servers") as u32,
+            groups,
+            host: text(values, "cluster.host").to_owned(),
+        },
+        model: Model {
+            name: text(values, "model.name").to_owned(),
+            channels: int(values, "model.channels"),
+            depth: int(values, "model.depth"),
+        },
+        resolved: resolved(values, &files),
+        data: Data {
+            files,
+            variable: text(values, "data.variable").to_owned(),
+            history: int(values, "data.history") as usize,
+            validation,
+            held_out,
+            time_origin: int(values, "data.time_origin"),
+            memory_bytes: int(values, "data.memory_bytes") as u64,
+        },
+        train: Train {
+            samples: int(values, "train.samples") as u64,
+            batch,
+            consistency: match text(values, "train.consistency") {
+                "sync" => ConsistencySpec::Sync,
+                "async" => ConsistencySpec::Async,
+                _ => ConsistencySpec::Bounded {
+                    staleness_bound: int(values, "train.staleness_bound") as u64,
+                },
+            },
+            chunk_samples,
+        },
+        optimizer: Optimizer {
+            spec: match text(values, "optimizer.name") {
+                "adam" => OptimizerSpec::Adam {
+                    beta1: float(values, "optimizer.beta1"),
+                    beta2: float(values, "optimizer.beta2"),
+                    epsilon: float(values, "optimizer.epsilon"),
+                    weight_decay,
+                },
+                _ => OptimizerSpec::Sgd {
+                    momentum,
+                    nesterov,
+                    weight_decay,
+                },
+            },
+            schedule: Schedule {
+                learning_rate: float(values, "optimizer.learning_rate"),
+                warmup_samples: int(values, "schedule.warmup_samples") as u64,
+                decay: match text(values, "schedule.decay") {
+                    "cosine" => Decay::Cosine {
+                        floor: float(values, "schedule.floor"),
+                    },
+                    _ => Decay::Constant,
+                },
+            },
+        },
+        exchange: Exchange {
+            bucket_bytes: int(values, "exchange.bucket_bytes") as usize,
+            block_bytes: int(values, "exchange.block_bytes") as usize,
+            retry_ms: int(values, "exchange.retry_ms") as u64,
+        },
+        liveness,
+        telemetry: Telemetry { prometheus },
+    })
+}
+
+fn resolved(values: &Values<'_>, files: &[PathBuf]) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for key in KEYS {
+        let (head, name) = key.name.split_once('.').expect("keys are section.name");
+        if head != section {
+            let gap = if section.is_empty() { "" } else { "\n" };
+            text += &format!("{gap}[{head}]\n");
+            section = head;
+        }
+        let value = match key.name {
+            "data.files" => Value::Texts(
+                files
+                    .iter()
+                    .map(|f| f.to_string_lossy().into_owned())
+                    .collect(),
+            ),
+            name => values.get(name).clone(),
+        };
+        text += &format!("{name} = {value}\n");
+    }
+    text
+}
+
+fn int(values: &Values<'_>, key: &str) -> i64 {
+    let Value::Int(n) = values.get(key) else {
+        unreachable!("{key} was read as an integer")
+    };
+    *n
+}
+
+fn float(values: &Values<'_>, key: &str) -> f64 {
+    let Value::Float(x) = values.get(key) else {
+        unreachable!("{key} was read as a number")
+    };
+    *x
+}
+
+fn text<'a>(values: &'a Values<'_>, key: &str) -> &'a str {
+    let Value::Text(text) = values.get(key) else {
+        unreachable!("{key} was read as text")
+    };
+    text
+}
+
+fn ints<'a>(values: &'a Values<'_>, key: &str) -> &'a [i64] {
+    let Value::Ints(list) = values.get(key) else {
+        unreachable!("{key} was read as a list")
+    };
+    list
+}
+
+fn range(values: &Values<'_>, key: &str) -> Range<usize> {
+    let [begin, end] = ints(values, key) else {
+        unreachable!("{key} was read as two integers")
+    };
+    *begin as usize..*end as usize
+}

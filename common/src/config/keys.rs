@@ -1,0 +1,309 @@
+//! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
+//! configuration and the table in the README are made from this list.
+
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, Text, Texts};
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// `section.name`.
+    pub name: &'static str,
+    /// Type and range.
+    pub kind: Kind,
+    /// As TOML; `None` for a key that has to be given.
+    pub default: Option<&'static str>,
+    /// What it means, with its unit.
+    pub meaning: &'static str,
+}
+
+const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    meaning: &'static str,
+) -> Key {
+    Key {
+        name,
+        kind,
+        default,
+        meaning,
+    }
+}
+
+const fn int(min: i64, max: i64) -> Kind {
+    Int { min, max }
+}
+
+const fn float(min: f64, max: f64) -> Kind {
+    Float { min, max }
+}
+
+const MANY: i64 = 1_000_000_000_000;
+
+/// All keys, by section.
+pub const KEYS: &[Key] = &[
+    key(
+        "run.name",
+        Text,
+        None,
+        "name of the run, and of its folder under `runs/`",
+    ),
+    key(
+        "run.seed",
+        int(0, i64::MAX),
+        Some("1"),
+        "all randomness follows from it",
+    ),
+    key(
+        "cluster.servers",
+        int(1, 1024),
+        Some("1"),
+        "parameter servers; the first hosts the coordinator",
+    ),
+    key(
+        "cluster.groups",
+        Ints {
+            min: 1,
+            max: 65_536,
+            length: None,
+        },
+        Some("[1]"),
+        "ranks of each group",
+    ),
+    key(
+        "cluster.host",
+        Text,
+        Some("\"127.0.0.1\""),
+        "host name or address that the processes listen on",
+    ),
+    key(
+        "model.name",
+        Choice(&["forecast"]),
+        Some("\"forecast\""),
+        "the task: model, loss and metric",
+    ),
+    key(
+        "model.channels",
+        int(1, 4096),
+        Some("16"),
+        "channels of the hidden layers",
+    ),
+    key("model.depth", int(1, 64), Some("3"), "convolutional layers"),
+    key(
+        "data.files",
+        Texts,
+        None,
+        "NetCDF-4 or HDF5 files, relative to the configuration file",
+    ),
+    key(
+        "data.variable",
+        Text,
+        None,
+        "name of a variable of shape [time, y, x] in each file",
+    ),
+    key(
+        "data.history",
+        int(1, 1024),
+        Some("8"),
+        "time steps that the forecast sees",
+    ),
+    key(
+        "data.validation",
+        Ints {
+            min: 0,
+            max: MANY,
+            length: Some(2),
+        },
+        None,
+        "half-open range of time indices for validation; all before it are for training",
+    ),
+    key(
+        "data.held_out",
+        Ints {
+            min: 0,
+            max: MANY,
+            length: Some(2),
+        },
+        None,
+        "half-open range of time indices for the final metric",
+    ),
+    key(
+        "data.time_origin",
+        int(-MANY, MANY),
+        Some("0"),
+        "label of time index 0, such as a year",
+    ),
+    key(
+        "data.memory_bytes",
+        int(0, MANY),
+        Some("268435456"),
+        "a variable up to this size is held in memory, a larger one is read as needed",
+    ),
+    key(
+        "train.samples",
+        int(1, MANY),
+        None,
+        "the budget: samples applied, summed over groups, after which the run ends",
+    ),
+    key(
+        "train.batch",
+        int(1, 1_000_000),
+        Some("8"),
+        "samples per rank and step",
+    ),
+    key(
+        "train.consistency",
+        Choice(&["sync", "bounded", "async"]),
+        Some("\"bounded\""),
+        "when a shard applies a group's gradient",
+    ),
+    key(
+        "train.staleness_bound",
+        int(0, 1_000_000),
+        Some("3"),
+        "how many exchanges a group may lead the slowest (`bounded`)",
+    ),
+    key(
+        "train.chunk_samples",
+        int(0, MANY),
+        Some("0"),
+        "samples leased to a group at a time; 0 takes two steps of the largest group",
+    ),
+    key(
+        "optimizer.name",
+        Choice(&["sgd", "adam"]),
+        Some("\"sgd\""),
+        "what a shard does with a gradient",
+    ),
+    key(
+        "optimizer.learning_rate",
+        float(0.0, 1e6),
+        None,
+        "learning rate at the end of the warm-up",
+    ),
+    key(
+        "optimizer.momentum",
+        float(0.0, 0.999_999),
+        Some("0.0"),
+        "momentum of `sgd`",
+    ),
+    key(
+        "optimizer.nesterov",
+        Bool,
+        Some("false"),
+        "Nesterov's form of momentum",
+    ),
+    key(
+        "optimizer.weight_decay",
+        float(0.0, 1e3),
+        Some("0.0"),
+        "L2 penalty",
+    ),
+    key(
+        "optimizer.beta1",
+        float(0.0, 0.999_999),
+        Some("0.9"),
+        "decay of Adam's first moment",
+    ),
+    key(
+        "optimizer.beta2",
+        float(0.0, 0.999_999_999),
+        Some("0.999"),
+        "decay of Adam's second moment",
+    ),
+    key(
+        "optimizer.epsilon",
+        float(0.0, 1.0),
+        Some("1e-8"),
+        "Adam's ε",
+    ),
+    key(
+        "schedule.warmup_samples",
+        int(0, MANY),
+        Some("0"),
+        "applied samples over which the rate grows from 0",
+    ),
+    key(
+        "schedule.decay",
+        Choice(&["constant", "cosine"]),
+        Some("\"constant\""),
+        "the rate after the warm-up",
+    ),
+    key(
+        "schedule.floor",
+        float(0.0, 1.0),
+        Some("0.0"),
+        "where `cosine` ends, as a fraction of the rate",
+    ),
+    key(
+        "exchange.bucket_bytes",
+        int(4, 1 << 32),
+        Some("1048576"),
+        "gradients fused into one reduction",
+    ),
+    key(
+        "exchange.block_bytes",
+        int(4, 64 << 20),
+        Some("262144"),
+        "largest block, the unit of placement and update",
+    ),
+    key(
+        "exchange.retry_ms",
+        int(0, 86_400_000),
+        Some("10000"),
+        "how long a rank tries to reach a shard or the coordinator again",
+    ),
+    key(
+        "liveness.lease_ms",
+        int(100, 86_400_000),
+        Some("10000"),
+        "a rank that has been silent for so long is dead",
+    ),
+    key(
+        "liveness.heartbeat_ms",
+        int(10, 86_400_000),
+        Some("1000"),
+        "pause between heartbeats; at most a third of the lease",
+    ),
+    key(
+        "liveness.start_grace_ms",
+        int(0, 86_400_000),
+        Some("120000"),
+        "how long clock 0 waits for all configured groups",
+    ),
+    key(
+        "liveness.collective_ms",
+        int(100, 86_400_000),
+        Some("60000"),
+        "how long a rank waits for its group's other ranks",
+    ),
+    key(
+        "telemetry.prometheus",
+        Text,
+        Some("\"\""),
+        "host:port of the first server's Prometheus endpoint, the next port for the next server; empty for none",
+    ),
+];
+
+/// The key of this name.
+pub fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The keys as a table in Markdown.
+pub fn markdown() -> String {
+    let mut table = String::from("| key | type | default | meaning |\n|---|---|---|---|\n");
+    for key in KEYS {
+        let default = key
+            .default
+            .map_or("required".to_owned(), |d| format!("`{d}`"));
+        let Key {
+            name,
+            kind,
+            meaning,
+            ..
+        } = key;
+        table += &format!("| `{name}` | {kind} | {default} | {meaning} |\n");
+    }
+    table
+}

@@ -1,0 +1,146 @@
+use std::path::Path;
+
+use super::*;
+use crate::spec::ConsistencySpec;
+
+const GOOD: &str = r#"
+[run]
+name = "r"
+
+[data]
+files = ["a.nc"]
+variable = "t"
+validation = [10, 20]
+held_out = [20, 30]
+
+[train]
+samples = 100
+
+[optimizer]
+learning_rate = 1
+"#;
+
+fn parse(text: &str, overrides: &[&str]) -> Result<Config, ConfigError> {
+    let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+    Config::parse(text, "c.toml", Path::new("/base"), &overrides)
+}
+
+#[test]
+fn what_is_resolved_reads_back_the_same() {
+    let config = parse(GOOD, &["cluster.groups=[2, 1]", "train.consistency=sync"]).unwrap();
+    assert_eq!(config.cluster.groups, [2, 1]);
+    assert_eq!(config.train.consistency, ConsistencySpec::Sync);
+    assert_eq!(config.data.files, [Path::new("/base/a.nc")]);
+    assert_eq!(config.train.chunk_samples, 32, "two steps of 2 ranks of 8");
+    let again = Config::parse(config.resolved(), "c.toml", Path::new("/elsewhere"), &[]).unwrap();
+    assert_eq!(again.resolved(), config.resolved());
+    assert_eq!(again.data, config.data);
+}
+
+#[test]
+fn problems_name_the_key_the_line_and_the_way_out() {
+    let check = |overrides: &[&str], replace: (&str, &str), want: &[&str]| {
+        let text = GOOD.replace(replace.0, replace.1);
+        let error = parse(&text, overrides).unwrap_err().to_string();
+        for want in want {
+            assert!(error.contains(want), "{want:?} is not in {error:?}");
+        }
+    };
+    let none = ("", "");
+    check(
+        &[],
+        ("samples", "sampels"),
+        &[
+            "c.toml, line 12: train.sampels is no key; did you mean \"train.samples\"?",
+            "train.samples is missing",
+        ],
+    );
+    check(
+        &[],
+        ("[run]", "[rum]"),
+        &["line 3: rum.name is no key; did you mean \"run.name\"?"],
+    );
+    check(
+        &[],
+        ("samples = 100", "samples = \"100\""),
+        &["line 12: train.samples is \"100\", not integer, 1 to 10^12"],
+    );
+    check(
+        &[],
+        ("samples = 100", "samples = 0"),
+        &["train.samples is 0, not integer"],
+    );
+    check(
+        &[],
+        ("[20, 30]", "[20]"),
+        &["line 9: data.held_out is [20], not list of 2 integers"],
+    );
+    check(
+        &[],
+        ("[20, 30]", "[15, 30]"),
+        &["line 9: data.held_out = [15, 30] begins before data.validation has ended"],
+    );
+    check(
+        &[],
+        ("[20, 30]", "[30, 20]"),
+        &["data.held_out = [30, 20] is an empty range"],
+    );
+    check(&[], ("samples = 100", "samples = "), &["c.toml, line 12: "]);
+    check(
+        &["batch=4"],
+        none,
+        &["--set: batch is no key; did you mean \"train.batch\"?"],
+    );
+    check(
+        &["train.consistency=sink"],
+        none,
+        &[
+            "--set: train.consistency is \"sink\"",
+            "did you mean \"sync\"?",
+        ],
+    );
+    check(
+        &["train.batch"],
+        none,
+        &["--set train.batch: give it as key=value"],
+    );
+    check(
+        &["optimizer.nesterov=true"],
+        none,
+        &["--set: optimizer.nesterov = true needs optimizer.momentum"],
+    );
+    check(
+        &["liveness.heartbeat_ms=4000"],
+        none,
+        &["is more than a third of liveness.lease_ms"],
+    );
+    check(
+        &["train.chunk_samples=7"],
+        none,
+        &["less than one step of the largest group, 8 samples"],
+    );
+    check(&["run.name=../x"], none, &["cannot name a run"]);
+    check(
+        &["telemetry.prometheus=nowhere"],
+        none,
+        &["no address:port"],
+    );
+    check(
+        &["train.batch=nan"],
+        none,
+        &["train.batch is nan, not integer"],
+    );
+    check(
+        &["optimizer.learning_rate=nan"],
+        none,
+        &["optimizer.learning_rate is nan, not number"],
+    );
+}
+
+#[test]
+fn several_problems_are_told_at_once() {
+    let error = parse("[run]\nname = 3\nseeed = 1\n", &[]).unwrap_err();
+    let keys: Vec<_> = error.0.iter().map(|p| p.key.as_str()).collect();
+    assert_eq!(&keys[..2], ["run.name", "run.seeed"]);
+    assert!(keys.contains(&"data.files"), "{keys:?}");
+}

@@ -1,0 +1,201 @@
+//! Values of configuration keys: types, ranges, and their form in TOML.
+
+use std::fmt;
+
+use toml_edit::{Item, Value as Toml};
+
+/// Type and range of a key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// An integer.
+    Int {
+        /// The least.
+        min: i64,
+        /// The most.
+        max: i64,
+    },
+    /// A number.
+    Float {
+        /// The least.
+        min: f64,
+        /// The most.
+        max: f64,
+    },
+    /// `true` or `false`.
+    Bool,
+    /// Text.
+    Text,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// A list of integers, not empty.
+    Ints {
+        /// The least of each.
+        min: i64,
+        /// The most of each.
+        max: i64,
+        /// How many, if that is fixed.
+        length: Option<usize>,
+    },
+    /// A list of texts, not empty.
+    Texts,
+}
+
+/// A value that its kind allows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// An integer.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A truth value.
+    Bool(bool),
+    /// Text or a choice.
+    Text(String),
+    /// A list of integers.
+    Ints(Vec<i64>),
+    /// A list of texts.
+    Texts(Vec<String>),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Int { min, max } => write!(f, "integer, {} to {}", Bound(*min), Bound(*max)),
+            Self::Float { min, max } => write!(f, "number, {min} to {max}"),
+            Self::Bool => f.write_str("true or false"),
+            Self::Text => f.write_str("text"),
+            Self::Choice(choices) => {
+                let quoted: Vec<_> = choices.iter().map(|c| format!("`{c}`")).collect();
+                f.write_str(&quoted.join(", "))
+            }
+            Self::Ints { min, max, length } => {
+                let many = length.map_or("list of".to_owned(), |n| format!("list of {n}"));
+                write!(f, "{many} integers, {} to {}", Bound(*min), Bound(*max))
+            }
+            Self::Texts => f.write_str("list of texts"),
+        }
+    }
+}
+
+/// Large round bounds read better as powers.
+struct Bound(i64);
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            i64::MAX => f.write_str("2^63 − 1"),
+            1_000_000_000_000 => f.write_str("10^12"),
+            -1_000_000_000_000 => f.write_str("−10^12"),
+            n => write!(f, "{n}"),
+        }
+    }
+}
+
+impl Kind {
+    /// The value of a TOML item, or what is wrong with it.
+    pub(super) fn read(self, item: &Item) -> Result<Value, String> {
+        let toml = item
+            .as_value()
+            .ok_or_else(|| format!("is a table, not {self}"))?;
+        let found = || format!("is {}, not {self}", describe(toml));
+        let in_range = |n: i64, min, max| {
+            if (min..=max).contains(&n) {
+                Ok(n)
+            } else {
+                Err(found())
+            }
+        };
+        match self {
+            Self::Int { min, max } => Ok(Value::Int(in_range(
+                toml.as_integer().ok_or_else(found)?,
+                min,
+                max,
+            )?)),
+            Self::Float { min, max } => {
+                let number = toml
+                    .as_float()
+                    .or_else(|| toml.as_integer().map(|n| n as f64));
+                let number = number.ok_or_else(found)?;
+                if number >= min && number <= max {
+                    Ok(Value::Float(number))
+                } else {
+                    Err(found())
+                }
+            }
+            Self::Bool => toml.as_bool().map(Value::Bool).ok_or_else(found),
+            Self::Text => toml
+                .as_str()
+                .map(|s| Value::Text(s.to_owned()))
+                .ok_or_else(found),
+            Self::Choice(choices) => match toml.as_str() {
+                Some(text) if choices.contains(&text) => Ok(Value::Text(text.to_owned())),
+                Some(text) => Err(found() + &suggestion(text, choices.iter().copied(), 0.75)),
+                None => Err(found()),
+            },
+            Self::Ints { min, max, length } => {
+                let list = toml.as_array().ok_or_else(found)?;
+                if list.is_empty() || length.is_some_and(|n| n != list.len()) {
+                    return Err(found());
+                }
+                let int = |v: &Toml| in_range(v.as_integer().ok_or_else(found)?, min, max);
+                Ok(Value::Ints(list.iter().map(int).collect::<Result<_, _>>()?))
+            }
+            Self::Texts => {
+                let list = toml
+                    .as_array()
+                    .filter(|list| !list.is_empty())
+                    .ok_or_else(found)?;
+                let text = |v: &Toml| v.as_str().map(str::to_owned).ok_or_else(found);
+                Ok(Value::Texts(
+                    list.iter().map(text).collect::<Result<_, _>>()?,
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    /// As TOML.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |text: &String| Toml::from(text.as_str()).to_string();
+        match self {
+            Self::Int(n) => write!(f, "{n}"),
+            Self::Float(x) => write!(f, "{x:?}"),
+            Self::Bool(b) => write!(f, "{b}"),
+            Self::Text(text) => f.write_str(&quoted(text)),
+            Self::Ints(list) => write!(f, "{list:?}"),
+            Self::Texts(list) => {
+                write!(
+                    f,
+                    "[{}]",
+                    list.iter().map(quoted).collect::<Vec<_>>().join(", ")
+                )
+            }
+        }
+    }
+}
+
+fn describe(toml: &Toml) -> String {
+    let text = toml.clone().decorated("", "").to_string();
+    if text.chars().count() > 60 {
+        format!("a {}", toml.type_name())
+    } else {
+        text
+    }
+}
+
+/// `; did you mean "x"?` if one of `candidates` has at least this Jaro-Winkler similarity.
+pub(super) fn suggestion<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+    least: f64,
+) -> String {
+    let near = |candidate: &'a str| (strsim::jaro_winkler(word, candidate), candidate);
+    let best = candidates.map(near).max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((similarity, candidate)) if similarity >= least => {
+            format!("; did you mean {candidate:?}?")
+        }
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,270 @@
+//! Session: one rank's side of its exchanges. It knows the group's clock, the blocks of the rank's
+//! slice, and which of them are still unanswered; so a broken stream is made good by sending what
+//! is outstanding again, and the shards decide nothing twice (rule 2).
+
+use std::collections::BTreeMap;
+
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, RunId, ServerId};
+
+/// What an exchange does with every block of the slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Push the group's gradient, the mean over this many samples.
+    Gradient {
+        /// More than 0.
+        samples: u32,
+    },
+    /// The group has no finite gradient.
+    Skip,
+    /// Only read.
+    Pull,
+    /// Set the initial values.
+    Create,
+}
+
+/// One frame to send; its values, if it has any, are the caller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// To which server.
+    pub server: ServerId,
+    /// Which block.
+    pub block: BlockId,
+    /// The group's clock; 0 for pulls and creations.
+    pub clock: Clock,
+    /// What it asks for.
+    pub purpose: Purpose,
+    /// Version of the block that the gradient was computed on.
+    pub pulled_version: u64,
+    /// Applied samples as the group knew them when the exchange began.
+    pub samples_seen: u64,
+}
+
+/// What a shard answered, without the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The block.
+    pub block: BlockId,
+    /// The clock of the frame.
+    pub clock: Clock,
+    /// Version of the values.
+    pub version: u64,
+    /// Updates between the pull and the application; `None` where nothing was applied.
+    pub delay: Option<u64>,
+    /// Exchanges behind the fastest group.
+    pub lag: u64,
+    /// How long the policy held the block back, microseconds.
+    pub waited_us: u64,
+    /// Samples applied to the block.
+    pub samples_applied: u64,
+    /// The budget is reached.
+    pub stop: bool,
+}
+
+/// What an exchange came to, over the blocks of the slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The largest version.
+    pub updates: u64,
+    /// The largest delay; `None` where nothing was applied.
+    pub delay: Option<u64>,
+    /// The largest lag.
+    pub lag: u64,
+    /// The longest time a block was held back, microseconds.
+    pub waited_us: u64,
+    /// The most samples applied to a block.
+    pub samples_applied: u64,
+    /// Whether any block said stop.
+    pub stop: bool,
+}
+
+impl Summary {
+    fn add(&mut self, answer: &Answer) {
+        self.updates = self.updates.max(answer.version);
+        self.delay = self.delay.max(answer.delay);
+        self.lag = self.lag.max(answer.lag);
+        self.waited_us = self.waited_us.max(answer.waited_us);
+        self.samples_applied = self.samples_applied.max(answer.samples_applied);
+        self.stop |= answer.stop;
+    }
+}
+
+/// Who speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The run.
+    pub run: RunId,
+    /// The group.
+    pub group: GroupId,
+    /// Its life.
+    pub incarnation: Incarnation,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Current {
+    purpose: Purpose,
+    clock: Clock,
+    samples_seen: u64,
+}
+
+/// One rank's exchanges, one at a time.
+#[derive(Clone, Debug)]
+pub struct Session {
+    identity: Identity,
+    clock: Clock,
+    slice: BTreeMap<BlockId, ServerId>,
+    versions: BTreeMap<BlockId, u64>,
+    current: Option<Current>,
+    outstanding: BTreeMap<BlockId, ServerId>,
+    summary: Summary,
+}
+
+impl Session {
+    /// A session over `slice`, whose first contribution has clock `start`.
+    pub fn new(
+        identity: Identity,
+        start: Clock,
+        slice: impl IntoIterator<Item = (BlockId, ServerId)>,
+    ) -> Self {
+        Self {
+            identity,
+            clock: start,
+            slice: slice.into_iter().collect(),
+            versions: BTreeMap::new(),
+            current: None,
+            outstanding: BTreeMap::new(),
+            summary: Summary::default(),
+        }
+    }
+
+    /// Who speaks.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The clock of the next contribution.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The servers that own blocks of the slice.
+    pub fn servers(&self) -> std::collections::BTreeSet<ServerId> {
+        self.slice.values().copied().collect()
+    }
+
+    /// Begins an exchange; the frames to send follow from [`frames`](Self::frames). `samples_seen`
+    /// is the same on all ranks of the group.
+    ///
+    /// # Panics
+    /// If the exchange before has not ended.
+    pub fn begin(&mut self, purpose: Purpose, samples_seen: u64) {
+        assert!(self.outstanding.is_empty(), "one exchange at a time");
+        let clock = match purpose {
+            Purpose::Gradient { .. } | Purpose::Skip => self.clock,
+            Purpose::Pull | Purpose::Create => Clock(0),
+        };
+        self.current = Some(Current { purpose, clock, samples_seen });
+        self.outstanding = self.slice.clone();
+        self.summary = Summary::default();
+    }
+
+    /// The unanswered frames for one server, in flat order: all of them at the beginning, and what
+    /// has to be sent again after its stream broke.
+    pub fn frames(&self, server: ServerId) -> impl Iterator<Item = Frame> + '_ {
+        let due = self.outstanding.iter().filter(move |(_, owner)| **owner == server);
+        due.filter_map(|(block, server)| {
+            let current = self.current?;
+            Some(Frame {
+                server: *server,
+                block: *block,
+                clock: current.clock,
+                purpose: current.purpose,
+                pulled_version: self.versions.get(block).copied().unwrap_or(0),
+                samples_seen: current.samples_seen,
+            })
+        })
+    }
+
+    /// Takes an answer in. `true` if the values that came with it are the fresh ones of its block;
+    /// `false` for an answer that was given before, or to another exchange, which is passed over.
+    pub fn answer(&mut self, answer: &Answer) -> bool {
+        let expected = self.current.is_some_and(|current| current.clock == answer.clock);
+        if !expected || self.outstanding.remove(&answer.block).is_none() {
+            return false;
+        }
+        self.versions.insert(answer.block, answer.version);
+        self.summary.add(answer);
+        true
+    }
+
+    /// Ends the exchange when every block has been answered; a contribution ticks the clock.
+    pub fn finish(&mut self) -> Option<Summary> {
+        if !self.outstanding.is_empty() {
+            return None;
+        }
+        let current = self.current.take()?;
+        if matches!(current.purpose, Purpose::Gradient { .. } | Purpose::Skip) {
+            self.clock = self.clock.tick();
+        }
+        Some(self.summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        let identity = Identity {
+            run: RunId::new("r").unwrap(),
+            group: GroupId(1),
+            incarnation: Incarnation(3),
+        };
+        let slice = [(0, 0), (1, 1), (2, 0)].map(|(b, s)| (BlockId(b), ServerId(s)));
+        Session::new(identity, Clock(5), slice)
+    }
+
+    fn answer(block: u32, clock: u64, version: u64) -> Answer {
+        Answer {
+            block: BlockId(block),
+            clock: Clock(clock),
+            version,
+            delay: Some(version % 3),
+            lag: 0,
+            waited_us: 0,
+            samples_applied: 10 * version,
+            stop: version > 20,
+        }
+    }
+
+    fn due(session: &Session, server: u32) -> Vec<(u32, u64, u64)> {
+        let frames = session.frames(ServerId(server));
+        frames.map(|f| (f.block.0, f.clock.0, f.pulled_version)).collect()
+    }
+
+    #[test]
+    fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
+        let mut session = session();
+        session.begin(Purpose::Pull, 0);
+        for block in 0..3 {
+            assert!(session.answer(&answer(block, 0, 7)));
+        }
+        assert!(session.finish().is_some());
+        assert_eq!(session.clock(), Clock(5), "a pull is no exchange");
+
+        session.begin(Purpose::Gradient { samples: 8 }, 70);
+        assert_eq!(due(&session, 0), [(0, 5, 7), (2, 5, 7)]);
+        assert!(session.answer(&answer(0, 5, 8)));
+        assert!(!session.answer(&answer(0, 5, 9)), "a repeat is passed over");
+        assert!(!session.answer(&answer(2, 4, 8)), "so is an answer to an older exchange");
+        assert_eq!(due(&session, 0), [(2, 5, 7)]);
+        assert_eq!(session.finish(), None);
+        assert!(session.answer(&answer(1, 5, 21)));
+        assert!(session.answer(&answer(2, 5, 8)));
+        let summary = session.finish().unwrap();
+        assert_eq!((summary.updates, summary.samples_applied, summary.stop), (21, 210, true));
+        assert_eq!(session.clock(), Clock(6));
+
+        session.begin(Purpose::Skip, 70);
+        assert_eq!(due(&session, 1), [(1, 6, 21)]);
+    }
+}
