@@ -133,11 +133,8 @@ fn read_table(
         let line = key_span
             .or_else(|| item.span())
             .map_or(1, |span| line_of(text, span.start));
-        let is_section = KEYS
-            .iter()
-            .any(|key| key.name.starts_with(&format!("{full}.")));
         match item.as_table_like() {
-            Some(inner) if is_section => {
+            Some(inner) if prefix.is_empty() => {
                 read_table(text, &format!("{full}."), inner, values, problems);
             }
             _ => {
