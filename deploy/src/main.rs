@@ -1,5 +1,37 @@
-//! placeholder
+//! The `tradewind` command: starts, watches and reads runs. One file a verb.
+
+mod cluster;
+mod config;
+mod folder;
+mod launch;
 mod progress;
 mod report;
+mod run;
+mod summary;
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Trains one model on many machines without letting the slowest set the pace.
+#[derive(Debug, Parser)]
+#[command(name = "tradewind", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Train on this machine: servers and groups as processes of their own.
+    Run(run::Arguments),
+    /// Check a configuration and print it with every key, or print the table of all keys.
+    Config(config::Arguments),
+}
+
+fn main() -> ExitCode {
+    match Arguments::parse().verb {
+        Verb::Run(arguments) => run::run(&arguments),
+        Verb::Config(arguments) => config::run(&arguments),
+    }
+}

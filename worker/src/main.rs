@@ -1,2 +1,159 @@
-//! placeholder
-fn main() {}
+//! `tradewind-worker`: one rank of a group; also checks a configuration's data and model before a
+//! run, and evaluates the servers' parameters after it.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tradewind_common::config::Config;
+use tradewind_common::{GroupId, Rank};
+use tradewind_proto::auth::Token;
+use tradewind_worker::enter::{Entry, build_task, enter, tensor_specs};
+use tradewind_worker::evaluate::evaluate;
+use tradewind_worker::telemetry::{Recorder, wall};
+
+/// Another life of the group has taken over, or the lease has run out.
+const EXIT_FENCED: i32 = 3;
+
+/// A rank of a training group, on libtorch.
+#[derive(Debug, Parser)]
+#[command(name = "tradewind-worker", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Open the data and build the model; print what was found as JSON.
+    Check {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+    },
+    /// Train as one rank until the run's budget is applied.
+    Train {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+        /// Address (host:port) of the coordinator.
+        #[arg(long)]
+        coordinator: String,
+        /// Number of the group.
+        #[arg(long)]
+        group: u32,
+        /// Number of this rank in its group.
+        #[arg(long)]
+        rank: u32,
+        /// Append a line for each exchange to this file (rank 0 only).
+        #[arg(long)]
+        metrics: Option<PathBuf>,
+    },
+    /// Pull the servers' parameters, evaluate them and save them.
+    Evaluate {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+        /// Address (host:port) of the coordinator.
+        #[arg(long)]
+        coordinator: String,
+        /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
+        #[arg(long)]
+        out: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
+                .unwrap_or_else(|_| "info".into()),
+        )
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+    // Several ranks share a machine's cores; PyTorch would take all of them for each.
+    tch::set_num_threads(1);
+    tch::set_num_interop_threads(1);
+    match run(Arguments::parse().verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(verb: Verb) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let token = Token::new(&std::env::var("TRADEWIND_TOKEN").unwrap_or_default())?;
+    match verb {
+        Verb::Check { config } => {
+            let config = read(&config)?;
+            let task = build_task(&config)?;
+            let spec = config.spec(tensor_specs(&*task), task.samples() as u64);
+            let layout = spec.check()?;
+            let found = serde_json::json!({
+                "parameters": layout.elements(),
+                "blocks": layout.blocks.len(),
+                "training_samples": task.samples(),
+            });
+            println!("{found}");
+            Ok(())
+        }
+        Verb::Train {
+            config,
+            coordinator,
+            group,
+            rank,
+            metrics,
+        } => {
+            let config = read(&config)?;
+            let task = build_task(&config)?;
+            let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
+            let entry = Entry {
+                config,
+                group: GroupId(group),
+                rank: Rank(rank),
+                life: (wall() * 1e9) as u64,
+                coordinator,
+                token,
+            };
+            let lost = |error| {
+                tracing::error!("this life of the group is over: {error}");
+                std::process::exit(EXIT_FENCED);
+            };
+            let mut entered = enter(&entry, task, recorder, runtime.handle(), lost)?;
+            let worker = &mut entered.worker;
+            worker.train(entered.samples_seen)?;
+            drop(entered.heartbeat);
+            runtime.block_on(worker.coordinator.leave(&worker.seat, worker.incarnation))?;
+            tracing::info!("the budget is applied: done");
+            Ok(())
+        }
+        Verb::Evaluate {
+            config,
+            coordinator,
+            out,
+        } => {
+            evaluate(&read(&config)?, &coordinator, token, &out, runtime.handle())?;
+            Ok(())
+        }
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    Ok(Config::parse(
+        &text,
+        &path.display().to_string(),
+        folder,
+        &[],
+    )?)
+}

@@ -74,6 +74,8 @@ pub struct Data {
     pub held_out: Range<usize>,
     /// Label of time index 0.
     pub time_origin: i64,
+    /// What a time step is called.
+    pub step_name: String,
     /// Largest variable held in memory.
     pub memory_bytes: u64,
 }
@@ -269,6 +271,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             validation,
             held_out,
             time_origin: int(values, "data.time_origin"),
+            step_name: text(values, "data.step_name").to_owned(),
             memory_bytes: int(values, "data.memory_bytes") as u64,
         },
         train: Train {

@@ -84,11 +84,16 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "model.channels",
-        int(1, 4096),
+        int(1, 1024),
         Some("16"),
         "channels of the hidden layers",
     ),
-    key("model.depth", int(1, 64), Some("3"), "convolutional layers"),
+    key(
+        "model.depth",
+        int(0, 64),
+        Some("3"),
+        "residual convolutions between the first layer and the last",
+    ),
     key(
         "data.files",
         Texts,
@@ -134,10 +139,16 @@ pub const KEYS: &[Key] = &[
         "label of time index 0, such as a year",
     ),
     key(
+        "data.step_name",
+        Text,
+        Some("\"step\""),
+        "what a time step is called, such as `year`",
+    ),
+    key(
         "data.memory_bytes",
         int(0, MANY),
         Some("268435456"),
-        "a variable up to this size is held in memory, a larger one is read as needed",
+        "data up to this size are held in memory, larger ones are read as needed",
     ),
     key(
         "train.samples",

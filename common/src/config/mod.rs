@@ -13,7 +13,7 @@ pub use checked::{Cluster, Config, Data, Exchange, Liveness, Model, Optimizer, T
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 
-use keys::{KEYS, Key};
+use keys::KEYS;
 
 /// Where a value was given.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -92,10 +92,10 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["--set: batch is no key; did you mean \"train.batch\"?"],
     );
     check(
-        &["train.consistency=sink"],
+        &["train.consistency=snyc"],
         none,
         &[
-            "--set: train.consistency is \"sink\"",
+            "--set: train.consistency is \"snyc\"",
             "did you mean \"sync\"?",
         ],
     );

@@ -8,6 +8,7 @@ pub(crate) mod forecast;
 pub(crate) mod loss;
 pub(crate) mod maps;
 pub(crate) mod picture;
+pub(crate) mod table;
 
 use std::io;
 use std::path::{Path, PathBuf};

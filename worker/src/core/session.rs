@@ -162,7 +162,11 @@ impl Session {
             Purpose::Gradient { .. } | Purpose::Skip => self.clock,
             Purpose::Pull | Purpose::Create => Clock(0),
         };
-        self.current = Some(Current { purpose, clock, samples_seen });
+        self.current = Some(Current {
+            purpose,
+            clock,
+            samples_seen,
+        });
         self.outstanding = self.slice.clone();
         self.summary = Summary::default();
     }
@@ -170,7 +174,10 @@ impl Session {
     /// The unanswered frames for one server, in flat order: all of them at the beginning, and what
     /// has to be sent again after its stream broke.
     pub fn frames(&self, server: ServerId) -> impl Iterator<Item = Frame> + '_ {
-        let due = self.outstanding.iter().filter(move |(_, owner)| **owner == server);
+        let due = self
+            .outstanding
+            .iter()
+            .filter(move |(_, owner)| **owner == server);
         due.filter_map(|(block, server)| {
             let current = self.current?;
             Some(Frame {
@@ -187,7 +194,9 @@ impl Session {
     /// Takes an answer in. `true` if the values that came with it are the fresh ones of its block;
     /// `false` for an answer that was given before, or to another exchange, which is passed over.
     pub fn answer(&mut self, answer: &Answer) -> bool {
-        let expected = self.current.is_some_and(|current| current.clock == answer.clock);
+        let expected = self
+            .current
+            .is_some_and(|current| current.clock == answer.clock);
         if !expected || self.outstanding.remove(&answer.block).is_none() {
             return false;
         }
@@ -238,7 +247,9 @@ mod tests {
 
     fn due(session: &Session, server: u32) -> Vec<(u32, u64, u64)> {
         let frames = session.frames(ServerId(server));
-        frames.map(|f| (f.block.0, f.clock.0, f.pulled_version)).collect()
+        frames
+            .map(|f| (f.block.0, f.clock.0, f.pulled_version))
+            .collect()
     }
 
     #[test]
@@ -255,13 +266,19 @@ mod tests {
         assert_eq!(due(&session, 0), [(0, 5, 7), (2, 5, 7)]);
         assert!(session.answer(&answer(0, 5, 8)));
         assert!(!session.answer(&answer(0, 5, 9)), "a repeat is passed over");
-        assert!(!session.answer(&answer(2, 4, 8)), "so is an answer to an older exchange");
+        assert!(
+            !session.answer(&answer(2, 4, 8)),
+            "so is an answer to an older exchange"
+        );
         assert_eq!(due(&session, 0), [(2, 5, 7)]);
         assert_eq!(session.finish(), None);
         assert!(session.answer(&answer(1, 5, 21)));
         assert!(session.answer(&answer(2, 5, 8)));
         let summary = session.finish().unwrap();
-        assert_eq!((summary.updates, summary.samples_applied, summary.stop), (21, 210, true));
+        assert_eq!(
+            (summary.updates, summary.samples_applied, summary.stop),
+            (21, 210, true)
+        );
         assert_eq!(session.clock(), Clock(6));
 
         session.begin(Purpose::Skip, 70);

@@ -7,19 +7,11 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hdf5_metno::types::{
-    FixedAscii, FixedUnicode, TypeDescriptor as Type, VarLenAscii, VarLenUnicode,
-};
-use hdf5_metno::{Dataset, File, Group, Location};
+use hdf5_metno::types::TypeDescriptor as Type;
+use hdf5_metno::{Dataset, File, Group};
 use ndarray::{Ix3, s};
 
-use super::DataError;
-
-/// Upper limit on the variable names that are gathered for a message.
-pub const NAMES_MAX: usize = 64;
-
-/// What the NetCDF library leaves in f32 values that were never written.
-const NETCDF_FILL: f32 = 9.969_21e36;
+use super::{DataError, netcdf};
 
 /// An open variable of three extents.
 pub struct Variable {
@@ -73,9 +65,9 @@ impl Variable {
                 shape: extents,
             });
         }
-        let number = |attribute| numbers(&dataset, attribute).first().copied();
+        let number = |attribute| netcdf::numbers(&dataset, attribute).first().copied();
         let missing = ["_FillValue", "missing_value"]
-            .map(|attribute| numbers(&dataset, attribute))
+            .map(|attribute| netcdf::numbers(&dataset, attribute))
             .concat();
         let descriptor = dataset.dtype().and_then(|stored| stored.to_descriptor());
         if !matches!(
@@ -91,9 +83,9 @@ impl Variable {
             file: file.into(),
             name: name.into(),
             shape,
-            unit: text(&dataset, "units").unwrap_or_default(),
-            latitude: coordinate(&root, name, rows, "north", &["latitude", "lat", "y"]),
-            longitude: coordinate(&root, name, columns, "east", &["longitude", "lon", "x"]),
+            unit: netcdf::text(&dataset, "units").unwrap_or_default(),
+            latitude: netcdf::coordinate(&root, name, rows, "north", &["latitude", "lat", "y"]),
+            longitude: netcdf::coordinate(&root, name, columns, "east", &["longitude", "lon", "x"]),
             missing,
             scale: number("scale_factor").unwrap_or(1.0),
             offset: number("add_offset").unwrap_or(0.0),
@@ -130,7 +122,7 @@ impl Variable {
         for (at, value) in values.iter_mut().enumerate() {
             let stored = *value;
             *value = stored * self.scale + self.offset;
-            if stored == NETCDF_FILL || self.missing.contains(&stored) || !value.is_finite() {
+            if stored == netcdf::FILL || self.missing.contains(&stored) || !value.is_finite() {
                 return Err(self.bad_value(steps.start, at, stored));
             }
         }
@@ -192,115 +184,13 @@ fn check_signature(file: &Path) -> Result<(), DataError> {
 }
 
 fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
-    let mut available = Vec::new();
-    gather(root, &mut available);
-    available.sort_unstable();
-    let nearest = available
-        .iter()
-        .map(|other| (distance(name, other), other))
-        .filter(|(distance, other)| *distance <= other.len().max(name.len()) / 2)
-        .min()
-        .map(|(_, other)| other.clone());
+    let available = netcdf::variables(root);
     DataError::NoVariable {
         file: file.into(),
         variable: name.into(),
-        nearest,
+        nearest: netcdf::nearest(name, &available),
         available,
     }
-}
-
-/// Names of the variables of a group and the groups within, without the leading slash.
-fn gather(group: &Group, names: &mut Vec<String>) {
-    for dataset in group.datasets().unwrap_or_default() {
-        if names.len() < NAMES_MAX {
-            names.push(dataset.name().trim_start_matches('/').into());
-        }
-    }
-    for inner in group.groups().unwrap_or_default() {
-        if names.len() < NAMES_MAX {
-            gather(&inner, names);
-        }
-    }
-}
-
-/// Edits of one character that turn `a` into `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
-/// The coordinate of a dimension: a variable of one extent of this length, in the same group,
-/// known by its unit (`degrees_north`) or by its name. Without one, 0, 1, 2, …
-fn coordinate(
-    root: &Group,
-    variable: &str,
-    length: usize,
-    toward: &str,
-    names: &[&str],
-) -> Vec<f32> {
-    let group = variable
-        .rsplit_once('/')
-        .and_then(|(path, _)| root.group(path).ok());
-    let found = group
-        .as_ref()
-        .unwrap_or(root)
-        .datasets()
-        .unwrap_or_default()
-        .into_iter()
-        .find(|candidate| {
-            let path = candidate.name();
-            let name = path.rsplit('/').next().unwrap_or_default();
-            let unit = text(candidate, "units").unwrap_or_default();
-            let fits = candidate.shape() == [length];
-            fits && (names.contains(&name)
-                || (unit.starts_with("degree") && unit.ends_with(toward)))
-        });
-    found
-        .and_then(|dataset| dataset.read_raw::<f32>().ok())
-        .unwrap_or_else(|| (0..length).map(|i| i as f32).collect())
-}
-
-/// The numbers of an attribute; none if it does not exist or is text.
-fn numbers(of: &Location, attribute: &str) -> Vec<f32> {
-    of.attr(attribute)
-        .and_then(|a| a.read_raw())
-        .unwrap_or_default()
-}
-
-/// The text of an attribute, in any of the four ways in which files hold one.
-fn text(of: &Location, attribute: &str) -> Option<String> {
-    let held = of.attr(attribute).ok()?;
-    let fixed = |t: String| t.trim_end_matches('\0').trim().to_owned();
-    None.or_else(|| {
-        held.read_scalar::<VarLenUnicode>()
-            .ok()
-            .map(|t| t.to_string())
-    })
-    .or_else(|| {
-        held.read_scalar::<VarLenAscii>()
-            .ok()
-            .map(|t| t.to_string())
-    })
-    .or_else(|| {
-        held.read_scalar::<FixedAscii<64>>()
-            .ok()
-            .map(|t| t.to_string())
-    })
-    .or_else(|| {
-        held.read_scalar::<FixedUnicode<64>>()
-            .ok()
-            .map(|t| t.to_string())
-    })
-    .map(fixed)
 }
 
 #[cfg(test)]
@@ -374,7 +264,9 @@ mod tests {
         let check = |content: Option<&[u8]>, want: &str| {
             let path = folder.path().join("bad.nc");
             let _ = std::fs::remove_file(&path);
-            content.map(|content| std::fs::write(&path, content).unwrap());
+            if let Some(content) = content {
+                std::fs::write(&path, content).unwrap();
+            }
             let error = refused(&path, "t2m").to_string();
             assert!(error.contains("bad.nc") && error.contains(want), "{error}");
         };
@@ -450,18 +342,6 @@ mod tests {
         check(f32::INFINITY, None, "the value inf");
         check(-999.0, Some(-999.0), "the fill value -9.99e2");
         check(f32::NAN, Some(f32::NAN), "the value NaN");
-        check(NETCDF_FILL, None, "the fill value 9.96921e36");
-    }
-
-    #[test]
-    fn edits() {
-        for (a, b, want) in [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("t2m", "t2m", 0),
-        ] {
-            assert_eq!((distance(a, b), distance(b, a)), (want, want));
-        }
+        check(netcdf::FILL, None, "the fill value 9.96921e36");
     }
 }

@@ -4,6 +4,7 @@
 //! visited is in [`order`], preparing them ahead of their use in [`prefetch`].
 
 pub mod hdf5;
+pub mod netcdf;
 pub mod order;
 pub mod prefetch;
 pub mod series;
@@ -95,7 +96,7 @@ pub enum DataError {
         variable: String,
         /// The existing name that is nearest to it.
         nearest: Option<String>,
-        /// The variables that exist, at most [`hdf5::NAMES_MAX`].
+        /// The variables that exist, at most [`netcdf::NAMES_MAX`].
         available: Vec<String>,
     },
     /// The variable's values are no numbers.

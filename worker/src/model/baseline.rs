@@ -3,6 +3,9 @@
 //! A forecast is made from the maps before the target, oldest first, one after the other, each of
 //! `cells` values. The arithmetic is f64.
 
+use crate::data::series::Series;
+use crate::data::{DataError, Split};
+
 /// A forecast that nothing is learned for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Baseline {
@@ -52,6 +55,24 @@ impl Baseline {
                 .for_each(|(sum, value)| *sum += weight * f64::from(*value));
         }
         sums.into_iter().map(|sum| sum as f32).collect()
+    }
+
+    /// Its error in each file of a split.
+    ///
+    /// # Errors
+    /// Data that cannot be read.
+    pub fn errors(self, series: &Series, split: Split) -> Result<Vec<Rmse>, DataError> {
+        let cells = series.cells();
+        let file_errors = |file| {
+            let mut errors = Rmse::default();
+            for step in series.targets(split) {
+                let maps = series.maps(file, step.saturating_sub(self.maps_max())..step + 1)?;
+                let (before, truth) = maps.split_at(maps.len() - cells);
+                errors.add(&self.forecast(before, cells), truth);
+            }
+            Ok(errors)
+        };
+        (0..series.names().len()).map(file_errors).collect()
     }
 }
 

@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Measure, Part};
 
 use super::baseline::{Baseline, Rmse};
+use super::layer::Convolution;
 use super::{Picture, Report, Task, TaskError, seeded};
 use crate::data::series::{Series, SeriesSpec};
 use crate::data::{Batch, DataError, Dataset, Split};
@@ -173,7 +174,7 @@ impl Task for Forecast {
         let files = self.errors(Split::HeldOut)?;
         let simple = baselines
             .iter()
-            .map(|baseline| baseline_errors(&self.series, *baseline, Split::HeldOut))
+            .map(|baseline| baseline.errors(&self.series, Split::HeldOut))
             .collect::<Result<Vec<_>, _>>()?;
         let pooled = |errors: &[Rmse]| {
             errors
@@ -226,32 +227,10 @@ impl Task for Forecast {
     }
 }
 
-/// The error of a simple forecast in each file of a split.
-///
-/// # Errors
-/// Data that cannot be read.
-pub fn baseline_errors(
-    series: &Series,
-    baseline: Baseline,
-    split: Split,
-) -> Result<Vec<Rmse>, DataError> {
-    let cells = series.cells();
-    let file_errors = |file| {
-        let mut errors = Rmse::default();
-        for step in series.targets(split) {
-            let maps = series.maps(file, step.saturating_sub(baseline.maps_max())..step + 1)?;
-            let (before, truth) = maps.split_at(maps.len() - cells);
-            errors.add(&baseline.forecast(before, cells), truth);
-        }
-        Ok(errors)
-    };
-    (0..series.names().len()).map(file_errors).collect()
-}
-
 /// Root mean square of (target − mean of its history) over the training samples; 1 if it is 0.
 fn departure(series: &Series) -> Result<f64, DataError> {
     let mean = Baseline::Mean(series.spec().history);
-    let errors = baseline_errors(series, mean, Split::Train)?;
+    let errors = mean.errors(series, Split::Train)?;
     let pooled = errors
         .into_iter()
         .fold(Rmse::default(), Rmse::pooled)
@@ -263,40 +242,6 @@ fn departure(series: &Series) -> Result<f64, DataError> {
 fn values(tensor: &Tensor) -> Vec<f32> {
     let flat = tensor.contiguous().view([-1]);
     Vec::try_from(&flat).expect("an f32 tensor on the CPU")
-}
-
-/// A 3×3 convolution that keeps the size of the map.
-struct Convolution {
-    weight: Tensor,
-    bias: Tensor,
-}
-
-impl Convolution {
-    /// Normal weights of variance 2 / inputs, which keeps the size of values through a ReLU.
-    fn random(out: i64, into: i64) -> Self {
-        let deviation = (2.0 / (9 * into) as f64).sqrt();
-        let options = (Kind::Float, Device::Cpu);
-        let weight = Tensor::randn([out, into, 3, 3], options) * deviation;
-        Self {
-            weight: weight.set_requires_grad(true),
-            bias: Self::zeros(&[out]),
-        }
-    }
-
-    fn zero(out: i64, into: i64) -> Self {
-        Self {
-            weight: Self::zeros(&[out, into, 3, 3]),
-            bias: Self::zeros(&[out]),
-        }
-    }
-
-    fn zeros(shape: &[i64]) -> Tensor {
-        Tensor::zeros(shape, (Kind::Float, Device::Cpu)).set_requires_grad(true)
-    }
-
-    fn forward(&self, map: &Tensor) -> Tensor {
-        map.conv2d(&self.weight, Some(&self.bias), 1, 1, 1, 1)
-    }
 }
 
 #[cfg(test)]
@@ -417,7 +362,7 @@ mod tests {
             task.loss(&batch).backward();
             for (_, tensor, _) in &tensors {
                 let step = tensor.grad() * 0.01;
-                tch::no_grad(|| tensor.shallow_clone().f_sub_(&step).unwrap());
+                let _ = tch::no_grad(|| tensor.shallow_clone().f_sub_(&step).unwrap());
                 tensor.shallow_clone().zero_grad();
             }
         }

@@ -2,14 +2,17 @@
 
 pub mod baseline;
 pub mod forecast;
+mod layer;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
+use tradewind_common::config::Config;
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Measure, Part};
 
+use crate::data::series::SeriesSpec;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 
@@ -18,6 +21,27 @@ pub use forecast::ForecastSpec;
 pub enum TaskSpec {
     /// The next map of a series from the maps before it.
     Forecast(ForecastSpec),
+}
+
+impl From<&Config> for TaskSpec {
+    /// The names of tasks are checked with the configuration; `forecast` is the only one.
+    fn from(config: &Config) -> Self {
+        let data = &config.data;
+        Self::Forecast(ForecastSpec {
+            series: SeriesSpec {
+                files: data.files.clone(),
+                variable: data.variable.clone(),
+                history: data.history,
+                validation: data.validation.clone(),
+                held_out: data.held_out.clone(),
+                time_origin: data.time_origin,
+                memory_bytes: data.memory_bytes,
+            },
+            step_name: data.step_name.clone(),
+            channels: config.model.channels,
+            depth: config.model.depth,
+        })
+    }
 }
 
 /// What is trained: a model, its samples, its loss and its metric.

@@ -1,0 +1,55 @@
+//! `tradewind config`, and how every verb reads a configuration.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tradewind_common::config::{Config, keys};
+
+/// Exit status for bad input.
+pub(crate) const EXIT_BAD_INPUT: u8 = 2;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The configuration.
+    #[arg(required_unless_present = "keys")]
+    config: Option<PathBuf>,
+    /// Override a key: key=value. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Print all keys as a table in Markdown.
+    #[arg(long)]
+    keys: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    if arguments.keys {
+        print!("{}", keys::markdown());
+        return ExitCode::SUCCESS;
+    }
+    let path = arguments.config.as_deref().expect("clap requires it");
+    match read(path, &arguments.set) {
+        Ok(config) => {
+            print!("{}", config.resolved());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::from(EXIT_BAD_INPUT)
+        }
+    }
+}
+
+/// Reads and checks a configuration. Data paths become absolute.
+pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let absolute = std::fs::canonicalize(path)?;
+    let folder = absolute.parent().unwrap_or(Path::new("/"));
+    Ok(Config::parse(
+        &text,
+        &path.display().to_string(),
+        folder,
+        set,
+    )?)
+}

@@ -1,0 +1,138 @@
+//! The folder of a run.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// `runs/<name>/`, held by one launcher at a time.
+#[derive(Debug)]
+pub(crate) struct RunFolder {
+    path: PathBuf,
+    _lock: File,
+    /// Where a former run of the same name was moved.
+    pub(crate) moved: Option<PathBuf>,
+}
+
+impl RunFolder {
+    /// Makes the folder. What a former run left there is moved aside, never overwritten.
+    pub(crate) fn create(path: &Path) -> anyhow::Result<Self> {
+        let moved = if path.join("config.toml").exists() {
+            drop(lock(path)?);
+            let aside = free_name(path);
+            fs::rename(path, &aside)
+                .with_context(|| format!("cannot move {} aside", path.display()))?;
+            Some(aside)
+        } else {
+            None
+        };
+        let is_empty = |p: &Path| fs::read_dir(p).is_ok_and(|mut entries| entries.next().is_none());
+        if path.exists() && !is_empty(path) {
+            bail!(
+                "{} exists and is no run's folder; choose another with --out or --set run.name=…",
+                path.display()
+            );
+        }
+        let made = fs::create_dir_all(path.join("logs"));
+        made.with_context(|| format!("cannot make {}", path.display()))?;
+        let path = fs::canonicalize(path)?;
+        let lock = lock(&path)?;
+        Ok(Self {
+            path,
+            _lock: lock,
+            moved,
+        })
+    }
+
+    /// A file in it.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The folder itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file so that readers see all of it or none.
+    pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let beside = self.file(&format!("{name}.part"));
+        fs::write(&beside, text)
+            .and_then(|()| fs::rename(&beside, self.file(name)))
+            .with_context(|| format!("cannot write {}", self.file(name).display()))
+    }
+
+    /// Writes a file that only its owner may read.
+    pub(crate) fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let file = OpenOptions::new()
+            .create(true)
+            .write(true)
+            .mode(0o600)
+            .open(self.file(name));
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", self.file(name).display()))
+    }
+
+    /// Removes the folder of a run that never began.
+    pub(crate) fn discard(self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// The lock goes with the launcher, however it ends.
+fn lock(path: &Path) -> anyhow::Result<File> {
+    let file = File::create(path.join(".lock"))
+        .with_context(|| format!("cannot write into {}", path.display()))?;
+    if file.try_lock().is_err() {
+        bail!(
+            "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
+            path.display()
+        );
+    }
+    Ok(file)
+}
+
+fn free_name(path: &Path) -> PathBuf {
+    let numbered = |n: u32| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!("-{n}"));
+        PathBuf::from(name)
+    };
+    (1..)
+        .map(numbered)
+        .find(|aside| !aside.exists())
+        .expect("numbers do not end")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_former_run_is_moved_aside_and_a_live_one_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("r");
+        let first = RunFolder::create(&path).unwrap();
+        first.write("config.toml", "first").unwrap();
+        let error = RunFolder::create(&path).unwrap_err().to_string();
+        assert!(error.contains("a run is under way"), "{error}");
+        drop(first);
+        let second = RunFolder::create(&path).unwrap();
+        let aside = second.moved.clone().unwrap();
+        assert_eq!(
+            fs::read_to_string(aside.join("config.toml")).unwrap(),
+            "first"
+        );
+        assert!(!path.join("config.toml").exists());
+    }
+
+    #[test]
+    fn a_folder_of_something_else_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("thesis.tex"), "x").unwrap();
+        let error = RunFolder::create(root.path()).unwrap_err().to_string();
+        assert!(error.contains("is no run's folder"), "{error}");
+    }
+}

@@ -1,0 +1,206 @@
+//! One child process: its role, its log, and its end.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+
+use super::LOOK;
+
+/// How long processes may take to end before they are killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Lines of a log that are shown when its process has died.
+const TAIL_LINES: usize = 12;
+
+/// Bytes of a log that are looked at for them.
+const TAIL_BYTES: u64 = 8192;
+
+/// What a process is in its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Server(u32),
+    Rank { group: u32, rank: u32 },
+    Check,
+    Evaluation,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => write!(f, "server {server}"),
+            Self::Rank { group, rank } => write!(f, "rank {rank} of group {group}"),
+            Self::Check => f.write_str("the check of data and model"),
+            Self::Evaluation => f.write_str("the evaluation"),
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) role: Role,
+    pub(crate) success: bool,
+    /// Such as `was killed by signal 9`.
+    pub(crate) how: String,
+    log: PathBuf,
+    tail: String,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.role, self.how)?;
+        if self.tail.is_empty() {
+            write!(f, "; its log {} is empty", self.log.display())
+        } else {
+            write!(
+                f,
+                "; the last lines of {}:\n{}",
+                self.log.display(),
+                self.tail
+            )
+        }
+    }
+}
+
+/// A child that dies with the launcher.
+#[derive(Debug)]
+pub(crate) struct Process {
+    role: Role,
+    child: Child,
+    log: PathBuf,
+    ended: Option<Ended>,
+}
+
+impl Process {
+    /// Starts it, its output going to `log`. Must be called on a thread that lives as long as the
+    /// launcher: the kernel kills the child when that thread ends.
+    pub(crate) fn start(
+        role: Role,
+        program: &Path,
+        arguments: &[String],
+        environment: &BTreeMap<&'static str, String>,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
+        let output =
+            File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .envs(environment)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            // Ctrl-C reaches the launcher only, which then ends the others in order.
+            .process_group(0);
+        let launcher = rustix::process::getpid();
+        // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                set_parent_process_death_signal(Some(Signal::KILL))?;
+                // The launcher may have died before the call above.
+                if getppid() == Some(launcher) {
+                    Ok(())
+                } else {
+                    Err(std::io::Error::from_raw_os_error(
+                        rustix::io::Errno::SRCH.raw_os_error(),
+                    ))
+                }
+            });
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self {
+            role,
+            child,
+            log: log.to_owned(),
+            ended: None,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn poll(&mut self) -> anyhow::Result<Option<Ended>> {
+        if self.ended.is_none()
+            && let Some(status) = self.child.try_wait()?
+        {
+            self.ended = Some(Ended {
+                role: self.role,
+                success: status.success(),
+                how: describe(status),
+                log: self.log.clone(),
+                tail: tail(&self.log),
+            });
+        }
+        Ok(self.ended.clone())
+    }
+
+    /// Asks all to end, waits a while, and kills what is left.
+    pub(crate) fn stop_all(mut processes: Vec<&mut Self>) {
+        let mut waited = Duration::ZERO;
+        let running = |p: &mut &mut Self| matches!(p.poll(), Ok(None));
+        processes.retain_mut(running);
+        for process in &processes {
+            process.signal(Signal::TERM);
+        }
+        while waited < GRACE && !processes.is_empty() {
+            std::thread::sleep(LOOK);
+            waited += LOOK;
+            processes.retain_mut(running);
+        }
+        for process in &mut processes {
+            process.signal(Signal::KILL);
+            let _ = process.child.wait();
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended a moment ago; it is not reaped yet, so the number is still its own.
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => "ended".into(),
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => format!("ended: {status}"),
+    }
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> String {
+    let read = || -> std::io::Result<String> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}

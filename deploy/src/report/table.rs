@@ -1,0 +1,87 @@
+//! What `tradewind run` prints at its end.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use tradewind_common::record::Evaluation;
+
+use crate::summary::Summary;
+
+/// The metric beside the baselines, for each part and for all together.
+pub(crate) fn metric(evaluation: &Evaluation) -> String {
+    let metric = &evaluation.metric;
+    let parts = &evaluation.parts;
+    let names =
+        std::iter::once("network").chain(evaluation.baselines.iter().map(|b| b.name.as_str()));
+    let width = names
+        .clone()
+        .map(|name| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut text = format!("\n{} ({})\n{:width$}", metric.name, metric.unit, "");
+    for name in parts.iter().map(|part| part.name.as_str()).chain(["all"]) {
+        let _ = write!(text, "  {name:>8}");
+    }
+    text += "    against all\n";
+    for (row, name) in names.enumerate() {
+        let _ = write!(text, "{name:width$}");
+        for part in parts {
+            let value = if row == 0 {
+                part.value
+            } else {
+                part.baselines[row - 1]
+            };
+            let _ = write!(text, "  {value:8.3}");
+        }
+        if row == 0 {
+            let _ = writeln!(text, "  {:8.3}", metric.value);
+        } else {
+            let baseline = evaluation.baselines[row - 1].value;
+            let better = 100.0 * (1.0 - metric.value / baseline);
+            let _ = writeln!(text, "  {baseline:8.3}    network {better:+.1} %");
+        }
+    }
+    text
+}
+
+/// How the run ended, and where its files are.
+pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
+    let status = format!("{:?}", summary.status).to_lowercase();
+    format!(
+        "\n{status}: {:.1} s of training, {:.1} s in all; see {}",
+        summary.train_seconds,
+        summary.wall_seconds,
+        folder.join("summary.json").display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_common::record::{Measure, Part};
+
+    use super::*;
+
+    #[test]
+    fn the_metric_stands_beside_its_baselines() {
+        let measure = |name: &str, value| Measure {
+            name: name.into(),
+            unit: "K".into(),
+            value,
+        };
+        let evaluation = Evaluation {
+            metric: measure("held-out RMSE", 0.75),
+            validation: measure("validation RMSE", 0.8),
+            baselines: vec![measure("persistence", 1.0)],
+            parts: vec![Part {
+                name: "A1B".into(),
+                value: 0.5,
+                baselines: vec![0.9],
+            }],
+            params_digest: String::new(),
+            parameters: 1,
+            picture: String::new(),
+        };
+        let want = "\nheld-out RMSE (K)\n                  A1B       all    against all\nnetwork         0.500     0.750\npersistence     0.900     1.000    network +25.0 %\n";
+        assert_eq!(metric(&evaluation), want);
+    }
+}

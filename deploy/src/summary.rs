@@ -1,0 +1,329 @@
+//! `summary.json`; docs/run-folder.md explains every key.
+
+use serde::Serialize;
+use tradewind_common::config::Config;
+use tradewind_common::record::{Evaluation, StepRecord};
+
+use crate::cluster::ClusterStatus;
+use crate::launch::{Ended, Role};
+
+/// Exchanges of each group whose mean is the final loss.
+const FINAL_EXCHANGES: usize = 10;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    Completed,
+    Failed,
+    Interrupted,
+}
+
+/// A process that died.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fault {
+    role: &'static str,
+    server: Option<u32>,
+    group: Option<u32>,
+    group_rank: Option<u32>,
+    reason: String,
+}
+
+impl From<&Ended> for Fault {
+    fn from(ended: &Ended) -> Self {
+        let (role, server, group, group_rank) = match ended.role {
+            Role::Server(server) => ("server", Some(server), None, None),
+            Role::Rank { group, rank } => ("worker", None, Some(group), Some(rank)),
+            Role::Check => ("check", None, None, None),
+            Role::Evaluation => ("evaluation", None, None, None),
+        };
+        Self {
+            role,
+            server,
+            group,
+            group_rank,
+            reason: ended.how.clone(),
+        }
+    }
+}
+
+/// Decisions on (group, clock, block), summed over shards; `None` when the servers could not be
+/// asked.
+#[derive(Clone, Debug, Serialize)]
+struct Updates {
+    applied: u64,
+    skipped: u64,
+    dropped: u64,
+    duplicate: u64,
+    refused: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Samples {
+    budget: u64,
+    applied: u64,
+    unused: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Group {
+    id: u32,
+    ranks: u32,
+    clocks: u64,
+    samples: u64,
+    skipped: u64,
+    compute_seconds: f64,
+    reduce_seconds: f64,
+    exchange_seconds: f64,
+    wait_seconds: f64,
+    lag_max: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Shard {
+    server: u32,
+    bytes: u64,
+    blocks: u64,
+    updates: u64,
+    version_min: u64,
+    version_max: u64,
+}
+
+/// Updates between pull and application, per contribution and block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Delay {
+    p50: u64,
+    p99: u64,
+    max: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Loss {
+    first: Option<f64>,
+    r#final: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Baseline {
+    name: String,
+    value: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Metric {
+    name: String,
+    unit: String,
+    value: f64,
+    validation: f64,
+    baselines: Vec<Baseline>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    run: String,
+    pub(crate) status: Status,
+    seed: u64,
+    pub(crate) wall_seconds: f64,
+    pub(crate) train_seconds: f64,
+    samples: Samples,
+    updates: Option<Updates>,
+    groups: Vec<Group>,
+    shards: Vec<Shard>,
+    delay: Option<Delay>,
+    loss: Loss,
+    metric: Option<Metric>,
+    params_digest: Option<String>,
+    faults: Vec<Fault>,
+}
+
+/// What a summary is made from.
+pub(crate) struct Inputs<'a> {
+    pub(crate) status: Status,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) wall_seconds: f64,
+    pub(crate) records: &'a [StepRecord],
+    pub(crate) cluster: Option<&'a ClusterStatus>,
+    pub(crate) evaluation: Option<&'a Evaluation>,
+}
+
+impl Summary {
+    pub(crate) fn new(config: &Config, inputs: Inputs<'_>) -> Self {
+        let Inputs {
+            records,
+            cluster,
+            evaluation,
+            ..
+        } = inputs;
+        let sizes = config.cluster.groups.iter().enumerate();
+        let shards = cluster.map_or(&[][..], |cluster| &cluster.shards);
+        Self {
+            run: config.name.to_string(),
+            status: inputs.status,
+            seed: config.seed,
+            wall_seconds: inputs.wall_seconds,
+            train_seconds: train_seconds(records),
+            samples: Samples {
+                budget: config.train.samples,
+                applied: records
+                    .iter()
+                    .filter(|r| !r.skipped)
+                    .map(|r| r.samples)
+                    .sum(),
+                unused: cluster.map(|cluster| cluster.run.samples_unused),
+            },
+            updates: cluster.map(updates),
+            groups: sizes
+                .map(|(id, ranks)| group(id as u32, *ranks, records))
+                .collect(),
+            shards: shards.iter().map(shard).collect(),
+            delay: delay(shards.iter().map(|shard| shard.delays.as_slice())),
+            loss: loss(records),
+            metric: evaluation.map(metric),
+            params_digest: evaluation.map(|evaluation| evaluation.params_digest.clone()),
+            faults: inputs.faults,
+        }
+    }
+}
+
+/// From the beginning of the first step to the end of the last exchange.
+fn train_seconds(records: &[StepRecord]) -> f64 {
+    let begin = |r: &StepRecord| {
+        r.wall - r.compute_seconds - r.reduce_seconds - r.exchange_seconds - r.wait_seconds
+    };
+    let first = records.iter().map(begin).fold(f64::INFINITY, f64::min);
+    let last = records
+        .iter()
+        .map(|r| r.wall)
+        .fold(f64::NEG_INFINITY, f64::max);
+    if records.is_empty() {
+        0.0
+    } else {
+        last - first
+    }
+}
+
+fn updates(cluster: &ClusterStatus) -> Updates {
+    let mut sum = Updates {
+        applied: 0,
+        skipped: 0,
+        dropped: 0,
+        duplicate: 0,
+        refused: 0,
+    };
+    for shard in &cluster.shards {
+        sum.applied += shard.applied;
+        sum.skipped += shard.skipped;
+        sum.dropped += shard.dropped;
+        sum.duplicate += shard.duplicate;
+        sum.refused += shard.refused;
+    }
+    sum
+}
+
+fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
+    let own = || records.iter().filter(|r| r.group == id);
+    Group {
+        id,
+        ranks,
+        clocks: own().count() as u64,
+        samples: own().map(|r| r.samples).sum(),
+        skipped: own().filter(|r| r.skipped).count() as u64,
+        compute_seconds: own().map(|r| r.compute_seconds).sum(),
+        reduce_seconds: own().map(|r| r.reduce_seconds).sum(),
+        exchange_seconds: own().map(|r| r.exchange_seconds).sum(),
+        wait_seconds: own().map(|r| r.wait_seconds).sum(),
+        lag_max: own().map(|r| r.lag).max().unwrap_or(0),
+    }
+}
+
+fn shard(shard: &tradewind_proto::v1::ShardStatusReply) -> Shard {
+    Shard {
+        server: shard.server,
+        bytes: shard.bytes,
+        blocks: shard.blocks,
+        updates: shard.updates,
+        version_min: shard.version_min,
+        version_max: shard.version_max,
+    }
+}
+
+/// Quantiles (nearest rank) of histograms that are added up.
+fn delay<'a>(histograms: impl Iterator<Item = &'a [u64]>) -> Option<Delay> {
+    let mut counts: Vec<u64> = Vec::new();
+    for histogram in histograms {
+        counts.resize(counts.len().max(histogram.len()), 0);
+        counts
+            .iter_mut()
+            .zip(histogram)
+            .for_each(|(sum, n)| *sum += n);
+    }
+    let total: u64 = counts.iter().sum();
+    let quantile = |q: f64| {
+        let rank = ((q * total as f64).ceil() as u64).max(1);
+        let mut seen = 0;
+        counts.iter().position(|n| {
+            seen += n;
+            seen >= rank
+        })
+    };
+    let max = counts.iter().rposition(|n| *n > 0)?;
+    Some(Delay {
+        p50: quantile(0.5)? as u64,
+        p99: quantile(0.99)? as u64,
+        max: max as u64,
+    })
+}
+
+fn loss(records: &[StepRecord]) -> Loss {
+    let first = records.iter().min_by(|a, b| a.wall.total_cmp(&b.wall));
+    let mut groups: Vec<u32> = records.iter().map(|r| r.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let last = |group| {
+        let own: Vec<f64> = records
+            .iter()
+            .filter(|r| r.group == group)
+            .filter_map(|r| r.loss)
+            .collect();
+        own[own.len().saturating_sub(FINAL_EXCHANGES)..].to_vec()
+    };
+    let last: Vec<f64> = groups.into_iter().flat_map(last).collect();
+    let mean = last.iter().sum::<f64>() / last.len() as f64;
+    Loss {
+        first: first.and_then(|r| r.loss),
+        r#final: Some(mean).filter(|mean| mean.is_finite()),
+    }
+}
+
+fn metric(evaluation: &Evaluation) -> Metric {
+    let baseline = |b: &tradewind_common::record::Measure| Baseline {
+        name: b.name.clone(),
+        value: b.value,
+    };
+    Metric {
+        name: evaluation.metric.name.clone(),
+        unit: evaluation.metric.unit.clone(),
+        value: evaluation.metric.value,
+        validation: evaluation.validation.value,
+        baselines: evaluation.baselines.iter().map(baseline).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_added_histograms() {
+        let check = |histograms: &[&[u64]], want: Option<(u64, u64, u64)>| {
+            let got = delay(histograms.iter().copied()).map(|d| (d.p50, d.p99, d.max));
+            assert_eq!(got, want, "{histograms:?}");
+        };
+        check(&[], None);
+        check(&[&[0, 0]], None);
+        check(&[&[5]], Some((0, 0, 0)));
+        check(&[&[1, 1], &[0, 1, 1]], Some((1, 2, 2)));
+        check(&[&[98, 1, 0, 1]], Some((0, 1, 3)));
+    }
+}

@@ -1,0 +1,25 @@
+//! The simulated world: the real cores of coordinator, shards and sessions under virtual time,
+//! over a network that delays, loses, repeats and reorders. One seed decides everything, so a
+//! schedule that breaks a rule can be replayed.
+
+pub mod group;
+pub mod net;
+pub mod scenario;
+pub mod seeds;
+pub mod server;
+pub mod values;
+mod world;
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+pub use scenario::{Crash, Cut, GroupPlan, NetworkPlan, Sabotage, Scenario};
+pub use world::{Report, World};
+
+/// Randomness for one use. Uses do not disturb each other: a drawn delay more does not change the
+/// crashes.
+fn random_stream(seed: u64, purpose: u64) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(purpose);
+    rng
+}

@@ -1,0 +1,42 @@
+//! Gradients and initial values that anybody can compute from who brings them: whole numbers from
+//! −8 to 8, so that sums in f32 are exact in any order. They differ between lives of a group, so
+//! that a gradient of a fenced life in the values is seen.
+
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
+
+/// A life of a group.
+pub type Life = (GroupId, Incarnation);
+
+/// What a life brings at a clock, `length` values; `None` if it has no finite gradient there.
+pub fn gradient(
+    life: Life,
+    clock: Clock,
+    block: BlockId,
+    length: usize,
+    skip_one_in: u64,
+) -> Option<Vec<f32>> {
+    let key = mix(mix(u64::from(life.0.0) + 1) ^ life.1.0) ^ mix(clock.0 + 77);
+    // The ranks of a group agree on it, so it does not depend on the block.
+    let skips = skip_one_in > 0 && mix(key).is_multiple_of(skip_one_in);
+    (!skips).then(|| numbers(key ^ mix(u64::from(block.0)), length))
+}
+
+/// The values that a life creates a block with.
+pub fn initial(life: Life, block: BlockId, length: usize) -> Vec<f32> {
+    let key = mix(u64::from(life.0.0) + 1000) ^ life.1.0 ^ mix(u64::from(block.0));
+    numbers(key, length)
+}
+
+fn numbers(key: u64, length: usize) -> Vec<f32> {
+    let number = |index: usize| (mix(key.wrapping_add(index as u64)) % 17) as f32 - 8.0;
+    (0..length).map(number).collect()
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number
+/// generators", figure 13).
+fn mix(x: u64) -> u64 {
+    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

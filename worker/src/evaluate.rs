@@ -1,0 +1,180 @@
+//! Evaluates the servers' parameters and saves them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use safetensors::tensor::{Dtype, TensorView};
+use tokio::runtime::Handle;
+use tradewind_common::config::Config;
+use tradewind_common::record::Evaluation;
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout};
+use tradewind_proto::auth::Token;
+
+use crate::core::session::{Identity, Purpose, Session};
+use crate::enter::{build_task, tensor_specs};
+use crate::exchange::{Exchange, owners};
+use crate::flat::Flat;
+use crate::membership::Coordinator;
+use crate::model::{Picture, Task};
+use crate::network::Reach;
+
+/// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
+/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
+pub fn evaluate(
+    config: &Config,
+    coordinator: &str,
+    token: Token,
+    out: &Path,
+    runtime: &Handle,
+) -> anyhow::Result<Evaluation> {
+    let task = build_task(config)?;
+    let layout = Arc::new(
+        config
+            .spec(tensor_specs(&*task), task.samples() as u64)
+            .check()?,
+    );
+    let tensors: Vec<_> = task
+        .tensors()
+        .into_iter()
+        .map(|(name, tensor, _)| (name, tensor))
+        .collect();
+    let mut flat = Flat::new(&layout, &tensors)?;
+    let reach = Reach {
+        token,
+        retry: Duration::from_millis(config.exchange.retry_ms),
+    };
+    runtime.block_on(pull(
+        config,
+        coordinator,
+        &reach,
+        &layout,
+        flat.values_mut(),
+    ))?;
+
+    let report = task.evaluate()?;
+    let parameters = in_name_order(&layout, flat.values());
+    let evaluation = Evaluation {
+        metric: report.metric,
+        validation: report.validation,
+        baselines: report.baselines,
+        parts: report.parts,
+        params_digest: digest(&parameters),
+        parameters: flat.values().len() as u64,
+        picture: report.picture.label.clone(),
+    };
+    save_model(&parameters, &*task, &out.join("model.safetensors"))?;
+    save_picture(&report.picture, config, &out.join("forecast.safetensors"))?;
+    let text = serde_json::to_string_pretty(&evaluation)?;
+    write_whole(&out.join("evaluation.json"), text.as_bytes())?;
+    Ok(evaluation)
+}
+
+async fn pull(
+    config: &Config,
+    coordinator: &str,
+    reach: &Reach,
+    layout: &Arc<Layout>,
+    values: &mut [f32],
+) -> anyhow::Result<()> {
+    let run = config.name.clone();
+    let (placement, servers) = Coordinator::new(coordinator, reach.clone())
+        .placement(&run)
+        .await?;
+    let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
+    // A bare pull may come from nobody.
+    let nobody = Identity {
+        run,
+        group: GroupId(0),
+        incarnation: Incarnation(0),
+    };
+    let session = Session::new(nobody, Clock(0), owners(&all, &placement));
+    let mut exchange = Exchange::new(layout.clone(), session, &servers, reach);
+    exchange
+        .run(Purpose::Pull, 0, &|_| Bytes::new(), values)
+        .await?;
+    Ok(())
+}
+
+/// A tensor of the flat vector: name, shape, values.
+type Named<'a> = (&'a str, Vec<usize>, &'a [f32]);
+
+fn in_name_order<'a>(layout: &'a Layout, flat: &'a [f32]) -> Vec<Named<'a>> {
+    let named = layout.tensors.iter().map(|tensor| {
+        let shape = tensor
+            .spec
+            .shape
+            .iter()
+            .map(|extent| *extent as usize)
+            .collect();
+        (
+            tensor.spec.name.as_str(),
+            shape,
+            &flat[tensor.elements.clone()],
+        )
+    });
+    let mut named: Vec<Named<'a>> = named.collect();
+    named.sort_by_key(|(name, ..)| *name);
+    named
+}
+
+/// BLAKE3 of all values, little-endian f32, in name order, as hex.
+pub fn digest(parameters: &[Named<'_>]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for (_, _, values) in parameters {
+        hasher.update(bytemuck::cast_slice(values));
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+fn save_model(parameters: &[Named<'_>], task: &dyn Task, path: &Path) -> anyhow::Result<()> {
+    let views = parameters.iter().map(|(name, shape, values)| {
+        Ok((
+            *name,
+            TensorView::new(Dtype::F32, shape.clone(), bytemuck::cast_slice(values))?,
+        ))
+    });
+    let views: Vec<_> = views.collect::<anyhow::Result<_>>()?;
+    let notes = task.notes().into_iter().collect();
+    write_whole(path, &safetensors::serialize(views, Some(notes))?)
+}
+
+fn save_picture(picture: &Picture, config: &Config, path: &Path) -> anyhow::Result<()> {
+    let map = vec![picture.latitude.len(), picture.longitude.len()];
+    let tensors = [
+        ("truth", map.clone(), &picture.truth),
+        ("forecast", map, &picture.forecast),
+        ("latitude", vec![picture.latitude.len()], &picture.latitude),
+        (
+            "longitude",
+            vec![picture.longitude.len()],
+            &picture.longitude,
+        ),
+    ];
+    let views = tensors.into_iter().map(|(name, shape, values)| {
+        Ok((
+            name,
+            TensorView::new(Dtype::F32, shape, bytemuck::cast_slice(values))?,
+        ))
+    });
+    let views: Vec<_> = views.collect::<anyhow::Result<_>>()?;
+    let notes = [
+        ("label", picture.label.as_str()),
+        ("unit", &picture.unit),
+        ("variable", &config.data.variable),
+    ];
+    let notes = notes.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    write_whole(
+        path,
+        &safetensors::serialize(views, Some(notes.into_iter().collect()))?,
+    )
+}
+
+/// Readers see the whole file or none.
+fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let beside = path.with_extension("part");
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}

@@ -1,0 +1,224 @@
+//! Which samples a rank takes, batch by batch, prepared ahead by a thread.
+//!
+//! Under `sync` they follow from (clock, rank). Otherwise the group's rank 0 leases chunks from the
+//! coordinator and tells the others; every rank counts the same, so all ask at the same step.
+
+use std::collections::VecDeque;
+
+use tradewind_common::data::{Chunk, sync_share};
+use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::{Clock, GroupId, Rank};
+
+use crate::data::order::permutation;
+use crate::data::prefetch::Prefetch;
+use crate::data::{Batch, DataError};
+use crate::group::{Group, GroupError};
+use crate::membership::MembershipError;
+
+/// Batches prepared ahead.
+pub const DEPTH: usize = 2;
+
+/// Where chunks come from: finished and held chunk numbers in, the next chunk out. Called on
+/// rank 0 only.
+pub type Lease<'a> = &'a mut dyn FnMut(Vec<u64>, Vec<u64>) -> Result<Chunk, MembershipError>;
+
+/// Why there is no next batch.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The data cannot be read.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The group broke.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+    /// No chunk could be leased.
+    #[error(transparent)]
+    Lease(#[from] MembershipError),
+    /// An epoch is too short for a single global batch.
+    #[error(
+        "the training split has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch"
+    )]
+    TooFew {
+        /// Samples in the split.
+        samples: u64,
+        /// Samples per rank.
+        batch: u32,
+        /// Ranks that share a step.
+        ranks: u32,
+    },
+}
+
+/// The batches of one rank.
+pub struct Feed {
+    plan: Plan,
+    group: GroupId,
+    prefetch: Prefetch,
+    /// Of the next batch to be asked for.
+    clock: Clock,
+    order: Order,
+    chunk: Option<(Chunk, u64)>,
+    /// Chunks with the number of steps that they still have to come.
+    held: VecDeque<(u64, u64)>,
+    finished: Vec<u64>,
+}
+
+struct Plan {
+    seed: u64,
+    sizes: Vec<u32>,
+    batch: u32,
+    samples: u64,
+    sync: bool,
+}
+
+/// The permutation of the epoch at hand.
+#[derive(Default)]
+struct Order {
+    epoch: Option<u64>,
+    samples: Vec<u32>,
+}
+
+impl Feed {
+    /// Batches of `group` from `start` on.
+    pub fn new(
+        spec: &RunSpec,
+        group: GroupId,
+        start: Clock,
+        prefetch: Prefetch,
+    ) -> Result<Self, FeedError> {
+        let plan = Plan {
+            seed: spec.seed,
+            sizes: spec.group_sizes.clone(),
+            batch: spec.batch,
+            samples: spec.epoch_samples,
+            sync: spec.consistency == ConsistencySpec::Sync,
+        };
+        let ranks = if plan.sync {
+            plan.sizes.iter().sum()
+        } else {
+            plan.sizes[group.0 as usize]
+        };
+        if u64::from(ranks) * u64::from(plan.batch) > plan.samples {
+            return Err(FeedError::TooFew {
+                samples: plan.samples,
+                batch: plan.batch,
+                ranks,
+            });
+        }
+        Ok(Self {
+            plan,
+            group,
+            prefetch,
+            clock: start,
+            order: Order::default(),
+            chunk: None,
+            held: VecDeque::new(),
+            finished: Vec::new(),
+        })
+    }
+
+    /// The next batch; the ones after it are being prepared when it is handed out.
+    pub fn next(&mut self, ranks: &dyn Group, lease: Lease<'_>) -> Result<Batch, FeedError> {
+        while self.prefetch.room() > 0 {
+            let samples = if self.plan.sync {
+                self.share(ranks.rank())
+            } else {
+                self.leased(ranks, lease)?
+            };
+            self.prefetch.request(samples).expect("there is room");
+        }
+        Ok(self.prefetch.next().expect("asked for above")?)
+    }
+
+    /// The batch that was handed out first has been applied, or skipped.
+    pub fn done(&mut self) {
+        if let Some((chunk, left)) = self.held.front_mut() {
+            *left -= 1;
+            if *left == 0 {
+                self.finished.push(*chunk);
+                self.held.pop_front();
+            }
+        }
+    }
+
+    fn share(&mut self, rank: Rank) -> Vec<usize> {
+        let who = (self.clock, self.group, rank);
+        let share = sync_share(&self.plan.sizes, self.plan.batch, self.plan.samples, who);
+        let share = share.expect("checked when the feed was made");
+        self.clock = self.clock.tick();
+        self.order.pick(&self.plan, share.epoch, share.positions)
+    }
+
+    fn leased(&mut self, ranks: &dyn Group, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
+        let step = u64::from(self.plan.batch) * u64::from(ranks.size());
+        loop {
+            if let Some((chunk, next)) = &mut self.chunk
+                && *next + step <= chunk.positions.end
+            {
+                let begin = *next + u64::from(ranks.rank().0) * u64::from(self.plan.batch);
+                *next += step;
+                let positions = begin..begin + u64::from(self.plan.batch);
+                return Ok(self.order.pick(&self.plan, chunk.epoch, positions));
+            }
+            let chunk = self.next_chunk(ranks, lease)?;
+            match (chunk.positions.end - chunk.positions.start) / step {
+                // The rest of an epoch that fills no batch of this group is dropped.
+                0 => self.finished.push(chunk.number),
+                steps => self.held.push_back((chunk.number, steps)),
+            }
+            self.chunk = Some((chunk.clone(), chunk.positions.start));
+        }
+    }
+
+    fn next_chunk(&mut self, ranks: &dyn Group, lease: Lease<'_>) -> Result<Chunk, FeedError> {
+        let mut told = [0i64; 5];
+        let mut failure = None;
+        if ranks.rank() == Rank(0) {
+            let held = self.held.iter().map(|(number, _)| *number).collect();
+            match lease(std::mem::take(&mut self.finished), held) {
+                Ok(chunk) => {
+                    let Chunk {
+                        number,
+                        epoch,
+                        positions,
+                    } = chunk;
+                    told = [
+                        1,
+                        number as i64,
+                        epoch as i64,
+                        positions.start as i64,
+                        positions.end as i64,
+                    ];
+                }
+                Err(error) => failure = Some(error),
+            }
+        } else {
+            self.finished.clear();
+        }
+        ranks.broadcast(&mut told)?;
+        match (failure, told) {
+            (Some(error), _) => Err(error.into()),
+            (None, [1, number, epoch, begin, end]) => Ok(Chunk {
+                number: number as u64,
+                epoch: epoch as u64,
+                positions: begin as u64..end as u64,
+            }),
+            _ => Err(FeedError::Group(GroupError::Broken {
+                message: "rank 0 could not lease data; its log says why".into(),
+            })),
+        }
+    }
+}
+
+impl Order {
+    fn pick(&mut self, plan: &Plan, epoch: u64, positions: std::ops::Range<u64>) -> Vec<usize> {
+        if self.epoch != Some(epoch) {
+            self.samples = permutation(plan.seed, epoch, plan.samples as usize);
+            self.epoch = Some(epoch);
+        }
+        let positions = positions.start as usize..positions.end as usize;
+        self.samples[positions]
+            .iter()
+            .map(|sample| *sample as usize)
+            .collect()
+    }
+}
