@@ -23,12 +23,11 @@ help:
 
 demo: setup
 	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: about 15 minutes on 2 cores))
-	cargo build --release --bins
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/climate-forecast.toml
 
 test: setup
 	$(call say,building and running the tests (the first build takes about 10 minutes on 2 cores))
-	cargo build --workspace --bins
 	cargo test --workspace
 
 lint: setup

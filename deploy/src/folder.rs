@@ -68,6 +68,7 @@ impl RunFolder {
     pub(crate) fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let file = OpenOptions::new()
             .create(true)
+            .truncate(true)
             .write(true)
             .mode(0o600)
             .open(self.file(name));

@@ -1,1 +1,7 @@
-//! placeholder
+//! What crosses processes, and what needs a world around it: one binary.
+
+/// The simulated world.
+mod sim;
+mod survey;
+/// What a machine can keep of the house rules.
+mod tidy;

@@ -1,1 +1,4 @@
 //! The harness: a simulated world, checkers from outside, real local clusters.
+
+pub mod checker;
+pub mod sim;

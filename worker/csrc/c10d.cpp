@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 
 #include <ATen/ATen.h>
 #include <c10/util/Logging.h>
@@ -75,6 +74,24 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Settings of libtorch's that are the process's. Made before main, when there is one thread, since
+// one of them is read from the environment. A user's own setting wins.
+struct Settings {
+  Settings() {
+    // c10d notes every collective in a FlightRecorder, one for all groups of the process, part of
+    // which it changes without a lock (2.11): two groups that begin at once crash. 0 is off.
+    setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/0);
+    // What c10d logs when it fails, pages of stack included, it also throws, and the message is
+    // handed back: a group that breaks is not news on stderr.
+    if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+      c10::initLogging();
+    } else {
+      FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+    }
+  }
+};
+const Settings settings;
+
 // Runs `body`; an exception becomes a message.
 template <typename Body>
 char* guard(Body body) {
@@ -115,20 +132,7 @@ Transport make_transport(
       c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options)};
 }
 
-// What c10d logs when it fails, pages of C++ stack included, it also throws, and the message is
-// handed back; a group that breaks is no news to Tradewind. TORCH_CPP_LOG_LEVEL shows it all.
-void quiet() {
-  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
-    c10::initLogging();
-  } else {
-    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  }
-}
-
-// Every group begins with a store.
 tradewind_store* make_store(const char* host, const c10d::TCPStoreOptions& options) {
-  static std::once_flag once;
-  std::call_once(once, quiet);
   return new tradewind_store{c10::make_intrusive<c10d::TCPStore>(host, options)};
 }
 

@@ -307,7 +307,8 @@ mod tests {
 
     #[test]
     fn refused() {
-        let check = |change: &dyn Fn(&mut Vec<(String, Tensor)>), want: &str| {
+        type Model = Vec<(String, Tensor)>;
+        let check = |change: &dyn Fn(&mut Model), want: &str| {
             let mut tensors = model();
             change(&mut tensors);
             let error = Flat::new(&layout(), &tensors).unwrap_err().to_string();

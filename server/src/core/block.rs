@@ -40,19 +40,53 @@ pub struct Gradient {
 /// What a group brings at a clock; `None` is a skip.
 pub type Contribution = Option<Gradient>;
 
+/// Most callers that wait for one answer; the one who asked first is forgotten.
+pub const ASKERS_MAX: usize = 8;
+
 /// Who waits for an answer, and since when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
-    /// Where the answer goes.
-    pub to: ReplyTo,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Askers {
+    /// Where the answer goes: to everybody who asked, because a frame of a stream that has broken
+    /// may arrive after its repeat on the next one.
+    pub to: Vec<ReplyTo>,
     /// When the contribution arrived, microseconds.
     pub since_us: u64,
+}
+
+impl Askers {
+    /// The first one.
+    pub fn new(to: ReplyTo, since_us: u64) -> Self {
+        Self {
+            to: vec![to],
+            since_us,
+        }
+    }
+
+    fn join(&mut self, repeat: Self) {
+        self.to.retain(|to| !repeat.to.contains(to));
+        self.to.extend(repeat.to);
+        let over = self.to.len().saturating_sub(ASKERS_MAX);
+        self.to.drain(..over);
+    }
+}
+
+/// How a block applies what a policy lets through.
+#[derive(Clone, Copy)]
+pub struct Terms<'a> {
+    /// For parameters.
+    pub optimizer: &'a dyn Optimizer,
+    /// Of the learning rate.
+    pub schedule: &'a Schedule,
+    /// The run's samples, the schedule's end.
+    pub budget: u64,
+    /// See [`Consistency::averages`](super::consistency::Consistency::averages).
+    pub averages: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Waiting {
     contribution: Contribution,
-    asker: Asker,
+    askers: Askers,
 }
 
 /// The place of one live group at the block.
@@ -85,14 +119,14 @@ pub enum Arrival {
 }
 
 /// One contribution decided by an update.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whose.
     pub group: GroupId,
     /// Clock, verdict and delay.
     pub decided: Decided,
     /// Who waits for it.
-    pub asker: Asker,
+    pub askers: Askers,
 }
 
 /// A contiguous range of the parameters, and everything that is decided about it.
@@ -108,6 +142,10 @@ pub struct Block {
     version: u64,
     samples_applied: u64,
     cursors: BTreeMap<GroupId, Cursor>,
+    /// Incarnations that have joined, with the earliest clock that they may start at. The others
+    /// wait for them as for live ones, or a joiner would find itself behind by more than the
+    /// staleness bound, and clocks of its own already made without it.
+    joined: BTreeMap<GroupId, (Incarnation, Clock)>,
 }
 
 impl Block {
@@ -123,6 +161,7 @@ impl Block {
             version: 0,
             samples_applied: 0,
             cursors: BTreeMap::new(),
+            joined: BTreeMap::new(),
         }
     }
 
@@ -158,14 +197,25 @@ impl Block {
         clocks.lag(group).unwrap_or(0)
     }
 
-    /// The live groups as a consistency policy sees them, in GroupId order.
+    /// The live groups and those that have joined as a consistency policy sees them, in GroupId
+    /// order.
     pub fn standing(&self) -> Vec<Standing> {
-        let stands = |(group, cursor): (&GroupId, &Cursor)| Standing {
+        let live = |(group, cursor): (&GroupId, &Cursor)| Standing {
             group: *group,
             next: cursor.next,
             arrived: cursor.waiting.is_some(),
         };
-        self.cursors.iter().map(stands).collect()
+        let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
+            group: *group,
+            next: *earliest,
+            arrived: false,
+        };
+        let mut standing: Vec<_> = self.cursors.iter().map(live).collect();
+        if !self.joined.is_empty() {
+            standing.extend(self.joined.iter().map(joined));
+            standing.sort_unstable_by_key(|s| s.group);
+        }
+        standing
     }
 
     /// Sets the initial values; the first ones win (rule 6).
@@ -183,9 +233,10 @@ impl Block {
         Ok(())
     }
 
-    /// Takes over the live groups of a view. Answers who waited in vain: the groups that are no
-    /// longer live, whose undecided contributions are forgotten.
-    pub fn follow(&mut self, view: &View) -> Vec<(GroupId, Asker)> {
+    /// Takes over the groups of a view; those that have joined will not start before `earliest`.
+    /// Answers who waited in vain: the groups that are no longer live, whose undecided
+    /// contributions are forgotten.
+    pub fn follow(&mut self, view: &View, earliest: Clock) -> Vec<(GroupId, Askers)> {
         let stays = |group: &GroupId, cursor: &Cursor| {
             view.live
                 .get(group)
@@ -200,8 +251,13 @@ impl Block {
                 waiting: None,
             });
         }
+        let stays = |(group, life): (&GroupId, &Incarnation)| {
+            let known = self.joined.get(group).filter(|(known, _)| known == life);
+            (*group, known.copied().unwrap_or((*life, earliest)))
+        };
+        self.joined = view.joined.iter().map(stays).collect();
         gone.into_iter()
-            .filter_map(|(group, c)| Some((group, c.waiting?.asker)))
+            .filter_map(|(group, c)| Some((group, c.waiting?.askers)))
             .collect()
     }
 
@@ -211,7 +267,7 @@ impl Block {
         group: GroupId,
         clock: Clock,
         contribution: Contribution,
-        asker: Asker,
+        askers: Askers,
     ) -> Result<Arrival, Refusal> {
         let block = self.id;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
@@ -241,12 +297,11 @@ impl Block {
         }
         let cursor = self.cursors.get_mut(&group).expect("looked up above");
         match &mut cursor.waiting {
-            // A repeat of what still waits: the answer goes to who asked last.
-            Some(waiting) => waiting.asker.to = asker.to,
+            Some(waiting) => waiting.askers.join(askers),
             None => {
                 cursor.waiting = Some(Waiting {
                     contribution,
-                    asker,
+                    askers,
                 })
             }
         }
@@ -255,13 +310,7 @@ impl Block {
 
     /// Merges the waiting contributions of `groups` into one update and decides them. Gradients
     /// are averaged by samples, in the order of `groups`.
-    pub fn update(
-        &mut self,
-        groups: &[GroupId],
-        optimizer: &dyn Optimizer,
-        (schedule, budget): (&Schedule, u64),
-    ) -> Vec<Outcome> {
-        let live = self.cursors.len();
+    pub fn update(&mut self, groups: &[GroupId], terms: Terms<'_>) -> Vec<Outcome> {
         let mut taken = Vec::with_capacity(groups.len());
         for group in groups {
             let cursor = self
@@ -284,8 +333,8 @@ impl Block {
         if !gradients.is_empty() {
             let added: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
             let seen = gradients.iter().map(|g| g.samples_seen).max().unwrap_or(0);
-            let rate = schedule.rate(seen, added, budget);
-            self.apply(&gradients, live, optimizer, rate);
+            let rate = terms.schedule.rate(seen, added, terms.budget);
+            self.apply(&gradients, terms, rate);
             self.samples_applied += added;
         }
         let decide = |(group, clock, waiting): (GroupId, Clock, Waiting)| {
@@ -300,7 +349,7 @@ impl Block {
                     verdict,
                     delay,
                 },
-                asker: waiting.asker,
+                askers: waiting.askers,
             }
         };
         let outcomes: Vec<_> = taken.into_iter().map(decide).collect();
@@ -310,13 +359,15 @@ impl Block {
         outcomes
     }
 
-    fn apply(
-        &mut self,
-        gradients: &[&Gradient],
-        live: usize,
-        optimizer: &dyn Optimizer,
-        rate: f64,
-    ) {
+    fn apply(&mut self, gradients: &[&Gradient], terms: Terms<'_>, rate: f64) {
+        let merged;
+        let gradient = match gradients {
+            [only] => &only.values,
+            several => {
+                merged = weighted_mean(several);
+                &merged
+            }
+        };
         let values = self
             .values
             .as_deref_mut()
@@ -329,22 +380,18 @@ impl Block {
                     rate,
                     number: self.version,
                 };
-                let merged;
-                let gradient = match gradients {
-                    [only] => &only.values,
-                    several => {
-                        merged = weighted_mean(several);
-                        &merged
-                    }
-                };
-                optimizer.apply(step, values, &mut self.slots, gradient);
+                terms
+                    .optimizer
+                    .apply(step, values, &mut self.slots, gradient);
             }
             TensorKind::Buffer => {
-                let share = 1.0 / live as f32;
-                for gradient in gradients {
-                    for (x, change) in values.iter_mut().zip(&gradient.values) {
-                        *x += share * change;
-                    }
+                let share = if terms.averages {
+                    1.0
+                } else {
+                    1.0 / self.cursors.len() as f32
+                };
+                for (x, change) in values.iter_mut().zip(gradient) {
+                    *x += share * change;
                 }
             }
         }

@@ -7,7 +7,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout};
 
 use super::ReplyTo;
-use super::block::{Arrival, Asker, Block, Contribution, Decided, Verdict};
+use super::block::{Arrival, Askers, Block, Contribution, Decided, Terms, Verdict};
 use super::consistency::{self, Consistency};
 use super::optimizer::{self, Optimizer};
 use super::refusal::Refusal;
@@ -175,11 +175,14 @@ impl Shard {
     /// Follows a view, unless it is older than the present one, and re-evaluates what waits.
     pub fn handle_view(&mut self, view: View, now_us: u64) -> Acknowledge {
         if view.generation > self.view.generation {
+            let earliest = self.clock_seen.map_or(Clock(0), Clock::tick);
             let blocks: Vec<_> = self.blocks.keys().copied().collect();
             for id in blocks {
                 let block = self.blocks.get_mut(&id).expect("own block");
-                for (group, asker) in block.follow(&view) {
-                    self.refuse(asker.to, Refusal::NotLive(group));
+                for (group, askers) in block.follow(&view, earliest) {
+                    for to in askers.to {
+                        self.refuse(to, Refusal::NotLive(group));
+                    }
                 }
                 self.decide(id, now_us);
             }
@@ -253,12 +256,9 @@ impl Shard {
                 if !self.view.ready() {
                     return Err(Refusal::NotReady);
                 }
-                let asker = Asker {
-                    to,
-                    since_us: now_us,
-                };
+                let askers = Askers::new(to, now_us);
                 let block = self.blocks.get_mut(&id).expect("checked above");
-                let arrival = block.push(group, clock, contribution, asker)?;
+                let arrival = block.push(group, clock, contribution, askers)?;
                 self.clock_seen = self.clock_seen.max(Some(clock));
                 match arrival {
                     Arrival::Waits => Ok(None),
@@ -300,12 +300,17 @@ impl Shard {
 
     /// Lets the policy decide until it has to wait.
     fn decide(&mut self, id: BlockId, now_us: u64) {
-        let schedule = (&self.spec.schedule, self.spec.samples);
+        let terms = Terms {
+            optimizer: &*self.optimizer,
+            schedule: &self.spec.schedule,
+            budget: self.spec.samples,
+            averages: self.consistency.averages(),
+        };
         let block = self.blocks.get_mut(&id).expect("own block");
         let mut outcomes = Vec::new();
         while let Some(groups) = self.consistency.decide(&block.standing()) {
             let version = block.version();
-            outcomes.push(block.update(&groups, &*self.optimizer, schedule));
+            outcomes.push(block.update(&groups, terms));
             self.counters.updates += block.version() - version;
         }
         for outcome in outcomes.into_iter().flatten() {
@@ -319,13 +324,14 @@ impl Shard {
                 Verdict::Skipped => self.counters.skipped += 1,
                 Verdict::Dropped => self.counters.dropped += 1,
             }
-            let waited_us = now_us.saturating_sub(outcome.asker.since_us);
+            let waited_us = now_us.saturating_sub(outcome.askers.since_us);
             let answer = Answer::Decided(decided, false);
             let result = self.reply(id, outcome.group, decided.clock, answer, waited_us);
-            self.outputs.push_back(Output::Reply {
-                to: outcome.asker.to,
-                result,
+            let replies = outcome.askers.to.into_iter().map(|to| Output::Reply {
+                to,
+                result: result.clone(),
             });
+            self.outputs.extend(replies);
         }
     }
 

@@ -3,6 +3,7 @@
 //! schedule that breaks a rule can be replayed.
 
 pub mod group;
+pub mod malformed;
 pub mod net;
 pub mod scenario;
 pub mod seeds;

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
 use tradewind_common::placement::Placement;
-use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId, ServerId};
+use tradewind_common::{GroupId, Incarnation, Rank, RunId, ServerId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::coordinator::{Answer, Coordinator, Order, Output, Refused};
 use tradewind_server::core::refusal::Refusal;
@@ -19,10 +18,11 @@ use tradewind_server::core::view::Acknowledge;
 use super::group::{Call, Common, Group, Out, Wake};
 use super::net::{Fate, Network};
 use super::random_stream;
+use super::malformed;
 use super::scenario::Scenario;
 use super::seeds::Failure;
 use super::server::Server;
-use crate::checker::{Checker, Rule, Violation, malformed};
+use crate::checker::{Checker, Rule, Violation};
 
 /// How often the coordinator looks at leases.
 const TICK_US: u64 = 20_000;
@@ -95,6 +95,7 @@ pub struct World {
     queue: BTreeMap<(u64, u64), Event>,
     coordinator: Coordinator,
     calls: BTreeMap<ReplyTo, (Address, u64)>,
+    streams: BTreeMap<ReplyTo, Address>,
     servers: Vec<Server>,
     groups: BTreeMap<GroupId, Member>,
     network: Network,
@@ -139,6 +140,7 @@ impl World {
             queue: BTreeMap::new(),
             coordinator: Coordinator::new(scenario.servers),
             calls: BTreeMap::new(),
+            streams: BTreeMap::new(),
             servers: ids.iter().map(|id| Server::new(*id, scenario.sabotage)).collect(),
             groups: BTreeMap::new(),
             network,
@@ -201,7 +203,7 @@ impl World {
             self.remember(&event);
             self.happen(event)?;
         }
-        self.checker.end(self.groups.len())
+        self.checker.end()
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Violation> {
@@ -327,7 +329,7 @@ impl World {
             self.send(Some(id), Event::Reply(from, id, stream, Err(unknown)));
             return Ok(());
         }
-        self.calls.insert(ReplyTo(stream), (from, stream));
+        self.streams.insert(ReplyTo(stream), from);
         self.checker.pushed(ReplyTo(stream), &push);
         server.push(push, ReplyTo(stream), now_us);
         self.drain_server(id)
@@ -341,12 +343,12 @@ impl World {
         for output in outputs {
             match output {
                 shard::Output::Reply { to, result } => {
-                    let (from, stream) = self.calls[&to];
+                    let from = self.streams[&to];
                     if let Ok(reply) = &result {
                         let waited = self.report.waited_us.entry(from.group).or_default();
                         *waited = (*waited).max(reply.waited_us);
                     }
-                    self.send(Some(id), Event::Reply(from, id, stream, result));
+                    self.send(Some(id), Event::Reply(from, id, to.0, result));
                 }
                 shard::Output::Complete(seen) => {
                     self.send(Some(id), Event::Acknowledge(id, seen));

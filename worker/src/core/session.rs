@@ -39,6 +39,28 @@ pub struct Frame {
     pub samples_seen: u64,
 }
 
+/// What an answer says about its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The group's contribution was decided.
+    Decided,
+    /// It was read.
+    Read,
+    /// It has initial values.
+    Created,
+}
+
+impl Purpose {
+    /// The answer that it waits for.
+    fn answer(self) -> Kind {
+        match self {
+            Self::Gradient { .. } | Self::Skip => Kind::Decided,
+            Self::Pull => Kind::Read,
+            Self::Create => Kind::Created,
+        }
+    }
+}
+
 /// What a shard answered, without the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -46,6 +68,8 @@ pub struct Answer {
     pub block: BlockId,
     /// The clock of the frame.
     pub clock: Clock,
+    /// What it says.
+    pub kind: Kind,
     /// Version of the values.
     pub version: u64,
     /// Updates between the pull and the application; `None` where nothing was applied.
@@ -194,9 +218,10 @@ impl Session {
     /// Takes an answer in. `true` if the values that came with it are the fresh ones of its block;
     /// `false` for an answer that was given before, or to another exchange, which is passed over.
     pub fn answer(&mut self, answer: &Answer) -> bool {
-        let expected = self
-            .current
-            .is_some_and(|current| current.clock == answer.clock);
+        // The kind, too: pulls and creations have clock 0, as the first contribution may have.
+        let expected = self.current.is_some_and(|current| {
+            (current.clock, current.purpose.answer()) == (answer.clock, answer.kind)
+        });
         if !expected || self.outstanding.remove(&answer.block).is_none() {
             return false;
         }

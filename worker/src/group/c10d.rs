@@ -344,7 +344,7 @@ mod tests {
     }
 
     fn fresh(element: usize) -> f32 {
-        if element % 3 == 0 {
+        if element.is_multiple_of(3) {
             -0.0
         } else {
             element as f32

@@ -8,12 +8,12 @@ pub use sync::Sync;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, GroupId};
 
-/// Where a live group stands at one block.
+/// Where a group that is live, or has joined and will be, stands at one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The group.
     pub group: GroupId,
-    /// The clock that the block decides next for it; its first clock if it has just joined.
+    /// The clock that the block decides next for it; the earliest first clock if it has joined.
     pub next: Clock,
     /// Whether its contribution of that clock, a gradient or a skip, is here and waits.
     pub arrived: bool,
@@ -21,10 +21,16 @@ pub struct Standing {
 
 /// Decides which contributions make the block's next update.
 pub trait Consistency: Send {
-    /// Given the live groups in GroupId order, the groups whose waiting contributions are merged
+    /// Given the groups in GroupId order, the groups whose waiting contributions are merged
     /// into one update now; `None` if the block has to wait. Called again after every arrival,
     /// update and change of membership, until it answers `None`.
     fn decide(&self, standing: &[Standing]) -> Option<Vec<GroupId>>;
+
+    /// Whether an update stands for all groups, so that buffers move by the mean of what is in;
+    /// otherwise it is one group's, and moves them by its part of the live groups.
+    fn averages(&self) -> bool {
+        false
+    }
 }
 
 /// The policy that the run asks for.

@@ -16,6 +16,10 @@ impl Consistency for Sync {
             .all(|s| s.arrived)
             .then(|| due().map(|s| s.group).collect())
     }
+
+    fn averages(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
