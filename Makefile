@@ -38,7 +38,8 @@ lint: setup
 proto:
 	cargo run --quiet --package tradewind-codegen
 
-setup: $(TORCH) $(TOOLS) $(DATA)
+# A libtorch of the user's own wins over the one in the tree.
+setup: $(if $(LIBTORCH)$(LIBTORCH_USE_PYTORCH),,$(TORCH)) $(TOOLS) $(DATA)
 
 $(VENV)/bin/python:
 	$(call say,making a Python environment in $(VENV))
@@ -48,7 +49,6 @@ $(VENV)/bin/python:
 # A folder that looks like a CPU-only libtorch, made of links into the Python wheel: torch-sys
 # links libtorch_cuda where it finds it, so it must not find it.
 $(TORCH): | $(VENV)/bin/python
-ifeq ($(LIBTORCH)$(LIBTORCH_USE_PYTORCH),)
 	$(call say,fetching libtorch 2.11.0 (530 MB, once))
 	@$(PIP) torch==2.11.0 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85
 	@wheel=$$(cd $(VENV)/lib/python3*/site-packages/torch && pwd -P); \
@@ -56,9 +56,6 @@ ifeq ($(LIBTORCH)$(LIBTORCH_USE_PYTORCH),)
 	  ln -s "$$wheel/include" $(DEPS)/libtorch/include; \
 	  ln -s "$$wheel/lib/libtorch_cpu.so" "$$wheel/lib/libc10.so" $(DEPS)/libtorch/lib/; \
 	  echo 'INPUT(-ltorch_cpu)' > $(DEPS)/libtorch/lib/libtorch.so
-else
-	$(call say,using the libtorch of LIBTORCH or LIBTORCH_USE_PYTORCH)
-endif
 	@touch $@
 
 $(TOOLS): | $(VENV)/bin/python

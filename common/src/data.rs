@@ -34,7 +34,9 @@ impl Chunking {
     pub fn chunk(&self, number: u64) -> Chunk {
         let per_epoch = self.epoch_samples.div_ceil(self.chunk_samples);
         let begin = number % per_epoch * self.chunk_samples;
-        let end = (begin + self.chunk_samples).min(self.epoch_samples);
+        let end = begin
+            .saturating_add(self.chunk_samples)
+            .min(self.epoch_samples);
         Chunk {
             number,
             epoch: number / per_epoch,
@@ -92,6 +94,22 @@ impl Ledger {
         self.unused
     }
 
+    /// Refuses a group that names a chunk as held which it does not hold, or has finished.
+    pub fn check(
+        &self,
+        owner: (GroupId, Incarnation),
+        finished: &[u64],
+        holds: &[u64],
+    ) -> Result<(), LeaseRefused> {
+        let lacks =
+            |chunk: &&u64| self.held.get(*chunk) != Some(&owner) || finished.contains(chunk);
+        let group = owner.0;
+        match holds.iter().find(lacks) {
+            Some(&chunk) => Err(LeaseRefused::NotHeld { group, chunk }),
+            None => Ok(()),
+        }
+    }
+
     /// Takes note of `finished` chunks of a group whose ranks together take `group_batch` samples
     /// a step. A retry may name them again; then they are nobody's.
     pub fn finish(&mut self, owner: (GroupId, Incarnation), finished: &[u64], group_batch: u64) {
@@ -111,13 +129,8 @@ impl Ledger {
         owner: (GroupId, Incarnation),
         holds: &[u64],
     ) -> Result<Chunk, LeaseRefused> {
+        self.check(owner, &[], holds)?;
         let group = owner.0;
-        if let Some(&chunk) = holds
-            .iter()
-            .find(|chunk| self.held.get(*chunk) != Some(&owner))
-        {
-            return Err(LeaseRefused::NotHeld { group, chunk });
-        }
         let mine: Vec<u64> = self
             .held
             .iter()

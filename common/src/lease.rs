@@ -11,14 +11,14 @@ impl Lease {
     /// A lease of `length_ms` from `now_ms`.
     pub fn grant(now_ms: u64, length_ms: u64) -> Self {
         Self {
-            until_ms: now_ms + length_ms,
+            until_ms: now_ms.saturating_add(length_ms),
             length_ms,
         }
     }
 
     /// Starts it anew from `now_ms`. A renewal that arrives late or out of order never shortens it.
     pub fn renew(&mut self, now_ms: u64) {
-        self.until_ms = self.until_ms.max(now_ms + self.length_ms);
+        self.until_ms = self.until_ms.max(now_ms.saturating_add(self.length_ms));
     }
 
     /// Whether it has run out.

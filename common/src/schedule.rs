@@ -35,7 +35,7 @@ impl Schedule {
     /// a budget of `total` samples. Past the budget the rate stays where it ended.
     pub fn rate(&self, seen: u64, added: u64, total: u64) -> f64 {
         if seen < self.warmup_samples {
-            let reached = (seen + added).min(self.warmup_samples);
+            let reached = seen.saturating_add(added).min(self.warmup_samples);
             return self.learning_rate * reached as f64 / self.warmup_samples as f64;
         }
         match self.decay {

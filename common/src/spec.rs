@@ -1,7 +1,7 @@
 //! What all processes of a run must agree on.
 
 use crate::layout::{Layout, LayoutError, TensorSpec};
-use crate::schedule::Schedule;
+use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
 
 /// When a shard applies a group's gradient.
@@ -199,6 +199,11 @@ impl RunSpec {
             }
         }
         finite(self.schedule.learning_rate, "learning_rate")?;
+        if let Decay::Cosine { floor } = self.schedule.decay {
+            let wanted = "in 0..=1";
+            let good = (0.0..=1.0).contains(&floor);
+            check(good, "schedule.cosine_floor", floor.to_string(), wanted)?;
+        }
         Ok(self.layout()?)
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
 enum Outcome {
     Completed,
     Failed(Box<Ended>),
-    Interrupted(&'static str),
+    Interrupted,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -101,7 +101,7 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
             folder.discard();
             return Ok(Status::Failed);
         }
-        Outcome::Interrupted(_) => {
+        Outcome::Interrupted => {
             folder.discard();
             return Ok(Status::Interrupted);
         }
@@ -140,10 +140,7 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
             eprintln!("the run failed: {ended}");
             (Status::Failed, vec![Fault::from(&**ended)])
         }
-        Outcome::Interrupted(by) => {
-            println!("{by}: all processes were ended");
-            (Status::Interrupted, vec![])
-        }
+        Outcome::Interrupted => (Status::Interrupted, vec![]),
     };
     finish(
         config,
@@ -173,14 +170,18 @@ async fn watch(
             progress.record(&record);
         }
         let casualty = local.casualty()?.map(Box::new);
+        if let Some(ended) = &casualty {
+            progress.message(&format!("{} {}: ending the run", ended.role, ended.how));
+        }
         if casualty.is_some() || done {
             progress.finish();
             return Ok(casualty.map_or(Outcome::Completed, Outcome::Failed));
         }
         tokio::select! {
             by = interruption.wait() => {
+                progress.message(&format!("{by}: ending all processes"));
                 progress.finish();
-                return Ok(Outcome::Interrupted(by));
+                return Ok(Outcome::Interrupted);
             }
             () = tokio::time::sleep(LOOK) => {}
         }
@@ -220,7 +221,7 @@ impl Helpers<'_> {
             tokio::select! {
                 by = interruption.wait() => {
                     Process::stop_all(vec![&mut process]);
-                    return Ok(Outcome::Interrupted(by));
+                    return Ok(Outcome::Interrupted);
                 }
                 () = tokio::time::sleep(LOOK) => {}
             }

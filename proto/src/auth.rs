@@ -4,7 +4,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-use crate::refusal;
+use crate::refusal::{self, Reason};
 
 /// A secret that clients must show; empty means that none is asked for.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +65,7 @@ impl Interceptor for AskToken {
             Ok(request)
         } else {
             Err(refusal::status(
-                tonic::Code::Unauthenticated,
-                "bad-token",
+                Reason::BadToken,
                 "the call shows no token, or another one than this server asks for".into(),
             ))
         }

@@ -38,6 +38,26 @@ pub fn run_id(name: &str) -> Result<RunId, Malformed> {
     RunId::new(name).map_err(|bad| malformed("run", bad.to_string()))
 }
 
+/// Longest host:port: a name of DNS has at most 253 characters.
+const ADDRESS_BYTES_MAX: usize = 260;
+
+/// Checks that `address` has the form host:port.
+pub fn host_port(field: &'static str, address: &str) -> Result<(), Malformed> {
+    let good = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+    });
+    if address.len() > ADDRESS_BYTES_MAX {
+        Err(malformed(
+            field,
+            format!("has more than {ADDRESS_BYTES_MAX} bytes"),
+        ))
+    } else if good {
+        Ok(())
+    } else {
+        Err(malformed(field, format!("{address:?} is not host:port")))
+    }
+}
+
 /// Bulk values of a frame: f32, little-endian.
 pub fn values(dtype: i32, bytes: &Bytes) -> Result<Vec<f32>, Malformed> {
     match v1::DType::try_from(dtype) {

@@ -1,16 +1,102 @@
 //! How a refusal travels: a gRPC status for people, a word in its metadata for programs.
 
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 /// The metadata entry that names the reason.
 pub const REFUSAL: &str = "tradewind-refusal";
 
-/// A status with its reason, one of the words in docs/protocol.md.
-pub fn status(code: Code, reason: &'static str, message: String) -> Status {
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident => $word:literal, $code:ident;)*) => {
+        /// Why a call is refused; docs/protocol.md lists them all.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The word that programs match on.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// The gRPC status.
+            pub fn code(self) -> Code {
+                match self {
+                    $(Self::$name => Code::$code,)*
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The call shows no token, or another one.
+    BadToken => "bad-token", Unauthenticated;
+    /// A field is missing or says what it cannot.
+    Malformed => "malformed", InvalidArgument;
+    /// Bytes of a stream that are no message.
+    Unreadable => "unreadable", InvalidArgument;
+    /// A frame above the limit.
+    FrameTooLarge => "frame-too-large", ResourceExhausted;
+    /// A wrong number of values.
+    WrongLength => "wrong-length", InvalidArgument;
+    /// NaN or infinity.
+    NotFinite => "not-finite", InvalidArgument;
+    /// A gradient of nothing.
+    NoSamples => "no-samples", InvalidArgument;
+    /// A specification that no run can follow.
+    BadSpecification => "bad-specification", InvalidArgument;
+    /// No such run.
+    UnknownRun => "unknown-run", NotFound;
+    /// No such group.
+    UnknownGroup => "unknown-group", NotFound;
+    /// No such rank.
+    UnknownRank => "unknown-rank", NotFound;
+    /// No such block on this server.
+    UnknownBlock => "unknown-block", NotFound;
+    /// No such server in the fleet.
+    UnknownServer => "unknown-server", NotFound;
+    /// Another life speaks for the group or the server.
+    StaleIncarnation => "stale-incarnation", PermissionDenied;
+    /// The group may not push.
+    NotLive => "not-live", PermissionDenied;
+    /// The group may not create.
+    NotCreator => "not-creator", AlreadyExists;
+    /// Another process holds the rank.
+    GroupRunning => "group-running", AlreadyExists;
+    /// The run has no values yet.
+    NotReady => "not-ready", FailedPrecondition;
+    /// Another configuration than the run's.
+    SpecificationDiffers => "specification-differs", FailedPrecondition;
+    /// Data that cannot be leased.
+    LeaseRefused => "lease-refused", FailedPrecondition;
+    /// A clock whose verdict is no longer kept.
+    ClockPassed => "clock-passed", OutOfRange;
+    /// A clock before its turn.
+    ClockAhead => "clock-ahead", OutOfRange;
+    /// A version that the block has not reached.
+    VersionAhead => "version-ahead", OutOfRange;
+    /// A generation that has not been given out.
+    GenerationAhead => "generation-ahead", OutOfRange;
+    /// Not all servers are there yet.
+    ServersMissing => "servers-missing", Unavailable;
+    /// The fleet is full.
+    TooManyRuns => "too-many-runs", ResourceExhausted;
+    /// The run cannot go on.
+    RunFailed => "run-failed", Aborted;
+}
+
+/// A status that names its reason.
+pub fn status(reason: Reason, message: String) -> Status {
     let mut metadata = MetadataMap::new();
-    metadata.insert(REFUSAL, reason.parse().expect("a reason is visible ASCII"));
-    Status::with_metadata(code, message, metadata)
+    metadata.insert(REFUSAL, MetadataValue::from_static(reason.word()));
+    Status::with_metadata(reason.code(), message, metadata)
 }
 
 /// The reason of a status that Tradewind made; `None` for one of the transport.

@@ -34,7 +34,7 @@ pub enum Message {
     /// A server registers; its orders go there.
     Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
     /// A server has followed a view.
-    Acknowledge(ServerId, RunId, Acknowledge),
+    Acknowledge(ServerId, RunId, Acknowledge, Reply<()>),
     /// A rank joins.
     Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
     /// A rank asks to push; whether it has created its slice.
@@ -108,11 +108,6 @@ impl CoordinatorHandle {
         self.0.send(ask(reply)).await.map_err(|_| CallError::Gone)?;
         Ok(answer.await.map_err(|_| CallError::Gone)??)
     }
-
-    /// Tells, without an answer.
-    pub async fn tell(&self, message: Message) -> Result<(), CallError> {
-        self.0.send(message).await.map_err(|_| CallError::Gone)
-    }
 }
 
 struct Task {
@@ -148,11 +143,14 @@ impl Task {
         let now_ms = self.origin.now_ms();
         match message {
             Message::Register(id, server, orders, reply) => {
-                self.servers.insert(id, orders);
-                let _ = reply.send(self.core.register(id, server));
+                let registered = self.core.register(id, server);
+                if registered.is_ok() {
+                    self.servers.insert(id, orders);
+                }
+                let _ = reply.send(registered);
             }
-            Message::Acknowledge(server, run, seen) => {
-                self.core.acknowledge(server, &run, seen, now_ms);
+            Message::Acknowledge(server, run, seen, reply) => {
+                let _ = reply.send(self.core.acknowledge(server, &run, seen, now_ms));
             }
             Message::Join(run, spec, join, reply) => {
                 let to = self.wait(reply);

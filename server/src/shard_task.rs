@@ -25,6 +25,8 @@ pub enum Message {
     Open(ReplyTo, Answers),
     /// A frame of a stream.
     Push(Push, ReplyTo),
+    /// A frame of a stream that is no push.
+    Malformed(Refusal, ReplyTo),
     /// A view to follow.
     View(View, oneshot::Sender<Acknowledge>),
     /// Counters and versions.
@@ -118,6 +120,7 @@ impl Task {
                     self.streams.insert(stream, answers);
                 }
                 Message::Push(push, to) => self.shard.handle_push(push, to, now_us),
+                Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
                 Message::View(view, answer) => {
                     let _ = answer.send(self.shard.handle_view(view, now_us));
                 }
@@ -126,7 +129,10 @@ impl Task {
                 }
             }
             self.drain().await;
-            telemetry::shard(&self.run, self.server, self.shard.counters());
+            // Counters are published between bursts, not once a frame.
+            if inbox.is_empty() {
+                telemetry::shard(&self.run, self.server, self.shard.counters());
+            }
         }
     }
 

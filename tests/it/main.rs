@@ -1,7 +1,14 @@
 //! What crosses processes, and what needs a world around it: one binary.
 
+/// Training through servers beside plain loops.
+mod equality;
+/// The shard's optimizers beside libtorch's.
+mod optimizer;
+/// Every call as a foreign client makes it, and every one that is refused.
+mod rpc;
 /// The simulated world.
 mod sim;
-mod survey;
+/// The staleness bound under a slow group.
+mod staleness;
 /// What a machine can keep of the house rules.
 mod tidy;

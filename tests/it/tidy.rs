@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests lies in the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests lies in the workspace")
 }
 
 /// Rust files below a folder, without generated ones.
@@ -37,14 +39,31 @@ fn the_readme_has_every_key() {
 
 #[test]
 fn cores_know_no_clock_no_runtime_and_no_network() {
-    let forbidden = ["std::time", "std::net", "std::fs", "tokio", "tonic", "tch::", "rand::", "std::thread"];
+    let forbidden = [
+        "std::time",
+        "std::net::Tcp",
+        "std::net::Udp",
+        "std::fs",
+        "tokio",
+        "tonic",
+        "tch::",
+        "rand::",
+        "std::thread",
+    ];
     for folder in ["common/src", "server/src/core", "worker/src/core"] {
         for path in sources(folder) {
             let text = fs::read_to_string(&path).unwrap();
-            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let code = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
             for (number, line) in code.enumerate() {
                 let word = forbidden.iter().find(|word| line.contains(**word));
-                assert!(word.is_none(), "{}: {:?} in {line:?} ({number})", path.display(), word);
+                assert!(
+                    word.is_none(),
+                    "{}: {:?} in {line:?} ({number})",
+                    path.display(),
+                    word
+                );
             }
         }
     }
@@ -55,7 +74,10 @@ fn only_the_worker_links_libtorch() {
     for package in ["common", "proto", "server", "deploy"] {
         let manifest = fs::read_to_string(root().join(package).join("Cargo.toml")).unwrap();
         for forbidden in ["tch", "tradewind-worker"] {
-            assert!(!manifest.contains(&format!("\n{forbidden}.")), "{package} depends on {forbidden}");
+            assert!(
+                !manifest.contains(&format!("\n{forbidden}.")),
+                "{package} depends on {forbidden}"
+            );
         }
     }
 }
@@ -67,7 +89,8 @@ fn shipped_configurations_are_right() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let name = path.display().to_string();
-        let config = tradewind_common::config::Config::parse(&text, &name, path.parent().unwrap(), &[]);
+        let config =
+            tradewind_common::config::Config::parse(&text, &name, path.parent().unwrap(), &[]);
         config.unwrap_or_else(|error| panic!("{error}"));
         seen += 1;
     }
@@ -76,11 +99,20 @@ fn shipped_configurations_are_right() {
 
 #[test]
 fn links_in_the_documents_lead_somewhere() {
-    let documents = ["README.md", "ARCHITECTURE.md", "docs/run-folder.md", "docs/protocol.md"];
+    let documents = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "docs/run-folder.md",
+        "docs/protocol.md",
+    ];
     for document in documents {
         let path = root().join(document);
         let text = fs::read_to_string(&path).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
             if !link.starts_with("http") && !link.starts_with('#') {
                 let target = path.parent().unwrap().join(link);
                 assert!(target.exists(), "{document}: {link} leads nowhere");

@@ -1,4 +1,5 @@
 //! The harness: a simulated world, checkers from outside, real local clusters.
 
 pub mod checker;
+pub mod cluster;
 pub mod sim;

@@ -4,6 +4,8 @@
 //! This is the only file with unsafe code. `csrc/c10d.h` states the conventions of the C side:
 //! a call returns null or a message, objects belong to one thread at a time.
 
+mod ffi;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::IntoRawFd;
@@ -403,86 +405,4 @@ fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
 pub(crate) fn without_stack(text: &str) -> String {
     let end = text.find("\nException raised from").unwrap_or(text.len());
     text[..end].trim().to_owned()
-}
-
-/// `csrc/c10d.h`.
-mod ffi {
-    use super::{c_char, c_int, c_void};
-
-    #[repr(C)]
-    pub(super) struct Store(c_void);
-    #[repr(C)]
-    pub(super) struct Group(c_void);
-    #[repr(C)]
-    pub(super) struct Reducer(c_void);
-
-    unsafe extern "C" {
-        pub(super) fn tradewind_message_free(message: *mut c_char);
-        pub(super) fn tradewind_store_serve(
-            host: *const c_char,
-            port: u16,
-            listener: c_int,
-            timeout_ms: i64,
-            out: *mut *mut Store,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_store_connect(
-            host: *const c_char,
-            port: u16,
-            timeout_ms: i64,
-            out: *mut *mut Store,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_store_free(store: *mut Store);
-        pub(super) fn tradewind_group_new(
-            store: *const Store,
-            prefix: *const c_char,
-            rank: c_int,
-            size: c_int,
-            host: *const c_char,
-            timeout_ms: i64,
-            out: *mut *mut Group,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_group_free(group: *mut Group);
-        pub(super) fn tradewind_all_reduce(
-            group: *mut Group,
-            values: *mut c_void,
-            length: usize,
-            element: c_int,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_broadcast(
-            group: *mut Group,
-            values: *mut c_void,
-            length: usize,
-            element: c_int,
-            root: c_int,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_all_gather(
-            group: *mut Group,
-            all: *mut f32,
-            own: *const f32,
-            length: usize,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_reducer_new(
-            group: *const Group,
-            tensors: *const *const c_void,
-            bucket_sizes: *const usize,
-            buckets: usize,
-            out: *mut *mut Reducer,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_reducer_prepare(reducer: *mut Reducer) -> *mut c_char;
-        pub(super) fn tradewind_reducer_finish(
-            reducer: *mut Reducer,
-            exposed_ns: *mut i64,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_reducer_bucket(
-            reducer: *const Reducer,
-            bucket: usize,
-            values: *mut *const f32,
-            length: *mut usize,
-        ) -> *mut c_char;
-        pub(super) fn tradewind_reducer_free(reducer: *mut Reducer);
-        pub(super) fn tradewind_set_grad(
-            tensor: *mut c_void,
-            gradient: *const c_void,
-        ) -> *mut c_char;
-    }
 }

@@ -13,13 +13,14 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, TensorSpec};
 use tradewind_proto::auth::Token;
 use tradewind_proto::convert::Endpoint;
+use tradewind_proto::refusal::{self, Reason};
 
 use crate::buffers::Buffers;
 use crate::c10d::Store;
 use crate::core::session::{Identity, Purpose, Session};
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
-use crate::exchange::{Exchange, owners};
+use crate::exchange::{Exchange, ExchangeError, owners};
 use crate::feed::{DEPTH, Feed};
 use crate::flat::Flat;
 use crate::group::{C10d, Group, Rendezvous, Solo};
@@ -257,8 +258,16 @@ fn await_start(
                         .run(Purpose::Create, 0, &initial, &mut [])
                         .await
                 };
-                runtime.block_on(create)?;
-                created = true;
+                created = match runtime.block_on(create) {
+                    Ok(_) => true,
+                    // Somebody has created before: an answer was lost, and the run is ready now.
+                    Err(ExchangeError::Refused { status, .. })
+                        if refusal::reason(&status) == Some(Reason::NotCreator.word()) =>
+                    {
+                        false
+                    }
+                    Err(error) => return Err(error.into()),
+                };
             }
         }
     }

@@ -10,7 +10,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
 use crate::core::session::{Identity, Purpose, Session};
@@ -47,7 +47,7 @@ pub fn evaluate(
         retry: Duration::from_millis(config.exchange.retry_ms),
     };
     runtime.block_on(pull(
-        config,
+        &config.name,
         coordinator,
         &reach,
         &layout,
@@ -72,21 +72,21 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-async fn pull(
-    config: &Config,
+/// Reads the flat vector of a run from its servers, as somebody who takes no part in it.
+pub async fn pull(
+    run: &RunId,
     coordinator: &str,
     reach: &Reach,
     layout: &Arc<Layout>,
     values: &mut [f32],
 ) -> anyhow::Result<()> {
-    let run = config.name.clone();
     let (placement, servers) = Coordinator::new(coordinator, reach.clone())
-        .placement(&run)
+        .placement(run)
         .await?;
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
     // A bare pull may come from nobody.
     let nobody = Identity {
-        run,
+        run: run.clone(),
         group: GroupId(0),
         incarnation: Incarnation(0),
     };

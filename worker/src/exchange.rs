@@ -19,7 +19,7 @@ use tradewind_proto::v1::{
     Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, Verdict, push_frame,
 };
 
-use crate::core::session::{Answer, Frame, Purpose, Session, Summary};
+use crate::core::session::{Answer, Frame, Kind, Purpose, Session, Summary};
 use crate::network::{PAUSE, Reach};
 
 /// Frames between the exchange and the connection.
@@ -276,6 +276,11 @@ impl Shared<'_> {
         let answer = Answer {
             block: id,
             clock: Clock(frame.clock),
+            kind: match verdict {
+                Verdict::Read => Kind::Read,
+                Verdict::Created => Kind::Created,
+                _ => Kind::Decided,
+            },
             version: frame.version,
             delay: (verdict == Verdict::Applied).then_some(frame.delay),
             lag: frame.lag,

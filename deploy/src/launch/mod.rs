@@ -180,19 +180,18 @@ impl Local {
         )
     }
 
-    /// The first process that has ended and should not have: a server, or a rank with an error.
+    /// The process that has ended and should not have: a server, or a rank with an error. Where
+    /// several have, one that was killed comes before those that gave up, because a rank whose
+    /// peer or server has gone ends with an error soon after it.
     pub(crate) fn casualty(&mut self) -> anyhow::Result<Option<Ended>> {
+        let mut casualties = Vec::new();
         for server in &mut self.servers {
-            if let Some(ended) = server.poll()? {
-                return Ok(Some(ended));
-            }
+            casualties.extend(server.poll()?);
         }
         for worker in &mut self.workers {
-            if let Some(ended) = worker.poll()?.filter(|ended| !ended.success) {
-                return Ok(Some(ended));
-            }
+            casualties.extend(worker.poll()?.filter(|ended| !ended.success));
         }
-        Ok(None)
+        Ok(casualties.into_iter().min_by_key(|ended| !ended.killed))
     }
 
     /// Whether every rank has ended.

@@ -48,6 +48,8 @@ impl fmt::Display for Role {
 pub(crate) struct Ended {
     pub(crate) role: Role,
     pub(crate) success: bool,
+    /// By a signal, not by its own decision.
+    pub(crate) killed: bool,
     /// Such as `was killed by signal 9`.
     pub(crate) how: String,
     log: PathBuf,
@@ -146,6 +148,7 @@ impl Process {
             self.ended = Some(Ended {
                 role: self.role,
                 success: status.success(),
+                killed: status.signal().is_some(),
                 how: describe(status),
                 log: self.log.clone(),
                 tail: tail(&self.log),

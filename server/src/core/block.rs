@@ -7,7 +7,7 @@ use tradewind_common::clock::VectorClock;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
 
-use super::ReplyTo;
+use super::askers::Askers;
 use super::consistency::Standing;
 use super::optimizer::{Optimizer, Step};
 use super::refusal::{Refusal, check_finite};
@@ -39,36 +39,6 @@ pub struct Gradient {
 
 /// What a group brings at a clock; `None` is a skip.
 pub type Contribution = Option<Gradient>;
-
-/// Most callers that wait for one answer; the one who asked first is forgotten.
-pub const ASKERS_MAX: usize = 8;
-
-/// Who waits for an answer, and since when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Askers {
-    /// Where the answer goes: to everybody who asked, because a frame of a stream that has broken
-    /// may arrive after its repeat on the next one.
-    pub to: Vec<ReplyTo>,
-    /// When the contribution arrived, microseconds.
-    pub since_us: u64,
-}
-
-impl Askers {
-    /// The first one.
-    pub fn new(to: ReplyTo, since_us: u64) -> Self {
-        Self {
-            to: vec![to],
-            since_us,
-        }
-    }
-
-    fn join(&mut self, repeat: Self) {
-        self.to.retain(|to| !repeat.to.contains(to));
-        self.to.extend(repeat.to);
-        let over = self.to.len().saturating_sub(ASKERS_MAX);
-        self.to.drain(..over);
-    }
-}
 
 /// How a block applies what a policy lets through.
 #[derive(Clone, Copy)]

@@ -61,6 +61,26 @@ pub enum Refused {
         /// The last one there is.
         last: ServerId,
     },
+    /// A later life of the server has registered.
+    #[error("incarnation {given} of server {server} is fenced; the current one is {current}")]
+    StaleServer {
+        /// The server.
+        server: ServerId,
+        /// Who registered.
+        given: Incarnation,
+        /// Who may.
+        current: Incarnation,
+    },
+    /// A server acknowledges what it cannot have been told.
+    #[error("generation {given} of run {run} has not been given out; the run is at {current}")]
+    GenerationAhead {
+        /// The run.
+        run: RunId,
+        /// What was acknowledged.
+        given: Generation,
+        /// What there is.
+        current: Generation,
+    },
 }
 
 /// The answer to a call that waited.
@@ -146,8 +166,17 @@ impl Coordinator {
                 last: ServerId(self.expected - 1),
             });
         }
-        let before = self.servers.insert(id, server.clone());
-        if before.is_some_and(|b| b.incarnation != server.incarnation) {
+        let given = server.incarnation;
+        let former = self.servers.get(&id).map(|server| server.incarnation);
+        if let Some(current) = former.filter(|former| *former > given) {
+            return Err(Refused::StaleServer {
+                server: id,
+                given,
+                current,
+            });
+        }
+        self.servers.insert(id, server);
+        if former.is_some_and(|former| former != given) {
             for run in self.runs.values_mut() {
                 run.fail(format!("server {id} came back without the run's state"));
             }
@@ -244,11 +273,26 @@ impl Coordinator {
     }
 
     /// A server has followed a view, or its shard has become complete.
-    pub fn acknowledge(&mut self, server: ServerId, run: &RunId, seen: Acknowledge, now_ms: u64) {
-        if let Some(run) = self.runs.get_mut(run) {
-            run.acknowledge(server, seen, now_ms);
+    pub fn acknowledge(
+        &mut self,
+        server: ServerId,
+        name: &RunId,
+        seen: Acknowledge,
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        let run = self.run_mut(name)?;
+        let (given, current) = (seen.generation, run.generation());
+        if given > current {
+            let run = name.clone();
+            return Err(Refused::GenerationAhead {
+                run,
+                given,
+                current,
+            });
         }
+        run.acknowledge(server, seen, now_ms);
         self.drain();
+        Ok(())
     }
 
     /// Time has passed.

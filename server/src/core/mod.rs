@@ -1,6 +1,7 @@
 //! The server's decisions as values: inputs go in with `now`, outputs are polled out. No async, no
 //! clock, no I/O: the same code runs under the network, under tests and in the simulated world.
 
+pub mod askers;
 pub mod block;
 pub mod consistency;
 pub mod coordinator;
@@ -9,6 +10,9 @@ pub mod refusal;
 pub mod run;
 pub mod shard;
 pub mod view;
+
+#[cfg(test)]
+mod tests;
 
 /// Names the caller that waits for an answer; the shell gives numbers out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

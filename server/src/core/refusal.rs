@@ -5,6 +5,14 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, RunId};
 /// The reason of a refusal; tests match on it, people read its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    /// A frame that does not say what it must.
+    #[error("{field}: {problem}")]
+    Malformed {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// No such run here.
     #[error("run {0} is not known to this server")]
     UnknownRun(RunId),

@@ -250,9 +250,12 @@ impl Run {
 
     /// A rank asks to push; answered when it may, or when it shall create.
     pub fn await_ready(&mut self, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
+        let creates = matches!(self.phase, Phase::Creating(group, life, _)
+            if (group, life) == (caller.group, caller.incarnation));
         match self.member(caller) {
             Ok(member) => {
-                member.created |= created;
+                // Who was not told to create has created nothing: it may have to, later.
+                member.created |= created && creates;
                 member.awaiting = Some(to);
                 member.lease.renew(now_ms);
             }
@@ -287,6 +290,7 @@ impl Run {
             incarnation,
             rank: Rank(0),
         })?;
+        self.ledger.check((group, incarnation), finished, holds)?;
         let batch = u64::from(self.spec.batch) * u64::from(size);
         self.ledger.finish((group, incarnation), finished, batch);
         self.ledger

@@ -7,7 +7,8 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout};
 
 use super::ReplyTo;
-use super::block::{Arrival, Askers, Block, Contribution, Decided, Terms, Verdict};
+use super::askers::Askers;
+use super::block::{Arrival, Block, Contribution, Decided, Terms, Verdict};
 use super::consistency::{self, Consistency};
 use super::optimizer::{self, Optimizer};
 use super::refusal::Refusal;
@@ -172,6 +173,11 @@ impl Shard {
         }
     }
 
+    /// Answers a frame that could not even be taken in.
+    pub fn handle_malformed(&mut self, refusal: Refusal, to: ReplyTo) {
+        self.refuse(to, refusal);
+    }
+
     /// Follows a view, unless it is older than the present one, and re-evaluates what waits.
     pub fn handle_view(&mut self, view: View, now_us: u64) -> Acknowledge {
         if view.generation > self.view.generation {
@@ -238,6 +244,10 @@ impl Shard {
         }
         match action {
             Action::Pull => {
+                // A bare pull may come from nobody.
+                if incarnation != Incarnation(0) {
+                    self.check_incarnation(group, incarnation)?;
+                }
                 if !self.view.ready() {
                     return Err(Refusal::NotReady);
                 }

@@ -3,11 +3,13 @@
 use std::pin::Pin;
 
 use tokio::sync::mpsc;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
 use tradewind_proto::convert::{self, Malformed};
-use tradewind_proto::v1::{self, server_report};
+use tradewind_proto::v1;
+use tradewind_proto::v1::server_report::Report;
 
 use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
@@ -51,6 +53,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let spec = Box::new(spec.try_into().map_err(refuse::malformed)?);
         if request.life == 0 {
             return Err(missing("life"));
+        }
+        if !request.store_address.is_empty() {
+            convert::host_port("store_address", &request.store_address)
+                .map_err(refuse::malformed)?;
         }
         let join = Join {
             group: GroupId(request.group),
@@ -201,10 +207,14 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         request: Request<Streaming<v1::ServerReport>>,
     ) -> Result<Response<Self::ServeStream>, Status> {
         let mut reports = request.into_inner();
-        let first = reports.message().await?.and_then(|report| report.report);
-        let Some(server_report::Report::Register(register)) = first else {
+        let first = reports.message().await.map_err(refuse::unreadable)?;
+        let Some(Report::Register(register)) = first.and_then(|first| first.report) else {
             return Err(missing("register"));
         };
+        if register.incarnation == 0 {
+            return Err(missing("register.incarnation"));
+        }
+        convert::host_port("register.address", &register.address).map_err(refuse::malformed)?;
         let id = ServerId(register.server);
         let server = Server {
             incarnation: Incarnation(register.incarnation),
@@ -213,33 +223,61 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
         let ask = |reply| Message::Register(id, server, orders, reply);
         self.0.call(ask).await.map_err(refuse::call)?;
-        let coordinator = self.0.clone();
-        tokio::spawn(async move {
-            while let Ok(Some(report)) = reports.message().await {
-                let Some(server_report::Report::Acknowledge(seen)) = report.report else {
-                    return;
-                };
-                let Ok(run) = RunId::new(seen.run) else {
-                    return;
-                };
-                let seen = Acknowledge {
-                    generation: Generation(seen.generation),
-                    clock_seen: seen.clock_seen.map(Clock),
-                    complete: seen.complete,
-                };
-                if coordinator
-                    .tell(Message::Acknowledge(id, run, seen))
-                    .await
-                    .is_err()
-                {
-                    return;
-                }
-            }
-        });
-        let orders = tokio_stream::wrappers::ReceiverStream::new(inbox);
-        Ok(Response::new(Box::pin(
-            orders.map(|order| Ok(encode(*order))),
-        )))
+        let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
+        let reports = take_reports(self.0.clone(), id, reports);
+        tokio::spawn(give_orders(inbox, reports, out));
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+}
+
+/// Orders on their way into a connection.
+const ORDERS_OUT_MAX: usize = 4;
+
+/// Hands acknowledgements over until the server ends its side, or says what cannot be.
+async fn take_reports(
+    coordinator: CoordinatorHandle,
+    server: ServerId,
+    mut reports: Streaming<v1::ServerReport>,
+) -> Result<(), Status> {
+    while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
+        let Some(Report::Acknowledge(seen)) = report.report else {
+            return Err(missing("acknowledge"));
+        };
+        let run = run_id(&seen.run)?;
+        let seen = Acknowledge {
+            generation: Generation(seen.generation),
+            clock_seen: seen.clock_seen.map(Clock),
+            complete: seen.complete,
+        };
+        let told = coordinator.call(|reply| Message::Acknowledge(server, run, seen, reply));
+        told.await.map_err(refuse::call)?;
+    }
+    Ok(())
+}
+
+/// Sends orders for as long as the server reports; a report that is refused ends the stream.
+async fn give_orders(
+    mut orders: mpsc::Receiver<Box<Order>>,
+    reports: impl Future<Output = Result<(), Status>>,
+    out: mpsc::Sender<Result<v1::ServerOrder, Status>>,
+) {
+    tokio::pin!(reports);
+    loop {
+        let order = tokio::select! {
+            reported = &mut reports => match reported {
+                Ok(()) => return,
+                Err(status) => Err(status),
+            },
+            order = orders.recv() => match order {
+                Some(order) => Ok(encode(*order)),
+                // It registered anew, or was too slow and shall.
+                None => return,
+            },
+        };
+        let refused = order.is_err();
+        if out.send(order).await.is_err() || refused {
+            return;
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, RunId};
-use tradewind_proto::convert;
+use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::v1::{
     self, DType, PullFrame, PushFrame, ShardStatusReply, ShardStatusRequest, push_frame,
 };
@@ -146,7 +146,7 @@ struct Reader {
 
 impl Reader {
     async fn read(&mut self, mut frames: Streaming<PushFrame>) -> Result<(), Status> {
-        while let Some(frame) = frames.message().await? {
+        while let Some(frame) = frames.message().await.map_err(refuse::unreadable)? {
             // Given back with the answer.
             let permit = tokio::select! {
                 permit = self.permits.acquire() => permit.expect("never closed"),
@@ -154,12 +154,15 @@ impl Reader {
             };
             permit.forget();
             let run = convert::run_id(&frame.run).map_err(refuse::malformed)?;
-            let push = decode(frame)?;
             let shard = self.shard(run).await?;
-            shard
-                .send(Message::Push(push, self.stream))
-                .await
-                .map_err(refuse::gone)?;
+            let message = match decode(frame) {
+                Ok(push) => Message::Push(push, self.stream),
+                // The shard counts it, and answers the frames before it first.
+                Err(Malformed { field, problem }) => {
+                    Message::Malformed(Refusal::Malformed { field, problem }, self.stream)
+                }
+            };
+            shard.send(message).await.map_err(refuse::gone)?;
         }
         Ok(())
     }
@@ -176,18 +179,26 @@ impl Reader {
     }
 }
 
-fn decode(frame: PushFrame) -> Result<Push, Status> {
-    let block = BlockId(frame.block);
-    let missing = convert::Malformed {
-        field: "action",
-        problem: "is missing".into(),
+fn decode(frame: PushFrame) -> Result<Push, Malformed> {
+    let malformed = |field, problem: &str| Malformed {
+        field,
+        problem: problem.into(),
     };
-    let action = match frame.action.ok_or_else(|| refuse::malformed(missing))? {
+    let action = frame
+        .action
+        .ok_or_else(|| malformed("action", "is missing"))?;
+    let clocked = matches!(
+        action,
+        push_frame::Action::Gradient(_) | push_frame::Action::Skip(_)
+    );
+    if !clocked && frame.clock != 0 {
+        return Err(malformed("clock", "is not 0, as for pulls and creations"));
+    }
+    let action = match action {
         push_frame::Action::Gradient(gradient) => {
             telemetry::pushed(gradient.values.len());
-            let values = convert::values(gradient.dtype, &gradient.values);
             Action::Contribute(Some(Gradient {
-                values: values.map_err(refuse::malformed)?,
+                values: convert::values(gradient.dtype, &gradient.values)?,
                 samples: gradient.samples,
                 pulled_version: gradient.pulled_version,
                 samples_seen: gradient.samples_seen,
@@ -197,15 +208,14 @@ fn decode(frame: PushFrame) -> Result<Push, Status> {
         push_frame::Action::Pull(_) => Action::Pull,
         push_frame::Action::Create(create) => {
             telemetry::pushed(create.values.len());
-            let values = convert::values(create.dtype, &create.values);
-            Action::Create(values.map_err(refuse::malformed)?)
+            Action::Create(convert::values(create.dtype, &create.values)?)
         }
     };
     Ok(Push {
         group: GroupId(frame.group),
         incarnation: Incarnation(frame.incarnation),
         clock: Clock(frame.clock),
-        block,
+        block: BlockId(frame.block),
         action,
     })
 }

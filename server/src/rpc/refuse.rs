@@ -1,8 +1,8 @@
-//! Which gRPC status each refusal becomes, once. docs/protocol.md lists the words.
+//! Which reason each refusal has, once. docs/protocol.md explains the reasons.
 
 use tonic::{Code, Status};
 use tradewind_proto::convert::Malformed;
-use tradewind_proto::refusal::status;
+use tradewind_proto::refusal::{Reason, status};
 
 use crate::coordinator_task::CallError;
 use crate::core::coordinator::Refused;
@@ -11,39 +11,42 @@ use crate::shard_task::Gone;
 
 /// A refusal of a shard.
 pub fn refusal(refusal: Refusal) -> Status {
-    let (code, word) = match &refusal {
-        Refusal::UnknownRun(_) => (Code::NotFound, "unknown-run"),
-        Refusal::UnknownGroup { .. } => (Code::NotFound, "unknown-group"),
-        Refusal::UnknownRank { .. } => (Code::NotFound, "unknown-rank"),
-        Refusal::UnknownBlock(_) => (Code::NotFound, "unknown-block"),
-        Refusal::StaleIncarnation { .. } => (Code::PermissionDenied, "stale-incarnation"),
-        Refusal::NotLive(_) => (Code::PermissionDenied, "not-live"),
-        Refusal::NotCreator(_) => (Code::AlreadyExists, "not-creator"),
-        Refusal::NotReady => (Code::FailedPrecondition, "not-ready"),
-        Refusal::ClockPassed { .. } => (Code::OutOfRange, "clock-passed"),
-        Refusal::ClockAhead { .. } => (Code::OutOfRange, "clock-ahead"),
-        Refusal::VersionAhead { .. } => (Code::OutOfRange, "version-ahead"),
-        Refusal::WrongLength { .. } => (Code::InvalidArgument, "wrong-length"),
-        Refusal::NotFinite { .. } => (Code::InvalidArgument, "not-finite"),
-        Refusal::NoSamples(_) => (Code::InvalidArgument, "no-samples"),
+    let reason = match &refusal {
+        Refusal::Malformed { .. } => Reason::Malformed,
+        Refusal::UnknownRun(_) => Reason::UnknownRun,
+        Refusal::UnknownGroup { .. } => Reason::UnknownGroup,
+        Refusal::UnknownRank { .. } => Reason::UnknownRank,
+        Refusal::UnknownBlock(_) => Reason::UnknownBlock,
+        Refusal::StaleIncarnation { .. } => Reason::StaleIncarnation,
+        Refusal::NotLive(_) => Reason::NotLive,
+        Refusal::NotCreator(_) => Reason::NotCreator,
+        Refusal::NotReady => Reason::NotReady,
+        Refusal::ClockPassed { .. } => Reason::ClockPassed,
+        Refusal::ClockAhead { .. } => Reason::ClockAhead,
+        Refusal::VersionAhead { .. } => Reason::VersionAhead,
+        Refusal::WrongLength { .. } => Reason::WrongLength,
+        Refusal::NotFinite { .. } => Reason::NotFinite,
+        Refusal::NoSamples(_) => Reason::NoSamples,
     };
-    status(code, word, refusal.to_string())
+    status(reason, refusal.to_string())
 }
 
 /// A refusal of the coordinator.
 pub fn refused(refused: Refused) -> Status {
-    let (code, word) = match refused {
+    let reason = match refused {
         Refused::Refusal(inner) => return refusal(inner),
-        Refused::Spec(_) => (Code::InvalidArgument, "bad-specification"),
-        Refused::Differs { .. } => (Code::FailedPrecondition, "specification-differs"),
-        Refused::Lease(_) => (Code::FailedPrecondition, "lease-refused"),
-        Refused::GroupRunning(_) => (Code::AlreadyExists, "group-running"),
-        Refused::ServersMissing { .. } => (Code::Unavailable, "servers-missing"),
-        Refused::TooManyRuns => (Code::ResourceExhausted, "too-many-runs"),
-        Refused::Failed(_) => (Code::Aborted, "run-failed"),
-        Refused::UnknownServer { .. } => (Code::NotFound, "unknown-server"),
+        Refused::Spec(_) => Reason::BadSpecification,
+        Refused::Differs { .. } => Reason::SpecificationDiffers,
+        Refused::Lease(_) => Reason::LeaseRefused,
+        Refused::GroupRunning(_) => Reason::GroupRunning,
+        Refused::ServersMissing { .. } => Reason::ServersMissing,
+        Refused::TooManyRuns => Reason::TooManyRuns,
+        Refused::Failed(_) => Reason::RunFailed,
+        Refused::UnknownServer { .. } => Reason::UnknownServer,
+        Refused::StaleServer { .. } => Reason::StaleIncarnation,
+        Refused::GenerationAhead { .. } => Reason::GenerationAhead,
     };
-    status(code, word, refused.to_string())
+    status(reason, refused.to_string())
 }
 
 /// A call to the coordinator that has no answer.
@@ -56,7 +59,18 @@ pub fn call(error: CallError) -> Status {
 
 /// A message that does not say what it must.
 pub fn malformed(error: Malformed) -> Status {
-    status(Code::InvalidArgument, "malformed", error.to_string())
+    status(Reason::Malformed, error.to_string())
+}
+
+/// A stream whose next message could not be read. What the client sent is told apart from a
+/// connection that broke.
+pub fn unreadable(error: Status) -> Status {
+    let message = error.message().to_owned();
+    match error.code() {
+        Code::OutOfRange => status(Reason::FrameTooLarge, message),
+        Code::Internal => status(Reason::Unreadable, message),
+        _ => error,
+    }
 }
 
 /// A shard whose task has ended.

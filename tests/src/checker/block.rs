@@ -104,6 +104,7 @@ impl Record {
         let gone = self.live.extract_if(.., |g, p| !stays(g, p));
         self.spent += gone.filter(|(_, p)| p.next == p.start).count() as u64;
         for (group, (incarnation, start)) in &view.live {
+            self.check_not_passed((*group, *incarnation), *start, terms)?;
             self.live.entry(*group).or_insert(Place {
                 incarnation: *incarnation,
                 start: *start,
@@ -111,6 +112,23 @@ impl Record {
             });
         }
         self.check_lag(terms)
+    }
+
+    /// Rule 3: no clock of a group that joins has been made without it.
+    fn check_not_passed(&self, life: Life, start: Clock, terms: &Terms) -> Result<(), Violation> {
+        let known = self
+            .live
+            .get(&life.0)
+            .is_some_and(|p| p.incarnation == life.1);
+        let made = self.decided.keys().map(|(_, clock)| *clock).max();
+        if known || terms.consistency != ConsistencySpec::Sync || made < Some(start) {
+            return Ok(());
+        }
+        let text = format!(
+            "block {} had made clock {made:?} when {life:?} joined at {start}",
+            self.id
+        );
+        Err(Violation::new(Rule::Synchronous, text))
     }
 
     /// One update was made of these contributions, in this order.
@@ -133,7 +151,8 @@ impl Record {
             let place = self.live.get_mut(group).expect("its turn was checked");
             place.next = decided.clock.tick();
             let life = place.incarnation;
-            self.decided.insert((*group, decided.clock), (life, *decided));
+            self.decided
+                .insert((*group, decided.clock), (life, *decided));
         }
         self.check_lag(terms)
     }
@@ -180,30 +199,41 @@ impl Record {
     fn check_everybody(&self, update: &[(GroupId, Decided)]) -> Result<(), Violation> {
         let clock = update[0].1.clock;
         let due = |place: &Place| place.next <= clock;
-        let due: Vec<_> = self.live.iter().filter(|(_, p)| due(p)).map(|(g, _)| *g).collect();
+        let due: Vec<_> = self
+            .live
+            .iter()
+            .filter(|(_, p)| due(p))
+            .map(|(g, _)| *g)
+            .collect();
         let mut came: Vec<_> = update.iter().map(|(group, _)| *group).collect();
         came.sort();
         if came == due {
             return Ok(());
         }
-        let text = format!("block {} made clock {clock} of {came:?}, not of {due:?}", self.id);
+        let text = format!(
+            "block {} made clock {clock} of {came:?}, not of {due:?}",
+            self.id
+        );
         Err(Violation::new(Rule::Synchronous, text))
     }
 
-    /// Lag is at most s + 1; s + 2 while the fastest has just joined, and one more for each clock
-    /// that a life spent in vain.
+    /// Lag is at most s + 1. A group that has joined and is undecided stands one past the highest
+    /// clock seen, so it may lead by s + 2. Its first clock is seen when it is pushed, even while
+    /// it waits; so each further join before the slowest moves, and each life that ended before
+    /// its first clock was decided, may add one.
     fn check_lag(&mut self, terms: &Terms) -> Result<(), Violation> {
         let Some(min) = self.live.values().map(|p| p.next).min() else {
             return Ok(());
         };
+        let undecided = |place: &&Place| place.next == place.start && place.start > Clock(0);
+        let joins = self.live.values().filter(undecided).count() as u64 + self.spent;
         for (group, place) in &self.live {
             let lag = place.next.0 - min.0;
             self.lag_max = self.lag_max.max(lag);
             let StalenessBound::Finite(bound) = terms.consistency.bound() else {
                 continue;
             };
-            let joined = place.next == place.start;
-            let allowed = bound + if joined { 2 + self.spent } else { 1 };
+            let allowed = bound + 1 + if undecided(&place) { joins } else { 0 };
             if lag > allowed {
                 let text = format!(
                     "on block {} group {group} leads the slowest by {lag}, with s = {bound}",
@@ -262,7 +292,10 @@ impl Record {
 
     /// Rule 2: a repeat gets the same verdict.
     pub(super) fn check_repeat(&self, group: GroupId, decided: Decided) -> Result<(), Violation> {
-        let first = self.decided.get(&(group, decided.clock)).map(|(_, first)| *first);
+        let first = self
+            .decided
+            .get(&(group, decided.clock))
+            .map(|(_, first)| *first);
         if first == Some(decided) {
             return Ok(());
         }
@@ -282,8 +315,8 @@ impl Record {
             return Err(Violation::new(Rule::NoFreshStart, text));
         };
         let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < TOLERANCE;
-        let equal = values.len() == reply.values.len()
-            && values.iter().zip(reply.values.iter()).all(near);
+        let equal =
+            values.len() == reply.values.len() && values.iter().zip(reply.values.iter()).all(near);
         if seen != want || !equal {
             let text = format!(
                 "block {}: (version, samples, stop) are {seen:?}, not {want:?}; values {:?}, not \

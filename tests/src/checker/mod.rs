@@ -209,9 +209,8 @@ impl Checker {
     fn decide(&mut self, id: BlockId, decisions: &[(GroupId, Decided)]) -> Result<(), Violation> {
         let record = self.records.get_mut(&id).expect("a block of the layout");
         let merges = self.terms.consistency == ConsistencySpec::Sync;
-        let same = |a: &(GroupId, Decided), b: &(GroupId, Decided)| {
-            merges && a.1.clock == b.1.clock
-        };
+        let same =
+            |a: &(GroupId, Decided), b: &(GroupId, Decided)| merges && a.1.clock == b.1.clock;
         for update in decisions.chunk_by(same) {
             record.update(update, &self.terms)?;
         }
@@ -230,7 +229,10 @@ impl Checker {
         reply: &Reply,
     ) -> Result<(), Violation> {
         let door = &self.doors[&server];
-        let record = self.records.get_mut(&reply.block).expect("a block of the layout");
+        let record = self
+            .records
+            .get_mut(&reply.block)
+            .expect("a block of the layout");
         match reply.answer {
             Answer::Created => {
                 if door.ready || door.creator != Some(life) {
@@ -273,7 +275,10 @@ impl Checker {
         if applied >= Some(self.terms.samples) {
             return Ok(());
         }
-        let text = format!("the run ended after {applied:?} of {} samples", self.terms.samples);
+        let text = format!(
+            "the run ended after {applied:?} of {} samples",
+            self.terms.samples
+        );
         Err(Violation::new(Rule::Liveness, text))
     }
 
@@ -281,13 +286,20 @@ impl Checker {
     pub fn totals(&self, report: &mut Report) {
         report.decided = self.decided;
         report.repeated = self.repeated;
-        report.lag_max = self.records.values().map(Record::lag_max).max().unwrap_or(0);
+        report.lag_max = self
+            .records
+            .values()
+            .map(Record::lag_max)
+            .max()
+            .unwrap_or(0);
     }
 
     /// The blocks of a server, with their lengths.
     pub fn blocks(&self, server: ServerId) -> Vec<(BlockId, usize)> {
         let of_server = self.placement.shard(server);
-        of_server.map(|id| (id, self.records[&id].length())).collect()
+        of_server
+            .map(|id| (id, self.records[&id].length()))
+            .collect()
     }
 
     /// Where a live group stands at a block: its life, and the clock that is decided next.
@@ -298,7 +310,10 @@ impl Checker {
 
 fn reply(output: &Output) -> Option<(&ReplyTo, &Reply)> {
     match output {
-        Output::Reply { to, result: Ok(reply) } => Some((to, reply)),
+        Output::Reply {
+            to,
+            result: Ok(reply),
+        } => Some((to, reply)),
         _ => None,
     }
 }

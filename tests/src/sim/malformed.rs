@@ -1,23 +1,16 @@
 //! Frames that a shard has to refuse without any effect (rule 7).
 
 use rand::Rng;
-use tradewind_common::{Clock, GroupId, Incarnation, ServerId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId};
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::shard::{Action, Output, Push};
 use tradewind_server::core::view::View;
-
-use tradewind_common::BlockId;
 
 use crate::checker::{Checker, Rule, Violation};
 
 /// Draws one, for a block of `server` at which a group is live, or for a run that is not ready;
 /// `None` if there is neither.
-pub fn draw(
-    checker: &Checker,
-    server: ServerId,
-    view: &View,
-    rng: &mut impl Rng,
-) -> Option<Push> {
+pub fn draw(checker: &Checker, server: ServerId, view: &View, rng: &mut impl Rng) -> Option<Push> {
     let blocks = checker.blocks(server);
     if blocks.is_empty() {
         return None;

@@ -14,7 +14,7 @@ mod world;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use scenario::{Crash, Cut, GroupPlan, NetworkPlan, Sabotage, Scenario};
+pub use scenario::{Crash, Cut, GroupPlan, NetworkPlan, Sabotage, Scenario, Stall};
 pub use world::{Report, World};
 
 /// Randomness for one use. Uses do not disturb each other: a drawn delay more does not change the

@@ -3,10 +3,10 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
-use tradewind_common::ServerId;
+use tradewind_common::{GroupId, ServerId};
 
 use super::random_stream;
-use super::scenario::NetworkPlan;
+use super::scenario::{Cut, NetworkPlan, Stall};
 
 /// The network between all actors.
 #[derive(Debug)]
@@ -41,17 +41,28 @@ impl Network {
         self.plan.late_answers
     }
 
-    /// Draws the fate of a message that leaves now. `server` is the server at either end, if any.
-    pub fn send(&mut self, now_us: u64, server: Option<ServerId>) -> Fate {
-        let cut = |cut: &super::scenario::Cut| {
+    /// Draws the fate of a message that leaves now. `server` is the server at either end, `sender`
+    /// the group that sends it, if any.
+    pub fn send(&mut self, now_us: u64, server: Option<ServerId>, sender: Option<GroupId>) -> Fate {
+        let cut = |cut: &Cut| {
             server == Some(ServerId(cut.server)) && (cut.from_us..cut.until_us).contains(&now_us)
         };
         if self.plan.cuts.iter().any(cut) || self.rng.random_bool(self.plan.drop) {
             return Fate::Lost(now_us + self.plan.notice_us);
         }
-        let first = now_us + self.draw_us();
+        let stalled = |stall: &&Stall| {
+            sender == Some(GroupId(stall.group))
+                && (stall.from_us..stall.until_us).contains(&now_us)
+        };
+        let stall_us = self
+            .plan
+            .stalls
+            .iter()
+            .find(stalled)
+            .map_or(0, |s| s.held_us);
+        let first = now_us + stall_us + self.draw_us();
         let again = self.rng.random_bool(self.plan.duplicate);
-        Fate::Arrives(first, again.then(|| now_us + self.draw_us()))
+        Fate::Arrives(first, again.then(|| now_us + stall_us + self.draw_us()))
     }
 
     fn draw_us(&mut self) -> u64 {

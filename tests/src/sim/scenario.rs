@@ -69,6 +69,21 @@ pub struct NetworkPlan {
     pub late_answers: bool,
     /// Servers that nobody reaches for a while.
     pub cuts: Vec<Cut>,
+    /// Groups whose messages are stuck for a while.
+    pub stalls: Vec<Stall>,
+}
+
+/// What a group sends in an interval arrives much later, as if a switch had kept it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    /// The group.
+    pub group: u32,
+    /// From when.
+    pub from_us: u64,
+    /// Until when.
+    pub until_us: u64,
+    /// By how much later.
+    pub held_us: u64,
 }
 
 /// A server that is cut off from everybody, the coordinator included.
@@ -143,21 +158,38 @@ impl Scenario {
         }
     }
 
-    /// The same with one to three crashes, most of which are followed by a new life. One group,
-    /// at least, never dies.
+    /// The same with one to three crashes, most of which are followed by a new life, and now and
+    /// then a server that is cut off or a group that comes late. One group, at least, never dies.
     pub fn with_crashes(mut self) -> Self {
         let mut rng = random_stream(self.seed, 1);
         let mortal = self.groups.len() as u32 - 1;
         for _ in 0..rng.random_range(1..=3) {
-            self.crashes.push(Crash {
+            let crash = Crash {
                 group: rng.random_range(0..mortal),
                 at_us: rng.random_range(20_000..700_000),
                 down_us: rng
                     .random_bool(0.8)
                     .then(|| rng.random_range(1_000..600_000)),
+            };
+            self.crashes.push(crash);
+            // Its last words arrive when a new life speaks already.
+            if rng.random_bool(0.5) {
+                self.network.stalls.push(Stall {
+                    group: crash.group,
+                    from_us: crash.at_us.saturating_sub(30_000),
+                    until_us: crash.at_us,
+                    held_us: rng.random_range(300_000..1_500_000),
+                });
+            }
+        }
+        if rng.random_bool(0.2) {
+            let from_us = rng.random_range(0..600_000);
+            self.network.cuts.push(Cut {
+                server: rng.random_range(0..self.servers),
+                from_us,
+                until_us: from_us + rng.random_range(10_000..800_000),
             });
         }
-        // A rare group that comes late finds the others at work.
         self.start_grace_ms = if rng.random_bool(0.3) { 100 } else { 2_000 };
         if rng.random_bool(0.3) {
             self.groups[0].start_us += 400_000;
@@ -223,6 +255,7 @@ impl NetworkPlan {
             notice_us: 30_000,
             late_answers: false,
             cuts: Vec::new(),
+            stalls: Vec::new(),
         }
     }
 
@@ -237,6 +270,7 @@ impl NetworkPlan {
             notice_us: rng.random_range(5_000..40_000),
             late_answers: rng.random_bool(0.5),
             cuts: Vec::new(),
+            stalls: Vec::new(),
         }
     }
 }

@@ -23,8 +23,11 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seed, at_us) = (self.seed, self.at_us);
+        let test = std::thread::current();
+        let test = test.name().unwrap_or_default();
         write!(f, "seed {seed}: after {at_us} µs: {}; ", self.violation)?;
-        write!(f, "replay with {SEED_VARIABLE}={seed} cargo test")
+        let package = "cargo test -p tradewind-tests --test it";
+        write!(f, "replay with {SEED_VARIABLE}={seed} {package} {test}")
     }
 }
 

@@ -6,6 +6,7 @@ use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId, Layout, ServerId};
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::block::Decided;
 use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
 use tradewind_server::core::coordinator::Order;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Shard};
@@ -56,9 +57,7 @@ impl Server {
                 ) => shard.with_consistency(Box::new(Bounded {
                     bound: StalenessBound::Finite(staleness_bound + 1),
                 })),
-                (Some(Sabotage::SyncDoesNotWait), _) => {
-                    shard.with_consistency(Box::new(AllButOne))
-                }
+                (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
                 _ => shard,
             }
         });
@@ -123,7 +122,7 @@ struct Remembered {
     /// How far the shard's clocks are ahead of it.
     added: u64,
     pushed: Option<Clock>,
-    decided: Option<Clock>,
+    last: Option<Decided>,
 }
 
 impl Forgetful {
@@ -134,7 +133,7 @@ impl Forgetful {
         self.askers.insert(to, push.group);
         let at = self.frames.entry((push.group, push.block)).or_default();
         at.pushed = at.pushed.max(Some(push.clock));
-        if at.decided == Some(push.clock) && at.pushed == at.decided {
+        if at.last.map(|last| last.clock) == Some(push.clock) && at.pushed == Some(push.clock) {
             at.added += 1;
         }
         push.clock.0 += at.added;
@@ -155,7 +154,9 @@ impl Forgetful {
         let at = self.frames.entry(key).or_default();
         reply.clock.0 -= at.added;
         decided.clock.0 -= at.added;
-        *repeat |= at.decided >= Some(reply.clock);
-        at.decided = at.decided.max(Some(reply.clock));
+        match at.last {
+            Some(last) if last.clock == decided.clock => (*decided, *repeat) = (last, true),
+            _ => at.last = Some(*decided),
+        }
     }
 }

@@ -258,9 +258,14 @@ mod tests {
     }
 
     fn answer(block: u32, clock: u64, version: u64) -> Answer {
+        of_kind(Kind::Decided, block, clock, version)
+    }
+
+    fn of_kind(kind: Kind, block: u32, clock: u64, version: u64) -> Answer {
         Answer {
             block: BlockId(block),
             clock: Clock(clock),
+            kind,
             version,
             delay: Some(version % 3),
             lag: 0,
@@ -282,7 +287,7 @@ mod tests {
         let mut session = session();
         session.begin(Purpose::Pull, 0);
         for block in 0..3 {
-            assert!(session.answer(&answer(block, 0, 7)));
+            assert!(session.answer(&of_kind(Kind::Read, block, 0, 7)));
         }
         assert!(session.finish().is_some());
         assert_eq!(session.clock(), Clock(5), "a pull is no exchange");
@@ -308,5 +313,22 @@ mod tests {
 
         session.begin(Purpose::Skip, 70);
         assert_eq!(due(&session, 1), [(1, 6, 21)]);
+    }
+
+    #[test]
+    fn a_late_answer_to_a_pull_is_not_taken_for_the_first_verdict() {
+        let mut session = Session {
+            clock: Clock(0),
+            ..session()
+        };
+        let read = |block| of_kind(Kind::Read, block, 0, 0);
+        session.begin(Purpose::Pull, 0);
+        for block in 0..3 {
+            assert!(session.answer(&read(block)));
+        }
+        assert!(session.finish().is_some());
+        session.begin(Purpose::Gradient { samples: 8 }, 0);
+        assert!(!session.answer(&read(1)));
+        assert!(session.answer(&answer(1, 0, 1)));
     }
 }

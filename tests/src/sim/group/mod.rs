@@ -1,92 +1,23 @@
 //! A group of ranks of the simulated world: the real sessions, and around them what a worker
 //! process does: join, create if asked to, pull, then step after step; leave at stop.
 
+mod talk;
+
 use std::collections::BTreeMap;
 
-use tradewind_common::placement::Placement;
-use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, ServerId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId};
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::coordinator::{Answer, Refused};
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
-use tradewind_server::core::shard::{Action, Answer as Kind, Push, Reply};
-use tradewind_worker::core::session::{self, Identity, Purpose, Session, Summary};
+use tradewind_server::core::shard::{self, Action, Push, Reply};
+use tradewind_worker::core::session::{self, Identity, Kind, Purpose, Session, Summary};
 
 use super::values;
+pub use talk::{Call, Common, Out, UNTRACKED, Wake};
 
 /// A call to the coordinator that has no answer yet is made again after so long.
 const CALL_RETRY_US: u64 = 250_000;
-
-/// What a rank asks the coordinator.
-#[derive(Clone, Debug)]
-pub enum Call {
-    /// To join, as this process.
-    Join {
-        /// Names the process.
-        process: u64,
-    },
-    /// To push; whether its slice has been created.
-    AwaitReady(Caller, bool),
-    /// To keep its lease.
-    Heartbeat(Caller, Clock),
-    /// To be let go.
-    Leave(Caller),
-}
-
-/// The number of calls whose answer matters only if it is a refusal.
-pub const UNTRACKED: u64 = 0;
-
-/// What a group wants done.
-#[derive(Clone, Debug)]
-pub enum Out {
-    /// Send a frame on a stream.
-    Frame(Rank, ServerId, u64, Push),
-    /// Make a call of this number.
-    Call(Rank, u64, Call),
-    /// Wake the group later.
-    Wake(u64, Wake),
-    /// Wake it with [`Wake::Computed`] when a step has been computed.
-    Compute,
-    /// All ranks have the answers of this clock.
-    Ticked(Clock),
-    /// The coordinator took it for dead: its processes start again.
-    Restart,
-    /// It is done.
-    Left,
-    /// A refusal that no rule foresees.
-    Unexpected(String),
-}
-
-/// Why a group wakes.
-#[derive(Clone, Copy, Debug)]
-pub enum Wake {
-    /// A call may have to be made again.
-    Retry(Rank, u64),
-    /// A heartbeat is due.
-    Heartbeat(Rank),
-    /// The gradients are there.
-    Computed,
-    /// A message on a stream was lost.
-    Broken(Rank, ServerId, u64),
-}
-
-/// What is the same for all groups of a run.
-#[derive(Clone, Debug)]
-pub struct Common {
-    /// The run.
-    pub run: RunId,
-    /// Its specification.
-    pub spec: RunSpec,
-    /// Its blocks.
-    pub layout: Layout,
-    /// Where they are.
-    pub placement: Placement,
-    /// See [`super::scenario::Scenario::skip_one_in`].
-    pub skip_one_in: u64,
-    /// Whether answers on streams that were given up are read.
-    pub late_answers: bool,
-}
 
 /// One process of a group.
 #[derive(Debug, Default)]
@@ -140,8 +71,8 @@ impl Group {
         self.next_number
     }
 
-    /// The largest waiting time that an answer of the present exchange told.
-    pub fn summaries(&self) -> impl Iterator<Item = &Summary> {
+    /// What the present exchange came to, rank by rank.
+    fn summaries(&self) -> impl Iterator<Item = &Summary> {
         self.ranks.iter().filter_map(|r| r.finished.as_ref())
     }
 
@@ -168,11 +99,7 @@ impl Group {
             (Some(call), Err(Refused::GroupRunning(_) | Refused::ServersMissing { .. })) => {
                 self.ranks[rank.0 as usize].call = Some((number, call));
             }
-            (_, Err(refused)) if fenced(&refused) => {
-                if !self.leaving {
-                    self.outs.push(Out::Restart);
-                }
-            }
+            (_, Err(refused)) if fenced(&refused) => self.start_again(),
             (_, Err(refused)) => self.outs.push(Out::Unexpected(refused.to_string())),
             (None, Ok(_)) => {}
             (Some(_), Ok(answer)) => self.go_on(rank, answer, common),
@@ -211,19 +138,17 @@ impl Group {
                     return;
                 };
                 if session.answer(&answer(&reply)) {
-                    self.finish(rank, common);
+                    self.finish(rank);
                 }
             }
             Err(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. }) if current => {
-                if !self.leaving {
-                    self.outs.push(Out::Restart);
-                }
+                self.start_again();
             }
             // The run became ready while the answers to its creator were lost.
             Err(Refusal::NotCreator(_)) if current && process.creating => {
                 process.creating = false;
                 process.session = None;
-                self.call(rank, Call::AwaitReady(self.caller(rank), true));
+                self.call(rank, Call::AwaitReady(self.caller(rank), false));
             }
             // Late duplicates are refused, and a refusal ends its stream.
             Err(Refusal::ClockPassed { .. } | Refusal::NotCreator(_)) if current => {
@@ -231,6 +156,13 @@ impl Group {
             }
             Err(refusal) if current => self.outs.push(Out::Unexpected(refusal.to_string())),
             _ => {}
+        }
+    }
+
+    /// It was taken for dead; that does not matter any more to one that leaves.
+    fn start_again(&mut self) {
+        if !self.leaving {
+            self.outs.push(Out::Restart);
         }
     }
 
@@ -260,7 +192,10 @@ impl Group {
 
     fn contribute(&mut self, common: &Common) {
         let life = (self.id, self.incarnation);
-        let clock = self.ranks[0].session.as_ref().map_or(Clock(0), Session::clock);
+        let clock = self.ranks[0]
+            .session
+            .as_ref()
+            .map_or(Clock(0), Session::clock);
         let some = values::gradient(life, clock, BlockId(0), 1, common.skip_one_in).is_some();
         let samples = self.ranks.len() as u32 * common.spec.batch;
         let purpose = if some {
@@ -281,7 +216,9 @@ impl Group {
             incarnation: self.incarnation,
         };
         let slice = common.layout.slice(rank, self.ranks.len() as u32);
-        let owners = slice.iter().map(|b| (*b, common.placement.owner(*b).expect("placed")));
+        let owners = slice
+            .iter()
+            .map(|b| (*b, common.placement.owner(*b).expect("placed")));
         let process = &mut self.ranks[rank.0 as usize];
         process.finished = None;
         match purpose {
@@ -299,10 +236,10 @@ impl Group {
             self.send(rank, server, common);
         }
         // A rank of a large group may have no block at all.
-        self.finish(rank, common);
+        self.finish(rank);
     }
 
-    fn finish(&mut self, rank: Rank, common: &Common) {
+    fn finish(&mut self, rank: Rank) {
         let process = &mut self.ranks[rank.0 as usize];
         let Some(summary) = process.session.as_mut().and_then(Session::finish) else {
             return;
@@ -312,11 +249,11 @@ impl Group {
             return;
         }
         process.finished = Some(summary);
-        self.gather(common);
+        self.gather();
     }
 
     /// The group goes on when all ranks have their slices.
-    fn gather(&mut self, _common: &Common) {
+    fn gather(&mut self) {
         if !self.ranks.iter().all(|r| r.finished.is_some()) {
             return;
         }
@@ -356,16 +293,23 @@ impl Group {
         };
         let life = (self.id, self.incarnation);
         let frames = session.frames(server).map(|frame| {
-            let length = common.layout.block(frame.block).expect("a block").elements.len();
+            let length = common
+                .layout
+                .block(frame.block)
+                .expect("a block")
+                .elements
+                .len();
             let gradient =
                 || values::gradient(life, frame.clock, frame.block, length, common.skip_one_in);
             let action = match frame.purpose {
-                Purpose::Gradient { samples } => Action::Contribute(gradient().map(|values| Gradient {
-                    values,
-                    samples,
-                    pulled_version: frame.pulled_version,
-                    samples_seen: frame.samples_seen,
-                })),
+                Purpose::Gradient { samples } => {
+                    Action::Contribute(gradient().map(|values| Gradient {
+                        values,
+                        samples,
+                        pulled_version: frame.pulled_version,
+                        samples_seen: frame.samples_seen,
+                    }))
+                }
                 Purpose::Skip => Action::Contribute(None),
                 Purpose::Pull => Action::Pull,
                 Purpose::Create => Action::Create(values::initial(life, frame.block, length)),
@@ -386,7 +330,8 @@ impl Group {
         let number = self.number();
         self.ranks[rank.0 as usize].call = Some((number, call.clone()));
         self.outs.push(Out::Call(rank, number, call));
-        self.outs.push(Out::Wake(CALL_RETRY_US, Wake::Retry(rank, number)));
+        self.outs
+            .push(Out::Wake(CALL_RETRY_US, Wake::Retry(rank, number)));
     }
 
     /// Unique among all groups; grows with time.
@@ -419,14 +364,17 @@ fn fenced(refused: &Refused) -> bool {
 
 /// What a session needs to know of a reply.
 fn answer(reply: &Reply) -> session::Answer {
+    let (kind, delay) = match reply.answer {
+        shard::Answer::Decided(decided, _) => (Kind::Decided, Some(decided.delay)),
+        shard::Answer::Read => (Kind::Read, None),
+        shard::Answer::Created => (Kind::Created, None),
+    };
     session::Answer {
         block: reply.block,
         clock: reply.clock,
+        kind,
         version: reply.version,
-        delay: match reply.answer {
-            Kind::Decided(decided, _) => Some(decided.delay),
-            Kind::Read | Kind::Created => None,
-        },
+        delay,
         lag: reply.lag,
         waited_us: reply.waited_us,
         samples_applied: reply.samples_applied,

@@ -1,0 +1,45 @@
+//! The cores from outside: inputs go in, outputs are compared.
+
+mod membership;
+mod shard;
+
+use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+use tradewind_common::{TensorKind, TensorSpec};
+
+/// A run of plain SGD with rate 1 on two blocks: block 0 is a buffer of two values, block 1 a
+/// parameter of three.
+fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
+    let tensor = |name: &str, elements, kind| TensorSpec {
+        name: name.into(),
+        shape: vec![elements],
+        kind,
+    };
+    RunSpec {
+        seed: 1,
+        group_sizes: group_sizes.to_vec(),
+        tensors: vec![
+            tensor("weight", 3, TensorKind::Parameter),
+            tensor("mean", 2, TensorKind::Buffer),
+        ],
+        bucket_bytes: 64,
+        block_bytes: 16,
+        consistency,
+        optimizer: OptimizerSpec::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+        },
+        schedule: Schedule {
+            learning_rate: 1.0,
+            warmup_samples: 0,
+            decay: Decay::Constant,
+        },
+        samples: 100,
+        epoch_samples: 50,
+        batch: 1,
+        chunk_samples: 10,
+        lease_ms: 100,
+        start_grace_ms: 150,
+    }
+}

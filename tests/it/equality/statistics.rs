@@ -1,0 +1,279 @@
+//! BatchNorm's running statistics, which are blocks without optimizer: under `sync` the servers
+//! hold the mean over all ranks of what each rank's own update made of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tch::{Device, Kind, Tensor};
+use tokio::runtime::{Builder, Handle};
+use tradewind_common::config::Config;
+use tradewind_common::record::Measure;
+use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_proto::auth::Token;
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::root;
+use tradewind_worker::data::order::permutation;
+use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::enter::{Entry, enter, tensor_specs};
+use tradewind_worker::evaluate::pull;
+use tradewind_worker::model::{Report, Task, TaskError};
+use tradewind_worker::network::Reach;
+use tradewind_worker::telemetry::Recorder;
+
+use super::distance;
+
+const SAMPLES: usize = 50;
+const INPUTS: i64 = 5;
+const HIDDEN: i64 = 6;
+const BATCH: usize = 4;
+const STEPS: usize = 30;
+const RATE: f64 = 0.1;
+
+/// Numbers that differ from sample to sample in mean and size, so that every batch has its own
+/// statistics.
+struct Numbers;
+
+impl Dataset for Numbers {
+    fn len(&self, _split: Split) -> usize {
+        SAMPLES
+    }
+
+    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let row = |sample: &usize| {
+            let x = *sample as f32;
+            (0..INPUTS)
+                .map(move |column| (x + 1.0).ln() * (x * (column + 1) as f32).sin() + x / 20.0)
+        };
+        let target = |sample: &usize| (*sample as f32 / 7.0).cos();
+        let rows = samples.len() as i64;
+        let input: Vec<f32> = samples.iter().flat_map(row).collect();
+        let target: Vec<f32> = samples.iter().map(target).collect();
+        Ok(Batch {
+            samples: samples.to_vec(),
+            input: Tensor::from_slice(&input).view([rows, INPUTS]),
+            target: Tensor::from_slice(&target).view([rows, 1]),
+        })
+    }
+}
+
+/// A layer, BatchNorm, a layer.
+struct Normed {
+    /// Name and kind of each, in order of creation.
+    tensors: Vec<(&'static str, Tensor, TensorKind)>,
+}
+
+impl Normed {
+    /// Equal values on every call.
+    fn new() -> Self {
+        use TensorKind::{Buffer, Parameter};
+        let options = (Kind::Float, Device::Cpu);
+        let waves = |rows: i64, columns: i64| {
+            let all = (Tensor::arange(rows * columns, options) * 0.7 + 0.3).sin() * 0.5;
+            all.view([rows, columns])
+        };
+        let ones = || Tensor::ones([HIDDEN], options);
+        let zeros = || Tensor::zeros([HIDDEN], options);
+        let trained = |tensor: Tensor| tensor.set_requires_grad(true);
+        let tensors = vec![
+            ("into.weight", trained(waves(HIDDEN, INPUTS)), Parameter),
+            ("norm.weight", trained(ones()), Parameter),
+            ("norm.bias", trained(zeros()), Parameter),
+            ("norm.running_mean", zeros(), Buffer),
+            ("norm.running_var", ones(), Buffer),
+            ("out.weight", trained(waves(1, HIDDEN)), Parameter),
+        ];
+        Self { tensors }
+    }
+
+    fn tensor(&self, name: &str) -> Tensor {
+        let found = self.tensors.iter().find(|(own, ..)| *own == name);
+        found.expect("a tensor of the model").1.shallow_clone()
+    }
+
+    /// All values of one kind, in order of creation.
+    fn values(&self, wanted: TensorKind) -> Vec<f32> {
+        let some = self.tensors.iter().filter(|(_, _, kind)| *kind == wanted);
+        let values = |tensor: &Tensor| Vec::<f32>::try_from(tensor.detach().view([-1])).unwrap();
+        some.flat_map(|(_, tensor, _)| values(tensor)).collect()
+    }
+}
+
+impl Task for Normed {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let all = self.tensors.iter();
+        all.map(|(name, tensor, kind)| ((*name).to_owned(), tensor.shallow_clone(), *kind))
+            .collect()
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::new(Numbers)
+    }
+
+    fn loss(&self, batch: &Batch) -> Tensor {
+        let hidden = batch
+            .input
+            .linear::<Tensor>(&self.tensor("into.weight"), None);
+        let normed = hidden.batch_norm(
+            Some(self.tensor("norm.weight")),
+            Some(self.tensor("norm.bias")),
+            Some(self.tensor("norm.running_mean")),
+            Some(self.tensor("norm.running_var")),
+            true,
+            0.1,
+            1e-5,
+            false,
+        );
+        let out = normed
+            .tanh()
+            .linear::<Tensor>(&self.tensor("out.weight"), None);
+        (out - &batch.target).square().mean(Kind::Float)
+    }
+
+    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+}
+
+/// What should come out: each rank is a model of its own on its own part of the batch; their
+/// gradients and their statistics are averaged by hand.
+fn plain_loop(seed: u64, ranks: usize) -> Normed {
+    let models: Vec<Normed> = (0..ranks).map(|_| Normed::new()).collect();
+    let per_epoch = SAMPLES / (ranks * BATCH);
+    for step in 0..STEPS {
+        let order = permutation(seed, (step / per_epoch) as u64, SAMPLES);
+        let parts = order.chunks(BATCH).skip(step % per_epoch * ranks);
+        for (model, part) in models.iter().zip(parts) {
+            let samples: Vec<usize> = part.iter().map(|sample| *sample as usize).collect();
+            model
+                .loss(&Numbers.batch(Split::Train, &samples).unwrap())
+                .backward();
+        }
+        tch::no_grad(|| average(&models));
+    }
+    models.into_iter().next().expect("at least one rank")
+}
+
+fn average(models: &[Normed]) {
+    for (name, first, kind) in &models[0].tensors {
+        let all: Vec<Tensor> = models.iter().map(|model| model.tensor(name)).collect();
+        let mean = |each: &dyn Fn(&Tensor) -> Tensor| {
+            let each: Vec<Tensor> = all.iter().map(each).collect();
+            Tensor::stack(&each, 0).mean_dim([0i64].as_slice(), false, Kind::Float)
+        };
+        let fresh = match kind {
+            TensorKind::Parameter => first - mean(&Tensor::grad) * RATE,
+            TensorKind::Buffer => mean(&Tensor::copy),
+        };
+        for mut tensor in all {
+            tensor.copy_(&fresh);
+            tensor.zero_grad();
+        }
+    }
+}
+
+/// A `sync` run of these groups. The configuration's data are not looked at: the task brings its
+/// own.
+fn configured(groups: &[u32]) -> Config {
+    let ranks = groups.iter().sum::<u32>() as usize;
+    let text = format!(
+        r#"
+        run.name = "normed"
+        cluster.groups = {groups:?}
+        data.files = ["none.nc"]
+        data.variable = "none"
+        data.validation = [1, 2]
+        data.held_out = [2, 3]
+        train.batch = {BATCH}
+        train.samples = {}
+        train.consistency = "sync"
+        optimizer.learning_rate = {RATE}
+        exchange.block_bytes = 16
+        exchange.bucket_bytes = 64
+        "#,
+        STEPS * ranks * BATCH,
+    );
+    Config::parse(&text, "normed.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// One rank from its entry to its leave, as the worker's main has it.
+fn rank(entry: &Entry, runtime: &Handle) {
+    let task = Box::new(Normed::new());
+    let lost = |error| panic!("{error}");
+    let recorder = Recorder::open(None).unwrap();
+    let mut entered = enter(entry, task, recorder, runtime, lost).unwrap();
+    let worker = &mut entered.worker;
+    worker.train(entered.samples_seen).unwrap();
+    drop(entered.heartbeat);
+    let leave = worker.coordinator.leave(&worker.seat, worker.incarnation);
+    runtime.block_on(leave).unwrap();
+}
+
+/// Trains with the groups' ranks as threads, and reads from the servers what came of it.
+fn trained(config: &Config) -> Normed {
+    let fleet = Fleet::start(2, "");
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap();
+    let coordinator = &fleet.addresses()[0];
+    thread::scope(|scope| {
+        for (group, size) in config.cluster.groups.iter().enumerate() {
+            for of_group in 0..*size {
+                let entry = Entry {
+                    config: config.clone(),
+                    group: GroupId(group as u32),
+                    rank: Rank(of_group),
+                    life: 1,
+                    coordinator: coordinator.clone(),
+                    token: Token::default(),
+                };
+                let handle = runtime.handle();
+                scope.spawn(move || rank(&entry, handle));
+            }
+        }
+    });
+    let model = Normed::new();
+    let layout = config.spec(tensor_specs(&model), SAMPLES as u64).check();
+    let layout = Arc::new(layout.unwrap());
+    let mut values = vec![f32::NAN; layout.elements()];
+    let reach = Reach {
+        token: Token::default(),
+        retry: Duration::from_secs(10),
+    };
+    let pulled = pull(&config.name, coordinator, &reach, &layout, &mut values);
+    runtime.block_on(pulled).unwrap();
+    for placed in &layout.tensors {
+        let fresh = Tensor::from_slice(&values[placed.elements.clone()]);
+        let mut tensor = model.tensor(&placed.spec.name);
+        tch::no_grad(|| tensor.copy_(&fresh.view_as(&tensor)));
+    }
+    model
+}
+
+#[test]
+fn running_statistics_are_the_mean_over_all_ranks() {
+    let before = Normed::new();
+    for groups in [&[1][..], &[2], &[1, 1], &[2, 2], &[1, 2]] {
+        let config = configured(groups);
+        let ranks = groups.iter().sum::<u32>() as usize;
+        let (got, want) = (trained(&config), plain_loop(config.seed, ranks));
+        for kind in [TensorKind::Buffer, TensorKind::Parameter] {
+            let moved = distance(&before.values(kind), &want.values(kind));
+            let difference = distance(&got.values(kind), &want.values(kind));
+            println!("{groups:?} {kind:?}: {difference:.1e} of a change by {moved:.1e}");
+            assert!(moved > 0.1, "{groups:?} {kind:?}: {moved:.1e}");
+            assert!(difference <= 1e-5, "{groups:?} {kind:?}: {difference:.1e}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Bytes that are no message, on every call: garbage, a length above the limit, half a message,
+//! a call taken back and a connection that breaks in the middle.
+
+use prost::Message;
+use tonic::Code;
+use tradewind_proto::v1::Verdict;
+use tradewind_server::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX};
+use tradewind_tests::cluster::raw::{self, End, framed, prefix};
+
+use super::stage::{READY, Stage};
+use super::{TOKEN, push};
+
+/// Method, whether it is a stream, limit of a message.
+const CALLS: &[(&str, bool, usize)] = &[
+    ("Coordinator/Join", false, COORDINATOR_MESSAGE_BYTES_MAX),
+    (
+        "Coordinator/AwaitReady",
+        false,
+        COORDINATOR_MESSAGE_BYTES_MAX,
+    ),
+    (
+        "Coordinator/Heartbeat",
+        false,
+        COORDINATOR_MESSAGE_BYTES_MAX,
+    ),
+    (
+        "Coordinator/LeaseChunk",
+        false,
+        COORDINATOR_MESSAGE_BYTES_MAX,
+    ),
+    ("Coordinator/Leave", false, COORDINATOR_MESSAGE_BYTES_MAX),
+    ("Coordinator/Status", false, COORDINATOR_MESSAGE_BYTES_MAX),
+    ("Coordinator/Serve", true, COORDINATOR_MESSAGE_BYTES_MAX),
+    ("Shard/Exchange", true, FRAME_BYTES_MAX),
+    ("Shard/ShardStatus", false, FRAME_BYTES_MAX),
+];
+
+/// What is sent (for a limit), how it ends, and status and word on a stream and on another call.
+type Fault = (
+    &'static str,
+    fn(usize) -> Vec<u8>,
+    End,
+    (Code, Option<&'static str>),
+    Code,
+);
+
+const FAULTS: &[Fault] = &[
+    (
+        "garbage",
+        |_| framed(&[0xff; 16]),
+        End::Closed,
+        (Code::InvalidArgument, Some("unreadable")),
+        Code::Internal,
+    ),
+    (
+        "a message above the limit",
+        |limit| prefix(limit as u32 + 1),
+        End::Closed,
+        (Code::ResourceExhausted, Some("frame-too-large")),
+        Code::OutOfRange,
+    ),
+    (
+        "half a message",
+        |_| framed(&[10, 100, b'x', b'y']),
+        End::Closed,
+        (Code::InvalidArgument, Some("unreadable")),
+        Code::Internal,
+    ),
+    (
+        "half a frame",
+        |_| [prefix(100), vec![10, 4, b'r']].concat(),
+        End::Closed,
+        (Code::InvalidArgument, Some("unreadable")),
+        Code::Internal,
+    ),
+];
+
+#[test]
+fn bytes_that_are_no_message_are_refused_and_change_nothing() {
+    let stage = Stage::new();
+    let addresses = stage.fleet.addresses();
+    stage.fleet.block_on(async {
+        let before = stage.snapshot().await;
+        for (call, is_stream, limit) in CALLS {
+            let path = format!("/tradewind.v1.{call}");
+            for (fault, body, end, (code, word), unary) in FAULTS {
+                let sent = (body(*limit), 0, *end);
+                let outcome = raw::call(&addresses[0], TOKEN, &path, sent).await;
+                let (code, word) = if *is_stream {
+                    (*code, *word)
+                } else {
+                    (*unary, None)
+                };
+                let got = (outcome.code, outcome.reason.as_deref());
+                assert_eq!(
+                    got,
+                    (Some(code as i32), word),
+                    "{call}: {fault}: {outcome:?}"
+                );
+                assert!(
+                    !outcome.message.is_empty(),
+                    "{call}: {fault} has no message"
+                );
+            }
+            for end in [End::Reset, End::Cut] {
+                let half = [prefix(100), vec![10, 5, b'r']].concat();
+                raw::call(&addresses[0], TOKEN, &path, (half, 0, end)).await;
+            }
+            assert_eq!(stage.snapshot().await, before, "{call}");
+        }
+    });
+}
+
+#[test]
+fn a_stream_that_breaks_in_a_frame_keeps_the_frames_before() {
+    let stage = Stage::new();
+    let address = &stage.fleet.addresses()[1];
+    stage.fleet.block_on(async {
+        let ends = [End::Closed, End::Reset, End::Cut];
+        for (clock, end) in (3..).zip(ends) {
+            let gradient = |block| push((READY, 0, 2), (clock, block), clock, &[1.0; 3]);
+            let whole = framed(&gradient(1).encode_to_vec());
+            let mut half = framed(&gradient(2).encode_to_vec());
+            half.truncate(half.len() - 6);
+            let body = [whole, half].concat();
+            // The first frame is answered before the stream breaks.
+            let sent = (body, 16, end);
+            let outcome = raw::call(address, TOKEN, "/tradewind.v1.Shard/Exchange", sent).await;
+            assert!(outcome.received >= 16, "{end:?}: {outcome:?}");
+            let shard = stage.client.shard_status(1, READY).await.unwrap();
+            let versions = (shard.version_min, shard.version_max);
+            assert_eq!(versions, (clock, clock + 1), "{end:?}");
+
+            let repeated = stage.client.push(1, gradient(1)).await.unwrap();
+            let fact = (repeated.verdict(), repeated.repeated_verdict);
+            assert_eq!(fact, (Verdict::Applied, true), "{end:?}");
+            let applied = stage.client.push(1, gradient(2)).await.unwrap();
+            let fact = (applied.verdict(), applied.repeated_verdict);
+            assert_eq!(fact, (Verdict::Applied, false), "{end:?}");
+            stage
+                .client
+                .push(0, push((READY, 0, 2), (clock, 0), clock, &[1.0; 4]))
+                .await
+                .unwrap();
+        }
+    });
+}

@@ -1,0 +1,345 @@
+//! Calls to the coordinator that are refused.
+
+use tonic::{Code, Status};
+use tradewind_proto::v1::{
+    AwaitReadyRequest, HeartbeatRequest, JoinRequest, LeaseChunkRequest, LeaveRequest,
+    StatusRequest,
+};
+use tradewind_tests::cluster::fleet::{Client, answer};
+
+use super::stage::{READY, READY_SIZES, Stage};
+use super::{Expected, assert_refused, spec};
+
+/// A call to the coordinator, or for a shard's status.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    Join(JoinRequest),
+    AwaitReady(AwaitReadyRequest),
+    Heartbeat(HeartbeatRequest),
+    LeaseChunk(LeaseChunkRequest),
+    Leave(LeaveRequest),
+    Status(String),
+    ShardStatus(String),
+}
+
+impl Call {
+    pub(super) async fn send(self, client: &Client) -> Result<(), Status> {
+        let mut coordinator = client.coordinator.clone();
+        match self {
+            Self::Join(request) => answer(coordinator.join(request)).await.map(|_| ()),
+            Self::AwaitReady(request) => answer(coordinator.await_ready(request)).await.map(|_| ()),
+            Self::Heartbeat(request) => answer(coordinator.heartbeat(request)).await.map(|_| ()),
+            Self::LeaseChunk(request) => answer(coordinator.lease_chunk(request)).await.map(|_| ()),
+            Self::Leave(request) => answer(coordinator.leave(request)).await.map(|_| ()),
+            Self::Status(run) => answer(coordinator.status(StatusRequest { run }))
+                .await
+                .map(|_| ()),
+            Self::ShardStatus(run) => client.shard_status(1, &run).await.map(|_| ()),
+        }
+    }
+}
+
+/// Who calls.
+#[derive(Clone, Debug)]
+pub(super) struct Who {
+    run: String,
+    group: u32,
+    incarnation: u64,
+    rank: u32,
+}
+
+/// Rank 0 of group 0, which may call.
+pub(super) fn member() -> Who {
+    Who {
+        run: READY.into(),
+        group: 0,
+        incarnation: 2,
+        rank: 0,
+    }
+}
+
+pub(super) fn await_ready(who: Who) -> Call {
+    Call::AwaitReady(AwaitReadyRequest {
+        run: who.run,
+        group: who.group,
+        incarnation: who.incarnation,
+        rank: who.rank,
+        created: false,
+    })
+}
+
+pub(super) fn heartbeat(who: Who) -> Call {
+    Call::Heartbeat(HeartbeatRequest {
+        run: who.run,
+        group: who.group,
+        incarnation: who.incarnation,
+        rank: who.rank,
+        clock: 3,
+    })
+}
+
+pub(super) fn lease(who: Who, finished: &[u64], held: &[u64]) -> Call {
+    Call::LeaseChunk(LeaseChunkRequest {
+        run: who.run,
+        group: who.group,
+        incarnation: who.incarnation,
+        finished: finished.to_vec(),
+        held: held.to_vec(),
+    })
+}
+
+pub(super) fn leave(who: Who) -> Call {
+    Call::Leave(LeaveRequest {
+        run: who.run,
+        group: who.group,
+        incarnation: who.incarnation,
+        rank: who.rank,
+    })
+}
+
+/// A restart of rank 0 of group 2, which has never come.
+pub(super) fn join() -> JoinRequest {
+    JoinRequest {
+        run: READY.into(),
+        group: 2,
+        rank: 0,
+        life: 5,
+        spec: Some(spec(READY_SIZES)),
+        store_address: String::new(),
+    }
+}
+
+/// What is wrong with a caller.
+pub(super) const CALLERS: &[(&str, fn(&mut Who), Expected)] = &[
+    (
+        "a run name that is none",
+        |w| w.run = "a b".into(),
+        (Code::InvalidArgument, "malformed", "run name \"a b\""),
+    ),
+    (
+        "an unknown run",
+        |w| w.run = "other".into(),
+        (Code::NotFound, "unknown-run", "run other is not known"),
+    ),
+    (
+        "an unknown group",
+        |w| w.group = 3,
+        (Code::NotFound, "unknown-group", "groups 0 to 2, not 3"),
+    ),
+    (
+        "a group that has not joined",
+        |w| w.group = 2,
+        (Code::PermissionDenied, "not-live", "group 2 is not live"),
+    ),
+    (
+        "incarnation 0",
+        |w| w.incarnation = 0,
+        (
+            Code::PermissionDenied,
+            "stale-incarnation",
+            "incarnation 0 of group 0",
+        ),
+    ),
+    (
+        "a former incarnation",
+        |w| w.incarnation = 1,
+        (
+            Code::PermissionDenied,
+            "stale-incarnation",
+            "incarnation 1 of group 0",
+        ),
+    ),
+    (
+        "an incarnation to come",
+        |w| w.incarnation = 3,
+        (
+            Code::PermissionDenied,
+            "stale-incarnation",
+            "the current one is 2",
+        ),
+    ),
+];
+
+/// What is wrong with the rank of a caller; a lease names none.
+pub(super) const RANKS: &[(&str, fn(&mut Who), Expected)] = &[(
+    "an unknown rank",
+    |w| w.rank = 1,
+    (
+        Code::NotFound,
+        "unknown-rank",
+        "group 0 has ranks 0 to 0, not 1",
+    ),
+)];
+
+/// What is wrong with a join that would be answered otherwise.
+pub(super) const JOINS: &[(&str, fn(&mut JoinRequest), Expected)] = &[
+    (
+        "a run name that is none",
+        |j| j.run = ".hidden".into(),
+        (Code::InvalidArgument, "malformed", "run name \".hidden\""),
+    ),
+    (
+        "an unknown group",
+        |j| j.group = 3,
+        (Code::NotFound, "unknown-group", "groups 0 to 2, not 3"),
+    ),
+    (
+        "an unknown rank",
+        |j| j.rank = 1,
+        (
+            Code::NotFound,
+            "unknown-rank",
+            "group 2 has ranks 0 to 0, not 1",
+        ),
+    ),
+    (
+        "no life",
+        |j| j.life = 0,
+        (Code::InvalidArgument, "malformed", "life: is missing"),
+    ),
+    (
+        "no specification",
+        |j| j.spec = None,
+        (Code::InvalidArgument, "malformed", "spec: is missing"),
+    ),
+    (
+        "a store that is nowhere",
+        |j| j.store_address = "nowhere".into(),
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "store_address: \"nowhere\" is not host:port",
+        ),
+    ),
+    (
+        "a store with a long name",
+        |j| j.store_address = "x".repeat(300) + ":1",
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "store_address: has more than 260 bytes",
+        ),
+    ),
+    (
+        "another process of a rank that runs",
+        |j| j.group = 1,
+        (Code::AlreadyExists, "group-running", "group 1 is running"),
+    ),
+];
+
+/// Names of runs that no status page has.
+pub(super) const PAGES: &[(&str, &str, Expected)] = &[
+    (
+        "a run name that is none",
+        "a/b",
+        (Code::InvalidArgument, "malformed", "run name \"a/b\""),
+    ),
+    (
+        "an unknown run",
+        "other",
+        (Code::NotFound, "unknown-run", "run other is not known"),
+    ),
+];
+
+/// (finished, held) of a group that holds chunks 0 to 3.
+pub(super) const LEASES: &[(&str, &[u64], &[u64], Expected)] = &[
+    (
+        "a chunk more than a group may hold",
+        &[],
+        &[0, 1, 2, 3],
+        (
+            Code::FailedPrecondition,
+            "lease-refused",
+            "already holds 4 chunks",
+        ),
+    ),
+    (
+        "a chunk that it does not hold",
+        &[0],
+        &[1, 2, 3, 99],
+        (
+            Code::FailedPrecondition,
+            "lease-refused",
+            "does not hold chunk 99",
+        ),
+    ),
+    (
+        "a chunk both finished and held",
+        &[0],
+        &[0, 1, 2, 3],
+        (
+            Code::FailedPrecondition,
+            "lease-refused",
+            "does not hold chunk 0",
+        ),
+    ),
+    (
+        "nothing of the above was finished",
+        &[],
+        &[0, 1, 2, 3],
+        (
+            Code::FailedPrecondition,
+            "lease-refused",
+            "already holds 4 chunks",
+        ),
+    ),
+];
+
+#[test]
+fn a_bad_call_is_refused_and_changes_nothing() {
+    let mut calls: Vec<(String, Call, Expected)> = Vec::new();
+    for (name, change, want) in CALLERS.iter().chain(RANKS) {
+        let mut who = member();
+        change(&mut who);
+        let named = |call: &str| format!("{call} of {name}");
+        calls.push((named("await_ready"), await_ready(who.clone()), *want));
+        calls.push((named("heartbeat"), heartbeat(who.clone()), *want));
+        calls.push((named("leave"), leave(who.clone()), *want));
+        if want.1 != "unknown-rank" {
+            calls.push((named("lease_chunk"), lease(who, &[], &[]), *want));
+        }
+    }
+    for (name, change, want) in JOINS {
+        let mut request = join();
+        change(&mut request);
+        calls.push((format!("join with {name}"), Call::Join(request), *want));
+    }
+    for (name, finished, held, want) in LEASES {
+        let call = lease(member(), finished, held);
+        calls.push((format!("lease_chunk: {name}"), call, *want));
+    }
+    for (name, run, want) in PAGES {
+        let run = (*run).to_owned();
+        let status = Call::Status(run.clone());
+        calls.push((format!("status of {name}"), status, *want));
+        calls.push((
+            format!("shard_status of {name}"),
+            Call::ShardStatus(run),
+            *want,
+        ));
+    }
+
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        for held in [&[][..], &[0], &[0, 1], &[0, 1, 2]] {
+            lease(member(), &[], held)
+                .send(&stage.client)
+                .await
+                .unwrap();
+        }
+        let before = stage.snapshot().await;
+        for (name, call, want) in calls {
+            assert_refused(&name, call.send(&stage.client).await, want);
+            assert_eq!(stage.snapshot().await, before, "{name}");
+        }
+        Call::Join(join()).send(&stage.client).await.unwrap();
+        for good in [
+            await_ready,
+            heartbeat,
+            |who| lease(who, &[0], &[1, 2, 3]),
+            leave,
+        ] {
+            good(member()).send(&stage.client).await.unwrap();
+        }
+    });
+}

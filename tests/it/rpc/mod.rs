@@ -1,0 +1,128 @@
+//! Every malformed request to every call is refused with a reason and changes nothing; a client
+//! written from the `.proto` alone can train.
+
+mod bytes;
+mod coordinator;
+mod exchange;
+mod foreign;
+mod repeats;
+mod serve;
+mod specification;
+mod stage;
+mod token;
+mod words;
+
+use ::bytes::Bytes;
+use tonic::{Code, Status};
+use tradewind_proto::refusal;
+use tradewind_proto::v1::{
+    Consistency, Create, DType, Gradient, PushFrame, RunSpec, Schedule, Sgd, Tensor, TensorKind,
+    push_frame, run_spec, schedule,
+};
+
+/// The token of the fleets in these tests.
+const TOKEN: &str = "of-the-fleet";
+
+/// What a refusal must be: its status, its word, and what its message must contain.
+type Expected = (Code, &'static str, &'static str);
+
+#[track_caller]
+fn assert_refused<T: std::fmt::Debug>(name: &str, got: Result<T, Status>, want: Expected) {
+    let (code, word, text) = want;
+    let status = got.expect_err(name);
+    let got = (status.code(), refusal::reason(&status));
+    assert_eq!(got, (code, Some(word)), "{name}: {status}");
+    let message = status.message();
+    assert!(
+        message.contains(text),
+        "{name}: {text:?} is not in {message:?}"
+    );
+}
+
+fn tensor(name: &str, elements: u64) -> Tensor {
+    Tensor {
+        name: name.into(),
+        shape: vec![elements],
+        kind: TensorKind::Parameter.into(),
+    }
+}
+
+/// Three blocks of 4, 3 and 3 values: `b` fills a bucket, `a` is cut in two. On two servers the
+/// first block lies on server 0, the others on server 1. Plain SGD at rate 0.5; leases outlast
+/// any test.
+fn spec(group_sizes: &[u32]) -> RunSpec {
+    RunSpec {
+        seed: 1,
+        group_sizes: group_sizes.to_vec(),
+        tensors: vec![tensor("a", 6), tensor("b", 4)],
+        bucket_bytes: 16,
+        block_bytes: 16,
+        consistency: Consistency::Bounded.into(),
+        staleness_bound: 3,
+        optimizer: Some(run_spec::Optimizer::Sgd(Sgd {
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+        })),
+        schedule: Some(Schedule {
+            learning_rate: 0.5,
+            warmup_samples: 0,
+            decay: Some(schedule::Decay::Constant(true)),
+        }),
+        samples: 1_000,
+        epoch_samples: 40,
+        batch: 4,
+        chunk_samples: 8,
+        lease_ms: 600_000,
+        start_grace_ms: 0,
+    }
+}
+
+/// Which server owns each block of [`spec`], and how many values it has.
+const BLOCKS: [(usize, usize); 3] = [(0, 4), (1, 3), (1, 3)];
+
+fn bytes(values: &[f32]) -> Bytes {
+    values.iter().flat_map(|x| x.to_le_bytes()).collect()
+}
+
+fn floats(bytes: &Bytes) -> Vec<f32> {
+    let value = |four: &[u8]| f32::from_le_bytes(four.try_into().expect("four bytes"));
+    bytes.chunks(4).map(value).collect()
+}
+
+/// Who sends a frame: run, group, incarnation.
+type Sender<'a> = (&'a str, u32, u64);
+
+fn frame((run, group, incarnation): Sender, block: u32, action: push_frame::Action) -> PushFrame {
+    PushFrame {
+        run: run.into(),
+        group,
+        incarnation,
+        clock: 0,
+        block,
+        action: Some(action),
+    }
+}
+
+fn create(sender: Sender, block: u32, values: &[f32]) -> PushFrame {
+    let action = push_frame::Action::Create(Create {
+        dtype: DType::DtypeF32.into(),
+        values: bytes(values),
+    });
+    frame(sender, block, action)
+}
+
+/// A gradient of 4 samples.
+fn push(sender: Sender, (clock, block): (u64, u32), version: u64, values: &[f32]) -> PushFrame {
+    let action = push_frame::Action::Gradient(Gradient {
+        dtype: DType::DtypeF32.into(),
+        values: bytes(values),
+        samples: 4,
+        pulled_version: version,
+        samples_seen: 0,
+    });
+    PushFrame {
+        clock,
+        ..frame(sender, block, action)
+    }
+}

@@ -1,0 +1,240 @@
+//! Reports of servers that are refused. The test plays server 1 of a fleet of two.
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Status, Streaming};
+use tradewind_proto::v1::server_report::Report;
+use tradewind_proto::v1::{Acknowledge, Register, ServerOrder, ServerReport};
+use tradewind_tests::cluster::fleet::{Client, Fleet, INCARNATION, answer, collect};
+
+use super::stage::{join, status};
+use super::{Expected, TOKEN, assert_refused};
+
+const RUN: &str = "served";
+
+fn report(report: Report) -> ServerReport {
+    ServerReport {
+        report: Some(report),
+    }
+}
+
+fn register() -> Register {
+    Register {
+        server: 1,
+        incarnation: INCARNATION,
+        address: "127.0.0.1:1".into(),
+    }
+}
+
+fn acknowledge() -> Acknowledge {
+    Acknowledge {
+        run: RUN.into(),
+        generation: 1,
+        clock_seen: None,
+        complete: false,
+    }
+}
+
+/// What is wrong with the first report.
+pub(super) const REGISTRATIONS: &[(&str, fn() -> Option<Report>, Expected)] = &[
+    (
+        "nothing",
+        || None,
+        (Code::InvalidArgument, "malformed", "register: is missing"),
+    ),
+    (
+        "an acknowledgement",
+        || Some(Report::Acknowledge(acknowledge())),
+        (Code::InvalidArgument, "malformed", "register: is missing"),
+    ),
+    (
+        "an unknown server",
+        || changed(|r| r.server = 7),
+        (Code::NotFound, "unknown-server", "servers 0 to 1, not 7"),
+    ),
+    (
+        "incarnation 0",
+        || changed(|r| r.incarnation = 0),
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "register.incarnation: is missing",
+        ),
+    ),
+    (
+        "a former incarnation",
+        || changed(|r| r.incarnation = INCARNATION - 1),
+        (
+            Code::PermissionDenied,
+            "stale-incarnation",
+            "incarnation 1 of server 1",
+        ),
+    ),
+    (
+        "no address",
+        || changed(|r| r.address.clear()),
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "register.address: \"\" is not host:port",
+        ),
+    ),
+    (
+        "an address without a port",
+        || changed(|r| r.address = "node7:".into()),
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "\"node7:\" is not host:port",
+        ),
+    ),
+];
+
+/// What is wrong with a later report.
+pub(super) const REPORTS: &[(&str, fn() -> Option<Report>, Expected)] = &[
+    (
+        "nothing",
+        || None,
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "acknowledge: is missing",
+        ),
+    ),
+    (
+        "a second registration",
+        || Some(Report::Register(register())),
+        (
+            Code::InvalidArgument,
+            "malformed",
+            "acknowledge: is missing",
+        ),
+    ),
+    (
+        "a run name that is none",
+        || seen(|a| a.run = "a/b".into()),
+        (Code::InvalidArgument, "malformed", "run name \"a/b\""),
+    ),
+    (
+        "an unknown run",
+        || seen(|a| a.run = "other".into()),
+        (Code::NotFound, "unknown-run", "run other is not known"),
+    ),
+    (
+        "a generation to come",
+        || seen(|a| a.generation = 1_000),
+        (
+            Code::OutOfRange,
+            "generation-ahead",
+            "generation 1000 of run served",
+        ),
+    ),
+];
+
+fn changed(change: fn(&mut Register)) -> Option<Report> {
+    let mut register = register();
+    change(&mut register);
+    Some(Report::Register(register))
+}
+
+fn seen(change: fn(&mut Acknowledge)) -> Option<Report> {
+    let mut acknowledge = acknowledge();
+    change(&mut acknowledge);
+    Some(Report::Acknowledge(acknowledge))
+}
+
+/// A stream of reports that stays open.
+pub(super) struct Served {
+    pub(super) reports: mpsc::Sender<ServerReport>,
+    pub(super) orders: Streaming<ServerOrder>,
+}
+
+pub(super) async fn serve(client: &Client, first: ServerReport) -> Result<Served, Status> {
+    let (reports, outgoing) = mpsc::channel(4);
+    reports.send(first).await.expect("there is room");
+    let stream = Request::new(ReceiverStream::new(outgoing));
+    let mut coordinator = client.coordinator.clone();
+    let orders = answer(coordinator.serve(stream)).await?.into_inner();
+    Ok(Served { reports, orders })
+}
+
+/// Registers as server 1, in this life.
+pub(super) async fn play(client: &Client, incarnation: u64) -> Served {
+    let register = Register {
+        incarnation,
+        ..register()
+    };
+    serve(client, report(Report::Register(register)))
+        .await
+        .unwrap()
+}
+
+/// Waits until the fleet's own server has registered.
+pub(super) async fn joinable(client: &Client, life: u64) -> bool {
+    let joined = join(client, ("probe", 0, 0), life, &[2]);
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(200), joined);
+    // A join that waits for its other rank was taken in.
+    !matches!(waited.await, Ok(Err(status)) if status.code() == Code::Unavailable)
+}
+
+#[test]
+fn a_bad_registration_ends_with_a_status() {
+    let fleet = Fleet::partial(1, 2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let _played = play(&client, INCARNATION).await;
+        for (name, first, want) in REGISTRATIONS {
+            let first = ServerReport { report: first() };
+            let ended = match serve(&client, first).await {
+                Ok(served) => collect(served.orders).await.1,
+                Err(status) => Err(status),
+            };
+            assert_refused(name, ended, *want);
+        }
+        let silent = Request::new(tokio_stream::iter(Vec::<ServerReport>::new()));
+        let ended = answer(client.coordinator.clone().serve(silent)).await;
+        let want = (Code::InvalidArgument, "malformed", "register: is missing");
+        assert_refused("no report at all", ended.map(|_| ()), want);
+    });
+}
+
+#[test]
+fn a_bad_report_ends_with_a_status_and_changes_nothing() {
+    let fleet = Fleet::partial(1, 2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let mut played = play(&client, INCARNATION).await;
+        while !joinable(&client, 1).await {}
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { join(&client, (RUN, 0, 0), 1, &[1]).await }
+        });
+        let order = answer(played.orders.message()).await.unwrap().unwrap();
+        assert_eq!(order.run, RUN);
+        // The other server acknowledges in its own time.
+        let settled = || async { status(&client, RUN).await.unwrap() };
+        let before = settled().await;
+        for (name, bad, want) in REPORTS {
+            played
+                .reports
+                .send(ServerReport { report: bad() })
+                .await
+                .unwrap();
+            assert_refused(name, collect(played.orders).await.1, *want);
+            assert_eq!(settled().await, before, "{name}");
+            played = play(&client, INCARNATION).await;
+        }
+        assert!(
+            !waiting.is_finished(),
+            "the server has acknowledged nothing"
+        );
+        let seen = acknowledge();
+        let seen = Acknowledge {
+            generation: before.generation,
+            ..seen
+        };
+        let seen = report(Report::Acknowledge(seen));
+        played.reports.send(seen).await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap().incarnation, 1);
+    });
+}

@@ -1,0 +1,208 @@
+//! Specifications that no run can follow, and joiners that bring another one than the run's.
+
+use tonic::Code;
+use tradewind_proto::v1::{
+    Adam, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec, schedule,
+};
+
+use super::coordinator::{Call, join};
+use super::stage::{Stage, status};
+use super::{Expected, assert_refused, spec, tensor};
+
+type Change = fn(&mut RunSpec);
+
+const fn malformed(text: &'static str) -> Expected {
+    (Code::InvalidArgument, "malformed", text)
+}
+
+const fn bad(text: &'static str) -> Expected {
+    (Code::InvalidArgument, "bad-specification", text)
+}
+
+/// What is wrong with a specification.
+pub(super) const BAD: &[(Change, Expected)] = &[
+    (|s| s.optimizer = None, malformed("optimizer: is missing")),
+    (|s| s.schedule = None, malformed("schedule: is missing")),
+    (
+        |s| rate(s).decay = None,
+        malformed("schedule.decay: is missing"),
+    ),
+    (|s| s.consistency = 0, malformed("consistency: is missing")),
+    (|s| s.consistency = 99, malformed("consistency: is missing")),
+    (
+        |s| s.tensors[0].kind = TensorKind::Unspecified.into(),
+        malformed("tensors.kind: \"a\" has none"),
+    ),
+    (|s| s.tensors.clear(), bad("no parameters")),
+    (
+        |s| {
+            s.tensors
+                .iter_mut()
+                .for_each(|t| t.kind = TensorKind::Buffer.into())
+        },
+        bad("no parameters"),
+    ),
+    (
+        |s| s.tensors.push(tensor("a", 1)),
+        bad("two tensors named \"a\""),
+    ),
+    (|s| s.tensors[1].shape = vec![0], bad("\"b\" of shape [0]")),
+    (
+        |s| s.tensors[1].shape = vec![u64::MAX, 2],
+        bad("more than 2^40"),
+    ),
+    (|s| s.group_sizes.clear(), bad("number of groups is 0")),
+    (
+        |s| s.group_sizes = vec![1; 65_537],
+        bad("number of groups is 65537"),
+    ),
+    (|s| s.group_sizes = vec![1, 0], bad("group size is 0")),
+    (|s| s.samples = 0, bad("samples is 0")),
+    (|s| s.epoch_samples = 0, bad("epoch_samples is 0")),
+    (|s| s.batch = 0, bad("batch is 0")),
+    (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
+    (|s| s.lease_ms = 0, bad("lease_ms is 0")),
+    (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
+    (|s| s.block_bytes = 3, bad("block_bytes is 3")),
+    (
+        |s| s.block_bytes = (64 << 20) + 1,
+        bad("block_bytes is 67108865"),
+    ),
+    (
+        |s| {
+            s.tensors = vec![tensor("large", 1 << 23)];
+            s.block_bytes = 4;
+        },
+        bad("8388608 blocks, more than 1048576"),
+    ),
+    (
+        |s| rate(s).learning_rate = f64::NAN,
+        bad("learning_rate is NaN"),
+    ),
+    (|s| rate(s).learning_rate = -1.0, bad("learning_rate is -1")),
+    (
+        |s| rate(s).decay = Some(schedule::Decay::CosineFloor(f64::NAN)),
+        bad("schedule.cosine_floor is NaN"),
+    ),
+    (
+        |s| rate(s).decay = Some(schedule::Decay::CosineFloor(1.5)),
+        bad("schedule.cosine_floor is 1.5"),
+    ),
+    (|s| sgd(s, |o| o.momentum = 1.0), bad("momentum is 1")),
+    (
+        |s| sgd(s, |o| o.nesterov = true),
+        bad("which nesterov needs"),
+    ),
+    (
+        |s| sgd(s, |o| o.weight_decay = f64::INFINITY),
+        bad("weight_decay is inf"),
+    ),
+    (|s| adam(s, |o| o.beta1 = 1.0), bad("beta1 is 1")),
+    (|s| adam(s, |o| o.beta2 = f64::NAN), bad("beta2 is NaN")),
+    (|s| adam(s, |o| o.epsilon = -1.0), bad("epsilon is -1")),
+];
+
+/// Fields of a run's specification, and how a joiner may differ in them.
+const DIFFERENT: &[(&str, Change)] = &[
+    ("seed", |s| s.seed = 2),
+    ("group_sizes", |s| s.group_sizes[1] = 2),
+    ("tensors", |s| s.tensors[0].shape = vec![2, 3]),
+    ("bucket_bytes", |s| s.bucket_bytes = 20),
+    ("block_bytes", |s| s.block_bytes = 20),
+    ("consistency", |s| s.staleness_bound = 4),
+    ("optimizer", |s| sgd(s, |o| o.momentum = 0.5)),
+    ("schedule", |s| rate(s).learning_rate = 0.25),
+    ("samples", |s| s.samples = 2),
+    ("epoch_samples", |s| s.epoch_samples = 2),
+    ("batch", |s| s.batch = 2),
+    ("chunk_samples", |s| s.chunk_samples = 9),
+    ("lease_ms", |s| s.lease_ms = 2),
+    ("start_grace_ms", |s| s.start_grace_ms = 2),
+];
+
+fn rate(spec: &mut RunSpec) -> &mut Schedule {
+    spec.schedule.as_mut().expect("there is one")
+}
+
+fn sgd(spec: &mut RunSpec, change: fn(&mut Sgd)) {
+    if let Some(run_spec::Optimizer::Sgd(sgd)) = &mut spec.optimizer {
+        change(sgd);
+    }
+}
+
+fn adam(spec: &mut RunSpec, change: fn(&mut Adam)) {
+    let mut adam = Adam {
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+    };
+    change(&mut adam);
+    spec.optimizer = Some(run_spec::Optimizer::Adam(adam));
+}
+
+#[test]
+fn a_run_is_not_made_from_a_bad_specification() {
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        let before = stage.snapshot().await;
+        for (change, want) in BAD {
+            let mut given = spec(&[1]);
+            change(&mut given);
+            let call = Call::Join(JoinRequest {
+                run: "fresh".into(),
+                group: 0,
+                spec: Some(given),
+                ..join()
+            });
+            assert_refused(want.2, call.send(&stage.client).await, *want);
+            let unknown = (Code::NotFound, "unknown-run", "fresh");
+            assert_refused(want.2, status(&stage.client, "fresh").await, unknown);
+        }
+        assert_eq!(stage.snapshot().await, before);
+    });
+}
+
+#[test]
+fn a_joiner_with_another_specification_is_told_the_field() {
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        let before = stage.snapshot().await;
+        for (field, change) in DIFFERENT {
+            let mut request = join();
+            change(request.spec.as_mut().expect("there is one"));
+            let got = Call::Join(request).send(&stage.client).await;
+            let want = (Code::FailedPrecondition, "specification-differs", *field);
+            assert_refused(field, got, want);
+            assert_eq!(stage.snapshot().await, before, "{field}");
+        }
+    });
+}
+
+/// Numbers at the end of their range are followed, or refused; nothing overflows.
+#[test]
+fn the_largest_numbers_do_no_harm() {
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        let mut given = spec(&[1]);
+        given.samples = u64::MAX;
+        given.epoch_samples = u64::MAX;
+        given.chunk_samples = u64::MAX / 2 + 1;
+        given.lease_ms = u64::MAX;
+        given.start_grace_ms = u64::MAX;
+        given.staleness_bound = u64::MAX;
+        given.bucket_bytes = u64::MAX;
+        rate(&mut given).warmup_samples = u64::MAX;
+        let call = Call::Join(JoinRequest {
+            run: "large".into(),
+            group: 0,
+            spec: Some(given),
+            ..join()
+        });
+        call.send(&stage.client).await.unwrap();
+        assert_eq!(
+            status(&stage.client, "large").await.unwrap().phase,
+            "creating"
+        );
+    });
+}

@@ -1,0 +1,60 @@
+//! docs/protocol.md lists every reason of a refusal, and the tests provoke every one of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use tradewind_proto::refusal::Reason;
+use tradewind_tests::cluster::root;
+
+use super::{coordinator, exchange, repeats, serve, specification, token};
+
+/// `NotFound` as gRPC writes it: `NOT_FOUND`.
+fn code_name(reason: Reason) -> String {
+    let mut name = String::new();
+    for letter in format!("{:?}", reason.code()).chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_uppercase());
+    }
+    name
+}
+
+#[test]
+fn the_protocol_lists_every_reason() {
+    let path = root().join("docs/protocol.md");
+    let text = fs::read_to_string(&path).unwrap();
+    // Rows of the form | `word` | CODE | …
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
+        let word = cells.next()?.strip_suffix('`')?.to_owned();
+        Some((word, cells.next()?.to_owned()))
+    };
+    let listed: BTreeMap<String, String> = text.lines().filter_map(row).collect();
+    let given = Reason::ALL
+        .iter()
+        .map(|r| (r.word().to_owned(), code_name(*r)));
+    assert_eq!(listed, given.collect(), "the table of refusals is old");
+}
+
+#[test]
+fn the_tests_provoke_every_reason() {
+    let mut provoked: BTreeSet<&str> = BTreeSet::from([
+        token::BAD_TOKEN.1,
+        // In bytes.rs and in specification.rs.
+        "unreadable",
+        "specification-differs",
+    ]);
+    provoked.extend(exchange::GRADIENTS.iter().map(|row| row.2.1));
+    provoked.extend(exchange::CREATIONS.iter().map(|row| row.2.1));
+    provoked.extend(coordinator::CALLERS.iter().map(|row| row.2.1));
+    provoked.extend(coordinator::RANKS.iter().map(|row| row.2.1));
+    provoked.extend(coordinator::JOINS.iter().map(|row| row.2.1));
+    provoked.extend(coordinator::LEASES.iter().map(|row| row.3.1));
+    provoked.extend(specification::BAD.iter().map(|row| row.1.1));
+    provoked.extend(serve::REGISTRATIONS.iter().map(|row| row.2.1));
+    provoked.extend(serve::REPORTS.iter().map(|row| row.2.1));
+    provoked.extend(repeats::FLEETS.iter().map(|want| want.1));
+    let given: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
+    assert_eq!(provoked, given);
+}

@@ -1,0 +1,232 @@
+use std::thread;
+
+use super::super::testing::Model;
+use super::*;
+use crate::flat::Flat;
+
+const HOST: &str = "127.0.0.1";
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(2);
+
+/// Runs `body` as each rank of a group of `size`, one thread a rank, and returns what each
+/// returned. Every thread has its own model and its own connection to the store.
+fn ranks<T: Send>(
+    size: u32,
+    timeout: Duration,
+    body: impl Fn(&Model, &mut C10d) -> T + Sync,
+) -> Vec<T> {
+    let served = Store::serve(HOST, LONG).unwrap();
+    let port = served.port();
+    let mut served = Some(served);
+    let body = &body;
+    thread::scope(|scope| {
+        let ranks: Vec<_> = (0..size)
+            .map(|rank| {
+                let store = served.take();
+                scope.spawn(move || {
+                    let store = store.unwrap_or_else(|| Store::connect(HOST, port, LONG).unwrap());
+                    let model = Model::new();
+                    let meet = Rendezvous {
+                        store: &store,
+                        prefix: "0",
+                        host: HOST,
+                        timeout,
+                    };
+                    let layout = model.layout();
+                    let mut group =
+                        C10d::new(Rank(rank), size, &meet, &layout, &model.tensors).unwrap();
+                    body(&model, &mut group)
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+fn gradients(layout: &Layout, group: &C10d) -> Vec<f32> {
+    let bucket = |(index, bucket): (usize, &tradewind_common::layout::Bucket)| {
+        let gradient = group.gradient(index);
+        assert_eq!(gradient.is_some(), bucket.kind == TensorKind::Parameter);
+        let gradient = gradient.map_or(vec![0.0; bucket.elements.len()], <[f32]>::to_vec);
+        assert_eq!(gradient.len(), bucket.elements.len());
+        gradient
+    };
+    layout.buckets.iter().enumerate().flat_map(bucket).collect()
+}
+
+#[test]
+fn gradients_are_the_mean_over_the_ranks() {
+    let steps = 4;
+    let seen = ranks(2, LONG, |model, group| {
+        let layout = model.layout();
+        assert!(layout.buckets.len() > 2, "several buckets of parameters");
+        let _flat = Flat::new(&layout, &model.tensors).unwrap();
+        let step = |step| {
+            group
+                .backward(&model.loss(2 * step + group.rank().0))
+                .unwrap();
+            gradients(&layout, group)
+        };
+        (0..steps).map(step).collect::<Vec<_>>()
+    });
+    assert_eq!(seen[0], seen[1], "the same bits on both ranks");
+    for step in 0..steps {
+        let (a, b) = (
+            Model::plain_gradient(2 * step),
+            Model::plain_gradient(2 * step + 1),
+        );
+        // Halving is exact, so the mean of two has one rounding whichever way it is taken.
+        let mean: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a / 2.0 + b / 2.0).collect();
+        assert_eq!(seen[0][step as usize], mean, "step {step}");
+    }
+}
+
+#[test]
+fn gather_keeps_bits_of_slices_of_any_length() {
+    // Three ranks do not divide the blocks evenly.
+    let seen = ranks(3, LONG, |model, group| {
+        let layout = model.layout();
+        let mut values = vec![f32::NAN; layout.elements()];
+        for id in layout.slice(group.rank(), 3) {
+            for element in layout.block(id).unwrap().elements.clone() {
+                values[element] = fresh(element);
+            }
+        }
+        group.gather(&mut values).unwrap();
+        let wrong = group.gather(&mut values[1..]).unwrap_err();
+        assert!(matches!(wrong, GroupError::Length { .. }), "{wrong}");
+        (values, layout.slice(group.rank(), 3).len())
+    });
+    assert_ne!(seen[0].1, seen[2].1, "slices of different lengths");
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let want: Vec<f32> = (0..seen[0].0.len()).map(fresh).collect();
+    for (rank, (values, _)) in seen.iter().enumerate() {
+        assert_eq!(bits(values), bits(&want), "rank {rank}");
+    }
+}
+
+fn fresh(element: usize) -> f32 {
+    if element.is_multiple_of(3) {
+        -0.0
+    } else {
+        element as f32
+    }
+}
+
+#[test]
+fn control_messages() {
+    ranks(2, LONG, |_, group| {
+        let rank = group.rank().0;
+        let mut sums = [f64::from(rank) + 1.0, 0.5];
+        group.all_reduce_sum(&mut sums).unwrap();
+        assert_eq!(sums, [3.0, 1.0]);
+        let mut told = [7 * i64::from(rank + 1), i64::MAX - i64::from(rank)];
+        group.broadcast(&mut told).unwrap();
+        assert_eq!(told, [7, i64::MAX]);
+        let mut mean = [rank as f32, 4.0];
+        group.all_reduce_mean(&mut mean).unwrap();
+        assert_eq!(mean, [0.5, 4.0]);
+        group.all_reduce_sum(&mut []).unwrap();
+    });
+}
+
+#[test]
+fn a_group_can_be_formed_again_on_the_same_model() {
+    let served = Store::serve(HOST, LONG).unwrap();
+    let port = served.port();
+    let run = |rank: u32, store: &Store| {
+        let model = Model::new();
+        let layout = model.layout();
+        let mut last = Vec::new();
+        for prefix in ["1", "2"] {
+            let meet = Rendezvous {
+                store,
+                prefix,
+                host: HOST,
+                timeout: LONG,
+            };
+            let mut group = C10d::new(Rank(rank), 2, &meet, &layout, &model.tensors).unwrap();
+            group.backward(&model.loss(0)).unwrap();
+            last = gradients(&layout, &group);
+        }
+        last
+    };
+    thread::scope(|scope| {
+        let other = scope.spawn(|| run(1, &Store::connect(HOST, port, LONG).unwrap()));
+        let want = Model::plain_gradient(0);
+        assert_eq!(
+            run(0, &served),
+            want,
+            "nothing of the first group's gradients is left"
+        );
+        assert_eq!(other.join().unwrap(), want);
+    });
+}
+
+#[test]
+fn a_peer_that_leaves_breaks_the_group() {
+    let seen = ranks(2, LONG, |model, group| {
+        group.backward(&model.loss(0)).unwrap();
+        // Rank 1 returns, and drops its connections as a killed process would.
+        (group.rank() == Rank(0)).then(|| group.backward(&model.loss(1)).unwrap_err())
+    });
+    assert!(
+        matches!(seen[0], Some(GroupError::Broken { .. })),
+        "{:?}",
+        seen[0]
+    );
+}
+
+#[test]
+fn a_peer_that_never_comes_is_an_error() {
+    let store = Store::serve(HOST, SHORT).unwrap();
+    let model = Model::new();
+    let meet = Rendezvous {
+        store: &store,
+        prefix: "0",
+        host: HOST,
+        timeout: SHORT,
+    };
+    let error = C10d::new(Rank(0), 2, &meet, &model.layout(), &model.tensors).unwrap_err();
+    assert!(matches!(error, GroupError::Form(_)), "{error}");
+}
+
+#[test]
+fn a_peer_that_hangs_is_an_error_after_the_timeout() {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    ranks(2, SHORT, |_, group| {
+        if group.rank() == Rank(1) {
+            // Connected, but in no collective, until rank 0 has given up.
+            let _ = wait.lock().unwrap().recv();
+        } else {
+            let error = group.all_reduce_sum(&mut [1.0]).unwrap_err();
+            assert!(matches!(error, GroupError::Broken { .. }), "{error}");
+            done.send(()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn no_store_is_an_error() {
+    // A client's end of a connection: nobody listens on its port, and nobody else gets it.
+    let listener = std::net::TcpListener::bind((HOST, 0)).unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let port = client.local_addr().unwrap().port();
+    let error = Store::connect(HOST, port, SHORT).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("connecting to the group's store"),
+        "{error}"
+    );
+}
+
+#[test]
+fn parameters_outside_the_loss_are_named() {
+    let seen = ranks(1, LONG, |model, group| {
+        let loss = model.tensors[0].1.square().sum(tch::Kind::Float);
+        group.backward(&loss).unwrap_err().to_string()
+    });
+    assert!(seen[0].contains("b.bias, b.weight, a.bias;"), "{}", seen[0]);
+}
