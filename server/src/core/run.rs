@@ -13,41 +13,15 @@ use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, ServerId};
 
+mod advance;
+mod group;
+
+use self::group::Member;
+pub use self::group::{Caller, Group, GroupRow, GroupState, Join};
 use super::ReplyTo;
 use super::coordinator::{Answer, Refused};
 use super::refusal::Refusal;
 use super::view::{Acknowledge, View};
-
-/// Where a group stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupState {
-    /// Some of its ranks have joined.
-    Gathering,
-    /// All have; this generation fences the former life.
-    Joined(Generation),
-    /// This generation lets it push.
-    Admitting(Generation),
-    /// It may push.
-    Live,
-    /// It is done.
-    Left,
-    /// A lease ran out.
-    Dead,
-}
-
-impl GroupState {
-    /// The word of the status page.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Gathering => "gathering",
-            Self::Joined(_) => "joined",
-            Self::Admitting(_) => "admitting",
-            Self::Live => "live",
-            Self::Left => "left",
-            Self::Dead => "dead",
-        }
-    }
-}
 
 /// Who creates the initial values, or that they exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,67 +34,6 @@ pub enum Phase {
     Ready,
     /// The run cannot go on, and why.
     Failed(String),
-}
-
-#[derive(Clone, Debug)]
-struct Member {
-    life: u64,
-    lease: Lease,
-    clock: Clock,
-    created: bool,
-    joining: Option<ReplyTo>,
-    awaiting: Option<ReplyTo>,
-}
-
-/// One group as the coordinator knows it.
-#[derive(Clone, Debug)]
-pub struct Group {
-    incarnation: Incarnation,
-    state: GroupState,
-    start: Clock,
-    store_address: String,
-    members: BTreeMap<Rank, Member>,
-}
-
-/// A row of the status page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupRow {
-    /// The group.
-    pub group: GroupId,
-    /// Its size.
-    pub size: u32,
-    /// Its latest life.
-    pub incarnation: Incarnation,
-    /// Where it stands.
-    pub state: GroupState,
-    /// Its clock, by its heartbeats.
-    pub clock: Clock,
-    /// Time left on the shortest of its leases, milliseconds.
-    pub lease_left_ms: u64,
-}
-
-/// A rank that asks to join.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Join {
-    /// Its group.
-    pub group: GroupId,
-    /// Its number there.
-    pub rank: Rank,
-    /// Names the process.
-    pub life: u64,
-    /// Where the group's store is; from rank 0.
-    pub store_address: String,
-}
-
-/// Who makes a call after joining.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The group.
-    pub group: GroupId,
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// The rank in it.
-    pub rank: Rank,
 }
 
 /// One run.
@@ -459,136 +372,5 @@ impl Run {
             self.phase = Phase::Forming;
         }
         self.change();
-    }
-
-    /// Takes every step whose conditions are met.
-    fn advance(&mut self, now_ms: u64) {
-        self.choose_creator();
-        self.finish_creation();
-        self.admit(now_ms);
-        self.answer();
-    }
-
-    fn choose_creator(&mut self) {
-        if self.phase != Phase::Forming {
-            return;
-        }
-        let joined = |(id, g): (&GroupId, &Group)| {
-            matches!(g.state, GroupState::Joined(_)).then_some((*id, g.incarnation))
-        };
-        if let Some((group, life)) = self.groups.iter().find_map(joined) {
-            self.change();
-            self.phase = Phase::Creating(group, life, self.generation);
-        }
-    }
-
-    fn finish_creation(&mut self) {
-        let complete = self
-            .acknowledged
-            .values()
-            .all(|a| a.is_some_and(|a| a.complete));
-        if complete && matches!(self.phase, Phase::Creating(..)) {
-            self.phase = Phase::Ready;
-            self.change();
-        }
-    }
-
-    /// Lets groups push whose former life every shard has fenced: all at once at the beginning,
-    /// then each when it comes. They start one past the highest clock that any shard has seen.
-    fn admit(&mut self, now_ms: u64) {
-        if self.phase != Phase::Ready {
-            return;
-        }
-        let everyone = self.groups.len() == self.spec.group_sizes.len()
-            && self
-                .groups
-                .values()
-                .all(|g| matches!(g.state, GroupState::Joined(_)));
-        let grace_over = now_ms.saturating_sub(self.since_ms) >= self.spec.start_grace_ms;
-        if !(self.formed || everyone || grace_over) {
-            return;
-        }
-        let fenced: Vec<GroupId> = self
-            .groups
-            .iter()
-            .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if self.followed(at)))
-            .map(|(id, _)| *id)
-            .collect();
-        let joining = self
-            .groups
-            .values()
-            .filter(|g| matches!(g.state, GroupState::Joined(_)));
-        if fenced.is_empty() || (!self.formed && fenced.len() < joining.count()) {
-            return;
-        }
-        let seen = self
-            .acknowledged
-            .values()
-            .filter_map(|a| a.and_then(|a| a.clock_seen))
-            .max();
-        self.formed = true;
-        self.change();
-        for id in fenced {
-            let group = self.groups.get_mut(&id).expect("a known group");
-            group.start = seen.map_or(Clock(0), Clock::tick);
-            group.state = GroupState::Admitting(self.generation);
-        }
-    }
-
-    fn answer(&mut self) {
-        let placement_known = |at| {
-            self.acknowledged
-                .values()
-                .all(|a| a.is_some_and(|a| a.generation >= at))
-        };
-        let creator = match self.phase {
-            Phase::Creating(group, _, at) if placement_known(at) => Some(group),
-            _ => None,
-        };
-        for (id, group) in &mut self.groups {
-            if matches!(group.state, GroupState::Admitting(at) if placement_known(at)) {
-                group.state = GroupState::Live;
-            }
-            let joined = match group.state {
-                GroupState::Joined(at) => placement_known(at),
-                state => matches!(state, GroupState::Admitting(_) | GroupState::Live),
-            };
-            for member in group.members.values_mut() {
-                if joined && let Some(to) = member.joining.take() {
-                    let answer = Answer::Joined {
-                        incarnation: group.incarnation,
-                        store_address: group.store_address.clone(),
-                    };
-                    self.replies.push_back((to, Ok(answer)));
-                }
-                let ready = if group.state == GroupState::Live {
-                    Answer::Ready {
-                        generation: self.generation,
-                        start: group.start,
-                    }
-                } else if creator == Some(*id) && !member.created {
-                    Answer::Create
-                } else {
-                    continue;
-                };
-                self.replies
-                    .extend(member.awaiting.take().map(|to| (to, Ok(ready))));
-            }
-        }
-    }
-
-    fn followed(&self, at: Generation) -> bool {
-        self.acknowledged
-            .values()
-            .all(|a| a.is_some_and(|a| a.generation >= at))
-    }
-}
-
-impl Group {
-    fn holds_leases(&self) -> bool {
-        matches!(
-            self.state,
-            GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live
-        )
     }
 }
