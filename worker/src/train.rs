@@ -61,11 +61,23 @@ pub enum TrainError {
     /// A shard refused, or is gone.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// The training has diverged, or the data are not finite.
+    #[error(
+        "{SKIPS_MAX} exchanges in a row had no finite gradient (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
+    )]
+    Diverged {
+        /// The last of them.
+        clock: u64,
+    },
 }
+
+/// A group that has skipped so many exchanges in a row gives up: nothing would ever be applied.
+pub const SKIPS_MAX: u32 = 100;
 
 impl Worker {
     /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
     pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
+        let mut skips = 0;
         loop {
             let mut watch = Stopwatch::start();
             let batch = self.next_batch()?;
@@ -92,6 +104,14 @@ impl Worker {
             self.record(clock.0, &step, &summary, [compute, reduce, exchange]);
             if summary.stop {
                 return Ok(());
+            }
+            skips = if step.purpose == Purpose::Skip {
+                skips + 1
+            } else {
+                0
+            };
+            if skips == SKIPS_MAX {
+                return Err(TrainError::Diverged { clock: clock.0 });
             }
         }
     }
