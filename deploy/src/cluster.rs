@@ -19,9 +19,10 @@ pub(crate) struct ClusterStatus {
 /// Asks the coordinator, and every server that it names.
 pub(crate) async fn status(
     coordinator: &str,
-    token: &Token,
+    token: &str,
     run: &RunId,
 ) -> anyhow::Result<ClusterStatus> {
+    let token = &Token::new(token)?;
     let mut client = CoordinatorClient::new(connect(coordinator, token).await?);
     let status = client
         .status(StatusRequest {

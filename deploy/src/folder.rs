@@ -76,9 +76,12 @@ impl RunFolder {
             .with_context(|| format!("cannot write {}", self.file(name).display()))
     }
 
-    /// Removes the folder of a run that never began.
+    /// Removes the folder of a run that never began, and puts the former one back.
     pub(crate) fn discard(self) {
         let _ = fs::remove_dir_all(&self.path);
+        if let Some(moved) = &self.moved {
+            let _ = fs::rename(moved, &self.path);
+        }
     }
 }
 
@@ -127,6 +130,12 @@ mod tests {
             "first"
         );
         assert!(!path.join("config.toml").exists());
+        second.discard();
+        assert!(!aside.exists());
+        assert_eq!(
+            fs::read_to_string(path.join("config.toml")).unwrap(),
+            "first"
+        );
     }
 
     #[test]

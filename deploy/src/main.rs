@@ -4,11 +4,15 @@ mod cluster;
 mod config;
 mod folder;
 mod launch;
+mod metrics;
 mod progress;
 mod report;
+mod results;
 mod run;
 mod summary;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -34,4 +38,9 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }
+}
+
+/// A line for people. Whoever reads may go at any time (`| head`); the run goes on.
+fn say(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -1,27 +1,23 @@
 //! `tradewind run`: a whole run on this machine.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::config::Config;
-use tradewind_common::record::{Evaluation, StepRecord};
-use tradewind_proto::auth::Token;
 
-use crate::cluster::{self, ClusterStatus};
+use crate::cluster;
 use crate::config::{self, EXIT_BAD_INPUT};
 use crate::folder::RunFolder;
 use crate::launch::{Ended, LOOK, Local, Process, Programs, Role, environment};
+use crate::metrics::Metrics;
 use crate::progress::Progress;
-use crate::report::forecast::draw_forecast;
-use crate::report::loss::{draw_loss, read_metrics};
-use crate::report::maps::Maps;
-use crate::report::table;
-use crate::summary::{Fault, Inputs, Status, Summary};
+use crate::results::finish;
+use crate::say;
+use crate::summary::{Fault, Status};
 
 /// Exit status after an interruption, as shells have it for Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -33,16 +29,44 @@ pub(crate) struct Arguments {
     /// Override a key: key=value. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The run's folder; runs/<name> if not given.
+    /// The run's folder; runs/NAME if not given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// How watching a run came to its end.
+/// How long servers may take to tell their status; one that is frozen never does.
+const STATUS: Duration = Duration::from_secs(5);
+
+/// How a run, or a part of it, came to its end.
 enum Outcome {
     Completed,
-    Failed(Box<Ended>),
+    Failed(Failure),
     Interrupted,
+}
+
+/// What went wrong, for people and for the summary.
+struct Failure {
+    text: String,
+    fault: Fault,
+}
+
+impl From<Ended> for Failure {
+    fn from(ended: Ended) -> Self {
+        Self {
+            text: ended.to_string(),
+            fault: Fault::from(&ended),
+        }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let text = format!("{error:#}");
+        Self {
+            fault: Fault::of_launcher(text.clone()),
+            text,
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -78,9 +102,6 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
     let began = Instant::now();
     let programs = Programs::find()?;
     let folder = RunFolder::create(out)?;
-    if let Some(moved) = &folder.moved {
-        println!("a former run of this name was moved to {}", moved.display());
-    }
     folder.write("config.toml", config.resolved())?;
     let token = secret()?;
     folder.write_secret("token", &token)?;
@@ -91,13 +112,13 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
         token: &token,
     };
     // Until it has passed, nothing was started and there is no run to keep.
-    match helpers
+    let check = helpers
         .run(Role::Check, &["check"], &mut interruption)
-        .await?
-    {
+        .await;
+    match check.unwrap_or_else(|error| Outcome::Failed(error.into())) {
         Outcome::Completed => {}
-        Outcome::Failed(ended) => {
-            eprintln!("{ended}");
+        Outcome::Failed(failure) => {
+            eprintln!("nothing was started: {}", failure.text);
             folder.discard();
             return Ok(Status::Failed);
         }
@@ -106,50 +127,50 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
             return Ok(Status::Interrupted);
         }
     }
-    let sizes = &config.cluster.groups;
-    println!(
+    if let Some(moved) = &folder.moved {
+        say(format_args!(
+            "a former run of this name is now in {}",
+            moved.display()
+        ));
+    }
+    say(format_args!(
         "{}: {} servers and {} groups ({} ranks) in {}",
         config.name,
         config.cluster.servers,
-        sizes.len(),
+        config.cluster.groups.len(),
         config.world_size(),
         folder.path().display()
-    );
-    let mut local = Local::start(config, &programs, &folder, &token)?;
-    let outcome = watch(config, &folder, &mut local, &mut interruption).await?;
-
-    let secret = Token::new(&token)?;
-    // Servers that are gone can tell nothing; the summary then says so.
-    let status = cluster::status(&local.coordinator, &secret, &config.name).await;
-    let outcome = match outcome {
-        Outcome::Completed => {
-            println!("training is done; evaluating the servers' parameters");
-            let coordinator = format!("--coordinator={}", local.coordinator);
-            let out = format!("--out={}", folder.path().display());
-            let verb = ["evaluate", &coordinator, &out];
-            helpers
-                .run(Role::Evaluation, &verb, &mut interruption)
-                .await?
-        }
-        ended => ended,
+    ));
+    // Whatever goes wrong from here on stands in the summary.
+    let mut local = Local::new();
+    let mut outcome = match local.start(config, &programs, &folder, &token) {
+        Ok(()) => watch(config, &folder, &mut local, &mut interruption).await,
+        Err(error) => Err(error),
     };
+    let asked = cluster::status(&local.coordinator, &token, &config.name);
+    let status = tokio::select! {
+        status = tokio::time::timeout(STATUS, asked) => status.ok().and_then(Result::ok),
+        _ = interruption.wait() => None,
+    };
+    if matches!(outcome, Ok(Outcome::Completed)) {
+        say("training is done; evaluating the servers' parameters");
+        let coordinator = format!("--coordinator={}", local.coordinator);
+        let out = format!("--out={}", folder.path().display());
+        let verb = ["evaluate", &coordinator, &out];
+        outcome = helpers
+            .run(Role::Evaluation, &verb, &mut interruption)
+            .await;
+    }
     local.stop();
-    let (state, faults) = match &outcome {
+    let (state, faults) = match outcome.unwrap_or_else(|error| Outcome::Failed(error.into())) {
         Outcome::Completed => (Status::Completed, vec![]),
-        Outcome::Failed(ended) => {
-            eprintln!("the run failed: {ended}");
-            (Status::Failed, vec![Fault::from(&**ended)])
+        Outcome::Failed(failure) => {
+            eprintln!("the run failed: {}", failure.text);
+            (Status::Failed, vec![failure.fault])
         }
         Outcome::Interrupted => (Status::Interrupted, vec![]),
     };
-    finish(
-        config,
-        &folder,
-        (state, faults),
-        status.ok(),
-        began.elapsed(),
-    )?;
-    Ok(state)
+    finish(config, &folder, (state, faults), status, began.elapsed())
 }
 
 /// Follows the run until it is done, fails, or is interrupted.
@@ -163,19 +184,20 @@ async fn watch(
     let groups = config.cluster.groups.len();
     let out = Box::new(std::io::stdout());
     let mut progress = Progress::new(groups, config.train.samples, interactive, out);
-    let mut metrics = Tail::new(folder.file("metrics.jsonl"));
+    let mut metrics = Metrics::new(folder.file("metrics.jsonl"));
     loop {
         let done = local.workers_done()?;
         for record in metrics.fresh()? {
             progress.record(&record);
         }
-        let casualty = local.casualty()?.map(Box::new);
-        if let Some(ended) = &casualty {
+        if let Some(ended) = local.casualty()? {
             progress.message(&format!("{} {}: ending the run", ended.role, ended.how));
-        }
-        if casualty.is_some() || done {
             progress.finish();
-            return Ok(casualty.map_or(Outcome::Completed, Outcome::Failed));
+            return Ok(Outcome::Failed(ended.into()));
+        }
+        if done {
+            progress.finish();
+            return Ok(Outcome::Completed);
         }
         tokio::select! {
             by = interruption.wait() => {
@@ -215,11 +237,12 @@ impl Helpers<'_> {
         loop {
             match process.poll()? {
                 Some(ended) if ended.success => return Ok(Outcome::Completed),
-                Some(ended) => return Ok(Outcome::Failed(Box::new(ended))),
+                Some(ended) => return Ok(Outcome::Failed(ended.into())),
                 None => {}
             }
             tokio::select! {
                 by = interruption.wait() => {
+                    say(format_args!("{by}: ending {role}"));
                     Process::stop_all(vec![&mut process]);
                     return Ok(Outcome::Interrupted);
                 }
@@ -227,49 +250,6 @@ impl Helpers<'_> {
             }
         }
     }
-}
-
-/// Writes the summary and the pictures, and prints the table.
-fn finish(
-    config: &Config,
-    folder: &RunFolder,
-    (status, faults): (Status, Vec<Fault>),
-    cluster: Option<ClusterStatus>,
-    wall: Duration,
-) -> anyhow::Result<()> {
-    let metrics = folder.file("metrics.jsonl");
-    let records = if metrics.exists() {
-        read_metrics(&metrics)?
-    } else {
-        Vec::new()
-    };
-    let evaluation: Option<Evaluation> = if status == Status::Completed {
-        let path = folder.file("evaluation.json");
-        let text = std::fs::read_to_string(&path)?;
-        Some(serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?)
-    } else {
-        None
-    };
-    let inputs = Inputs {
-        status,
-        faults,
-        wall_seconds: wall.as_secs_f64(),
-        records: &records,
-        cluster: cluster.as_ref(),
-        evaluation: evaluation.as_ref(),
-    };
-    let summary = Summary::new(config, inputs);
-    folder.write("summary.json", &serde_json::to_string_pretty(&summary)?)?;
-    if !records.is_empty() {
-        draw_loss(&records, &folder.file("loss.png"), &folder.file("loss.svg"))?;
-    }
-    if let Some(evaluation) = &evaluation {
-        let maps = Maps::read(&folder.file("forecast.safetensors"))?;
-        draw_forecast(&maps, &folder.file("forecast.png"))?;
-        print!("{}", table::metric(evaluation));
-    }
-    println!("{}", table::closing(&summary, folder.path()));
-    Ok(())
 }
 
 /// Ctrl-C and SIGTERM.
@@ -291,45 +271,6 @@ impl Interruption {
             _ = self.interrupt.recv() => "interrupted",
             _ = self.terminate.recv() => "asked to terminate",
         }
-    }
-}
-
-/// The lines that workers append to a file.
-struct Tail {
-    path: PathBuf,
-    reader: Option<BufReader<File>>,
-    partial: String,
-}
-
-impl Tail {
-    fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            reader: None,
-            partial: String::new(),
-        }
-    }
-
-    /// Records that are new since the last call.
-    fn fresh(&mut self) -> anyhow::Result<Vec<StepRecord>> {
-        if self.reader.is_none() {
-            match File::open(&self.path) {
-                Ok(file) => self.reader = Some(BufReader::new(file)),
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let reader = self.reader.as_mut().expect("opened above");
-        let mut records = Vec::new();
-        while reader.read_line(&mut self.partial)? > 0 {
-            if !self.partial.ends_with('\n') {
-                break;
-            }
-            let line = std::mem::take(&mut self.partial);
-            let record = serde_json::from_str(&line);
-            records.push(record.with_context(|| format!("reading {}", self.path.display()))?);
-        }
-        Ok(records)
     }
 }
 

@@ -29,6 +29,19 @@ pub(crate) struct Fault {
     reason: String,
 }
 
+impl Fault {
+    /// The launcher could not go on.
+    pub(crate) fn of_launcher(reason: String) -> Self {
+        Self {
+            role: "launcher",
+            server: None,
+            group: None,
+            group_rank: None,
+            reason,
+        }
+    }
+}
+
 impl From<&Ended> for Fault {
     fn from(ended: &Ended) -> Self {
         let (role, server, group, group_rank) = match ended.role {

@@ -15,7 +15,19 @@ pub struct Token(Option<MetadataValue<Ascii>>);
 #[error("the token has characters that cannot be sent in a header; use visible ASCII")]
 pub struct BadToken;
 
+/// The environment variable that holds a process's token.
+pub const TOKEN_VARIABLE: &str = "TRADEWIND_TOKEN";
+
 impl Token {
+    /// The token of the environment; none is asked for where the variable is not set.
+    pub fn from_env() -> Result<Self, BadToken> {
+        match std::env::var(TOKEN_VARIABLE) {
+            Ok(secret) => Self::new(&secret),
+            Err(std::env::VarError::NotPresent) => Ok(Self::default()),
+            Err(std::env::VarError::NotUnicode(_)) => Err(BadToken),
+        }
+    }
+
     /// A token of visible ASCII; an empty one asks for nothing.
     pub fn new(secret: &str) -> Result<Self, BadToken> {
         if secret.is_empty() {

@@ -8,4 +8,5 @@ pub mod v1;
 
 pub mod auth;
 pub mod convert;
+pub mod limits;
 pub mod refusal;

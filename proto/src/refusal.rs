@@ -80,6 +80,8 @@ reasons! {
     ClockPassed => "clock-passed", OutOfRange;
     /// A clock before its turn.
     ClockAhead => "clock-ahead", OutOfRange;
+    /// The same frame has come on too many streams.
+    Superseded => "superseded", Aborted;
     /// A version that the block has not reached.
     VersionAhead => "version-ahead", OutOfRange;
     /// A generation that has not been given out.

@@ -11,6 +11,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{RunId, ServerId};
 use tradewind_proto::auth::{ShowToken, Token};
 use tradewind_proto::convert;
+use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report;
 use tradewind_proto::v1::{self, ServerReport};
@@ -69,7 +70,7 @@ async fn follow(
         .connect()
         .await?;
     let mut client = CoordinatorClient::with_interceptor(channel, ShowToken(me.token.clone()))
-        .max_decoding_message_size(crate::COORDINATOR_MESSAGE_BYTES_MAX);
+        .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
     let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
     let register = v1::Register {
         server: registry.server().0,

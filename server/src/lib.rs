@@ -12,6 +12,7 @@ pub mod shard_task;
 pub mod telemetry;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -19,29 +20,24 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tradewind_common::ServerId;
-use tradewind_common::spec::BLOCK_BYTES_MAX;
 use tradewind_proto::auth::{AskToken, Token};
+use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX, WINDOW_BYTES};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::shard_server::ShardServer;
 
 use crate::attach::Registration;
 use crate::clock::Origin;
 use crate::coordinator_task::CoordinatorHandle;
+use crate::core::coordinator::RUNS_MAX;
 use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::exchange::ShardService;
 
-/// Largest message of the coordinator service: the tensors of a model are in it.
-pub const COORDINATOR_MESSAGE_BYTES_MAX: usize = 64 << 20;
-
-/// Largest frame of an exchange: a block and its header.
-pub const FRAME_BYTES_MAX: usize = BLOCK_BYTES_MAX + 4096;
-
-/// Flow-control window of a connection and of each of its streams.
-const WINDOW_BYTES: u32 = 8 << 20;
-
 /// One HTTP/2 frame; the default of 16 KiB halves the rate.
 const HTTP2_FRAME_BYTES: u32 = 1 << 20;
+
+/// A client that answers no ping for so long is gone, and so are its streams.
+const PING: Duration = Duration::from_secs(10);
 
 /// How a server takes part in its fleet.
 #[derive(Clone, Debug)]
@@ -78,7 +74,8 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     telemetry::describe();
     let origin = Origin::start();
-    let (complete, completions) = mpsc::channel(64);
+    // Every shard says once that it is complete, so nobody ever waits to say it.
+    let (complete, completions) = mpsc::channel(RUNS_MAX);
     let registry = Arc::new(Registry::new(config.server, origin, complete));
     let ask = AskToken(config.token.clone());
     let shards = ShardServer::new(ShardService::new(registry.clone()))
@@ -104,6 +101,8 @@ pub async fn serve(
     };
     let registered = tokio::spawn(attach::stay_registered(me, registry, completions));
     let serving = Server::builder()
+        .http2_keepalive_interval(Some(PING))
+        .http2_keepalive_timeout(Some(PING))
         .max_frame_size(HTTP2_FRAME_BYTES)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)

@@ -18,9 +18,9 @@ struct Arguments {
     /// Number of this server in its fleet, from 0.
     #[arg(long)]
     server: u32,
-    /// Address to listen on; port 0 picks a free one.
+    /// Host name or address and port to listen on; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
-    listen: SocketAddr,
+    listen: String,
     /// Host name or address under which others reach this server; the listening address if not given.
     #[arg(long)]
     advertise: Option<String>,
@@ -66,11 +66,12 @@ fn main() -> anyhow::Result<()> {
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(arguments.listen)
+    let listener = TcpListener::bind(&arguments.listen)
         .await
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
     let bound = listener.local_addr()?;
     let address = match arguments.advertise {
+        Some(host) if host.contains(':') => format!("[{host}]:{}", bound.port()),
         Some(host) => format!("{host}:{}", bound.port()),
         None => bound.to_string(),
     };
@@ -96,7 +97,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         incarnation: arguments.incarnation,
         address,
         coordinator,
-        token: Token::new(&std::env::var("TRADEWIND_TOKEN").unwrap_or_default())?,
+        token: Token::from_env()?,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -1,5 +1,7 @@
 //! What crosses processes, and what needs a world around it: one binary.
 
+/// The command that a person types.
+mod cli;
 /// Training through servers beside plain loops.
 mod equality;
 /// The shard's optimizers beside libtorch's.

@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tradewind_common::placement::Placement;
-use tradewind_common::spec::BLOCK_BYTES_MAX;
 use tradewind_common::{BlockId, Clock, Layout, ServerId};
 use tradewind_proto::convert::{self, Endpoint, Malformed};
+use tradewind_proto::limits::FRAME_BYTES_MAX;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::shard_client::ShardClient;
 use tradewind_proto::v1::{
@@ -21,6 +21,7 @@ use tradewind_proto::v1::{
 
 use crate::core::session::{Answer, Frame, Kind, Purpose, Session, Summary};
 use crate::network::{PAUSE, Reach};
+use crate::telemetry::Stopwatch;
 
 /// Frames between the exchange and the connection.
 const FRAMES_OUT_MAX: usize = 4;
@@ -149,7 +150,7 @@ struct Shared<'a> {
 impl Link {
     /// Sends this server's blocks and takes its answers, on a new stream where one breaks.
     async fn exchange(&mut self, shared: &Shared<'_>) -> Result<(), ExchangeError> {
-        let mut tries = self.reach.tries();
+        let mut watch = Stopwatch::start();
         loop {
             let before = self.due(shared).len();
             let status = match self.attempt(shared).await {
@@ -162,13 +163,10 @@ impl Link {
             if !refusal::retryable(&status) {
                 return Err(ExchangeError::Refused { server, status });
             }
-            let progress = self.due(shared).len() < before;
-            tries = if progress {
-                self.reach.tries()
-            } else {
-                tries - 1
-            };
-            if tries == 0 {
+            if self.due(shared).len() < before {
+                watch = Stopwatch::start();
+            }
+            if watch.elapsed() >= self.reach.retry {
                 let address = self.address.clone();
                 return Err(ExchangeError::Unreachable {
                     server,
@@ -210,8 +208,7 @@ impl Link {
 
     async fn open(&self) -> Result<Stream, Status> {
         let channel = self.reach.connect(&self.address).await?;
-        let mut client =
-            ShardClient::new(channel).max_decoding_message_size(BLOCK_BYTES_MAX + 4096);
+        let mut client = ShardClient::new(channel).max_decoding_message_size(FRAME_BYTES_MAX);
         let (up, frames) = mpsc::channel(FRAMES_OUT_MAX);
         let down = client
             .exchange(ReceiverStream::new(frames))

@@ -62,6 +62,24 @@ pub struct Feed {
     finished: Vec<u64>,
 }
 
+/// Checks that an epoch holds at least one batch of the ranks that share a step with `group`.
+pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
+    let sizes = &spec.group_sizes;
+    let ranks = match spec.consistency {
+        ConsistencySpec::Sync => sizes.iter().sum(),
+        _ => sizes[group.0 as usize],
+    };
+    let (samples, batch) = (spec.epoch_samples, spec.batch);
+    if u64::from(ranks) * u64::from(batch) <= samples {
+        return Ok(());
+    }
+    Err(FeedError::TooFew {
+        samples,
+        batch,
+        ranks,
+    })
+}
+
 struct Plan {
     seed: u64,
     sizes: Vec<u32>,
@@ -92,18 +110,7 @@ impl Feed {
             samples: spec.epoch_samples,
             sync: spec.consistency == ConsistencySpec::Sync,
         };
-        let ranks = if plan.sync {
-            plan.sizes.iter().sum()
-        } else {
-            plan.sizes[group.0 as usize]
-        };
-        if u64::from(ranks) * u64::from(plan.batch) > plan.samples {
-            return Err(FeedError::TooFew {
-                samples: plan.samples,
-                batch: plan.batch,
-                ranks,
-            });
-        }
+        check_batch(spec, group)?;
         Ok(Self {
             plan,
             group,

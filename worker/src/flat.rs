@@ -7,7 +7,7 @@ use tradewind_common::layout::{Layout, TensorKind};
 
 use crate::c10d;
 
-/// Why a model's tensors do not fit a layout, or bytes a range.
+/// Why a model's tensors do not fit a layout.
 #[derive(Debug, thiserror::Error)]
 pub enum FlatError {
     /// Not as many tensors as the layout has.
@@ -34,14 +34,6 @@ pub enum FlatError {
         /// What is wrong with it.
         why: String,
     },
-    /// Bytes that do not fill the range they are meant for.
-    #[error("{bytes} bytes for {elements} elements")]
-    Bytes {
-        /// How many came.
-        bytes: usize,
-        /// How many f32 values were expected.
-        elements: usize,
-    },
     /// libtorch refused.
     #[error("{0}")]
     Torch(#[from] tch::TchError),
@@ -57,8 +49,6 @@ pub enum FlatError {
 pub struct Flat {
     /// Owns the memory.
     storage: Tensor,
-    /// Views into `storage`, in flat order.
-    views: Vec<Tensor>,
 }
 
 impl Flat {
@@ -79,7 +69,7 @@ impl Flat {
             }
             Ok::<(), FlatError>(())
         })?;
-        Ok(Self { storage, views })
+        Ok(Self { storage })
     }
 
     /// The whole vector.
@@ -96,55 +86,6 @@ impl Flat {
     /// A range of elements, such as a block's.
     pub fn block(&self, elements: &Range<usize>) -> &[f32] {
         &self.values()[elements.clone()]
-    }
-
-    /// A range of elements, to be written.
-    pub fn block_mut(&mut self, elements: &Range<usize>) -> &mut [f32] {
-        &mut self.values_mut()[elements.clone()]
-    }
-
-    /// The values of a tensor, in its own shape, without gradient; `index` counts as
-    /// [`Layout::tensors`] does.
-    pub fn view(&self, index: usize) -> &Tensor {
-        &self.views[index]
-    }
-
-    /// Copies a range out as little-endian bytes; `bytes` is four times as long.
-    pub fn copy_out(&self, elements: &Range<usize>, bytes: &mut [u8]) -> Result<(), FlatError> {
-        to_le_bytes(self.block(elements), bytes)
-    }
-
-    /// Copies little-endian bytes into a range; `bytes` is four times as long. Nothing is changed
-    /// otherwise.
-    pub fn copy_in(&mut self, elements: &Range<usize>, bytes: &[u8]) -> Result<(), FlatError> {
-        from_le_bytes(bytes, self.block_mut(elements))
-    }
-}
-
-/// Writes f32 values as little-endian bytes; `bytes` is four times as long as `values`.
-pub fn to_le_bytes(values: &[f32], bytes: &mut [u8]) -> Result<(), FlatError> {
-    fits(bytes.len(), values.len())?;
-    for (place, value) in bytes.chunks_exact_mut(4).zip(values) {
-        place.copy_from_slice(&value.to_le_bytes());
-    }
-    Ok(())
-}
-
-/// Reads f32 values from little-endian bytes; `bytes` is four times as long as `values`, or
-/// nothing is written.
-pub fn from_le_bytes(bytes: &[u8], values: &mut [f32]) -> Result<(), FlatError> {
-    fits(bytes.len(), values.len())?;
-    for (value, place) in values.iter_mut().zip(bytes.as_chunks().0) {
-        *value = f32::from_le_bytes(*place);
-    }
-    Ok(())
-}
-
-fn fits(bytes: usize, elements: usize) -> Result<(), FlatError> {
-    if elements.checked_mul(4) == Some(bytes) {
-        Ok(())
-    } else {
-        Err(FlatError::Bytes { bytes, elements })
     }
 }
 
@@ -263,8 +204,6 @@ mod tests {
         assert_eq!(model[0].1.double_value(&[0, 0]), 7.0);
         let _ = tch::no_grad(|| model[1].1.shallow_clone().fill_(1.5));
         assert_eq!(flat.block(&(2..5)), [1.5; 3]);
-        assert_eq!(flat.view(2).size(), [3, 2]);
-        assert!(!flat.view(2).requires_grad());
     }
 
     #[test]
@@ -273,7 +212,7 @@ mod tests {
         let mut flat = Flat::new(&layout, &model).unwrap();
         let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
         assert_eq!(loss(2.0).double_value(&[]), 30.0);
-        flat.block_mut(&(5..11)).fill(1.0);
+        flat.values_mut()[5..11].fill(1.0);
         let loss = loss(2.0);
         assert_eq!(loss.double_value(&[]), 12.0);
         loss.backward();
@@ -281,28 +220,6 @@ mod tests {
             Vec::<f32>::try_from(model[0].1.grad().view([-1])).unwrap(),
             [2.0; 6]
         );
-    }
-
-    #[test]
-    fn bytes_round_trip_and_wrong_lengths_change_nothing() {
-        let (layout, model) = (layout(), model());
-        let mut flat = Flat::new(&layout, &model).unwrap();
-        let mut bytes = [0; 12];
-        flat.copy_out(&(2..5), &mut bytes).unwrap();
-        assert_eq!(bytes[..4], 10f32.to_le_bytes());
-        flat.copy_in(&(5..8), &bytes).unwrap();
-        assert_eq!(flat.block(&(5..8)), [10.0, 11.0, 12.0]);
-
-        let before = flat.values().to_vec();
-        assert!(matches!(
-            flat.copy_in(&(0..3), &bytes[..11]),
-            Err(FlatError::Bytes {
-                bytes: 11,
-                elements: 3
-            })
-        ));
-        assert!(flat.copy_out(&(0..3), &mut [0; 16]).is_err());
-        assert_eq!(flat.values(), before);
     }
 
     #[test]

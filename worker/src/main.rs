@@ -11,6 +11,7 @@ use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
 use tradewind_worker::enter::{Entry, build_task, enter, tensor_specs};
 use tradewind_worker::evaluate::evaluate;
+use tradewind_worker::feed::check_batch;
 use tradewind_worker::telemetry::{Recorder, wall};
 
 /// Another life of the group has taken over, or the lease has run out.
@@ -90,13 +91,16 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let token = Token::new(&std::env::var("TRADEWIND_TOKEN").unwrap_or_default())?;
+    let token = Token::from_env()?;
     match verb {
         Verb::Check { config } => {
             let config = read(&config)?;
             let task = build_task(&config)?;
             let spec = config.spec(tensor_specs(&*task), task.samples() as u64);
             let layout = spec.check()?;
+            for group in 0..spec.group_sizes.len() {
+                check_batch(&spec, GroupId(group as u32))?;
+            }
             let found = serde_json::json!({
                 "parameters": layout.elements(),
                 "blocks": layout.blocks.len(),

@@ -10,6 +10,7 @@ use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert::{Endpoint, placement_from_wire};
+use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{
@@ -18,15 +19,13 @@ use tradewind_proto::v1::{
 };
 
 use crate::network::{Authorized, PAUSE, Reach};
-
-/// As on the server: the tensors of a model are in a join.
-const MESSAGE_BYTES_MAX: usize = 64 << 20;
+use crate::telemetry::Stopwatch;
 
 /// Why the coordinator did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
-    /// It could not be reached for as long as `exchange.retry_ms` allows.
-    #[error("the coordinator at {address} cannot be reached: {}", status.message())]
+    /// It could not be reached, or was not ready, for as long as `exchange.retry_ms` allows.
+    #[error("the coordinator at {address} does not serve: {}", status.message())]
     Unreachable {
         /// host:port
         address: String,
@@ -87,7 +86,7 @@ pub struct Coordinator {
 macro_rules! call {
     ($self:ident, $what:literal, $method:ident, $request:expr) => {{
         let request = $request;
-        let mut tries = $self.reach.tries();
+        let watch = Stopwatch::start();
         loop {
             let answer = match $self.client().await {
                 Ok(mut client) => client.$method(request.clone()).await,
@@ -95,8 +94,9 @@ macro_rules! call {
             };
             match answer {
                 Ok(answer) => break Ok(answer.into_inner()),
-                Err(status) if refusal::retryable(&status) && tries > 1 => {
-                    tries -= 1;
+                Err(status)
+                    if refusal::retryable(&status) && watch.elapsed() < $self.reach.retry =>
+                {
                     tracing::debug!("trying again to {}: {}", $what, status.message());
                     if refusal::reason(&status).is_none() {
                         $self.client = None;
@@ -133,8 +133,8 @@ impl Coordinator {
     async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
         if self.client.is_none() {
             let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
-            let client = client.max_decoding_message_size(MESSAGE_BYTES_MAX);
-            self.client = Some(client.max_encoding_message_size(MESSAGE_BYTES_MAX));
+            let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+            self.client = Some(client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX));
         }
         Ok(self.client.clone().expect("set above"))
     }

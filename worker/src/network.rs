@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::limits::WINDOW_BYTES;
 
 /// A connection that shows the fleet's token.
 pub type Authorized = InterceptedService<Channel, ShowToken>;
@@ -17,9 +18,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A peer that answers no ping for so long is gone.
 const PING: Duration = Duration::from_secs(5);
 
-/// As on the server: see `server/src/lib.rs`.
-const WINDOW_BYTES: u32 = 8 << 20;
-
 /// How servers are reached.
 #[derive(Clone, Debug, Default)]
 pub struct Reach {
@@ -30,11 +28,6 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// How many tries that makes; a try that a server answers starts the count anew.
-    pub fn tries(&self) -> u64 {
-        1 + (self.retry.as_millis() / PAUSE.as_millis()) as u64
-    }
-
     /// Connects to host:port.
     pub async fn connect(&self, address: &str) -> Result<Authorized, tonic::Status> {
         let unavailable = |e: tonic::transport::Error| {

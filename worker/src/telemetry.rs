@@ -18,6 +18,11 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
+    /// The time since it was made, or since the last lap.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
     /// The time since the last lap; starts the next.
     pub fn lap(&mut self) -> Duration {
         let before = std::mem::replace(self, Self::start());
@@ -50,11 +55,12 @@ impl Recorder {
         })
     }
 
-    /// Appends a line. A full disk does not stop the training: it is told once, and again when
+    /// Appends a line; after one that may be torn, on a new line. A full disk does not stop the training: it is told once, and again when
     /// writing works again.
     pub fn write(&mut self, record: &StepRecord) {
         let Some(file) = &mut self.file else { return };
-        let mut line = serde_json::to_string(record).expect("a record is plain data");
+        let mut line = if self.failing { "\n" } else { "" }.to_owned();
+        line += &serde_json::to_string(record).expect("a record is plain data");
         line.push('\n');
         match (file.write_all(line.as_bytes()), self.failing) {
             (Err(error), false) => {

@@ -230,7 +230,16 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let prometheus = match text(values, "telemetry.prometheus") {
         "" => None,
         address => match address.parse() {
-            Ok(address) => Some(address),
+            Ok(address) => {
+                let address: SocketAddr = address;
+                if i64::from(address.port()) + int(values, "cluster.servers") > 65_536 {
+                    wrong(
+                        "telemetry.prometheus",
+                        "leaves no port for every server".into(),
+                    );
+                }
+                Some(address)
+            }
             Err(_) => {
                 wrong(
                     "telemetry.prometheus",

@@ -292,7 +292,7 @@ pub const KEYS: &[Key] = &[
         "telemetry.prometheus",
         Text,
         Some("\"\""),
-        "host:port of the first server's Prometheus endpoint, the next port for the next server; empty for none",
+        "address:port of the first server's Prometheus endpoint, the next port for the next server; empty for none",
     ),
 ];
 

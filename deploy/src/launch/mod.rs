@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde::Serialize;
 use tradewind_common::config::Config;
+use tradewind_proto::auth::TOKEN_VARIABLE;
 
 use crate::folder::RunFolder;
 pub(crate) use process::{Ended, Process, Role};
@@ -68,25 +69,30 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// No processes yet.
+    pub(crate) fn new() -> Self {
+        Self {
+            coordinator: String::new(),
+            servers: vec![],
+            workers: vec![],
+        }
+    }
+
     /// Starts servers, then workers, and writes `processes.json`.
     pub(crate) fn start(
+        &mut self,
         config: &Config,
         programs: &Programs,
         folder: &RunFolder,
         token: &str,
-    ) -> anyhow::Result<Self> {
-        let mut local = Self {
-            coordinator: String::new(),
-            servers: vec![],
-            workers: vec![],
-        };
+    ) -> anyhow::Result<()> {
         let mut rows = Vec::new();
         for server in 0..config.cluster.servers {
-            let address = local.start_server(server, config, programs, folder, token)?;
+            let address = self.start_server(server, config, programs, folder, token)?;
             if server == 0 {
-                local.coordinator = address.clone();
+                self.coordinator = address.clone();
             }
-            let pid = local.servers[server as usize].pid();
+            let pid = self.servers[server as usize].pid();
             rows.push(Row {
                 role: "server",
                 index: server,
@@ -99,7 +105,7 @@ impl Local {
         let mut index = 0;
         for (group, size) in config.cluster.groups.iter().enumerate() {
             for rank in 0..*size {
-                let worker = local.start_worker(group as u32, rank, programs, folder, token)?;
+                let worker = self.start_worker(group as u32, rank, programs, folder, token)?;
                 rows.push(Row {
                     role: "worker",
                     index,
@@ -108,12 +114,12 @@ impl Local {
                     pid: worker.pid(),
                     address: config.cluster.host.clone(),
                 });
-                local.workers.push(worker);
+                self.workers.push(worker);
                 index += 1;
             }
         }
         folder.write("processes.json", &serde_json::to_string_pretty(&rows)?)?;
-        Ok(local)
+        Ok(())
     }
 
     fn start_server(
@@ -135,8 +141,8 @@ impl Local {
             _ => arguments.push(format!("--coordinator={}", self.coordinator)),
         }
         if let Some(first) = config.telemetry.prometheus {
-            let port = first.port().checked_add(server as u16);
-            let port = port.context("telemetry.prometheus leaves no port for every server")?;
+            // Checked with the configuration.
+            let port = first.port() + server as u16;
             arguments.push(format!("--metrics={}", SocketAddr::new(first.ip(), port)));
         }
         let log = folder.file(&format!("logs/server-{server}.log"));
@@ -219,7 +225,7 @@ impl Drop for Local {
 pub(crate) fn environment(token: &str) -> BTreeMap<&'static str, String> {
     // One thread a rank: several share a machine's cores.
     BTreeMap::from([
-        ("TRADEWIND_TOKEN", token.to_owned()),
+        (TOKEN_VARIABLE, token.to_owned()),
         ("OMP_NUM_THREADS", "1".to_owned()),
     ])
 }

@@ -59,7 +59,10 @@ pub(crate) struct Ended {
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.role, self.how)?;
-        if self.tail.is_empty() {
+        if self.role == Role::Check {
+            // Its log goes with the folder of the run that never began.
+            write!(f, ":\n{}", self.tail)
+        } else if self.tail.is_empty() {
             write!(f, "; its log {} is empty", self.log.display())
         } else {
             write!(

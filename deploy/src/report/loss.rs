@@ -1,8 +1,6 @@
 //! `loss.png` and `loss.svg`: the training loss of every group over wall time and over updates.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use plotters::style::RGBColor;
@@ -21,40 +19,6 @@ const LEGEND_MAX: usize = 11;
 const SMOOTHED_PART: usize = 25;
 /// Losses that span more than this factor are shown on a logarithmic axis.
 const LOG_FACTOR: f64 = 20.0;
-
-/// Reads a `metrics.jsonl`. A last line without its line end may be torn, as a writer may have been
-/// stopped in it, and is then left out; any other line that is no record is an error.
-pub(crate) fn read_metrics(path: &Path) -> Result<Vec<StepRecord>, ReportError> {
-    let read = |source| ReportError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = BufReader::new(File::open(path).map_err(read)?);
-    let mut records = Vec::new();
-    let mut line = Vec::new();
-    for number in 1.. {
-        line.clear();
-        if file.read_until(b'\n', &mut line).map_err(read)? == 0 {
-            break;
-        }
-        let ended = line.ends_with(b"\n");
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        match serde_json::from_slice(&line) {
-            Ok(record) => records.push(record),
-            Err(_) if !ended => break,
-            Err(error) => {
-                return Err(ReportError::Line {
-                    path: path.to_owned(),
-                    line: number,
-                    reason: error.to_string(),
-                });
-            }
-        }
-    }
-    Ok(records)
-}
 
 /// Draws the losses as `png` and `svg`. Steps without a finite loss are left out.
 pub(crate) fn draw_loss(records: &[StepRecord], png: &Path, svg: &Path) -> Result<(), ReportError> {
@@ -393,39 +357,5 @@ pub(crate) mod tests {
         assert!(kept.len() <= POINTS_MAX);
         assert!(kept.contains(&(31_234.0, 9.0)) && kept.contains(&(41_234.0, -9.0)));
         assert!(kept.is_sorted_by(|a, b| a.0 < b.0));
-    }
-
-    #[test]
-    fn only_a_torn_last_line_is_forgiven() {
-        let row = serde_json::to_string(&run(1, 1)[0]).unwrap();
-        let torn = &row[..row.len() / 2];
-        let cases = [
-            (String::new(), Ok(0)),
-            (format!("{row}\n{row}\n"), Ok(2)),
-            (format!("{row}\n{row}"), Ok(2)),
-            (format!("{row}\n{torn}"), Ok(1)),
-            (format!("{row}\n{torn}\n{row}\n"), Err("line 2")),
-            (format!("{row}\n{{}}\n"), Err("line 2")),
-            (format!("\u{0}\n{row}"), Err("line 1")),
-        ];
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("metrics.jsonl");
-        for (text, expected) in cases {
-            std::fs::write(&path, &text).unwrap();
-            match (read_metrics(&path), expected) {
-                (Ok(records), Ok(count)) => assert_eq!(records.len(), count, "{text}"),
-                (Err(error), Err(part)) => {
-                    let error = error.to_string();
-                    assert!(
-                        error.contains("metrics.jsonl") && error.contains(part),
-                        "{error}"
-                    );
-                }
-                (got, _) => panic!("{text:?} gave {got:?}"),
-            }
-        }
-        std::fs::remove_file(&path).unwrap();
-        let error = read_metrics(&path).unwrap_err().to_string();
-        assert!(error.contains("metrics.jsonl"), "{error}");
     }
 }

@@ -27,16 +27,6 @@ pub(crate) enum ReportError {
         /// What the system said.
         source: io::Error,
     },
-    /// A line of `metrics.jsonl` is no record.
-    #[error("{} line {line}: not a record of a step: {reason}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// What the parser said.
-        reason: String,
-    },
     /// The content of a file is not what the picture needs.
     #[error("{}: {reason}", path.display())]
     Content {

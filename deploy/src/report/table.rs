@@ -48,7 +48,7 @@ pub(crate) fn metric(evaluation: &Evaluation) -> String {
 pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
     let status = format!("{:?}", summary.status).to_lowercase();
     format!(
-        "\n{status}: {:.1} s of training, {:.1} s in all; see {}",
+        "{status}: {:.1} s of training, {:.1} s in all; see {}",
         summary.train_seconds,
         summary.wall_seconds,
         folder.join("summary.json").display()

@@ -1,15 +1,17 @@
 //! Who waits for the answer to one contribution.
 
+use std::collections::BTreeSet;
+
 use super::ReplyTo;
 
-/// Most callers that wait for one answer; the one who asked first is forgotten.
+/// Most streams that wait for one answer; beyond it the one that asked first is refused.
 pub const ASKERS_MAX: usize = 8;
 
 /// Who waits for an answer, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Askers {
     /// Where the answer goes: to everybody who asked, because a frame of a stream that has broken
-    /// may arrive after its repeat on the next one.
+    /// may arrive after its repeat on the next one. A stream that asked twice is answered twice.
     pub to: Vec<ReplyTo>,
     /// When the contribution arrived, microseconds.
     pub since_us: u64,
@@ -24,11 +26,15 @@ impl Askers {
         }
     }
 
-    /// They ask, too.
-    pub fn join(&mut self, repeat: Self) {
-        self.to.retain(|to| !repeat.to.contains(to));
-        self.to.extend(repeat.to);
-        let over = self.to.len().saturating_sub(ASKERS_MAX);
-        self.to.drain(..over);
+    /// Somebody asks, too; answers whom there is no room for any more.
+    pub fn join(&mut self, repeat: ReplyTo) -> Option<ReplyTo> {
+        self.to.push(repeat);
+        let streams: BTreeSet<_> = self.to.iter().collect();
+        if streams.len() <= ASKERS_MAX {
+            return None;
+        }
+        let first = self.to[0];
+        self.to.retain(|to| *to != first);
+        Some(first)
     }
 }

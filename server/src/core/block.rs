@@ -7,6 +7,7 @@ use tradewind_common::clock::VectorClock;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
 
+use super::ReplyTo;
 use super::askers::Askers;
 use super::consistency::Standing;
 use super::optimizer::{Optimizer, Step};
@@ -82,8 +83,8 @@ pub struct Decided {
 /// What pushing a contribution came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It waits to be decided.
-    Waits,
+    /// It waits to be decided; a stream that asked for it long ago waits no more.
+    Waits(Option<ReplyTo>),
     /// It had been decided before.
     Repeat(Decided),
 }
@@ -237,7 +238,7 @@ impl Block {
         group: GroupId,
         clock: Clock,
         contribution: Contribution,
-        askers: Askers,
+        (asker, now_us): (ReplyTo, u64),
     ) -> Result<Arrival, Refusal> {
         let block = self.id;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
@@ -267,15 +268,15 @@ impl Block {
         }
         let cursor = self.cursors.get_mut(&group).expect("looked up above");
         match &mut cursor.waiting {
-            Some(waiting) => waiting.askers.join(askers),
+            Some(waiting) => Ok(Arrival::Waits(waiting.askers.join(asker))),
             None => {
                 cursor.waiting = Some(Waiting {
                     contribution,
-                    askers,
-                })
+                    askers: Askers::new(asker, now_us),
+                });
+                Ok(Arrival::Waits(None))
             }
         }
-        Ok(Arrival::Waits)
     }
 
     /// Merges the waiting contributions of `groups` into one update and decides them. Gradients

@@ -84,6 +84,9 @@ pub enum Refusal {
         /// What is next.
         expected: Clock,
     },
+    /// The same frame has come on too many streams.
+    #[error("the frame for block {0} has come on many streams since; the answer goes to those")]
+    Superseded(BlockId),
     /// A wrong number of values.
     #[error("block {block} has {expected} values, the frame brought {given}")]
     WrongLength {

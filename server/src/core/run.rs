@@ -46,6 +46,8 @@ pub struct Run {
     phase: Phase,
     /// Whether clock 0 has been released.
     formed: bool,
+    /// The generation that made the run ready.
+    ready_at: Option<Generation>,
     since_ms: u64,
     groups: BTreeMap<GroupId, Group>,
     ledger: Ledger,
@@ -73,6 +75,7 @@ impl Run {
             generation: Generation(0),
             phase: Phase::Forming,
             formed: false,
+            ready_at: None,
             since_ms: now_ms,
             groups: BTreeMap::new(),
             ledger: Ledger::new(chunking),
@@ -146,7 +149,10 @@ impl Run {
             awaiting: None,
         });
         member.life = join.life;
-        member.joining = Some(to);
+        if let Some(former) = member.joining.replace(to) {
+            let refused = Refused::GroupRunning(join.group);
+            self.replies.push_back((former, Err(refused)));
+        }
         if join.rank == Rank(0) {
             group.store_address = join.store_address;
         }
@@ -169,8 +175,11 @@ impl Run {
             Ok(member) => {
                 // Who was not told to create has created nothing: it may have to, later.
                 member.created |= created && creates;
-                member.awaiting = Some(to);
+                let former = member.awaiting.replace(to);
                 member.lease.renew(now_ms);
+                let refused = Refused::GroupRunning(caller.group);
+                let former = former.map(|former| (former, Err(refused)));
+                self.replies.extend(former);
             }
             Err(refused) => self.replies.push_back((to, Err(refused))),
         }
@@ -184,6 +193,10 @@ impl Run {
         clock: Clock,
         now_ms: u64,
     ) -> Result<Generation, Refused> {
+        // A rank whose sibling has left first is not lost: the group is done.
+        if self.has_left(caller) {
+            return Ok(self.generation);
+        }
         let member = self.member(caller)?;
         member.lease.renew(now_ms);
         member.clock = member.clock.max(clock);
@@ -213,10 +226,7 @@ impl Run {
 
     /// A rank of a group that is done; the first one takes the group out of the view.
     pub fn leave(&mut self, caller: Caller, now_ms: u64) -> Result<(), Refused> {
-        let left = self.groups.get(&caller.group).is_some_and(|group| {
-            group.state == GroupState::Left && group.incarnation == caller.incarnation
-        });
-        if !left {
+        if !self.has_left(caller) {
             self.member(caller)?;
             self.remove(caller.group, GroupState::Left);
             self.advance(now_ms);
@@ -226,6 +236,11 @@ impl Run {
 
     /// A server has followed a view, or its shard has become complete.
     pub fn acknowledge(&mut self, server: ServerId, acknowledge: Acknowledge, now_ms: u64) {
+        // A shard that follows the ready run without its values has lost them (rule 6).
+        let follows = self.ready_at.is_some_and(|at| acknowledge.generation >= at);
+        if follows && !acknowledge.complete {
+            self.fail(format!("server {server} came back without the run's state"));
+        }
         if let Some(known) = self.acknowledged.get_mut(&server) {
             // Acknowledgements of one server may overtake each other; keep the most they say.
             let before = known.unwrap_or(acknowledge);
@@ -312,6 +327,12 @@ impl Run {
             },
         };
         self.groups.iter().map(row).collect()
+    }
+
+    fn has_left(&self, caller: Caller) -> bool {
+        self.groups.get(&caller.group).is_some_and(|group| {
+            group.state == GroupState::Left && group.incarnation == caller.incarnation
+        })
     }
 
     fn check_rank(&self, group: GroupId, rank: Rank) -> Result<u32, Refused> {

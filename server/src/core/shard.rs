@@ -7,7 +7,6 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout};
 
 use super::ReplyTo;
-use super::askers::Askers;
 use super::block::{Arrival, Block, Contribution, Decided, Terms, Verdict};
 use super::consistency::{self, Consistency};
 use super::optimizer::{self, Optimizer};
@@ -266,12 +265,19 @@ impl Shard {
                 if !self.view.ready() {
                     return Err(Refusal::NotReady);
                 }
-                let askers = Askers::new(to, now_us);
                 let block = self.blocks.get_mut(&id).expect("checked above");
-                let arrival = block.push(group, clock, contribution, askers)?;
+                if !block.created() {
+                    return Err(Refusal::NotReady);
+                }
+                let arrival = block.push(group, clock, contribution, (to, now_us))?;
                 self.clock_seen = self.clock_seen.max(Some(clock));
                 match arrival {
-                    Arrival::Waits => Ok(None),
+                    Arrival::Waits(superseded) => {
+                        if let Some(stream) = superseded {
+                            self.refuse(stream, Refusal::Superseded(id));
+                        }
+                        Ok(None)
+                    }
                     Arrival::Repeat(decided) => {
                         self.counters.duplicate += 1;
                         self.reply(id, group, clock, Answer::Decided(decided, true), 0)

@@ -244,6 +244,11 @@ async fn take_reports(
             return Err(missing("acknowledge"));
         };
         let run = run_id(&seen.run)?;
+        if seen.clock_seen == Some(u64::MAX) {
+            let problem = "no clock comes after it".into();
+            let field = "clock_seen";
+            return Err(refuse::malformed(Malformed { field, problem }));
+        }
         let seen = Acknowledge {
             generation: Generation(seen.generation),
             clock_seen: seen.clock_seen.map(Clock),

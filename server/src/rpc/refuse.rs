@@ -23,6 +23,7 @@ pub fn refusal(refusal: Refusal) -> Status {
         Refusal::NotReady => Reason::NotReady,
         Refusal::ClockPassed { .. } => Reason::ClockPassed,
         Refusal::ClockAhead { .. } => Reason::ClockAhead,
+        Refusal::Superseded(_) => Reason::Superseded,
         Refusal::VersionAhead { .. } => Reason::VersionAhead,
         Refusal::WrongLength { .. } => Reason::WrongLength,
         Refusal::NotFinite { .. } => Reason::NotFinite,

@@ -3,8 +3,8 @@
 
 use prost::Message;
 use tonic::Code;
+use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX};
 use tradewind_proto::v1::Verdict;
-use tradewind_server::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX};
 use tradewind_tests::cluster::raw::{self, End, framed, prefix};
 
 use super::stage::{READY, Stage};

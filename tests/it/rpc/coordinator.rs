@@ -8,7 +8,7 @@ use tradewind_proto::v1::{
 use tradewind_tests::cluster::fleet::{Client, answer};
 
 use super::stage::{READY, READY_SIZES, Stage};
-use super::{Expected, assert_refused, spec};
+use super::{Expected, Row, assert_refused, spec};
 
 /// A call to the coordinator, or for a shard's status.
 #[derive(Clone, Debug)]
@@ -42,10 +42,10 @@ impl Call {
 /// Who calls.
 #[derive(Clone, Debug)]
 pub(super) struct Who {
-    run: String,
-    group: u32,
-    incarnation: u64,
-    rank: u32,
+    pub(super) run: String,
+    pub(super) group: u32,
+    pub(super) incarnation: u64,
+    pub(super) rank: u32,
 }
 
 /// Rank 0 of group 0, which may call.
@@ -110,7 +110,7 @@ pub(super) fn join() -> JoinRequest {
 }
 
 /// What is wrong with a caller.
-pub(super) const CALLERS: &[(&str, fn(&mut Who), Expected)] = &[
+pub(super) const CALLERS: &[Row<fn(&mut Who)>] = &[
     (
         "a run name that is none",
         |w| w.run = "a b".into(),
@@ -161,7 +161,7 @@ pub(super) const CALLERS: &[(&str, fn(&mut Who), Expected)] = &[
 ];
 
 /// What is wrong with the rank of a caller; a lease names none.
-pub(super) const RANKS: &[(&str, fn(&mut Who), Expected)] = &[(
+pub(super) const RANKS: &[Row<fn(&mut Who)>] = &[(
     "an unknown rank",
     |w| w.rank = 1,
     (
@@ -172,7 +172,7 @@ pub(super) const RANKS: &[(&str, fn(&mut Who), Expected)] = &[(
 )];
 
 /// What is wrong with a join that would be answered otherwise.
-pub(super) const JOINS: &[(&str, fn(&mut JoinRequest), Expected)] = &[
+pub(super) const JOINS: &[Row<fn(&mut JoinRequest)>] = &[
     (
         "a run name that is none",
         |j| j.run = ".hidden".into(),
@@ -228,7 +228,7 @@ pub(super) const JOINS: &[(&str, fn(&mut JoinRequest), Expected)] = &[
 ];
 
 /// Names of runs that no status page has.
-pub(super) const PAGES: &[(&str, &str, Expected)] = &[
+pub(super) const PAGES: &[Row<&str>] = &[
     (
         "a run name that is none",
         "a/b",

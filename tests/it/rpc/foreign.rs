@@ -7,7 +7,6 @@ use tonic::{Request, Streaming};
 use tradewind_proto::v1::{PullFrame, PushFrame, Verdict, push_frame};
 use tradewind_tests::cluster::fleet::{Client, Fleet, answer};
 
-use super::serve::joinable;
 use super::stage::{await_ready, join};
 use super::{TOKEN, create, floats, frame, push};
 
@@ -81,7 +80,6 @@ fn two_groups_train() {
     let fleet = Fleet::start(2, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        while !joinable(&client, 1).await {}
         let joined = join(&client, (RUN, 0, 0), 17, &[1, 1]).await.unwrap();
         let owners = joined.placement.unwrap().owners;
         assert_eq!(owners, [0, 1, 1]);

@@ -5,6 +5,7 @@ mod bytes;
 mod coordinator;
 mod exchange;
 mod foreign;
+mod frames;
 mod repeats;
 mod serve;
 mod specification;
@@ -25,6 +26,9 @@ const TOKEN: &str = "of-the-fleet";
 
 /// What a refusal must be: its status, its word, and what its message must contain.
 type Expected = (Code, &'static str, &'static str);
+
+/// A fault with its name, and what it is answered.
+type Row<T> = (&'static str, T, Expected);
 
 #[track_caller]
 fn assert_refused<T: std::fmt::Debug>(name: &str, got: Result<T, Status>, want: Expected) {
@@ -58,7 +62,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         bucket_bytes: 16,
         block_bytes: 16,
         consistency: Consistency::Bounded.into(),
-        staleness_bound: 3,
+        staleness_bound: 100,
         optimizer: Some(run_spec::Optimizer::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,

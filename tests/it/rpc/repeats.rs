@@ -1,13 +1,19 @@
 //! What may be retried after a broken connection is answered the same; and fleets that cannot
 //! take a run in, or have lost one.
 
-use tonic::Code;
-use tradewind_proto::v1::{HeartbeatRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest};
-use tradewind_tests::cluster::fleet::{Client, Fleet, INCARNATION, answer};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Streaming};
+use tradewind_proto::v1::{
+    Consistency, HeartbeatRequest, JoinRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest,
+    PullFrame, PushFrame, Verdict, push_frame,
+};
+use tradewind_tests::cluster::fleet::{Client, Fleet, INCARNATION, answer, collect};
 
-use super::serve::{joinable, play};
-use super::stage::{READY, READY_SIZES, Stage, await_ready, join, status};
-use super::{Expected, TOKEN, assert_refused, spec};
+use super::coordinator::{self, Call};
+use super::serve::play;
+use super::stage::{READY, Stage, await_ready, create_all, join, join_as, known, status};
+use super::{Expected, TOKEN, assert_refused, frame, push, spec};
 
 const MISSING: Expected = (
     Code::Unavailable,
@@ -17,21 +23,27 @@ const MISSING: Expected = (
 const FULL: Expected = (Code::ResourceExhausted, "too-many-runs", "256 runs already");
 const FAILED: Expected = (Code::Aborted, "run-failed", "server 1 came back without");
 
-/// What the fleets below refuse.
-pub(super) const FLEETS: [Expected; 3] = [MISSING, FULL, FAILED];
+const SUPERSEDED: Expected = (
+    Code::Aborted,
+    "superseded",
+    "block 1 has come on many streams",
+);
+
+/// What is refused here.
+pub(super) const REFUSED: [Expected; 4] = [MISSING, FULL, FAILED, SUPERSEDED];
+
+/// docs/protocol.md, "Limits".
+const STREAMS_WAITING_MAX: usize = 8;
 
 #[test]
 fn a_join_that_is_repeated_is_answered_the_same() {
     let fleet = Fleet::start(1, TOKEN);
     fleet.block_on(async {
         let rank_0 = |client: Client| async move { join(&client, ("r", 0, 0), 1, &[2]).await };
-        while !joinable(&fleet.client().await, 1).await {}
         // The connection breaks while the join waits for rank 1.
         let waiting = tokio::spawn(rank_0(fleet.client().await));
         let client = fleet.client().await;
-        while status(&client, "r").await.is_err() {
-            tokio::task::yield_now().await;
-        }
+        known(&client, "r").await;
         waiting.abort();
         let again = tokio::spawn(rank_0(fleet.client().await));
         let other = join(&client, ("r", 0, 1), 1, &[2]).await.unwrap();
@@ -115,7 +127,6 @@ fn creating_cannot_be_claimed() {
     let fleet = Fleet::start(1, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        while !joinable(&client, 1).await {}
         for group in 0..2 {
             join(&client, ("r", group, 0), 1, &[1, 1]).await.unwrap();
         }
@@ -142,12 +153,72 @@ fn creating_cannot_be_claimed() {
     });
 }
 
+/// Under `sync` a frame waits for the other group. Meanwhile it may be sent again, on the same
+/// stream or on others, and each time it is answered; only so many streams may wait.
+#[test]
+fn a_frame_that_waits_may_be_repeated() {
+    let fleet = Fleet::start(2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        for group in 0..2 {
+            let mut spec = spec(&[1, 1]);
+            spec.consistency = Consistency::Sync.into();
+            let request = JoinRequest {
+                run: "r".into(),
+                group,
+                spec: Some(spec),
+                ..coordinator::join()
+            };
+            join_as(&client, request).await.unwrap();
+        }
+        create_all(&client, "r", 0, 1).await;
+        for group in 0..2 {
+            let ready = await_ready(&client, ("r", group, 1), group == 0).await;
+            assert_eq!(ready.unwrap().start_clock, 0);
+        }
+        let frame_of = |group| push(("r", group, 1), (0, 1), 0, &[1.0; 3]);
+        let mut streams = Vec::new();
+        for stream in 0..=STREAMS_WAITING_MAX {
+            let times = 1 + stream % 2;
+            let (up, mut down) = open(&client).await;
+            for _ in 0..times {
+                up.send(frame_of(0)).await.unwrap();
+            }
+            // Answered at once, so what was sent before it has arrived.
+            let pull = push_frame::Action::Pull(Default::default());
+            up.send(frame(("r", 0, 1), 1, pull)).await.unwrap();
+            let read = answer(down.message()).await.unwrap().unwrap();
+            assert_eq!(read.verdict(), Verdict::Read);
+            streams.push((times, down));
+        }
+        let (_, first) = streams.remove(0);
+        let superseded = collect(first).await.1;
+        assert_refused("the first of too many streams", superseded, SUPERSEDED);
+        client.push(1, frame_of(1)).await.unwrap();
+        for (times, down) in streams {
+            let (answers, end) = collect(down).await;
+            end.unwrap();
+            let facts = answers.iter().map(|a| (a.verdict(), a.version));
+            assert!(facts.eq(vec![(Verdict::Applied, 1); times]), "{answers:?}");
+        }
+    });
+}
+
+/// A stream to server 1.
+async fn open(client: &Client) -> (mpsc::Sender<PushFrame>, Streaming<PullFrame>) {
+    let (up, frames) = mpsc::channel(4);
+    let mut shard = client.shards[1].clone();
+    let frames = Request::new(ReceiverStream::new(frames));
+    let down = answer(shard.exchange(frames)).await.unwrap();
+    (up, down.into_inner())
+}
+
 #[test]
 fn a_run_waits_for_all_servers() {
     let fleet = Fleet::partial(1, 2, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        let joined = join(&client, ("r", 0, 0), 1, &[1]).await;
+        let joined = Call::Join(coordinator::join()).send(&client).await;
         assert_refused("a server is missing", joined, MISSING);
     });
 }
@@ -157,9 +228,7 @@ fn a_fleet_holds_so_many_runs() {
     let fleet = Fleet::start(1, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        while !joinable(&client, 1).await {}
-        let probes = 1;
-        for run in probes..256 {
+        for run in 0..256 {
             let name = format!("run-{run}");
             let joined = join(&client, (&name, 0, 0), 1, &[1]).await;
             assert_eq!(joined.unwrap().incarnation, 1);
@@ -175,33 +244,15 @@ fn a_server_that_comes_back_without_state_fails_its_runs() {
     fleet.block_on(async {
         let client = fleet.client().await;
         let _former = play(&client, INCARNATION).await;
-        while !joinable(&client, 1).await {}
         let waiting = tokio::spawn({
             let client = client.clone();
             async move { join(&client, ("r", 0, 0), 1, &[1]).await }
         });
-        while status(&client, "r").await.is_err() {
-            tokio::task::yield_now().await;
-        }
+        known(&client, "r").await;
         let _back = play(&client, INCARNATION + 1).await;
         assert_refused("who waited", waiting.await.unwrap(), FAILED);
         let joined = join(&client, ("r", 0, 0), 1, &[1]).await;
         assert_refused("who comes", joined, FAILED);
         assert_eq!(status(&client, "r").await.unwrap().phase, "failed");
-    });
-}
-
-/// The sizes of [`READY`] are those of its specification.
-#[test]
-fn a_second_group_joins_under_the_same_specification() {
-    let stage = Stage::new();
-    stage.fleet.block_on(async {
-        let joined = join(&stage.client, (READY, 2, 0), 9, READY_SIZES)
-            .await
-            .unwrap();
-        let placement = joined.placement.unwrap();
-        assert_eq!(placement.owners, [0, 1, 1]);
-        assert_eq!(placement.servers.len(), 2);
-        assert_eq!(spec(READY_SIZES).group_sizes.len(), 3);
     });
 }

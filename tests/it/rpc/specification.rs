@@ -5,9 +5,10 @@ use tradewind_proto::v1::{
     Adam, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec, schedule,
 };
 
-use super::coordinator::{Call, join};
-use super::stage::{Stage, status};
-use super::{Expected, assert_refused, spec, tensor};
+use super::coordinator::{Call, Who, join, lease, member};
+use super::frames::gradient;
+use super::stage::{Stage, await_ready, create_all, status};
+use super::{Expected, assert_refused, bytes, push, spec, tensor};
 
 type Change = fn(&mut RunSpec);
 
@@ -191,7 +192,6 @@ fn the_largest_numbers_do_no_harm() {
         given.lease_ms = u64::MAX;
         given.start_grace_ms = u64::MAX;
         given.staleness_bound = u64::MAX;
-        given.bucket_bytes = u64::MAX;
         rate(&mut given).warmup_samples = u64::MAX;
         let call = Call::Join(JoinRequest {
             run: "large".into(),
@@ -200,9 +200,25 @@ fn the_largest_numbers_do_no_harm() {
             ..join()
         });
         call.send(&stage.client).await.unwrap();
-        assert_eq!(
-            status(&stage.client, "large").await.unwrap().phase,
-            "creating"
+        create_all(&stage.client, "large", 0, 1).await;
+        let ready = await_ready(&stage.client, ("large", 0, 1), true).await;
+        assert_eq!(ready.unwrap().start_clock, 0);
+        let mut last = push(("large", 0, 1), (0, 1), 0, &[1.0; 3]);
+        let gradient = gradient(&mut last);
+        gradient.samples = u32::MAX;
+        gradient.samples_seen = u64::MAX - 1;
+        let applied = stage.client.push(1, last).await.unwrap();
+        assert_eq!(applied.samples_applied, u64::from(u32::MAX));
+        assert_eq!(applied.values, bytes(&[-0.5; 3]), "the warm-up has ended");
+        let call = lease(
+            Who {
+                run: "large".into(),
+                incarnation: 1,
+                ..member()
+            },
+            &[],
+            &[],
         );
+        call.send(&stage.client).await.unwrap();
     });
 }

@@ -1,6 +1,8 @@
 //! A fleet with a run that is ready and one whose values are being created.
 
-use tonic::Status;
+use std::time::Duration;
+
+use tonic::{Code, Response, Status};
 use tradewind_proto::v1::{
     AwaitReadyReply, AwaitReadyRequest, JoinReply, JoinRequest, LeaveRequest, ShardStatusReply,
     StatusReply, StatusRequest,
@@ -16,6 +18,10 @@ pub(super) const READY_SIZES: &[u32] = &[1, 1, 1];
 
 /// Two groups have joined; group 0 shall create and has not.
 pub(super) const YOUNG: &str = "young";
+
+/// Pause between two tries, and how many there are: a minute on an idle machine.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOKS_MAX: u32 = 6_000;
 
 pub(super) struct Stage {
     pub(super) client: Client,
@@ -110,9 +116,29 @@ pub(super) async fn join(
         spec: Some(spec(sizes)),
         store_address: String::new(),
     };
-    Ok(answer(client.coordinator.clone().join(request))
-        .await?
-        .into_inner())
+    join_as(client, request).await
+}
+
+/// Joins; again while servers are missing.
+pub(super) async fn join_as(client: &Client, request: JoinRequest) -> Result<JoinReply, Status> {
+    for _ in 0..LOOKS_MAX {
+        match answer(client.coordinator.clone().join(request.clone())).await {
+            Err(status) if status.code() == Code::Unavailable => tokio::time::sleep(LOOK).await,
+            other => return other.map(Response::into_inner),
+        }
+    }
+    panic!("servers are missing")
+}
+
+/// Waits until the coordinator has heard of a run.
+pub(super) async fn known(client: &Client, run: &str) {
+    for _ in 0..LOOKS_MAX {
+        if status(client, run).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    panic!("nobody joins {run}")
 }
 
 /// Waits as rank 0 of (run, group, incarnation).

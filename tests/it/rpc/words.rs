@@ -6,7 +6,7 @@ use std::fs;
 use tradewind_proto::refusal::Reason;
 use tradewind_tests::cluster::root;
 
-use super::{coordinator, exchange, repeats, serve, specification, token};
+use super::{coordinator, frames, repeats, serve, specification, token};
 
 /// `NotFound` as gRPC writes it: `NOT_FOUND`.
 fn code_name(reason: Reason) -> String {
@@ -45,8 +45,8 @@ fn the_tests_provoke_every_reason() {
         "unreadable",
         "specification-differs",
     ]);
-    provoked.extend(exchange::GRADIENTS.iter().map(|row| row.2.1));
-    provoked.extend(exchange::CREATIONS.iter().map(|row| row.2.1));
+    provoked.extend(frames::GRADIENTS.iter().map(|row| row.2.1));
+    provoked.extend(frames::CREATIONS.iter().map(|row| row.2.1));
     provoked.extend(coordinator::CALLERS.iter().map(|row| row.2.1));
     provoked.extend(coordinator::RANKS.iter().map(|row| row.2.1));
     provoked.extend(coordinator::JOINS.iter().map(|row| row.2.1));
@@ -54,7 +54,7 @@ fn the_tests_provoke_every_reason() {
     provoked.extend(specification::BAD.iter().map(|row| row.1.1));
     provoked.extend(serve::REGISTRATIONS.iter().map(|row| row.2.1));
     provoked.extend(serve::REPORTS.iter().map(|row| row.2.1));
-    provoked.extend(repeats::FLEETS.iter().map(|want| want.1));
+    provoked.extend(repeats::REFUSED.iter().map(|want| want.1));
     let given: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     assert_eq!(provoked, given);
 }

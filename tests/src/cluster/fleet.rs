@@ -18,7 +18,7 @@ use tradewind_proto::v1::{PullFrame, PushFrame, ShardStatusReply, ShardStatusReq
 use tradewind_server::{Config, CoordinatorAt, serve};
 
 /// Longest wait for an answer, for a slow and noisy machine; a call that hangs fails the test.
-const ANSWER: Duration = Duration::from_secs(60);
+pub(super) const ANSWER: Duration = Duration::from_secs(60);
 
 /// The life of every server of a fleet; not 1, so that there is a former one.
 pub const INCARNATION: u64 = 2;

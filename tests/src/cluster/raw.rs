@@ -4,6 +4,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use tokio::net::TcpStream;
 
+use super::fleet::ANSWER;
+
 /// How a request's body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -44,7 +46,15 @@ pub fn prefix(length: u32) -> Vec<u8> {
 
 /// Calls `path` (`/package.Service/Method`) with `body`. With `answers` bytes to come back first,
 /// the end of the body is held back until they have.
-pub async fn call(
+///
+/// # Panics
+/// If the server does not speak HTTP/2, or has not answered after a minute.
+pub async fn call(address: &str, token: &str, path: &str, sent: (Vec<u8>, usize, End)) -> Outcome {
+    let call = send(address, token, path, sent);
+    tokio::time::timeout(ANSWER, call).await.expect("an answer")
+}
+
+async fn send(
     address: &str,
     token: &str,
     path: &str,

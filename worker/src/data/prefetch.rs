@@ -1,6 +1,5 @@
 //! Batches prepared ahead of their use, by one thread.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,8 +14,8 @@ use super::{Batch, DataError, Dataset, Split};
 /// only for a batch that was asked for. Dropping it ends the thread after the batch at hand.
 pub struct Prefetch {
     depth: usize,
-    /// Sizes of the batches that are asked for and not yet taken, oldest first.
-    pending: VecDeque<usize>,
+    /// Batches that are asked for and not yet taken.
+    pending: usize,
     /// `None` only while being dropped.
     requests: Option<SyncSender<Vec<usize>>>,
     batches: Receiver<Result<Batch, DataError>>,
@@ -51,10 +50,9 @@ impl Prefetch {
             .name("prefetch".into())
             .spawn(work);
         let thread = Some(thread.expect("the system has room for one more thread"));
-        let pending = VecDeque::with_capacity(depth);
         Self {
             depth,
-            pending,
+            pending: 0,
             requests: Some(requests),
             batches,
             stop,
@@ -64,12 +62,7 @@ impl Prefetch {
 
     /// How many more batches may be asked for now.
     pub fn room(&self) -> usize {
-        self.depth - self.pending.len()
-    }
-
-    /// Number of samples that are asked for and not yet taken.
-    pub fn samples_pending(&self) -> usize {
-        self.pending.iter().sum()
+        self.depth - self.pending
     }
 
     /// Asks for one batch; returns at once.
@@ -80,7 +73,7 @@ impl Prefetch {
         if self.room() == 0 {
             return Err(Full);
         }
-        self.pending.push_back(samples.len());
+        self.pending += 1;
         // If the thread is gone, `next` says so.
         let _ = self
             .requests
@@ -89,21 +82,13 @@ impl Prefetch {
         Ok(())
     }
 
-    /// Asks for as many batches as there is room for, from `source`, which runs on this thread.
-    pub fn fill(&mut self, source: &mut dyn Iterator<Item = Vec<usize>>) {
-        while self.room() > 0 {
-            let Some(samples) = source.next() else { return };
-            let _ = self.request(samples);
-        }
-    }
-
     /// The oldest batch that was asked for, waiting until it is ready; `None` when none is.
     #[expect(
         clippy::should_implement_trait,
         reason = "None is not the end: more may be asked for"
     )]
     pub fn next(&mut self) -> Option<Result<Batch, DataError>> {
-        self.pending.pop_front()?;
+        self.pending = self.pending.checked_sub(1)?;
         Some(self.batches.recv().unwrap_or(Err(DataError::PrefetchEnded)))
     }
 }
@@ -166,13 +151,21 @@ mod tests {
         )
     }
 
+    /// Asks for as many batches as there is room for.
+    fn fill(prefetch: &mut Prefetch, source: &mut dyn Iterator<Item = Vec<usize>>) {
+        while prefetch.room() > 0 {
+            let Some(samples) = source.next() else { return };
+            prefetch.request(samples).unwrap();
+        }
+    }
+
     #[test]
     fn batches_come_in_the_order_asked_for() {
         let (_, mut prefetch) = start(3);
         let mut source = (0..10).map(|i| vec![i, i + 1]);
         let mut got = Vec::new();
         loop {
-            prefetch.fill(&mut source);
+            fill(&mut prefetch, &mut source);
             let Some(batch) = prefetch.next() else { break };
             got.push(batch.unwrap().samples[0]);
         }
@@ -184,7 +177,7 @@ mod tests {
         let (_, mut prefetch) = start(2);
         assert_eq!(prefetch.request(vec![1]), Ok(()));
         assert_eq!(prefetch.request(vec![2, 3]), Ok(()));
-        assert_eq!((prefetch.room(), prefetch.samples_pending()), (0, 3));
+        assert_eq!(prefetch.room(), 0);
         assert_eq!(prefetch.request(vec![4]), Err(Full));
         assert_eq!(prefetch.next().unwrap().unwrap().samples, [1]);
         assert_eq!(prefetch.request(vec![4]), Ok(()));
@@ -193,7 +186,7 @@ mod tests {
     #[test]
     fn an_error_comes_in_its_place_and_later_batches_still_come() {
         let (_, mut prefetch) = start(3);
-        prefetch.fill(&mut [vec![1], vec![13], vec![2]].into_iter());
+        fill(&mut prefetch, &mut [vec![1], vec![13], vec![2]].into_iter());
         assert_eq!(prefetch.next().unwrap().unwrap().samples, [1]);
         let error = prefetch.next().unwrap().unwrap_err();
         assert_eq!(
@@ -211,7 +204,7 @@ mod tests {
     #[test]
     fn a_panic_in_the_thread_is_an_error_not_a_wait() {
         let (_, mut prefetch) = start(2);
-        prefetch.fill(&mut [vec![99], vec![1]].into_iter());
+        fill(&mut prefetch, &mut [vec![99], vec![1]].into_iter());
         assert_eq!(
             prefetch.next().unwrap().unwrap_err(),
             DataError::PrefetchEnded
@@ -226,7 +219,7 @@ mod tests {
     fn dropping_ends_the_thread_whatever_is_pending() {
         for taken in 0..4 {
             let (numbers, mut prefetch) = start(64);
-            prefetch.fill(&mut (0..64).map(|i| vec![i % 10]));
+            fill(&mut prefetch, &mut (0..64).map(|i| vec![i % 10]));
             for _ in 0..taken {
                 prefetch.next().unwrap().unwrap();
             }

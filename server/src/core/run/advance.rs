@@ -6,6 +6,7 @@ use tradewind_common::{Clock, Generation, GroupId};
 use super::group::{Group, GroupState};
 use super::{Phase, Run};
 use crate::core::coordinator::Answer;
+use crate::core::view::Acknowledge;
 
 impl Run {
     /// Takes every step whose conditions are met.
@@ -37,6 +38,7 @@ impl Run {
         if complete && matches!(self.phase, Phase::Creating(..)) {
             self.phase = Phase::Ready;
             self.change();
+            self.ready_at = Some(self.generation);
         }
     }
 
@@ -55,10 +57,11 @@ impl Run {
         if !(self.formed || everyone || grace_over) {
             return;
         }
+        let everywhere = self.followed_everywhere();
         let fenced: Vec<GroupId> = self
             .groups
             .iter()
-            .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if self.followed(at)))
+            .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if Some(at) <= everywhere))
             .map(|(id, _)| *id)
             .collect();
         let joining = self
@@ -83,21 +86,18 @@ impl Run {
     }
 
     fn answer(&mut self) {
-        let placement_known = |at| {
-            self.acknowledged
-                .values()
-                .all(|a| a.is_some_and(|a| a.generation >= at))
-        };
+        let everywhere = self.followed_everywhere();
+        let followed = |at| everywhere.is_some_and(|everywhere| everywhere >= at);
         let creator = match self.phase {
-            Phase::Creating(group, _, at) if placement_known(at) => Some(group),
+            Phase::Creating(group, _, at) if followed(at) => Some(group),
             _ => None,
         };
         for (id, group) in &mut self.groups {
-            if matches!(group.state, GroupState::Admitting(at) if placement_known(at)) {
+            if matches!(group.state, GroupState::Admitting(at) if followed(at)) {
                 group.state = GroupState::Live;
             }
             let joined = match group.state {
-                GroupState::Joined(at) => placement_known(at),
+                GroupState::Joined(at) => followed(at),
                 state => matches!(state, GroupState::Admitting(_) | GroupState::Live),
             };
             for member in group.members.values_mut() {
@@ -124,9 +124,9 @@ impl Run {
         }
     }
 
-    fn followed(&self, at: Generation) -> bool {
-        self.acknowledged
-            .values()
-            .all(|a| a.is_some_and(|a| a.generation >= at))
+    /// The generation that every server follows, or a later one; `None` if one follows none.
+    fn followed_everywhere(&self) -> Option<Generation> {
+        let generation = |a: &Option<Acknowledge>| a.map(|a| a.generation);
+        self.acknowledged.values().map(generation).min().flatten()
     }
 }

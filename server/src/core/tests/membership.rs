@@ -6,7 +6,7 @@
 //! milliseconds pass. `=>` is followed by the answers and the last view that went to the servers,
 //! as `view <generation> <live groups @incarnation:start> + <joined groups> by <creator>`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
@@ -25,6 +25,8 @@ struct Desk {
     now_ms: u64,
     generation: Generation,
     callers: BTreeMap<ReplyTo, String>,
+    /// Servers whose shard is complete: it says so with every later acknowledgement.
+    complete: BTreeSet<ServerId>,
 }
 
 impl Desk {
@@ -36,6 +38,7 @@ impl Desk {
             now_ms: 0,
             generation: Generation(0),
             callers: BTreeMap::new(),
+            complete: BTreeSet::new(),
         };
         for id in 0..servers {
             desk.coordinator.register(ServerId(id), server(1)).unwrap();
@@ -89,12 +92,17 @@ impl Desk {
             }
             "ack" => {
                 let saw = words.iter().position(|w| *w == "saw").map(|i| words[i + 1]);
+                let server = ServerId(words[1].parse().unwrap());
+                if words.contains(&"complete") {
+                    self.complete.insert(server);
+                } else if words.contains(&"empty") {
+                    self.complete.remove(&server);
+                }
                 let seen = Acknowledge {
                     generation: self.generation,
                     clock_seen: saw.map(|c| Clock(c.parse().unwrap())),
-                    complete: words.contains(&"complete"),
+                    complete: self.complete.contains(&server),
                 };
-                let server = ServerId(words[1].parse().unwrap());
                 let followed = self.coordinator.acknowledge(server, &run, seen, now_ms);
                 followed.err().map(Err)
             }
@@ -341,11 +349,11 @@ fn what_is_repeated_is_answered_again_and_what_cannot_be_is_refused() {
         join 0.2 a => 0.2 refused UnknownRank
         beat 0.0@1 => 0.0@1 refused NotLive
         join 0.0 a =>
-        join 0.0 b =>
+        join 0.0 b => 0.0 refused GroupRunning
         beat 0.0@0 => 0.0@0 refused StaleIncarnation
         await 0.0@0 => 0.0@0 refused StaleIncarnation
         join 0.1 c => view 2 + 0@1 by 0@1
-        join 0.0 b =>
+        join 0.0 b => 0.0 refused GroupRunning
         join 0.0 d => 0.0 refused GroupRunning
         ack 0 => 0.0 joined as 1, 0.1 joined as 1
         join 0.1 c => 0.1 joined as 1
@@ -356,6 +364,40 @@ fn what_is_repeated_is_answered_again_and_what_cannot_be_is_refused() {
         restart 0 => 0.0@1 refused Failed, view 2 + 0@1 by none yet
         await 0.0@1 => 0.0@1 refused Failed
         beat 0.0@1 => 0.0@1 refused Failed
+        ",
+    );
+}
+
+#[test]
+fn a_shard_that_has_lost_its_values_fails_the_run() {
+    check(
+        &[1],
+        1,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 => 0.0 joined as 1
+        await 0.0@1 => 0.0@1 create
+        await 0.0@1 created =>
+        ack 0 complete => view 4 0@1:0 + by nobody
+        ack 0 => 0.0@1 start at 0
+        ack 0 empty =>
+        beat 0.0@1 => 0.0@1 refused Failed
+        ",
+    );
+}
+
+#[test]
+fn a_rank_whose_sibling_has_left_is_not_lost() {
+    check(
+        &[2],
+        1,
+        "
+        join 0.0 a =>
+        join 0.1 b => view 2 + 0@1 by 0@1
+        ack 0 complete => 0.0 joined as 1, 0.1 joined as 1, view 4 0@1:0 + by nobody
+        leave 0.0@1 => 0.0@1 left, view 5 + by nobody
+        beat 0.1@1 => 0.1@1 at 5
+        leave 0.1@1 => 0.1@1 left
         ",
     );
 }

@@ -1,0 +1,105 @@
+//! Bad input is refused before any process of the run is started, naming what is wrong and where.
+
+use std::fs;
+
+use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::run::Run;
+
+/// Exit status for a bad configuration, and for data that cannot be read.
+const BAD_CONFIGURATION: i32 = 2;
+const BAD_DATA: i32 = 1;
+
+#[track_caller]
+fn check(run: Run, status: i32, wanted: &[&str]) {
+    let ended = run.complete();
+    assert_eq!(ended.status.code(), Some(status), "{}", ended.stderr);
+    for text in wanted {
+        assert!(
+            ended.stderr.contains(text),
+            "{text:?} is not in {}",
+            ended.stderr
+        );
+    }
+    assert!(
+        !ended.out().exists(),
+        "a run that never began has no folder"
+    );
+}
+
+#[test]
+fn a_bad_configuration_names_key_line_and_the_nearest_name() {
+    let bad = |key, value, wanted: &[&str]| {
+        let run = Run::new().key(key, value);
+        let line = run.text().lines().position(|line| line.starts_with(key));
+        let line = format!("config.toml, line {}: {key}", line.unwrap() + 1);
+        let mut all = wanted.to_vec();
+        all.push(&line);
+        check(run, BAD_CONFIGURATION, &all);
+    };
+    bad(
+        "train.sampels",
+        "64",
+        &["is no key; did you mean \"train.samples\"?"],
+    );
+    bad(
+        "training.batch",
+        "64",
+        &["is no key; did you mean \"train.batch\"?"],
+    );
+    bad("train.batch", "\"eight\"", &["is \"eight\", not integer"]);
+    bad("train.batch", "0", &["is 0, not integer, 1 to 1000000"]);
+    bad("optimizer.name", "\"adma\"", &["did you mean \"adam\"?"]);
+    bad("data.held_out", "[210, 200]", &["is an empty range"]);
+    bad(
+        "liveness.heartbeat_ms",
+        "9000",
+        &["a third of liveness.lease_ms"],
+    );
+}
+
+#[test]
+fn a_bad_override_is_told_from_the_file() {
+    let set = |setting: &str, wanted: &[&str]| {
+        let run = Run::new().argument("--set").argument(setting);
+        check(run, BAD_CONFIGURATION, wanted);
+    };
+    set(
+        "train.bacth=8",
+        &["--set: train.bacth is no key; did you mean \"train.batch\"?"],
+    );
+    set(
+        "train.batch=many",
+        &["--set: train.batch is \"many\", not integer"],
+    );
+    set("train.batch", &["--set train.batch: give it as key=value"]);
+}
+
+#[test]
+fn bad_data_is_named_before_anything_is_started() {
+    let file = |name: &str| format!("[{name:?}]");
+    let missing = Run::new().key("data.files", file("nowhere.nc"));
+    let path = missing.folder().join("nowhere.nc").display().to_string();
+    check(missing, BAD_DATA, &[&path]);
+
+    let whole = fs::read(root().join(".deps/data/E1_north_america.nc")).unwrap();
+    for (name, bytes) in [
+        ("short.nc", &whole[..whole.len() / 2]),
+        ("empty.nc", &[]),
+        ("text.nc", b"not a data file"),
+    ] {
+        let damaged = Run::new().key("data.files", file(name));
+        fs::write(damaged.folder().join(name), bytes).unwrap();
+        let path = damaged.folder().join(name).display().to_string();
+        check(damaged, BAD_DATA, &[&path]);
+    }
+
+    let variable = Run::new().key("data.variable", "\"air_temprature\"");
+    check(
+        variable,
+        BAD_DATA,
+        &["air_temprature", "E1_north_america.nc"],
+    );
+
+    let beyond = Run::new().key("data.held_out", "[200, 9999]");
+    check(beyond, BAD_DATA, &["9999"]);
+}

@@ -1,0 +1,6 @@
+//! The `tradewind` command as a person uses it: real processes, real files, real data.
+
+mod faults;
+mod files;
+mod input;
+mod programs;
