@@ -1,7 +1,7 @@
 //! libtorch's c10d, made safe: a rendezvous store, a group of ranks, DDP's `Reducer`; and the
 //! memory of tensors as slices.
 //!
-//! This is the only file with unsafe code. `csrc/c10d.h` states the conventions of the C side:
+//! This file and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
 //! a call returns null or a message, objects belong to one thread at a time.
 
 mod ffi;
