@@ -46,10 +46,9 @@ pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<Config> {
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let absolute = std::fs::canonicalize(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    Ok(Config::parse(
-        &text,
-        &path.display().to_string(),
-        folder,
-        set,
-    )?)
+    let config = Config::parse(&text, &path.display().to_string(), folder, set)?;
+    for line in config.idle() {
+        eprintln!("note: {line}");
+    }
+    Ok(config)
 }

@@ -13,7 +13,8 @@ use tradewind_proto::convert::Endpoint;
 
 use crate::clock::Origin;
 use crate::core::ReplyTo;
-use crate::core::coordinator::{Answer, Coordinator, Order, Output, Refused, Server};
+use crate::core::answer::{Answer, Refused};
+use crate::core::coordinator::{Coordinator, Order, Output, Server};
 use crate::core::run::{Caller, GroupRow, Join, Phase};
 use crate::core::view::Acknowledge;
 

@@ -28,7 +28,7 @@ use tradewind_proto::v1::shard_server::ShardServer;
 use crate::attach::Registration;
 use crate::clock::Origin;
 use crate::coordinator_task::CoordinatorHandle;
-use crate::core::coordinator::RUNS_MAX;
+use crate::core::answer::RUNS_MAX;
 use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::exchange::ShardService;

@@ -25,7 +25,7 @@ pub struct Entry {
 }
 
 /// Run → shard. The only shared table of the server; it holds at most
-/// [`RUNS_MAX`](crate::core::coordinator::RUNS_MAX) entries, because the coordinator creates them.
+/// [`RUNS_MAX`](crate::core::answer::RUNS_MAX) entries, because the coordinator creates them.
 #[derive(Debug)]
 pub struct Registry {
     server: ServerId,

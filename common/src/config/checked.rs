@@ -35,6 +35,7 @@ pub struct Config {
     /// What is published.
     pub telemetry: Telemetry,
     resolved: String,
+    idle: Vec<String>,
 }
 
 /// Who takes part.
@@ -139,6 +140,11 @@ impl Config {
         &self.resolved
     }
 
+    /// A line for each setting that has no effect beside the others.
+    pub fn idle(&self) -> &[String] {
+        &self.idle
+    }
+
     /// Ranks of all groups together.
     pub fn world_size(&self) -> u32 {
         self.cluster.groups.iter().sum()
@@ -224,7 +230,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     }
     let momentum = float(values, "optimizer.momentum");
     let nesterov = values.get("optimizer.nesterov") == &Value::Bool(true);
-    if nesterov && momentum == 0.0 {
+    let sgd = text(values, "optimizer.name") == "sgd";
+    if nesterov && momentum == 0.0 && sgd {
         wrong("optimizer.nesterov", "needs optimizer.momentum".into());
     }
     let prometheus = match text(values, "telemetry.prometheus") {
@@ -273,6 +280,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             depth: int(values, "model.depth"),
         },
         resolved: resolved(values, &files),
+        idle: super::idle::idle(values),
         data: Data {
             files,
             variable: text(values, "data.variable").to_owned(),

@@ -296,6 +296,14 @@ pub const KEYS: &[Key] = &[
     ),
 ];
 
+impl Key {
+    /// The default as a value; `None` for a key that has to be given.
+    pub fn default_value(&self) -> Option<super::Value> {
+        let item = toml_edit::Item::Value(self.default?.parse().expect("defaults are TOML"));
+        Some(self.kind.read(&item).expect("defaults are in range"))
+    }
+}
+
 /// The key of this name.
 pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)

@@ -2,6 +2,7 @@
 //! once, each with the key, the line and the nearest right name.
 
 mod checked;
+mod idle;
 pub mod keys;
 mod value;
 
@@ -199,10 +200,8 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
         if values.map.contains_key(key.name) || problems.iter().any(|p| p.key == key.name) {
             continue;
         }
-        match key.default {
-            Some(default) => {
-                let item = Item::Value(default.parse().expect("defaults are TOML"));
-                let value = key.kind.read(&item).expect("defaults are in range");
+        match key.default_value() {
+            Some(value) => {
                 values.map.insert(key.name, (value, Place::Default));
             }
             None => {

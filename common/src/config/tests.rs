@@ -144,3 +144,33 @@ fn several_problems_are_told_at_once() {
     assert_eq!(&keys[..2], ["run.name", "run.seeed"]);
     assert!(keys.contains(&"data.files"), "{keys:?}");
 }
+
+#[test]
+fn settings_without_effect_are_told() {
+    let check = |overrides: &[&str], want: &[&str]| {
+        let config = parse(GOOD, overrides).unwrap();
+        let told: Vec<_> = config
+            .idle()
+            .iter()
+            .map(|line| line.split(' ').next().unwrap())
+            .collect();
+        assert_eq!(told, want, "{overrides:?}");
+        let again = Config::parse(config.resolved(), "c.toml", Path::new("/"), &[]).unwrap();
+        assert_eq!(again.idle(), config.idle());
+    };
+    check(&[], &[]);
+    check(&["optimizer.momentum=0.5"], &[]);
+    check(
+        &["optimizer.momentum=0.5", "optimizer.name=adam"],
+        &["optimizer.momentum"],
+    );
+    check(&["train.consistency=async"], &[]);
+    check(
+        &["train.consistency=async", "train.staleness_bound=9"],
+        &["train.staleness_bound"],
+    );
+    check(
+        &["schedule.warmup_samples=100"],
+        &["schedule.warmup_samples"],
+    );
+}

@@ -1,6 +1,7 @@
 //! The server's decisions as values: inputs go in with `now`, outputs are polled out. No async, no
 //! clock, no I/O: the same code runs under the network, under tests and in the simulated world.
 
+pub mod answer;
 pub mod askers;
 pub mod block;
 pub mod consistency;

@@ -19,7 +19,7 @@ mod group;
 use self::group::Member;
 pub use self::group::{Caller, Group, GroupRow, GroupState, Join};
 use super::ReplyTo;
-use super::coordinator::{Answer, Refused};
+use super::answer::{Answer, Refused};
 use super::refusal::Refusal;
 use super::view::{Acknowledge, View};
 

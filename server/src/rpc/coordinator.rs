@@ -13,7 +13,8 @@ use tradewind_proto::v1::server_report::Report;
 
 use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
-use crate::core::coordinator::{Answer, Order, Server};
+use crate::core::answer::Answer;
+use crate::core::coordinator::{Order, Server};
 use crate::core::run::{Caller, Join, Phase};
 use crate::core::view::{Acknowledge, View};
 

@@ -5,7 +5,7 @@ use tradewind_proto::convert::Malformed;
 use tradewind_proto::refusal::{Reason, status};
 
 use crate::coordinator_task::CallError;
-use crate::core::coordinator::Refused;
+use crate::core::answer::Refused;
 use crate::core::refusal::Refusal;
 use crate::shard_task::Gone;
 

@@ -5,7 +5,7 @@ use tradewind_common::{Clock, Generation, GroupId};
 
 use super::group::{Group, GroupState};
 use super::{Phase, Run};
-use crate::core::coordinator::Answer;
+use crate::core::answer::Answer;
 use crate::core::view::Acknowledge;
 
 impl Run {

@@ -13,7 +13,8 @@ use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, Ser
 
 use super::spec;
 use crate::core::ReplyTo;
-use crate::core::coordinator::{Answer, Coordinator, Output, Refused, Server};
+use crate::core::answer::{Answer, Refused};
+use crate::core::coordinator::{Coordinator, Output, Server};
 use crate::core::run::{Caller, Join};
 use crate::core::view::{Acknowledge, View};
 

@@ -6,8 +6,8 @@ mod talk;
 use std::collections::BTreeMap;
 
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId};
+use tradewind_server::core::answer::{Answer, Refused};
 use tradewind_server::core::block::Gradient;
-use tradewind_server::core::coordinator::{Answer, Refused};
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::{self, Action, Push, Reply};

@@ -3,7 +3,8 @@
 use std::hash::{Hash, Hasher};
 
 use tradewind_common::{GroupId, Rank, ServerId};
-use tradewind_server::core::coordinator::{Answer, Order, Refused};
+use tradewind_server::core::answer::{Answer, Refused};
+use tradewind_server::core::coordinator::Order;
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::shard::{Push, Reply};
 use tradewind_server::core::view::Acknowledge;

@@ -1,0 +1,42 @@
+//! Settings that have no effect beside others: not wrong, but worth a word.
+
+use super::keys;
+use super::{Value, Values};
+
+/// Keys that only matter while another key has one of some values.
+const ONLY_WITH: &[(&str, &str, &[&str])] = &[
+    ("train.staleness_bound", "train.consistency", &["bounded"]),
+    ("optimizer.momentum", "optimizer.name", &["sgd"]),
+    ("optimizer.nesterov", "optimizer.name", &["sgd"]),
+    ("optimizer.beta1", "optimizer.name", &["adam"]),
+    ("optimizer.beta2", "optimizer.name", &["adam"]),
+    ("optimizer.epsilon", "optimizer.name", &["adam"]),
+    ("schedule.floor", "schedule.decay", &["cosine"]),
+];
+
+/// A line for each key that was given another value than its default and has no effect.
+pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, other, active) in ONLY_WITH {
+        let Value::Text(now) = values.get(other) else {
+            unreachable!("{other} was read as text")
+        };
+        let default = keys::find(name).and_then(keys::Key::default_value);
+        if !active.contains(&now.as_str()) && Some(values.get(name)) != default.as_ref() {
+            lines.push(format!("{name} has no effect while {other} = {now:?}"));
+        }
+    }
+    let (Value::Int(warmup), Value::Int(samples)) = (
+        values.get("schedule.warmup_samples"),
+        values.get("train.samples"),
+    ) else {
+        unreachable!("both were read as integers")
+    };
+    if warmup >= samples {
+        lines.push(
+            "schedule.warmup_samples is not less than train.samples: the run ends before the learning rate is reached"
+                .into(),
+        );
+    }
+    lines
+}
