@@ -62,9 +62,12 @@ impl From<Ended> for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         let text = format!("{error:#}");
-        Self {
-            fault: Fault::of_launcher(text.clone()),
-            text,
+        match error.downcast::<Ended>() {
+            Ok(ended) => ended.into(),
+            Err(_) => Self {
+                fault: Fault::of_launcher(text.clone()),
+                text,
+            },
         }
     }
 }

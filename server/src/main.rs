@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Parser;
@@ -48,7 +49,7 @@ struct Arguments {
     threads: usize,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
@@ -58,11 +59,20 @@ fn main() -> anyhow::Result<()> {
         .with_ansi(false)
         .init();
     let arguments = Arguments::parse();
-    tokio::runtime::Builder::new_multi_thread()
+    let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads.max(1))
         .enable_all()
-        .build()?
-        .block_on(run(arguments))
+        .build();
+    let ran = runtime
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(run(arguments)));
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 async fn run(arguments: Arguments) -> anyhow::Result<()> {

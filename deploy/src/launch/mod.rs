@@ -245,7 +245,7 @@ fn wait_for_address(process: &mut Process, file: &Path) -> anyhow::Result<String
             return Ok(address);
         }
         if let Some(ended) = process.poll()? {
-            bail!("{ended}");
+            return Err(ended.into());
         }
         if waited >= LISTEN {
             bail!(

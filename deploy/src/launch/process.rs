@@ -75,6 +75,8 @@ impl fmt::Display for Ended {
     }
 }
 
+impl std::error::Error for Ended {}
+
 /// A child that dies with the launcher.
 #[derive(Debug)]
 pub(crate) struct Process {

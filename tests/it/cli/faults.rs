@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::json;
 use tradewind_tests::cluster::process::{alive, signal};
 use tradewind_tests::cluster::run::{Ended, Row, Run, kill};
-use tradewind_tests::cluster::wait_for;
+use tradewind_tests::cluster::{programs, wait_for};
 
 /// One server, a group of two ranks, no end in sight.
 fn endless() -> Run {
@@ -48,6 +49,59 @@ fn an_interruption_ends_everything_in_order() {
             "all ended before the launcher"
         );
     }
+}
+
+#[test]
+fn an_interruption_does_not_wait_for_a_frozen_server() {
+    let mut running = endless().start();
+    let rows = running.trains(1);
+    signal(pid(&rows, "server", 0), Signal::STOP);
+    signal(running.pid(), Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
+    let summary = ended.summary();
+    assert_eq!(summary["status"], "interrupted");
+    assert_eq!(
+        summary["updates"],
+        json!(null),
+        "the server cannot be asked"
+    );
+    all_end(&rows);
+}
+
+#[test]
+fn a_failure_before_training_stands_in_the_summary() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("\"{}\"", taken.local_addr().unwrap());
+    let ended = endless().key("telemetry.prometheus", address).start().end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("cannot serve metrics on"),
+        "{}",
+        ended.stderr
+    );
+    let summary = ended.summary();
+    assert_eq!(summary["status"], "failed");
+    assert_eq!(summary["faults"][0]["role"], "server");
+}
+
+#[test]
+fn nobody_has_to_read_what_is_printed() {
+    let run = Run::new();
+    let config = run.folder().join("config.toml");
+    std::fs::write(&config, run.text()).unwrap();
+    let mut child = Command::new(programs().join("tradewind"))
+        .arg("run")
+        .arg(&config)
+        .arg("--out")
+        .arg(run.out())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    let summary = std::fs::read_to_string(run.out().join("summary.json")).unwrap();
+    assert!(summary.contains("\"status\": \"completed\""), "{summary}");
 }
 
 #[test]
