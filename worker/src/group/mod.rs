@@ -3,7 +3,7 @@
 //!
 //! [`Solo`] is a group of one rank; [`C10d`] is libtorch's c10d. A step of the training loop:
 //!
-//! ```ignore
+//! ```text
 //! let loss = task.loss(&batch);
 //! let exposed = group.backward(&loss)?;
 //! // … push group.gradient(bucket), pull this rank's slice into flat …
