@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod config;
 pub mod data;
+pub mod finite;
 pub mod ids;
 pub mod layout;
 pub mod lease;

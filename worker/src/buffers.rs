@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use tradewind_common::finite::all_finite;
 use tradewind_common::{Layout, TensorKind};
 
 use crate::group::{Group, GroupError};
@@ -49,7 +50,7 @@ impl Buffers {
                 *change = now - before;
             }
             group.all_reduce_mean(changes)?;
-            finite &= changes.iter().all(|x| x.is_finite());
+            finite &= all_finite(changes);
         }
         Ok(finite)
     }

@@ -69,6 +69,17 @@ pub fn tensor_specs(task: &dyn Task) -> Vec<TensorSpec> {
     task.tensors().into_iter().map(spec).collect()
 }
 
+/// The model's tensors, named, in order of creation.
+pub fn named(task: &dyn Task) -> Vec<(String, tch::Tensor)> {
+    let all = task.tensors().into_iter();
+    all.map(|(name, tensor, _)| (name, tensor)).collect()
+}
+
+/// What the servers need to know of a configuration with its task.
+pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
+    config.spec(tensor_specs(task), task.samples() as u64)
+}
+
 /// The task of a configuration, with initial values from its seed.
 pub fn build_task(config: &Config) -> anyhow::Result<Box<dyn Task>> {
     Ok(model::build(&model::TaskSpec::from(config), config.seed)?)
@@ -98,13 +109,9 @@ pub fn enter(
                 config.cluster.groups.len()
             )
         })?;
-    let spec = config.spec(tensor_specs(&*task), task.samples() as u64);
+    let spec = run_spec(config, &*task);
     let layout = Arc::new(spec.check()?);
-    let tensors: Vec<_> = task
-        .tensors()
-        .into_iter()
-        .map(|(name, tensor, _)| (name, tensor))
-        .collect();
+    let tensors = named(&*task);
     let mut flat = Flat::new(&layout, &tensors)?;
 
     let seat = Seat {

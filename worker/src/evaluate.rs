@@ -14,7 +14,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
 use crate::core::session::{Identity, Purpose, Session};
-use crate::enter::{build_task, tensor_specs};
+use crate::enter::{build_task, named, run_spec};
 use crate::exchange::{Exchange, owners};
 use crate::flat::Flat;
 use crate::membership::Coordinator;
@@ -31,17 +31,8 @@ pub fn evaluate(
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
-    let layout = Arc::new(
-        config
-            .spec(tensor_specs(&*task), task.samples() as u64)
-            .check()?,
-    );
-    let tensors: Vec<_> = task
-        .tensors()
-        .into_iter()
-        .map(|(name, tensor, _)| (name, tensor))
-        .collect();
-    let mut flat = Flat::new(&layout, &tensors)?;
+    let layout = Arc::new(run_spec(config, &*task).check()?);
+    let mut flat = Flat::new(&layout, &named(&*task))?;
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.exchange.retry_ms),

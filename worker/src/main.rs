@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand};
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
-use tradewind_worker::enter::{Entry, build_task, enter, tensor_specs};
+use tradewind_worker::enter::{Entry, build_task, enter, run_spec};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
 use tradewind_worker::telemetry::{Recorder, wall};
@@ -96,7 +96,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Check { config } => {
             let config = read(&config)?;
             let task = build_task(&config)?;
-            let spec = config.spec(tensor_specs(&*task), task.samples() as u64);
+            let spec = run_spec(&config, &*task);
             let layout = spec.check()?;
             for group in 0..spec.group_sizes.len() {
                 check_batch(&spec, GroupId(group as u32))?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tradewind_common::finite::all_finite;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 
@@ -134,10 +135,9 @@ impl Worker {
     /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss.
     fn agree(&mut self, loss: f64, samples: usize) -> Result<Step, GroupError> {
         let buckets = 0..self.layout.buckets.len();
-        let finite = |gradient: &[f32]| gradient.chunks(4096).all(all_finite);
         let gradients = buckets
             .filter_map(|bucket| self.group.gradient(bucket))
-            .all(finite);
+            .all(all_finite);
         let buffers = self.buffers.changed(self.flat.values(), &*self.group)?;
         let mut sums = [
             loss * samples as f64,
@@ -226,10 +226,6 @@ fn gradient_of<'a>(group: &'a dyn Group, layout: &Layout, id: BlockId) -> &'a [f
     let gradient = group.gradient(at).expect("parameters have a gradient");
     let start = block.elements.start - bucket.elements.start;
     &gradient[start..start + block.elements.len()]
-}
-
-fn all_finite(piece: &[f32]) -> bool {
-    piece.iter().fold(true, |all, x| all & x.is_finite())
 }
 
 /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a

@@ -1,5 +1,6 @@
 //! Why a frame or a call is refused. A refusal decides nothing and changes nothing (rule 7).
 
+use tradewind_common::finite::all_finite;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, RunId};
 
 /// The reason of a refusal; tests match on it, people read its text.
@@ -126,9 +127,7 @@ pub enum Refusal {
 
 /// The first value that is not finite, if any.
 pub fn check_finite(block: BlockId, values: &[f32]) -> Result<(), Refusal> {
-    // No early exit inside a piece, so that the loop vectorises.
-    let finite = |piece: &[f32]| piece.iter().fold(true, |all, x| all & x.is_finite());
-    if values.chunks(4096).all(finite) {
+    if all_finite(values) {
         return Ok(());
     }
     let (index, value) = values
