@@ -50,7 +50,7 @@ fn cores_know_no_clock_no_runtime_and_no_network() {
         "rand::",
         "std::thread",
     ];
-    for folder in ["common/src", "server/src/core", "worker/src/core"] {
+    for folder in ["common/src", "server/src/core", "worker/client/src/core"] {
         for path in sources(folder) {
             let text = fs::read_to_string(&path).unwrap();
             let code = text

@@ -17,18 +17,20 @@ use tradewind_proto::refusal::{self, Reason};
 
 use crate::buffers::Buffers;
 use crate::c10d::Store;
-use crate::core::session::{Identity, Purpose, Session};
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
-use crate::exchange::{Exchange, ExchangeError, owners};
 use crate::feed::{DEPTH, Feed};
 use crate::flat::Flat;
 use crate::group::{C10d, Group, Rendezvous, Solo};
-use crate::membership::{Coordinator, Heartbeat, Joined, MembershipError, Seat, Start, keep_lease};
 use crate::model::{self, Task};
-use crate::network::Reach;
 use crate::telemetry::Recorder;
 use crate::train::Worker;
+use tradewind_client::core::session::{Identity, Purpose, Session};
+use tradewind_client::exchange::{Exchange, ExchangeError, owners};
+use tradewind_client::membership::{
+    Coordinator, Heartbeat, Joined, MembershipError, Seat, Start, keep_lease,
+};
+use tradewind_client::network::Reach;
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]

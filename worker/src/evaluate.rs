@@ -13,13 +13,13 @@ use tradewind_common::record::Evaluation;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
-use crate::core::session::{Identity, Purpose, Session};
 use crate::enter::{build_task, named, run_spec};
-use crate::exchange::{Exchange, owners};
 use crate::flat::Flat;
-use crate::membership::Coordinator;
 use crate::model::{Picture, Task};
-use crate::network::Reach;
+use tradewind_client::core::session::{Identity, Purpose, Session};
+use tradewind_client::exchange::{Exchange, owners};
+use tradewind_client::membership::Coordinator;
+use tradewind_client::network::Reach;
 
 /// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.

@@ -13,7 +13,7 @@ use crate::data::order::permutation;
 use crate::data::prefetch::Prefetch;
 use crate::data::{Batch, DataError};
 use crate::group::{Group, GroupError};
-use crate::membership::MembershipError;
+use tradewind_client::membership::MembershipError;
 
 /// Batches prepared ahead.
 pub const DEPTH: usize = 2;

@@ -11,14 +11,15 @@ use tradewind_common::record::StepRecord;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 
 use crate::buffers::Buffers;
-use crate::core::session::{Purpose, Summary};
-use crate::exchange::{Exchange, ExchangeError};
 use crate::feed::{Feed, FeedError};
 use crate::flat::Flat;
 use crate::group::{Group, GroupError};
-use crate::membership::{Coordinator, Seat};
 use crate::model::Task;
-use crate::telemetry::{Recorder, Stopwatch, wall};
+use crate::telemetry::{Recorder, wall};
+use tradewind_client::core::session::{Purpose, Summary};
+use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_client::membership::{Coordinator, Seat};
+use tradewind_client::stopwatch::Stopwatch;
 
 /// Everything that a rank trains with.
 pub struct Worker {

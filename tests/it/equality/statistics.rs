@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
+use tradewind_client::network::Reach;
 use tradewind_common::config::Config;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
@@ -19,7 +20,6 @@ use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::enter::{Entry, enter, tensor_specs};
 use tradewind_worker::evaluate::pull;
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_worker::network::Reach;
 use tradewind_worker::telemetry::Recorder;
 
 use super::distance;

@@ -5,13 +5,13 @@ mod talk;
 
 use std::collections::BTreeMap;
 
+use tradewind_client::core::session::{self, Identity, Kind, Purpose, Session, Summary};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId};
 use tradewind_server::core::answer::{Answer, Refused};
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::{self, Action, Push, Reply};
-use tradewind_worker::core::session::{self, Identity, Kind, Purpose, Session, Summary};
 
 use super::values;
 pub use talk::{Call, Common, Out, UNTRACKED, Wake};

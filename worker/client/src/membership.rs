@@ -19,7 +19,7 @@ use tradewind_proto::v1::{
 };
 
 use crate::network::{Authorized, PAUSE, Reach};
-use crate::telemetry::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// Why the coordinator did not do what was asked.
 #[derive(Debug, thiserror::Error)]

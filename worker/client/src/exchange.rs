@@ -21,7 +21,7 @@ use tradewind_proto::v1::{
 
 use crate::core::session::{Answer, Frame, Kind, Purpose, Session, Summary};
 use crate::network::{PAUSE, Reach};
-use crate::telemetry::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// Frames between the exchange and the connection.
 const FRAMES_OUT_MAX: usize = 4;
