@@ -17,6 +17,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Trains one model on many machines without letting the slowest set the pace.
 #[derive(Debug, Parser)]
 #[command(name = "tradewind", version)]

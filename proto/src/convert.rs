@@ -1,5 +1,7 @@
 //! Wire ↔ common, once, at the edge: inside, types are strict.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::placement::Placement;
@@ -58,46 +60,15 @@ pub fn host_port(field: &'static str, address: &str) -> Result<(), Malformed> {
     }
 }
 
-/// Bulk values of a frame: f32, little-endian.
-pub fn values(dtype: i32, bytes: &Bytes) -> Result<Vec<f32>, Malformed> {
-    match v1::DType::try_from(dtype) {
-        Ok(v1::DType::DtypeF32) if bytes.len().is_multiple_of(4) => {
-            Ok(bytemuck::pod_collect_to_vec(bytes))
-        }
-        Ok(v1::DType::DtypeF32) => Err(malformed(
-            "values",
-            format!("{} bytes are no whole number of f32", bytes.len()),
-        )),
-        _ => Err(malformed(
-            "dtype",
-            format!("{dtype} is not a type that this run exchanges (f32)"),
-        )),
-    }
-}
-
-/// Bulk values for a frame; the bytes share `owner`'s memory.
-pub fn bulk<T: AsRef<[f32]> + Send + 'static>(owner: T) -> Bytes {
-    struct Owner<T>(T);
-    impl<T: AsRef<[f32]>> AsRef<[u8]> for Owner<T> {
+/// Bulk values for a frame; the bytes share their memory.
+pub fn bulk(values: Arc<Vec<f32>>) -> Bytes {
+    struct Owner(Arc<Vec<f32>>);
+    impl AsRef<[u8]> for Owner {
         fn as_ref(&self) -> &[u8] {
-            bytemuck::cast_slice(self.0.as_ref())
+            bytemuck::cast_slice(&self.0)
         }
     }
-    Bytes::from_owner(Owner(owner))
-}
-
-/// Copies a frame's f32 values into `out`, which must have as many.
-pub fn copy_values(bytes: &Bytes, out: &mut [f32]) -> Result<(), Malformed> {
-    if bytes.len() != out.len() * 4 {
-        let problem = format!(
-            "{} bytes where the block has {} values",
-            bytes.len(),
-            out.len()
-        );
-        return Err(malformed("values", problem));
-    }
-    bytemuck::cast_slice_mut(out).copy_from_slice(bytes);
-    Ok(())
+    Bytes::from_owner(Owner(values))
 }
 
 impl From<&TensorSpec> for v1::Tensor {
@@ -190,6 +161,8 @@ impl From<&RunSpec> for v1::RunSpec {
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
+            up: None,
+            down: None,
         }
     }
 }
@@ -294,30 +267,5 @@ pub fn placement_from_wire(wire: v1::Placement) -> Result<(Placement, Vec<Endpoi
             format!("server {owner} has no address"),
         )),
         None => Ok((Placement::from_owners(owners), servers)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bulk_values_round_trip_bit_for_bit() {
-        let sent = vec![1.5f32, -0.0, f32::MIN_POSITIVE, f32::MAX];
-        let wire = bulk(sent.clone());
-        let back = values(v1::DType::DtypeF32.into(), &wire).unwrap();
-        let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&back), bits(&sent));
-        let mut copied = [0.0; 4];
-        copy_values(&wire, &mut copied).unwrap();
-        assert_eq!(bits(&copied), bits(&sent));
-    }
-
-    #[test]
-    fn malformed_values_name_the_field() {
-        let bytes = Bytes::from_static(&[0; 7]);
-        assert_eq!(values(1, &bytes).unwrap_err().field, "values");
-        assert_eq!(values(99, &bytes).unwrap_err().field, "dtype");
-        assert_eq!(copy_values(&bytes, &mut [0.0]).unwrap_err().field, "values");
     }
 }

@@ -8,5 +8,7 @@ pub mod v1;
 
 pub mod auth;
 pub mod convert;
+pub mod frame;
 pub mod limits;
 pub mod refusal;
+pub mod socket;

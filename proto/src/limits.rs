@@ -8,5 +8,15 @@ pub const FRAME_BYTES_MAX: usize = BLOCK_BYTES_MAX + 4096;
 /// Largest message of the coordinator service: the tensors of a model are in it.
 pub const COORDINATOR_MESSAGE_BYTES_MAX: usize = 64 << 20;
 
+/// Frames of a stream that a server takes before it has answered the first of them.
+pub const FRAMES_IN_FLIGHT_MAX: usize = 256;
+
+/// Bytes of blocks that a server takes on a stream before it has answered the first of them; one
+/// block above that is taken when nothing else is in flight.
+pub const BYTES_IN_FLIGHT_MAX: usize = 48 << 20;
+
+/// Largest HTTP/2 frame; the default of 16 KiB halves the rate.
+pub const HTTP2_FRAME_BYTES: u32 = 1 << 20;
+
 /// Flow-control window of a connection and of each of its streams.
 pub const WINDOW_BYTES: u32 = 8 << 20;

@@ -111,7 +111,7 @@ async fn obey(registry: &Registry, order: v1::ServerOrder) -> anyhow::Result<(Ru
         placement: Placement::from_owners(order.owners.into_iter().map(ServerId).collect()),
         view: decode_view(order.view.ok_or_else(|| missing("view"))?),
     };
-    let shard = registry.find_or_create(&order, &layout);
+    let shard = registry.find_or_create(&order, Arc::new(layout));
     let generation = order.view.generation;
     let live = order.view.live.len();
     let seen = shard.follow(order.view).await?;

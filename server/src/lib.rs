@@ -16,14 +16,17 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tradewind_common::ServerId;
 use tradewind_proto::auth::{AskToken, Token};
-use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX, WINDOW_BYTES};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
-use tradewind_proto::v1::shard_server::ShardServer;
+use tradewind_proto::{
+    limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES},
+    socket,
+};
 
 use crate::attach::Registration;
 use crate::clock::Origin;
@@ -31,10 +34,7 @@ use crate::coordinator_task::CoordinatorHandle;
 use crate::core::answer::RUNS_MAX;
 use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
-use crate::rpc::exchange::ShardService;
-
-/// One HTTP/2 frame; the default of 16 KiB halves the rate.
-const HTTP2_FRAME_BYTES: u32 = 1 << 20;
+use crate::rpc::shard::ShardService;
 
 /// A client that answers no ping for so long is gone, and so are its streams.
 const PING: Duration = Duration::from_secs(10);
@@ -78,8 +78,7 @@ pub async fn serve(
     let (complete, completions) = mpsc::channel(RUNS_MAX);
     let registry = Arc::new(Registry::new(config.server, origin, complete));
     let ask = AskToken(config.token.clone());
-    let shards = ShardServer::new(ShardService::new(registry.clone()))
-        .max_decoding_message_size(FRAME_BYTES_MAX);
+    let shards = ShardService::new(registry.clone());
     let (coordinator, coordinator_address) = match config.coordinator {
         CoordinatorAt::Here { servers } => {
             let service = CoordinatorService(CoordinatorHandle::spawn(servers, origin));
@@ -108,7 +107,9 @@ pub async fn serve(
         .initial_connection_window_size(WINDOW_BYTES)
         .add_service(InterceptedService::new(shards, ask))
         .add_optional_service(coordinator)
-        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+        .serve_with_incoming(
+            TcpIncoming::from(listener).map(|accepted| accepted.inspect(socket::tune)),
+        );
     tokio::select! {
         served = serving => served?,
         () = shutdown => tracing::info!("shutting down"),

@@ -12,6 +12,10 @@ use tradewind_common::ServerId;
 use tradewind_proto::auth::Token;
 use tradewind_server::{Config, CoordinatorAt, serve};
 
+/// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A parameter server: holds shards of runs, applies gradients, answers with fresh parameters.
 #[derive(Debug, Parser)]
 #[command(name = "tradewind-server", version)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Layout, RunId, ServerId};
+use tradewind_common::{BlockId, Layout, RunId, ServerId};
 
 use crate::clock::Origin;
 use crate::core::coordinator::Order;
@@ -22,6 +22,16 @@ pub struct Entry {
     pub handle: ShardHandle,
     /// The run's specification.
     pub spec: Arc<RunSpec>,
+    /// The layout that follows from it.
+    pub layout: Arc<Layout>,
+}
+
+impl Entry {
+    /// Number of values of a block; 0 where there is none.
+    pub fn block(&self, number: u32) -> usize {
+        let block = self.layout.block(BlockId(number));
+        block.map_or(0, |block| block.elements.len())
+    }
 }
 
 /// Run → shard. The only shared table of the server; it holds at most
@@ -61,11 +71,11 @@ impl Registry {
     }
 
     /// The shard of an order's run, created at the first order.
-    pub fn find_or_create(&self, order: &Order, layout: &Layout) -> ShardHandle {
+    pub fn find_or_create(&self, order: &Order, layout: Arc<Layout>) -> ShardHandle {
         let create = || {
             let shard = Shard::new(
                 order.spec.clone(),
-                layout,
+                &layout,
                 order.placement.shard(self.server),
             );
             let run = order.run.clone();
@@ -74,6 +84,7 @@ impl Registry {
             Entry {
                 handle,
                 spec: order.spec.clone(),
+                layout,
             }
         };
         let handle = self

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::spec::RunSpec;
@@ -124,6 +123,7 @@ pub fn enter(
     let reach = Reach {
         token: entry.token.clone(),
         retry: Duration::from_millis(config.exchange.retry_ms),
+        connections: config.exchange.connections,
     };
     let mut coordinator = Coordinator::new(&entry.coordinator, reach.clone());
     let (store, joined) = join(entry, &seat, size, &spec, &mut coordinator, runtime)?;
@@ -157,8 +157,7 @@ pub fn enter(
     };
     let start = await_start(&links, &mut coordinator, &flat, runtime)?;
     let mut exchange = links.exchange(start);
-    let no_values = |_: BlockId| Bytes::new();
-    let pulled = runtime.block_on(exchange.run(Purpose::Pull, 0, &no_values, flat.values_mut()))?;
+    let pulled = runtime.block_on(exchange.pull(flat.values_mut()))?;
     group.gather(flat.values_mut())?;
     let mut buffers = Buffers::new(&layout);
     buffers.pulled(flat.values());
@@ -257,9 +256,9 @@ fn await_start(
             Start::At(clock) => return Ok(clock),
             Start::Create => {
                 tracing::info!("creating initial values");
-                let initial = |id: BlockId| -> Bytes {
+                let initial = |id: BlockId| {
                     let block = links.layout.block(id).expect("a block of the slice");
-                    Bytes::copy_from_slice(bytemuck::cast_slice(flat.block(&block.elements)))
+                    flat.block(&block.elements)
                 };
                 let create = async {
                     links

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use bytes::Bytes;
 use safetensors::tensor::{Dtype, TensorView};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
@@ -16,7 +15,7 @@ use tradewind_proto::auth::Token;
 use crate::enter::{build_task, named, run_spec};
 use crate::flat::Flat;
 use crate::model::{Picture, Task};
-use tradewind_client::core::session::{Identity, Purpose, Session};
+use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::exchange::{Exchange, owners};
 use tradewind_client::membership::Coordinator;
 use tradewind_client::network::Reach;
@@ -36,6 +35,7 @@ pub fn evaluate(
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.exchange.retry_ms),
+        connections: config.exchange.connections,
     };
     runtime.block_on(pull(
         &config.name,
@@ -83,9 +83,7 @@ pub async fn pull(
     };
     let session = Session::new(nobody, Clock(0), owners(&all, &placement));
     let mut exchange = Exchange::new(layout.clone(), session, &servers, reach);
-    exchange
-        .run(Purpose::Pull, 0, &|_| Bytes::new(), values)
-        .await?;
+    exchange.pull(values).await?;
     Ok(())
 }
 

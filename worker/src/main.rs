@@ -14,6 +14,10 @@ use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
 use tradewind_worker::telemetry::{Recorder, wall};
 
+/// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Another life of the group has taken over, or the lease has run out.
 const EXIT_FENCED: i32 = 3;
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::runtime::Handle;
 use tradewind_common::finite::all_finite;
 use tradewind_common::record::StepRecord;
@@ -172,13 +171,12 @@ impl Worker {
             runtime,
             ..
         } = self;
-        let source = |id: BlockId| -> Bytes {
+        let source = |id: BlockId| {
             let block = layout.block(id).expect("a block of the slice");
-            let values = match block.kind {
+            match block.kind {
                 TensorKind::Parameter => gradient_of(&**group, layout, id),
                 TensorKind::Buffer => buffers.changes(&block.elements),
-            };
-            Bytes::copy_from_slice(bytemuck::cast_slice(values))
+            }
         };
         runtime.block_on(exchange.run(purpose, samples_seen, &source, flat.values_mut()))
     }

@@ -110,6 +110,8 @@ pub struct Exchange {
     pub bucket_bytes: usize,
     /// Largest block, bytes.
     pub block_bytes: usize,
+    /// Connections of a rank to each server.
+    pub connections: u32,
     /// How long a rank tries to reach a shard again.
     pub retry_ms: u64,
 }
@@ -331,6 +333,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         exchange: Exchange {
             bucket_bytes: int(values, "exchange.bucket_bytes") as usize,
             block_bytes: int(values, "exchange.block_bytes") as usize,
+            connections: int(values, "exchange.connections") as u32,
             retry_ms: int(values, "exchange.retry_ms") as u64,
         },
         liveness,

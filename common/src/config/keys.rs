@@ -259,6 +259,12 @@ pub const KEYS: &[Key] = &[
         "largest block, the unit of placement and update",
     ),
     key(
+        "exchange.connections",
+        int(1, 64),
+        Some("1"),
+        "connections of a rank to each server",
+    ),
+    key(
         "exchange.retry_ms",
         int(0, 86_400_000),
         Some("10000"),

@@ -29,6 +29,16 @@ pub struct Adam {
     #[prost(double, tag = "4")]
     pub weight_decay: f64,
 }
+/// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
+/// nothing are always f32.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Compression {
+    #[prost(enumeration = "DType", tag = "1")]
+    pub dtype: i32,
+    /// Of DTYPE_TOP_K: the part of the values that is sent; in (0, 1\].
+    #[prost(double, tag = "2")]
+    pub fraction: f64,
+}
 /// Learning rate as a function of applied samples.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Schedule {
@@ -93,6 +103,12 @@ pub struct RunSpec {
     /// How long clock 0 waits for configured groups that have not joined.
     #[prost(uint64, tag = "16")]
     pub start_grace_ms: u64,
+    /// Of gradients; absent: f32.
+    #[prost(message, optional, tag = "17")]
+    pub up: ::core::option::Option<Compression>,
+    /// Of answers, which are then differences to what the group holds; absent: f32. Not DTYPE_TOP_K.
+    #[prost(message, optional, tag = "18")]
+    pub down: ::core::option::Option<Compression>,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -182,12 +198,18 @@ impl TensorKind {
         }
     }
 }
-/// How bulk values are written. Values are little-endian.
+/// How bulk values are written, little-endian; docs/protocol.md has the forms byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DType {
     DtypeUnspecified = 0,
     DtypeF32 = 1,
+    /// The upper half of f32, rounded to nearest even.
+    DtypeBf16 = 2,
+    /// Blocks of integers with a scale each.
+    DtypeInt8 = 3,
+    /// The largest values with their positions; the others are 0.
+    DtypeTopK = 4,
 }
 impl DType {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -198,6 +220,9 @@ impl DType {
         match self {
             Self::DtypeUnspecified => "DTYPE_UNSPECIFIED",
             Self::DtypeF32 => "DTYPE_F32",
+            Self::DtypeBf16 => "DTYPE_BF16",
+            Self::DtypeInt8 => "DTYPE_INT8",
+            Self::DtypeTopK => "DTYPE_TOP_K",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -205,6 +230,9 @@ impl DType {
         match value {
             "DTYPE_UNSPECIFIED" => Some(Self::DtypeUnspecified),
             "DTYPE_F32" => Some(Self::DtypeF32),
+            "DTYPE_BF16" => Some(Self::DtypeBf16),
+            "DTYPE_INT8" => Some(Self::DtypeInt8),
+            "DTYPE_TOP_K" => Some(Self::DtypeTopK),
             _ => None,
         }
     }
@@ -1198,6 +1226,8 @@ pub mod coordinator_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Bulk values are the last field of every message that has some, so that whoever sends or receives
+/// them need not copy them through a protobuf runtime: a small head, then the values as they are.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PushFrame {
     #[prost(string, tag = "1")]
@@ -1212,41 +1242,49 @@ pub struct PushFrame {
     pub clock: u64,
     #[prost(uint32, tag = "5")]
     pub block: u32,
-    #[prost(oneof = "push_frame::Action", tags = "6, 7, 8, 9")]
+    /// Answer without values: the sender has no use for them now.
+    #[prost(bool, tag = "6")]
+    pub without_values: bool,
+    /// Version of the values that the sender holds of the block, as last answered; absent if it holds
+    /// none. Where the run compresses downwards, the answer may be the difference to them.
+    #[prost(uint64, optional, tag = "7")]
+    pub holds: ::core::option::Option<u64>,
+    #[prost(oneof = "push_frame::Action", tags = "8, 9, 14, 15")]
     pub action: ::core::option::Option<push_frame::Action>,
 }
 /// Nested message and enum types in `PushFrame`.
 pub mod push_frame {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Action {
-        #[prost(message, tag = "6")]
-        Gradient(super::Gradient),
-        #[prost(message, tag = "7")]
-        Skip(super::Skip),
         #[prost(message, tag = "8")]
-        Pull(super::Pull),
+        Skip(super::Skip),
         #[prost(message, tag = "9")]
+        Pull(super::Pull),
+        #[prost(message, tag = "14")]
+        Gradient(super::Gradient),
+        #[prost(message, tag = "15")]
         Create(super::Create),
     }
 }
 /// The group's averaged gradient of one block (for buffers: new minus pulled values).
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Gradient {
-    #[prost(enumeration = "DType", tag = "1")]
-    pub dtype: i32,
-    /// As many values as the block has, all finite.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub values: ::prost::bytes::Bytes,
     /// Samples that the gradient is the mean over; more than 0.
-    #[prost(uint32, tag = "3")]
+    #[prost(uint32, tag = "1")]
     pub samples: u32,
     /// Version of the block that the gradient was computed on.
-    #[prost(uint64, tag = "4")]
+    #[prost(uint64, tag = "2")]
     pub pulled_version: u64,
     /// Applied samples of the run as the group knew them, the same for all blocks of an exchange:
     /// the schedule's argument.
-    #[prost(uint64, tag = "5")]
+    #[prost(uint64, tag = "3")]
     pub samples_seen: u64,
+    /// The run's type upwards for parameters, f32 for buffers.
+    #[prost(enumeration = "DType", tag = "4")]
+    pub dtype: i32,
+    /// As many values as the block has, all finite.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub values: ::prost::bytes::Bytes,
 }
 /// The group has no finite gradient at this clock: arrived, with weight 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1257,9 +1295,10 @@ pub struct Pull {}
 /// An initial value; the first one of each block wins.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Create {
+    /// Always f32.
     #[prost(enumeration = "DType", tag = "1")]
     pub dtype: i32,
-    #[prost(bytes = "bytes", tag = "2")]
+    #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1293,7 +1332,11 @@ pub struct PullFrame {
     pub stop: bool,
     #[prost(enumeration = "DType", tag = "11")]
     pub dtype: i32,
-    #[prost(bytes = "bytes", tag = "12")]
+    /// The values are to be added to those that the frame said it holds.
+    #[prost(bool, tag = "12")]
+    pub difference: bool,
+    /// Empty if the frame asked for an answer without values.
+    #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -8,7 +8,7 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
-use super::askers::Askers;
+use super::askers::{Asker, Askers, Fresh, Wants};
 use super::consistency::Standing;
 use super::optimizer::{Optimizer, Step};
 use super::refusal::{Refusal, check_finite};
@@ -106,9 +106,8 @@ pub struct Block {
     id: BlockId,
     kind: TensorKind,
     length: usize,
-    values: Option<Vec<f32>>,
-    /// The values as last handed out; several answers share one copy.
-    shared: Option<Arc<[f32]>>,
+    /// Shared with answers that are on their way: an update copies them only then.
+    values: Option<Arc<Vec<f32>>>,
     slots: Vec<Vec<f32>>,
     version: u64,
     samples_applied: u64,
@@ -127,7 +126,6 @@ impl Block {
             kind,
             length,
             values: None,
-            shared: None,
             slots: Vec::new(),
             version: 0,
             samples_applied: 0,
@@ -157,9 +155,20 @@ impl Block {
     }
 
     /// The current values.
-    pub fn values(&mut self) -> Result<Arc<[f32]>, Refusal> {
-        let values = self.values.as_deref().ok_or(Refusal::NotReady)?;
-        Ok(self.shared.get_or_insert_with(|| values.into()).clone())
+    pub fn values(&self) -> Result<&[f32], Refusal> {
+        self.values
+            .as_ref()
+            .map(|values| &values[..])
+            .ok_or(Refusal::NotReady)
+    }
+
+    /// What an answer carries of the current values.
+    pub fn fresh(&self, wants: Wants) -> Result<Fresh, Refusal> {
+        let values = self.values.as_ref().ok_or(Refusal::NotReady)?;
+        Ok(match wants {
+            Wants::Nothing => Fresh::Nothing,
+            Wants::Values => Fresh::Values(values.clone()),
+        })
     }
 
     /// How far `group` is behind the fastest live group, in exchanges.
@@ -199,7 +208,7 @@ impl Block {
                 0
             };
             self.slots = vec![vec![0.0; self.length]; slots];
-            self.values = Some(values);
+            self.values = Some(Arc::new(values));
         }
         Ok(())
     }
@@ -238,7 +247,7 @@ impl Block {
         group: GroupId,
         clock: Clock,
         contribution: Contribution,
-        (asker, now_us): (ReplyTo, u64),
+        (asker, now_us): (Asker, u64),
     ) -> Result<Arrival, Refusal> {
         let block = self.id;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
@@ -339,12 +348,9 @@ impl Block {
                 &merged
             }
         };
-        let values = self
-            .values
-            .as_deref_mut()
-            .expect("live groups push only to a ready run");
+        let values = self.values.as_mut();
+        let values = Arc::make_mut(values.expect("live groups push only to a ready run"));
         self.version += 1;
-        self.shared = None;
         match self.kind {
             TensorKind::Parameter => {
                 let step = Step {

@@ -7,6 +7,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout};
 
 use super::ReplyTo;
+use super::askers::{Asker, Fresh, Wants};
 use super::block::{Arrival, Block, Contribution, Decided, Terms, Verdict};
 use super::consistency::{self, Consistency};
 use super::optimizer::{self, Optimizer};
@@ -24,6 +25,8 @@ pub struct Push {
     pub clock: Clock,
     /// What it is about.
     pub block: BlockId,
+    /// What the answer shall carry.
+    pub wants: Wants,
     /// What is asked for.
     pub action: Action,
 }
@@ -69,8 +72,10 @@ pub struct Reply {
     pub samples_applied: u64,
     /// The budget is reached.
     pub stop: bool,
-    /// The current values.
-    pub values: Arc<[f32]>,
+    /// Number of values of the block.
+    pub length: usize,
+    /// What was asked for of the current values.
+    pub fresh: Fresh,
 }
 
 /// What a shard wants done.
@@ -185,8 +190,8 @@ impl Shard {
             for id in blocks {
                 let block = self.blocks.get_mut(&id).expect("own block");
                 for (group, askers) in block.follow(&view, earliest) {
-                    for to in askers.to {
-                        self.refuse(to, Refusal::NotLive(group));
+                    for asker in askers.to {
+                        self.refuse(asker.to, Refusal::NotLive(group));
                     }
                 }
                 self.decide(id, now_us);
@@ -217,13 +222,12 @@ impl Shard {
     }
 
     /// BLAKE3 over (block, version, values), little-endian, in block order.
-    pub fn digest(&mut self) -> [u8; 32] {
+    pub fn digest(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
-        for (id, block) in &mut self.blocks {
+        for (id, block) in &self.blocks {
             hasher.update(&id.0.to_le_bytes());
             hasher.update(&block.version().to_le_bytes());
-            let values = block.values().unwrap_or_default();
-            for x in values.iter() {
+            for x in block.values().unwrap_or_default() {
                 hasher.update(&x.to_le_bytes());
             }
         }
@@ -236,6 +240,7 @@ impl Shard {
             incarnation,
             clock,
             block: id,
+            wants,
             action,
         } = push;
         if !self.blocks.contains_key(&id) {
@@ -250,7 +255,8 @@ impl Shard {
                 if !self.view.ready() {
                     return Err(Refusal::NotReady);
                 }
-                self.reply(id, group, clock, Answer::Read, 0).map(Some)
+                self.reply(id, group, clock, (Answer::Read, wants), 0)
+                    .map(Some)
             }
             Action::Create(values) => {
                 self.check_incarnation(group, incarnation)?;
@@ -258,7 +264,8 @@ impl Shard {
                     return Err(Refusal::NotCreator(group));
                 }
                 self.create(id, values)?;
-                self.reply(id, group, clock, Answer::Created, 0).map(Some)
+                let answer = (Answer::Created, wants);
+                self.reply(id, group, clock, answer, 0).map(Some)
             }
             Action::Contribute(contribution) => {
                 self.check_incarnation(group, incarnation)?;
@@ -269,7 +276,8 @@ impl Shard {
                 if !block.created() {
                     return Err(Refusal::NotReady);
                 }
-                let arrival = block.push(group, clock, contribution, (to, now_us))?;
+                let arrival =
+                    block.push(group, clock, contribution, (Asker { to, wants }, now_us))?;
                 self.clock_seen = self.clock_seen.max(Some(clock));
                 match arrival {
                     Arrival::Waits(superseded) => {
@@ -280,8 +288,8 @@ impl Shard {
                     }
                     Arrival::Repeat(decided) => {
                         self.counters.duplicate += 1;
-                        self.reply(id, group, clock, Answer::Decided(decided, true), 0)
-                            .map(Some)
+                        let answer = (Answer::Decided(decided, true), wants);
+                        self.reply(id, group, clock, answer, 0).map(Some)
                     }
                 }
             }
@@ -342,12 +350,11 @@ impl Shard {
             }
             let waited_us = now_us.saturating_sub(outcome.askers.since_us);
             let answer = Answer::Decided(decided, false);
-            let result = self.reply(id, outcome.group, decided.clock, answer, waited_us);
-            let replies = outcome.askers.to.into_iter().map(|to| Output::Reply {
-                to,
-                result: result.clone(),
-            });
-            self.outputs.extend(replies);
+            for Asker { to, wants } in outcome.askers.to {
+                let answer = (answer, wants);
+                let result = self.reply(id, outcome.group, decided.clock, answer, waited_us);
+                self.outputs.push_back(Output::Reply { to, result });
+            }
         }
     }
 
@@ -356,10 +363,10 @@ impl Shard {
         id: BlockId,
         group: GroupId,
         clock: Clock,
-        answer: Answer,
+        (answer, wants): (Answer, Wants),
         waited_us: u64,
     ) -> Result<Reply, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("own block");
+        let block = &self.blocks[&id];
         Ok(Reply {
             block: id,
             clock,
@@ -369,7 +376,8 @@ impl Shard {
             waited_us,
             samples_applied: block.samples_applied(),
             stop: block.samples_applied() >= self.spec.samples,
-            values: block.values()?,
+            length: block.length(),
+            fresh: block.fresh(wants)?,
         })
     }
 

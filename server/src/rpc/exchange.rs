@@ -1,226 +1,186 @@
-//! The shard service: frames to shard tasks, answers back.
+//! The stream of an exchange: frames to shard tasks, answers back. Values are received into the
+//! buffer that the shard applies, and sent from the buffer that holds the parameters.
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, RunId};
+use tonic::Status;
+use tonic::body::Body;
+use tradewind_common::RunId;
 use tradewind_proto::convert::{self, Malformed};
-use tradewind_proto::v1::{
-    self, DType, PullFrame, PushFrame, ShardStatusReply, ShardStatusRequest, push_frame,
-};
+use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
+use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAMES_IN_FLIGHT_MAX};
+use tradewind_proto::v1::{self, DType, PullFrame, PushFrame};
 
+use super::incoming::Incoming;
 use super::refuse;
 use crate::core::ReplyTo;
-use crate::core::block::{Gradient, Verdict};
+use crate::core::askers::Fresh;
+use crate::core::block::Verdict;
 use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Answer, Push, Reply};
-use crate::registry::Registry;
-use crate::shard_task::{Answers, Message, ShardHandle};
+use crate::core::shard::{Answer, Reply};
+use crate::registry::{Entry, Registry};
+use crate::shard_task::{Answers, Message};
 use crate::telemetry;
 
-/// Unanswered frames of one stream; the stream is not read while there are as many. All groups
-/// send blocks in one order, so the first undecided block is in every group's window and `sync`
-/// cannot deadlock on it.
-pub const FRAMES_IN_FLIGHT_MAX: usize = 256;
-
-/// The shard service of one server.
-pub struct ShardService {
-    registry: Arc<Registry>,
-    streams: AtomicU64,
+/// Serves one stream: reads `body`, and answers with the body that is returned.
+pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {
+    let (answers, replies) = mpsc::unbounded_channel();
+    let (ended, end) = oneshot::channel();
+    let room = Arc::new(Semaphore::new(ROOM));
+    let mut frames = Frames {
+        registry,
+        stream,
+        answers,
+        room: room.clone(),
+        open: HashMap::new(),
+    };
+    tokio::spawn(async move {
+        telemetry::streams(1.0);
+        let _ = ended.send(frames.read(body).await);
+        telemetry::streams(-1.0);
+    });
+    Body::new(Outgoing::response(Answering {
+        replies,
+        end: Some(end),
+        room,
+    }))
 }
 
-impl ShardService {
-    /// The service over the shards of `registry`.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self {
-            registry,
-            streams: AtomicU64::new(0),
+/// What a stream may have in flight, in KiB: gradients that wait or arrive, and values that go out.
+/// The stream is not read while it is used up. All groups send blocks in one order, so the first
+/// undecided block is in every group's window and `sync` cannot deadlock on it.
+const ROOM: usize = BYTES_IN_FLIGHT_MAX / 1024;
+
+/// What the frame of a block of so many values takes of it; as much comes back with its answer.
+fn room_of(values: usize) -> u32 {
+    let least = ROOM / FRAMES_IN_FLIGHT_MAX;
+    (values * 4 / 1024).clamp(least, ROOM) as u32
+}
+
+/// Sends answers back until a frame was refused, or the client has ended its side and every frame
+/// has its answer.
+struct Answering {
+    replies: mpsc::UnboundedReceiver<Result<Reply, Refusal>>,
+    /// Resolves when reading has ended.
+    end: Option<oneshot::Receiver<Result<(), Status>>>,
+    room: Arc<Semaphore>,
+}
+
+impl Stream for Answering {
+    type Item = Result<Framed, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Poll::Ready(Some(reply)) = self.replies.poll_recv(context) {
+            let framed = reply.map(|reply| {
+                self.room.add_permits(room_of(reply.length) as usize);
+                encode(reply)
+            });
+            return Poll::Ready(Some(framed.map_err(refuse::refusal)));
         }
-    }
-}
-
-#[tonic::async_trait]
-impl v1::shard_server::Shard for ShardService {
-    type ExchangeStream = Pin<Box<dyn Stream<Item = Result<PullFrame, Status>> + Send>>;
-
-    async fn exchange(
-        &self,
-        request: Request<Streaming<PushFrame>>,
-    ) -> Result<Response<Self::ExchangeStream>, Status> {
-        let (answers, replies) = mpsc::unbounded_channel();
-        let (ended, end) = oneshot::channel();
-        let permits = Arc::new(Semaphore::new(FRAMES_IN_FLIGHT_MAX));
-        let mut reader = Reader {
-            registry: self.registry.clone(),
-            stream: ReplyTo(self.streams.fetch_add(1, Ordering::Relaxed)),
-            answers,
-            permits: permits.clone(),
-            open: HashMap::new(),
-        };
-        tokio::spawn(async move {
-            telemetry::streams(1.0);
-            let _ = ended.send(reader.read(request.into_inner()).await);
-            telemetry::streams(-1.0);
-        });
-        let (out, frames) = mpsc::channel(FRAMES_OUT_MAX);
-        tokio::spawn(answer(replies, end, permits, out));
-        Ok(Response::new(Box::pin(ReceiverStream::new(frames))))
-    }
-
-    async fn shard_status(
-        &self,
-        request: Request<ShardStatusRequest>,
-    ) -> Result<Response<ShardStatusReply>, Status> {
-        let run = convert::run_id(&request.into_inner().run).map_err(refuse::malformed)?;
-        let shard = self.registry.find(&run).map_err(refuse::refusal)?.handle;
-        let status = shard.status().await.map_err(refuse::gone)?;
-        let counters = status.counters;
-        Ok(Response::new(ShardStatusReply {
-            server: self.registry.server().0,
-            generation: status.generation,
-            bytes: status.bytes,
-            blocks: status.blocks,
-            version_min: status.versions.0,
-            version_max: status.versions.1,
-            applied: counters.applied,
-            skipped: counters.skipped,
-            dropped: counters.dropped,
-            duplicate: counters.duplicate,
-            refused: counters.refused,
-            updates: counters.updates,
-            delays: counters.delays,
-            digest: status.digest.to_vec().into(),
-        }))
-    }
-}
-
-/// Frames out of a stream wait here when the client reads slowly.
-const FRAMES_OUT_MAX: usize = 4;
-
-/// Sends answers back until the client is gone, a frame was refused, or the client has ended its
-/// side and every frame has its answer.
-async fn answer(
-    mut replies: mpsc::UnboundedReceiver<Result<Reply, Refusal>>,
-    mut end: oneshot::Receiver<Result<(), Status>>,
-    permits: Arc<Semaphore>,
-    out: mpsc::Sender<Result<PullFrame, Status>>,
-) {
-    let mut reading = true;
-    while reading || permits.available_permits() < FRAMES_IN_FLIGHT_MAX {
-        tokio::select! {
-            biased;
-            () = out.closed() => return,
-            Some(reply) = replies.recv() => {
-                permits.add_permits(1);
-                let refused = reply.is_err();
-                let frame = reply.map(encode).map_err(refuse::refusal);
-                if out.send(frame).await.is_err() || refused {
-                    return;
-                }
+        if let Some(end) = &mut self.end {
+            match Pin::new(end).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(Err(status))) => return Poll::Ready(Some(Err(status))),
+                Poll::Ready(_) => self.end = None,
             }
-            ended = &mut end, if reading => match ended {
-                Ok(Err(status)) => {
-                    let _ = out.send(Err(status)).await;
-                    return;
-                }
-                _ => reading = false,
-            },
+        }
+        if self.room.available_permits() == ROOM {
+            Poll::Ready(None)
+        } else {
+            Poll::Pending
         }
     }
 }
 
-struct Reader {
+struct Frames {
     registry: Arc<Registry>,
     stream: ReplyTo,
     answers: Answers,
-    permits: Arc<Semaphore>,
+    room: Arc<Semaphore>,
     /// Shards that know this stream.
-    open: HashMap<RunId, ShardHandle>,
+    open: HashMap<RunId, Entry>,
 }
 
-impl Reader {
-    async fn read(&mut self, mut frames: Streaming<PushFrame>) -> Result<(), Status> {
-        while let Some(frame) = frames.message().await.map_err(refuse::unreadable)? {
-            // Given back with the answer.
-            let permit = tokio::select! {
-                permit = self.permits.acquire() => permit.expect("never closed"),
-                () = self.answers.closed() => return Ok(()),
+impl Frames {
+    async fn read(&mut self, mut body: Body) -> Result<(), Status> {
+        let mut reader = Reader::<PushFrame>::new(FRAME_BYTES_MAX);
+        let mut arriving = None;
+        while let Some(frame) = body.frame().await {
+            let Ok(mut bytes) = frame?.into_data() else {
+                continue;
             };
-            permit.forget();
-            let run = convert::run_id(&frame.run).map_err(refuse::malformed)?;
-            let shard = self.shard(run).await?;
-            let message = match decode(frame) {
-                Ok(push) => Message::Push(push, self.stream),
-                // The shard counts it, and answers the frames before it first.
-                Err(Malformed { field, problem }) => {
-                    Message::Malformed(Refusal::Malformed { field, problem }, self.stream)
+            while let Some(part) = reader.next(&mut bytes).map_err(refuse::no_frame)? {
+                let (entry, incoming) = match part {
+                    Part::Head(frame, bulk) => {
+                        let entry = self.entry(&frame.run).await?;
+                        let length = entry.block(frame.block);
+                        if !self.make_room(length).await {
+                            return Ok(());
+                        }
+                        (entry, Incoming::new(frame, bulk, length))
+                    }
+                    Part::Bulk(piece) => {
+                        let (entry, mut incoming): (Entry, Incoming) =
+                            arriving.take().expect("a head came before");
+                        incoming.take(&piece);
+                        (entry, incoming)
+                    }
+                };
+                if !incoming.is_complete() {
+                    arriving = Some((entry, incoming));
+                    continue;
                 }
-            };
-            shard.send(message).await.map_err(refuse::gone)?;
+                let message = match incoming.finish() {
+                    Ok(push) => Message::Push(push, self.stream),
+                    // The shard counts it, and answers the frames before it first.
+                    Err(Malformed { field, problem }) => {
+                        Message::Malformed(Refusal::Malformed { field, problem }, self.stream)
+                    }
+                };
+                entry.handle.send(message).await.map_err(refuse::gone)?;
+            }
         }
-        Ok(())
+        if reader.between_messages() {
+            Ok(())
+        } else {
+            let text = "the stream ended inside a message".into();
+            Err(refuse::no_frame(FrameError::Unreadable(text)))
+        }
     }
 
-    async fn shard(&mut self, run: RunId) -> Result<ShardHandle, Status> {
-        if let Some(shard) = self.open.get(&run) {
-            return Ok(shard.clone());
+    /// Waits until a block of so many values may be in flight; `false` if the client has gone.
+    async fn make_room(&self, length: usize) -> bool {
+        tokio::select! {
+            room = self.room.acquire_many(room_of(length)) => {
+                // Given back with the answer.
+                room.expect("never closed").forget();
+                true
+            }
+            () = self.answers.closed() => false,
         }
-        let shard = self.registry.find(&run).map_err(refuse::refusal)?.handle;
+    }
+
+    async fn entry(&mut self, run: &str) -> Result<Entry, Status> {
+        let run = convert::run_id(run).map_err(refuse::malformed)?;
+        if let Some(entry) = self.open.get(&run) {
+            return Ok(entry.clone());
+        }
+        let entry = self.registry.find(&run).map_err(refuse::refusal)?;
         let open = Message::Open(self.stream, self.answers.clone());
-        shard.send(open).await.map_err(refuse::gone)?;
-        self.open.insert(run, shard.clone());
-        Ok(shard)
+        entry.handle.send(open).await.map_err(refuse::gone)?;
+        self.open.insert(run, entry.clone());
+        Ok(entry)
     }
 }
 
-fn decode(frame: PushFrame) -> Result<Push, Malformed> {
-    let malformed = |field, problem: &str| Malformed {
-        field,
-        problem: problem.into(),
-    };
-    let action = frame
-        .action
-        .ok_or_else(|| malformed("action", "is missing"))?;
-    let clocked = matches!(
-        action,
-        push_frame::Action::Gradient(_) | push_frame::Action::Skip(_)
-    );
-    if !clocked && frame.clock != 0 {
-        return Err(malformed("clock", "is not 0, as for pulls and creations"));
-    }
-    let action = match action {
-        push_frame::Action::Gradient(gradient) => {
-            telemetry::pushed(gradient.values.len());
-            Action::Contribute(Some(Gradient {
-                values: convert::values(gradient.dtype, &gradient.values)?,
-                samples: gradient.samples,
-                pulled_version: gradient.pulled_version,
-                samples_seen: gradient.samples_seen,
-            }))
-        }
-        push_frame::Action::Skip(_) => Action::Contribute(None),
-        push_frame::Action::Pull(_) => Action::Pull,
-        push_frame::Action::Create(create) => {
-            telemetry::pushed(create.values.len());
-            Action::Create(convert::values(create.dtype, &create.values)?)
-        }
-    };
-    Ok(Push {
-        group: GroupId(frame.group),
-        incarnation: Incarnation(frame.incarnation),
-        clock: Clock(frame.clock),
-        block: BlockId(frame.block),
-        action,
-    })
-}
-
-fn encode(reply: Reply) -> PullFrame {
+fn encode(reply: Reply) -> Framed {
     let (verdict, repeated_verdict, delay) = match reply.answer {
         Answer::Decided(decided, repeated) => {
             let verdict = match decided.verdict {
@@ -233,8 +193,12 @@ fn encode(reply: Reply) -> PullFrame {
         Answer::Read => (v1::Verdict::Read, false, 0),
         Answer::Created => (v1::Verdict::Created, false, 0),
     };
-    telemetry::pulled(reply.values.len() * 4);
-    PullFrame {
+    let values = match reply.fresh {
+        Fresh::Nothing => Bytes::new(),
+        Fresh::Values(values) => convert::bulk(values),
+    };
+    telemetry::pulled(values.len());
+    let head = PullFrame {
         block: reply.block.0,
         clock: reply.clock.0,
         verdict: verdict.into(),
@@ -246,6 +210,8 @@ fn encode(reply: Reply) -> PullFrame {
         samples_applied: reply.samples_applied,
         stop: reply.stop,
         dtype: DType::DtypeF32.into(),
-        values: convert::bulk(reply.values),
-    }
+        difference: false,
+        values: Bytes::new(),
+    };
+    Framed::new(&head, values)
 }

@@ -1,5 +1,7 @@
 //! gRPC: decode, send, encode. Nothing is decided here.
 
 pub mod coordinator;
-pub mod exchange;
+mod exchange;
+mod incoming;
 pub mod refuse;
+pub mod shard;

@@ -2,6 +2,7 @@
 
 use tonic::{Code, Status};
 use tradewind_proto::convert::Malformed;
+use tradewind_proto::frame::FrameError;
 use tradewind_proto::refusal::{Reason, status};
 
 use crate::coordinator_task::CallError;
@@ -72,6 +73,15 @@ pub fn unreadable(error: Status) -> Status {
         Code::Internal => status(Reason::Unreadable, message),
         _ => error,
     }
+}
+
+/// Bytes of an exchange that are no message.
+pub fn no_frame(error: FrameError) -> Status {
+    let reason = match error {
+        FrameError::TooLarge { .. } => Reason::FrameTooLarge,
+        FrameError::Unreadable(_) => Reason::Unreadable,
+    };
+    status(reason, error.to_string())
 }
 
 /// A shard whose task has ended.

@@ -250,6 +250,7 @@ fn trained(config: &Config) -> Normed {
     let reach = Reach {
         token: Token::default(),
         retry: Duration::from_secs(10),
+        connections: 1,
     };
     let pulled = pull(&config.name, coordinator, &reach, &layout, &mut values);
     runtime.block_on(pulled).unwrap();

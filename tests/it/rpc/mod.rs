@@ -79,6 +79,8 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         chunk_samples: 8,
         lease_ms: 600_000,
         start_grace_ms: 0,
+        up: None,
+        down: None,
     }
 }
 
@@ -104,6 +106,8 @@ fn frame((run, group, incarnation): Sender, block: u32, action: push_frame::Acti
         incarnation,
         clock: 0,
         block,
+        without_values: false,
+        holds: None,
         action: Some(action),
     }
 }

@@ -2,6 +2,7 @@
 
 use rand::Rng;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId};
+use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::shard::{Action, Output, Push};
 use tradewind_server::core::view::View;
@@ -65,6 +66,7 @@ fn frame(who: (GroupId, Incarnation, Clock), block: BlockId, action: Action) -> 
         incarnation,
         clock,
         block,
+        wants: Wants::Values,
         action,
     }
 }

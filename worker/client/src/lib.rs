@@ -3,6 +3,8 @@
 
 pub mod core;
 pub mod exchange;
+mod link;
 pub mod membership;
 pub mod network;
 pub mod stopwatch;
+mod stream;

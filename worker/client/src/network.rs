@@ -1,11 +1,18 @@
 //! How a worker reaches servers: channels, tokens, and for how long it tries.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
 
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tradewind_proto::auth::{ShowToken, Token};
-use tradewind_proto::limits::WINDOW_BYTES;
+use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
+use tradewind_proto::socket;
 
 /// A connection that shows the fleet's token.
 pub type Authorized = InterceptedService<Channel, ShowToken>;
@@ -19,12 +26,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const PING: Duration = Duration::from_secs(5);
 
 /// How servers are reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Reach {
     /// The fleet's token.
     pub token: Token,
     /// How long an unreachable server is tried again.
     pub retry: Duration,
+    /// Connections of an exchange to each server, at least 1.
+    pub connections: u32,
 }
 
 impl Reach {
@@ -42,18 +51,40 @@ impl Reach {
         let channel = Endpoint::try_from(format!("http://{address}"))
             .map_err(unavailable)?
             .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
+            .max_frame_size(HTTP2_FRAME_BYTES)
             .http2_keep_alive_interval(PING)
             .keep_alive_timeout(PING)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
-            .connect()
+            .connect_with_connector(Connector)
             .await
             .map_err(unavailable)?;
         Ok(InterceptedService::new(
             channel,
             ShowToken(self.token.clone()),
         ))
+    }
+}
+
+/// Opens connections that are tuned for exchanges.
+struct Connector;
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(async move {
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            let connection = TcpStream::connect(authority).await?;
+            socket::tune(&connection);
+            Ok(TokioIo::new(connection))
+        })
     }
 }

@@ -7,7 +7,7 @@ use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerI
 
 use super::spec;
 use crate::core::ReplyTo;
-use crate::core::askers::ASKERS_MAX;
+use crate::core::askers::{ASKERS_MAX, Wants};
 use crate::core::block::{Gradient, Verdict};
 use crate::core::refusal::Refusal;
 use crate::core::shard::{Action, Answer, Output, Push, Reply, Shard};
@@ -53,6 +53,7 @@ fn push(group: u32, clock: u64, block: BlockId, action: Action) -> Push {
         incarnation: Incarnation(5),
         clock: Clock(clock),
         block,
+        wants: Wants::Values,
         action,
     }
 }
@@ -245,7 +246,7 @@ fn before_ready_nothing_is_pushed_or_pulled() {
         shard.handle_push(create, ReplyTo(0), 0);
         let reply = only(&mut shard).unwrap();
         assert_eq!(
-            (reply.answer, &reply.values[..]),
+            (reply.answer, reply.fresh.values()),
             (Answer::Created, &[2.0; 3][..])
         );
     }
@@ -264,7 +265,7 @@ fn a_repeat_gets_the_same_verdict_and_the_current_values() {
         (
             verdict,
             reply.version,
-            reply.values[0],
+            reply.fresh.values()[0],
             reply.samples_applied,
         )
     };
@@ -351,7 +352,7 @@ fn sync_averages_by_samples_over_what_is_in() {
         for (_, reply) in replies {
             let reply = reply.unwrap();
             assert_eq!(
-                (reply.version, reply.values[0]),
+                (reply.version, reply.fresh.values()[0]),
                 (u64::from(want != 1.0), want)
             );
         }
@@ -379,13 +380,13 @@ fn a_buffer_moves_by_each_groups_part_of_the_live_groups() {
             ReplyTo(0),
             0,
         );
-        only(&mut shard).unwrap().values[0]
+        only(&mut shard).unwrap().fresh.values()[0]
     };
     assert_eq!(ask(0, 0, 4.0), 1.0 + 2.0);
     assert_eq!(ask(1, 0, 8.0), 3.0 + 4.0);
     shard.handle_view(view(3, &[(0, 0), (1, 0), (2, 1)], &[], None), 0);
     shard.handle_push(push(2, 1, MEAN, gradient(&[9.0; 2], 9)), ReplyTo(0), 0);
-    assert_eq!(only(&mut shard).unwrap().values[0], 7.0 + 3.0);
+    assert_eq!(only(&mut shard).unwrap().fresh.values()[0], 7.0 + 3.0);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 
 mod talk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_client::core::session::{self, Identity, Kind, Purpose, Session, Summary};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId};
 use tradewind_server::core::answer::{Answer, Refused};
+use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
@@ -229,7 +230,8 @@ impl Group {
         }
         let session = process.session.as_mut().expect("it has pulled");
         session.begin(purpose, self.samples_seen);
-        for server in session.servers() {
+        let servers: BTreeSet<_> = session.slice().map(|(_, server)| server).collect();
+        for server in servers {
             if !self.ranks[rank.0 as usize].streams.contains_key(&server) {
                 self.open(rank, server);
             }
@@ -319,6 +321,7 @@ impl Group {
                 incarnation: self.incarnation,
                 clock: frame.clock,
                 block: frame.block,
+                wants: Wants::Values,
                 action,
             };
             Out::Frame(rank, server, *stream, push)

@@ -170,9 +170,9 @@ impl Session {
         self.clock
     }
 
-    /// The servers that own blocks of the slice.
-    pub fn servers(&self) -> std::collections::BTreeSet<ServerId> {
-        self.slice.values().copied().collect()
+    /// The blocks of the slice, in flat order, with the servers that own them.
+    pub fn slice(&self) -> impl Iterator<Item = (BlockId, ServerId)> + '_ {
+        self.slice.iter().map(|(block, server)| (*block, *server))
     }
 
     /// Begins an exchange; the frames to send follow from [`frames`](Self::frames). `samples_seen`
@@ -198,33 +198,40 @@ impl Session {
     /// The unanswered frames for one server, in flat order: all of them at the beginning, and what
     /// has to be sent again after its stream broke.
     pub fn frames(&self, server: ServerId) -> impl Iterator<Item = Frame> + '_ {
-        let due = self
-            .outstanding
-            .iter()
-            .filter(move |(_, owner)| **owner == server);
-        due.filter_map(|(block, server)| {
-            let current = self.current?;
-            Some(Frame {
-                server: *server,
-                block: *block,
-                clock: current.clock,
-                purpose: current.purpose,
-                pulled_version: self.versions.get(block).copied().unwrap_or(0),
-                samples_seen: current.samples_seen,
-            })
+        let due = self.outstanding.iter();
+        due.filter(move |(_, owner)| **owner == server)
+            .filter_map(|(block, _)| self.frame(*block))
+    }
+
+    /// The frame of one block, unless it is answered.
+    pub fn frame(&self, block: BlockId) -> Option<Frame> {
+        let (current, server) = (self.current?, self.outstanding.get(&block)?);
+        Some(Frame {
+            server: *server,
+            block,
+            clock: current.clock,
+            purpose: current.purpose,
+            pulled_version: self.versions.get(&block).copied().unwrap_or(0),
+            samples_seen: current.samples_seen,
         })
+    }
+
+    /// Whether an answer is one that is waited for.
+    pub fn expects(&self, answer: &Answer) -> bool {
+        // The kind, too: pulls and creations have clock 0, as the first contribution may have.
+        let kind = self.current.is_some_and(|current| {
+            (current.clock, current.purpose.answer()) == (answer.clock, answer.kind)
+        });
+        kind && self.outstanding.contains_key(&answer.block)
     }
 
     /// Takes an answer in. `true` if the values that came with it are the fresh ones of its block;
     /// `false` for an answer that was given before, or to another exchange, which is passed over.
     pub fn answer(&mut self, answer: &Answer) -> bool {
-        // The kind, too: pulls and creations have clock 0, as the first contribution may have.
-        let expected = self.current.is_some_and(|current| {
-            (current.clock, current.purpose.answer()) == (answer.clock, answer.kind)
-        });
-        if !expected || self.outstanding.remove(&answer.block).is_none() {
+        if !self.expects(answer) {
             return false;
         }
+        self.outstanding.remove(&answer.block);
         self.versions.insert(answer.block, answer.version);
         self.summary.add(answer);
         true

@@ -1,0 +1,121 @@
+//! The shard service: the calls that the `.proto` lists, dispatched by hand, because the values of
+//! an exchange do not go through prost.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::{Request, Response, Status};
+use tonic_prost::ProstCodec;
+use tradewind_proto::convert;
+use tradewind_proto::limits::FRAME_BYTES_MAX;
+use tradewind_proto::v1::shard_server::SERVICE_NAME;
+use tradewind_proto::v1::{ShardStatusReply, ShardStatusRequest};
+
+use super::exchange::exchange;
+use super::refuse;
+use crate::core::ReplyTo;
+use crate::registry::Registry;
+
+/// The shard service of one server.
+#[derive(Clone)]
+pub struct ShardService {
+    registry: Arc<Registry>,
+    streams: Arc<AtomicU64>,
+}
+
+impl ShardService {
+    /// The service over the shards of `registry`.
+    pub fn new(registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            streams: Arc::default(),
+        }
+    }
+}
+
+impl NamedService for ShardService {
+    const NAME: &'static str = SERVICE_NAME;
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+
+impl tower_service::Service<http::Request<Body>> for ShardService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Answer {
+        let method = request.uri().path().rsplit('/').next();
+        match method {
+            Some("Exchange") => {
+                let stream = ReplyTo(self.streams.fetch_add(1, Ordering::Relaxed));
+                let body = exchange(self.registry.clone(), stream, request.into_body());
+                let mut response = http::Response::new(body);
+                response.headers_mut().insert(
+                    http::header::CONTENT_TYPE,
+                    tonic::metadata::GRPC_CONTENT_TYPE,
+                );
+                Box::pin(ready(Ok(response)))
+            }
+            Some("ShardStatus") => {
+                let call = StatusCall(self.registry.clone());
+                Box::pin(async move {
+                    let mut grpc =
+                        Grpc::new(ProstCodec::default()).max_decoding_message_size(FRAME_BYTES_MAX);
+                    Ok(grpc.unary(call, request).await)
+                })
+            }
+            _ => {
+                let text = format!("the shard service has no call {}", request.uri().path());
+                Box::pin(ready(Ok(Status::unimplemented(text).into_http())))
+            }
+        }
+    }
+}
+
+struct StatusCall(Arc<Registry>);
+
+impl UnaryService<ShardStatusRequest> for StatusCall {
+    type Response = ShardStatusReply;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ShardStatusReply>, Status>> + Send>>;
+
+    fn call(&mut self, request: Request<ShardStatusRequest>) -> Self::Future {
+        Box::pin(status(self.0.clone(), request.into_inner()))
+    }
+}
+
+async fn status(
+    registry: Arc<Registry>,
+    request: ShardStatusRequest,
+) -> Result<Response<ShardStatusReply>, Status> {
+    let run = convert::run_id(&request.run).map_err(refuse::malformed)?;
+    let shard = registry.find(&run).map_err(refuse::refusal)?.handle;
+    let status = shard.status().await.map_err(refuse::gone)?;
+    let counters = status.counters;
+    Ok(Response::new(ShardStatusReply {
+        server: registry.server().0,
+        generation: status.generation,
+        bytes: status.bytes,
+        blocks: status.blocks,
+        version_min: status.versions.0,
+        version_max: status.versions.1,
+        applied: counters.applied,
+        skipped: counters.skipped,
+        dropped: counters.dropped,
+        duplicate: counters.duplicate,
+        refused: counters.refused,
+        updates: counters.updates,
+        delays: counters.delays,
+        digest: status.digest.to_vec().into(),
+    }))
+}
