@@ -1,5 +1,6 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
+mod bench;
 mod cluster;
 mod config;
 mod folder;
@@ -33,6 +34,8 @@ struct Arguments {
 enum Verb {
     /// Train on this machine: servers and groups as processes of their own.
     Run(run::Arguments),
+    /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
+    Bench(bench::Arguments),
     /// Check a configuration and print it with every key, or print the table of all keys.
     Config(config::Arguments),
 }
@@ -40,6 +43,7 @@ enum Verb {
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
+        Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }
 }

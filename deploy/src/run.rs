@@ -20,7 +20,7 @@ use crate::say;
 use crate::summary::{Fault, Status};
 
 /// Exit status after an interruption, as shells have it for Ctrl-C.
-const EXIT_INTERRUPTED: u8 = 130;
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -256,20 +256,20 @@ impl Helpers<'_> {
 }
 
 /// Ctrl-C and SIGTERM.
-struct Interruption {
+pub(crate) struct Interruption {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 impl Interruption {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
-    async fn wait(&mut self) -> &'static str {
+    pub(crate) async fn wait(&mut self) -> &'static str {
         tokio::select! {
             _ = self.interrupt.recv() => "interrupted",
             _ = self.terminate.recv() => "asked to terminate",
@@ -278,7 +278,7 @@ impl Interruption {
 }
 
 /// A token for this run's processes: the one thing that must not follow from the seed.
-fn secret() -> anyhow::Result<String> {
+pub(crate) fn secret() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

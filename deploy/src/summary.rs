@@ -49,6 +49,7 @@ impl From<&Ended> for Fault {
             Role::Rank { group, rank } => ("worker", None, Some(group), Some(rank)),
             Role::Check => ("check", None, None, None),
             Role::Evaluation => ("evaluation", None, None, None),
+            Role::Bench(name, _) => (name, None, None, None),
         };
         Self {
             role,

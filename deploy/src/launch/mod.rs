@@ -30,22 +30,24 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn find() -> anyhow::Result<Self> {
-        let own = std::env::current_exe().context("cannot tell where tradewind lies")?;
-        let beside = |name: &str| {
-            let path = own.with_file_name(name);
-            if !path.is_file() {
-                bail!(
-                    "{} is missing; build it with `cargo build --bins`",
-                    path.display()
-                );
-            }
-            Ok(path)
-        };
         Ok(Self {
             server: beside("tradewind-server")?,
             worker: beside("tradewind-worker")?,
         })
     }
+}
+
+/// A program that lies beside `tradewind` itself.
+pub(crate) fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where tradewind lies")?;
+    let path = own.with_file_name(name);
+    if !path.is_file() {
+        bail!(
+            "{} is missing; build it with `cargo build --bins`",
+            path.display()
+        );
+    }
+    Ok(path)
 }
 
 /// A row of `processes.json`.
@@ -230,7 +232,8 @@ pub(crate) fn environment(token: &str) -> BTreeMap<&'static str, String> {
     ])
 }
 
-fn bare_host(host: &str) -> String {
+/// A host as it stands before a port.
+pub(crate) fn bare_host(host: &str) -> String {
     if host.contains(':') {
         format!("[{host}]")
     } else {
@@ -238,7 +241,8 @@ fn bare_host(host: &str) -> String {
     }
 }
 
-fn wait_for_address(process: &mut Process, file: &Path) -> anyhow::Result<String> {
+/// What a server writes into `file` once it listens.
+pub(crate) fn wait_for_address(process: &mut Process, file: &Path) -> anyhow::Result<String> {
     let mut waited = Duration::ZERO;
     loop {
         if let Ok(address) = std::fs::read_to_string(file) {

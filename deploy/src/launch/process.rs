@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -27,9 +27,14 @@ const TAIL_BYTES: u64 = 8192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Server(u32),
-    Rank { group: u32, rank: u32 },
+    Rank {
+        group: u32,
+        rank: u32,
+    },
     Check,
     Evaluation,
+    /// A process of a measurement, by its name and number there.
+    Bench(&'static str, u32),
 }
 
 impl fmt::Display for Role {
@@ -39,6 +44,7 @@ impl fmt::Display for Role {
             Self::Rank { group, rank } => write!(f, "rank {rank} of group {group}"),
             Self::Check => f.write_str("the check of data and model"),
             Self::Evaluation => f.write_str("the evaluation"),
+            Self::Bench(name, index) => write!(f, "{name} {index}"),
         }
     }
 }
@@ -96,15 +102,34 @@ impl Process {
         environment: &BTreeMap<&'static str, String>,
         log: &Path,
     ) -> anyhow::Result<Self> {
-        let output =
-            File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(program);
+        command.args(arguments).envs(environment);
+        let output = create(log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?);
+        Self::spawn(role, command, output, log)
+    }
+
+    /// As [`start`](Self::start), but its input and its standard output are the caller's; its
+    /// errors go to `log`.
+    pub(crate) fn start_piped(
+        role: Role,
+        program: &Path,
+        arguments: &[String],
+        environment: &BTreeMap<&'static str, String>,
+        log: &Path,
+    ) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Self::spawn(role, command, create(log)?, log)?;
+        let input = process.child.stdin.take().expect("it is piped");
+        let output = process.child.stdout.take().expect("it is piped");
+        Ok((process, input, output))
+    }
+
+    fn spawn(role: Role, mut command: Command, errors: File, log: &Path) -> anyhow::Result<Self> {
         command
-            .args(arguments)
-            .envs(environment)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
+            .stderr(errors)
             // Ctrl-C reaches the launcher only, which then ends the others in order.
             .process_group(0);
         let launcher = rustix::process::getpid();
@@ -122,6 +147,7 @@ impl Process {
                 }
             });
         }
+        let program = command.get_program().to_owned();
         let child = command
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
@@ -187,6 +213,10 @@ impl Process {
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+fn create(log: &Path) -> anyhow::Result<File> {
+    File::create(log).with_context(|| format!("cannot write {}", log.display()))
 }
 
 fn describe(status: ExitStatus) -> String {

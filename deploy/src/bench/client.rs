@@ -1,0 +1,170 @@
+//! A client process of `bench exchange`: one rank that moves blocks as a worker does, without a
+//! model. Everything of the bench that knows the exchange's interface is here.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
+use tradewind_client::exchange::{Exchange, owners};
+use tradewind_client::membership::{Coordinator, Joined, Seat, Start, keep_lease};
+use tradewind_client::network::Reach;
+use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
+use tradewind_proto::auth::Token;
+
+use super::model::{LEASE_MS, Model, gradient, values};
+use super::orders::{Ready, Work, obey};
+
+/// Connections of an exchange to each server.
+pub(crate) const CONNECTIONS: u32 = 1;
+
+/// How the values of an exchange travel, on the way up and on the way down.
+pub(crate) const COMPRESSION: (&str, &str) = ("none", "none");
+
+/// How long an unreachable server is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// The only process of its rank in its run.
+const LIFE: u64 = 1;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    model: Model,
+    /// Number of this client, from 0.
+    #[arg(long)]
+    index: u32,
+    /// Address (host:port) of the coordinator.
+    #[arg(long)]
+    coordinator: String,
+    /// Name of the run.
+    #[arg(long)]
+    run: String,
+}
+
+/// What a rank exchanges with, and what it exchanges.
+struct Client {
+    exchange: Exchange,
+    layout: Arc<Layout>,
+    values: Vec<f32>,
+    gradient: Vec<f32>,
+    samples_seen: u64,
+    /// The group's clock, for the heartbeats.
+    clock: Arc<AtomicU64>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    // As `tradewind-worker` has it.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
+    let spec = arguments.model.spec();
+    let layout = Arc::new(spec.check()?);
+    let (group, rank) = match arguments.model.group {
+        true => (0, arguments.index),
+        false => (arguments.index, 0),
+    };
+    let seat = Seat {
+        run: RunId::new(&arguments.run)?,
+        group: GroupId(group),
+        rank: Rank(rank),
+    };
+    let reach = Reach {
+        token: Token::from_env()?,
+        retry: RETRY,
+    };
+    let mut coordinator = Coordinator::new(&arguments.coordinator, reach.clone());
+    let joined = runtime.block_on(coordinator.join(&seat, LIFE, &spec, ""))?;
+    let clock = Arc::new(AtomicU64::new(0));
+    let heartbeat = {
+        let _context = runtime.enter();
+        let who = (seat.clone(), joined.incarnation);
+        let pause = Duration::from_millis(LEASE_MS / 6);
+        keep_lease(coordinator.clone(), who, pause, clock.clone(), |error| {
+            eprintln!("the lease is lost: {error}");
+            std::process::exit(1);
+        })
+    };
+    let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);
+    let open = |start: Clock| {
+        let identity = Identity {
+            run: seat.run.clone(),
+            group: seat.group,
+            incarnation: joined.incarnation,
+        };
+        let session = Session::new(identity, start, owners(&slice, &joined.placement));
+        Exchange::new(layout.clone(), session, &joined.servers, &reach)
+    };
+    let mut client = Client {
+        exchange: open(Clock(0)),
+        layout: layout.clone(),
+        values: values(layout.elements()),
+        gradient: gradient(layout.elements()),
+        samples_seen: 0,
+        clock,
+    };
+    let start = client.create(&mut coordinator, &seat, &joined, runtime.handle())?;
+    client.exchange = open(start);
+    client.work(Work::Pull, runtime.handle())?;
+    let bytes = |id: &BlockId| layout.block(*id).map_or(0, |block| block.bytes());
+    let ready = Ready {
+        servers: joined.servers.len(),
+        bytes: slice.iter().map(bytes).sum(),
+    };
+    obey(&ready, |work| client.work(work, runtime.handle()))?;
+    drop(heartbeat);
+    // The first rank to leave takes its group out.
+    if rank == 0 {
+        runtime.block_on(coordinator.leave(&seat, joined.incarnation))?;
+    }
+    Ok(())
+}
+
+impl Client {
+    /// Creates the slice's values if this group is told to; returns the group's first clock.
+    fn create(
+        &mut self,
+        coordinator: &mut Coordinator,
+        seat: &Seat,
+        joined: &Joined,
+        runtime: &Handle,
+    ) -> anyhow::Result<Clock> {
+        let mut created = false;
+        loop {
+            let ready = coordinator.await_ready(seat, joined.incarnation, created);
+            match runtime.block_on(ready)? {
+                Start::At(clock) => return Ok(clock),
+                Start::Create => {
+                    let initial = values(self.layout.elements());
+                    let source = |id| bytes_of(&self.layout, &initial, id);
+                    let create = self.exchange.run(Purpose::Create, 0, &source, &mut []);
+                    runtime.block_on(create)?;
+                    created = true;
+                }
+            }
+        }
+    }
+
+    /// Exchanges or pulls the slice once.
+    fn work(&mut self, work: Work, runtime: &Handle) -> anyhow::Result<()> {
+        let purpose = match work {
+            Work::Exchange => Purpose::Gradient { samples: 1 },
+            Work::Pull => Purpose::Pull,
+        };
+        let source = |id| bytes_of(&self.layout, &self.gradient, id);
+        let seen = self.samples_seen;
+        let moved = self.exchange.run(purpose, seen, &source, &mut self.values);
+        let summary: Summary = runtime.block_on(moved)?;
+        self.samples_seen = summary.samples_applied;
+        self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn bytes_of(layout: &Layout, vector: &[f32], id: BlockId) -> Bytes {
+    let block = layout.block(id).expect("a block of the slice");
+    Bytes::copy_from_slice(bytemuck::cast_slice(&vector[block.elements.clone()]))
+}

@@ -1,0 +1,85 @@
+//! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
+//! servers beside bare TCP that does the same work; `apply` measures the optimizers beside memory.
+
+mod apply;
+mod client;
+mod exchange;
+mod fleet;
+mod floor;
+mod model;
+mod orders;
+mod report;
+mod size;
+mod steady;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+use crate::config::EXIT_BAD_INPUT;
+use crate::run::EXIT_INTERRUPTED;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Exchanges between client and server processes, beside bare TCP that does the same work.
+    Exchange(exchange::Arguments),
+    /// Updates of a large vector by each optimizer, beside a triad over the same memory.
+    Apply(apply::Arguments),
+    /// A client of `bench exchange`: obeys lines on its input.
+    #[command(hide = true)]
+    Client(client::Arguments),
+    /// A server of the floor of `bench exchange`.
+    #[command(hide = true)]
+    FloorServer(floor::server::Arguments),
+    /// A client of the floor of `bench exchange`: obeys lines on its input.
+    #[command(hide = true)]
+    FloorClient(floor::client::Arguments),
+}
+
+/// How a measurement did not come to its end.
+enum Stop {
+    /// What was asked for cannot be measured.
+    Input(String),
+    /// It went wrong.
+    Failed(anyhow::Error),
+    /// By Ctrl-C or SIGTERM.
+    Interrupted(&'static str),
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let ran = match &arguments.verb {
+        Verb::Exchange(arguments) => exchange::run(arguments),
+        Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
+        Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),
+        Verb::FloorClient(arguments) => floor::client::run(arguments).map_err(Stop::Failed),
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Input(text)) => {
+            eprintln!("{text}");
+            ExitCode::from(EXIT_BAD_INPUT)
+        }
+        Err(Stop::Failed(error)) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+        Err(Stop::Interrupted(by)) => {
+            eprintln!("{by}: all processes are ended");
+            ExitCode::from(EXIT_INTERRUPTED)
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What is exchanged: one synthetic tensor, so that the blocks are all equal.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, OptimizerSpec, RunSpec};
+use tradewind_common::{TensorKind, TensorSpec};
+
+use super::size;
+
+/// Small, so that values stay finite however long it runs.
+const LEARNING_RATE: f64 = 1e-6;
+
+/// Never reached, so that no run stops.
+const SAMPLES: u64 = 1 << 60;
+
+/// A client that is not heard of for so long takes the measurement down.
+pub(crate) const LEASE_MS: u64 = 60_000;
+
+/// How a server applies a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerName {
+    /// Plain stochastic gradient descent.
+    Sgd,
+    /// With momentum 0.9.
+    Momentum,
+    /// Adam.
+    Adam,
+}
+
+impl OptimizerName {
+    pub(crate) fn spec(self) -> OptimizerSpec {
+        let sgd = |momentum| OptimizerSpec::Sgd {
+            momentum,
+            nesterov: false,
+            weight_decay: 0.0,
+        };
+        match self {
+            Self::Sgd => sgd(0.0),
+            Self::Momentum => sgd(0.9),
+            Self::Adam => OptimizerSpec::Adam {
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay: 0.0,
+            },
+        }
+    }
+}
+
+impl fmt::Display for OptimizerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Sgd => "sgd",
+            Self::Momentum => "momentum",
+            Self::Adam => "adam",
+        })
+    }
+}
+
+/// The vector, and who exchanges it; all processes of a measurement are told the same.
+#[derive(Clone, Debug, PartialEq, clap::Args)]
+pub(crate) struct Model {
+    /// Client processes.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) clients: u32,
+    /// Size of the whole vector: a multiple of 4 with B, KB, MB, GB (powers of 10), KiB, MiB or GiB.
+    #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size::parse)]
+    pub(crate) bytes: usize,
+    /// Upper limit of a block; the vector is cut into as few equal blocks as it allows.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
+    pub(crate) block_bytes: usize,
+    /// What servers do with a gradient.
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = OptimizerName::Sgd)]
+    pub(crate) optimizer: OptimizerName,
+    /// Clients are the ranks of one group and exchange a slice each; without it each client is a
+    /// group of its own and exchanges the whole vector.
+    #[arg(long)]
+    pub(crate) group: bool,
+}
+
+impl Model {
+    /// What of it cannot be measured, and the way out.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let fault = |option: &str, bytes: usize, wanted: &str| {
+            Err(format!("--{option} is {}, not {wanted}", size::text(bytes)))
+        };
+        if self.clients == 0 {
+            return Err("--clients is 0; at least 1 exchanges".into());
+        }
+        if self.bytes == 0 || !self.bytes.is_multiple_of(4) {
+            return fault("bytes", self.bytes, "a multiple of 4, the size of an f32");
+        }
+        if !self.block_bytes.is_multiple_of(4) {
+            return fault(
+                "block-bytes",
+                self.block_bytes,
+                "a multiple of 4, the size of an f32",
+            );
+        }
+        if !(4..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
+            return fault("block-bytes", self.block_bytes, "4 bytes to 64 MiB");
+        }
+        let blocks = self
+            .spec()
+            .check()
+            .map_err(|error| error.to_string())?
+            .blocks
+            .len();
+        if self.group && blocks < self.clients as usize {
+            return Err(format!(
+                "{blocks} blocks are too few for a group of {}: give a smaller --block-bytes",
+                self.clients
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same as arguments of a process.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--clients={}", self.clients),
+            format!("--bytes={}", self.bytes),
+            format!("--block-bytes={}", self.block_bytes),
+            format!("--optimizer={}", self.optimizer),
+        ];
+        arguments.extend(self.group.then(|| "--group".into()));
+        arguments
+    }
+
+    /// The run in which it is exchanged.
+    pub(crate) fn spec(&self) -> RunSpec {
+        RunSpec {
+            seed: 0,
+            group_sizes: match self.group {
+                true => vec![self.clients],
+                false => vec![1; self.clients as usize],
+            },
+            tensors: vec![TensorSpec {
+                name: "vector".into(),
+                shape: vec![self.bytes as u64 / 4],
+                kind: TensorKind::Parameter,
+            }],
+            bucket_bytes: self.bytes,
+            block_bytes: self.block_bytes,
+            consistency: ConsistencySpec::Async,
+            optimizer: self.optimizer.spec(),
+            schedule: Schedule {
+                learning_rate: LEARNING_RATE,
+                warmup_samples: 0,
+                decay: Decay::Constant,
+            },
+            samples: SAMPLES,
+            epoch_samples: SAMPLES,
+            batch: 1,
+            chunk_samples: 1,
+            lease_ms: LEASE_MS,
+            start_grace_ms: LEASE_MS,
+        }
+    }
+
+    /// The rate of every update.
+    pub(crate) fn rate(&self) -> f64 {
+        LEARNING_RATE
+    }
+}
+
+/// Values of a vector from a fixed formula: finite, and different from one to the next.
+pub(crate) fn values(elements: usize) -> Vec<f32> {
+    (0..elements)
+        .map(|i| (i % 1009) as f32 / 1009.0 - 0.5)
+        .collect()
+}
+
+/// Gradients, likewise; another formula.
+pub(crate) fn gradient(elements: usize) -> Vec<f32> {
+    (0..elements)
+        .map(|i| (i % 997 + 1) as f32 / 997.0 - 0.5)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        model: Model,
+    }
+
+    fn model(arguments: &[&str]) -> Model {
+        let line = ["x"].iter().chain(arguments);
+        Line::try_parse_from(line).unwrap().model
+    }
+
+    #[test]
+    fn it_travels_as_arguments_and_has_exactly_its_blocks() {
+        let given = model(&[
+            "--clients=3",
+            "--bytes=100MB",
+            "--block-bytes=250KB",
+            "--group",
+        ]);
+        let arguments = given.arguments();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        assert_eq!(model(&arguments), given);
+        let layout = given.spec().check().unwrap();
+        assert_eq!(layout.blocks.len(), 400);
+        assert!(layout.blocks.iter().all(|block| block.bytes() == 250_000));
+        assert_eq!(given.spec().group_sizes, [3]);
+        assert_eq!(given.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_named() {
+        let check = |arguments: &[&str], wanted: &str| {
+            let error = model(arguments).check().unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        };
+        check(&["--clients=0"], "--clients is 0");
+        check(&["--bytes=4002"], "--bytes is 4002 B, not a multiple of 4");
+        check(&["--bytes=0"], "--bytes is 0 B");
+        check(
+            &["--block-bytes=65MiB"],
+            "--block-bytes is 65 MiB, not 4 bytes to 64 MiB",
+        );
+        check(&["--block-bytes=0"], "--block-bytes is 0 B");
+        check(&["--block-bytes=4B", "--bytes=100MB"], "blocks, more than");
+        check(
+            &["--group", "--clients=9", "--bytes=8MiB"],
+            "8 blocks are too few",
+        );
+    }
+
+    #[test]
+    fn values_are_finite_and_differ() {
+        for all in [values(3000), gradient(3000)] {
+            assert!(all.iter().all(|x| x.is_finite()));
+            assert!(all.windows(2).all(|pair| pair[0] != pair[1]));
+        }
+    }
+}

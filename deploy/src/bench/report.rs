@@ -1,0 +1,406 @@
+//! What the samples of `bench exchange` come to: JSON and a table.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::client::{COMPRESSION, CONNECTIONS};
+use super::fleet::{Cpu, Peaks, Sample};
+use super::model::Model;
+use super::size;
+use super::steady::Series;
+
+/// One side and what it did.
+#[derive(Clone, Debug)]
+pub(crate) struct Side {
+    pub(crate) servers: usize,
+    pub(crate) model: Model,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) peaks: Peaks,
+}
+
+/// What the exchange is compared with.
+#[derive(Clone, Debug)]
+pub(crate) enum Other {
+    Floor(Side),
+    Baseline(Side),
+}
+
+/// A whole measurement.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) main: Side,
+    pub(crate) pulls: Vec<Sample>,
+    pub(crate) other: Option<Other>,
+    /// Length of a sample.
+    pub(crate) seconds: f64,
+    /// Of each server; `None` where they are not this measurement's own.
+    pub(crate) server_threads: Option<usize>,
+}
+
+impl Sample {
+    /// Rates of all clients together, 10^9 bytes of payload a second, counted once for each of so
+    /// many directions.
+    pub(crate) fn gb_per_s(&self, directions: usize) -> f64 {
+        let clients = self.clients.iter();
+        let rates = clients.map(|client| {
+            let bytes = client.bytes * client.done.seconds.len() * directions;
+            bytes as f64 / 1e9 / client.done.elapsed
+        });
+        rates.sum()
+    }
+
+    /// Payload of all clients, counted in both directions, in 10^9 bytes.
+    fn gb(&self) -> f64 {
+        let clients = self.clients.iter();
+        let bytes = clients.map(|client| client.bytes * client.done.seconds.len() * 2);
+        bytes.sum::<usize>() as f64 / 1e9
+    }
+}
+
+/// The ratio of each sample's rate to that of the other side's sample which followed it.
+pub(crate) fn ratios(samples: &[Sample], others: &[Sample]) -> Series {
+    let pairs = samples.iter().zip(others);
+    pairs
+        .map(|(sample, other)| sample.gb_per_s(2) / other.gb_per_s(2))
+        .collect()
+}
+
+/// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction; a spread is
+/// the interquartile range over the median; `null` stands for what was not measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    servers: usize,
+    clients: u32,
+    /// Whether the clients are the ranks of one group.
+    group: bool,
+    bytes: usize,
+    block_bytes: usize,
+    blocks: usize,
+    /// Between each client and each server.
+    connections: u32,
+    optimizer: String,
+    compression: UpDown,
+    server_threads: Option<usize>,
+    gb_per_s: Rates,
+    exchange_seconds: Quantiles,
+    cpu_seconds_per_gb: Option<f64>,
+    cpu_seconds_per_gb_by: Split,
+    peak_rss_bytes: PeakBytes,
+    floor_gb_per_s: Option<f64>,
+    floor_cpu_seconds_per_gb: Option<f64>,
+    ratio_to_floor: Option<f64>,
+    baseline: Option<Baseline>,
+    ratio_to_baseline: Option<f64>,
+    spread: Spread,
+    /// Rates of two clients over all samples.
+    slowest_client_over_fastest: f64,
+    /// Samples.
+    runs: usize,
+    seconds: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct UpDown {
+    up: &'static str,
+    down: &'static str,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Rates {
+    /// An exchange pushes and pulls at once; nothing pushes alone.
+    push: Option<f64>,
+    pull: Option<f64>,
+    exchange: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Split {
+    client: f64,
+    server: Option<f64>,
+    total: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct PeakBytes {
+    client: u64,
+    server: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Baseline {
+    servers: usize,
+    clients: u32,
+    block_bytes: usize,
+    blocks: usize,
+    gb_per_s: f64,
+    cpu_seconds_per_gb: Option<f64>,
+    peak_rss_bytes: PeakBytes,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Spread {
+    exchange: Option<f64>,
+    floor: Option<f64>,
+    baseline: Option<f64>,
+    ratio: Option<f64>,
+}
+
+impl Side {
+    fn rates(&self) -> Series {
+        self.samples
+            .iter()
+            .map(|sample| sample.gb_per_s(2))
+            .collect()
+    }
+
+    fn blocks(&self) -> usize {
+        let layout = self.model.spec().layout();
+        layout.map_or(0, |layout| layout.blocks.len())
+    }
+
+    /// Processor time of all samples over their payload.
+    fn cpu_per_gb(&self) -> Split {
+        let gb: f64 = self.samples.iter().map(Sample::gb).sum();
+        let client = |cpu: &Cpu| cpu.client;
+        let clients: f64 = self.samples.iter().map(|s| client(&s.cpu)).sum();
+        let servers: Option<f64> = self.samples.iter().map(|s| s.cpu.server).sum();
+        Split {
+            client: clients / gb,
+            server: servers.map(|servers| servers / gb),
+            total: servers.map(|servers| (clients + servers) / gb),
+        }
+    }
+
+    /// Rate of the slowest client over that of the fastest.
+    fn slowest_over_fastest(&self) -> f64 {
+        let rate = |client: usize| {
+            let samples = self.samples.iter().map(|sample| &sample.clients[client]);
+            let bytes = samples.clone().map(|c| c.bytes * c.done.seconds.len());
+            bytes.sum::<usize>() as f64 / samples.map(|c| c.done.elapsed).sum::<f64>()
+        };
+        let rates: Series = (0..self.model.clients as usize).map(rate).collect();
+        let (slowest, fastest) = (rates.quantile(0.0), rates.quantile(1.0));
+        slowest
+            .zip(fastest)
+            .map_or(1.0, |(slowest, fastest)| slowest / fastest)
+    }
+
+    fn peaks(&self) -> PeakBytes {
+        PeakBytes {
+            client: self.peaks.client,
+            server: self.peaks.server,
+        }
+    }
+}
+
+impl Report {
+    pub(crate) fn new(measured: &Measured) -> Self {
+        let main = &measured.main;
+        let model = &main.model;
+        let rates = main.rates();
+        let seconds = main.samples.iter().flat_map(|sample| &sample.clients);
+        let seconds: Series = seconds
+            .flat_map(|c| c.done.seconds.iter().copied())
+            .collect();
+        let (floor, baseline) = match &measured.other {
+            None => (None, None),
+            Some(Other::Floor(floor)) => (Some(floor), None),
+            Some(Other::Baseline(baseline)) => (None, Some(baseline)),
+        };
+        let ratio = |side: &Side| ratios(&main.samples, &side.samples);
+        let cpu = main.cpu_per_gb();
+        Self {
+            servers: main.servers,
+            clients: model.clients,
+            group: model.group,
+            bytes: model.bytes,
+            block_bytes: model.block_bytes,
+            blocks: main.blocks(),
+            connections: CONNECTIONS,
+            optimizer: model.optimizer.to_string(),
+            compression: UpDown {
+                up: COMPRESSION.0,
+                down: COMPRESSION.1,
+            },
+            server_threads: measured.server_threads,
+            gb_per_s: Rates {
+                push: None,
+                pull: measured
+                    .pulls
+                    .iter()
+                    .map(|s| s.gb_per_s(1))
+                    .collect::<Series>()
+                    .median(),
+                exchange: rates.median().unwrap_or(f64::NAN),
+            },
+            exchange_seconds: Quantiles {
+                p50: seconds.quantile(0.5).unwrap_or(f64::NAN),
+                p99: seconds.quantile(0.99).unwrap_or(f64::NAN),
+            },
+            cpu_seconds_per_gb: cpu.total,
+            cpu_seconds_per_gb_by: cpu,
+            peak_rss_bytes: main.peaks(),
+            floor_gb_per_s: floor.and_then(|floor| floor.rates().median()),
+            floor_cpu_seconds_per_gb: floor.and_then(|floor| floor.cpu_per_gb().total),
+            ratio_to_floor: floor.and_then(|floor| ratio(floor).median()),
+            baseline: baseline.map(|side| Baseline {
+                servers: side.servers,
+                clients: side.model.clients,
+                block_bytes: side.model.block_bytes,
+                blocks: side.blocks(),
+                gb_per_s: side.rates().median().unwrap_or(f64::NAN),
+                cpu_seconds_per_gb: side.cpu_per_gb().total,
+                peak_rss_bytes: side.peaks(),
+            }),
+            ratio_to_baseline: baseline.and_then(|side| ratio(side).median()),
+            spread: Spread {
+                exchange: rates.spread(),
+                floor: floor.and_then(|floor| floor.rates().spread()),
+                baseline: baseline.and_then(|side| side.rates().spread()),
+                ratio: floor.or(baseline).and_then(|side| ratio(side).spread()),
+            },
+            slowest_client_over_fastest: main.slowest_over_fastest(),
+            runs: main.samples.len(),
+            seconds: measured.seconds,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let mut text = self.setting();
+        text += "\n                GB/s   spread   core-s/GB   most memory of a client, a server\n";
+        let row = |name: &str, gb_per_s: Option<f64>, spread, cpu, peaks: Option<&PeakBytes>| {
+            let mut row = format!(
+                "{name:10}{}{}{}",
+                number(gb_per_s, 10),
+                percent(spread),
+                number(cpu, 12)
+            );
+            if let Some(peaks) = peaks {
+                let server = peaks.server.map_or("not measured".into(), megabytes);
+                row += &format!("   {}, {server}", megabytes(peaks.client));
+            }
+            row.trim_end().to_owned() + "\n"
+        };
+        let (rates, spread) = (&self.gb_per_s, &self.spread);
+        let exchange = Some(rates.exchange);
+        text += &row(
+            "exchange",
+            exchange,
+            spread.exchange,
+            self.cpu_seconds_per_gb,
+            Some(&self.peak_rss_bytes),
+        );
+        if self.floor_gb_per_s.is_some() {
+            text += &row(
+                "floor",
+                self.floor_gb_per_s,
+                spread.floor,
+                self.floor_cpu_seconds_per_gb,
+                None,
+            );
+        }
+        if let Some(base) = &self.baseline {
+            text += &row(
+                "baseline",
+                Some(base.gb_per_s),
+                spread.baseline,
+                base.cpu_seconds_per_gb,
+                Some(&base.peak_rss_bytes),
+            );
+        }
+        text += &row("pull", rates.pull, None, None, None);
+        text += "\n";
+        for (name, ratio) in [
+            ("floor", self.ratio_to_floor),
+            ("baseline", self.ratio_to_baseline),
+        ] {
+            if let Some(ratio) = ratio {
+                let spread = percent(self.spread.ratio);
+                let _ = writeln!(
+                    text,
+                    "exchange over {name}: {ratio:.3}, spread {}",
+                    spread.trim()
+                );
+            }
+        }
+        let Quantiles { p50, p99 } = self.exchange_seconds;
+        let _ = writeln!(
+            text,
+            "one exchange: median {}, 99th percentile {}",
+            milliseconds(p50),
+            milliseconds(p99)
+        );
+        if self.clients > 1 {
+            let _ = writeln!(
+                text,
+                "slowest client over fastest: {:.3}",
+                self.slowest_client_over_fastest
+            );
+        }
+        if self.server_threads.is_none() {
+            text += "the servers ran already: their processor time and memory were not measured, and there is no floor\n";
+        }
+        let _ = write!(
+            text,
+            "{} samples of {} s. GB = 10^9 bytes, payload counted once in each direction; spread = interquartile range / median.",
+            self.runs, self.seconds
+        );
+        text
+    }
+
+    fn setting(&self) -> String {
+        let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+        let mut text = format!(
+            "{} in {} of at most {}, {}; {}, {}{}, {} to each server",
+            size::text(self.bytes),
+            count(self.blocks, "block"),
+            size::text(self.block_bytes),
+            self.optimizer,
+            count(self.servers, "server"),
+            count(self.clients as usize, "client"),
+            if self.group { " in one group" } else { "" },
+            count(self.connections as usize, "connection"),
+        );
+        if let Some(base) = &self.baseline {
+            let _ = write!(
+                text,
+                "\nbaseline: {} of at most {}; {}, {}",
+                count(base.blocks, "block"),
+                size::text(base.block_bytes),
+                count(base.servers, "server"),
+                count(base.clients as usize, "client"),
+            );
+        }
+        text + "\n"
+    }
+}
+
+fn number(value: Option<f64>, width: usize) -> String {
+    match value {
+        Some(value) => format!("{value:width$.3}"),
+        None => " ".repeat(width),
+    }
+}
+
+fn percent(value: Option<f64>) -> String {
+    match value {
+        Some(value) => format!("{:7.1} %", 100.0 * value),
+        None => " ".repeat(9),
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.0} MB", bytes as f64 / 1e6)
+}
+
+fn milliseconds(seconds: f64) -> String {
+    format!("{:.3} ms", 1e3 * seconds)
+}
