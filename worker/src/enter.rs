@@ -263,7 +263,7 @@ fn await_start(
                 let create = async {
                     links
                         .exchange(Clock(0))
-                        .run(Purpose::Create, 0, &initial, &mut [])
+                        .push(Purpose::Create, 0, &initial)
                         .await
                 };
                 created = match runtime.block_on(create) {

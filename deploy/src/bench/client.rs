@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::runtime::Handle;
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::exchange::{Exchange, owners};
@@ -75,6 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let reach = Reach {
         token: Token::from_env()?,
         retry: RETRY,
+        connections: CONNECTIONS,
     };
     let mut coordinator = Coordinator::new(&arguments.coordinator, reach.clone());
     let joined = runtime.block_on(coordinator.join(&seat, LIFE, &spec, ""))?;
@@ -139,8 +139,8 @@ impl Client {
                 Start::At(clock) => return Ok(clock),
                 Start::Create => {
                     let initial = values(self.layout.elements());
-                    let source = |id| bytes_of(&self.layout, &initial, id);
-                    let create = self.exchange.run(Purpose::Create, 0, &source, &mut []);
+                    let source = |id| of(&self.layout, &initial, id);
+                    let create = self.exchange.push(Purpose::Create, 0, &source);
                     runtime.block_on(create)?;
                     created = true;
                 }
@@ -154,7 +154,7 @@ impl Client {
             Work::Exchange => Purpose::Gradient { samples: 1 },
             Work::Pull => Purpose::Pull,
         };
-        let source = |id| bytes_of(&self.layout, &self.gradient, id);
+        let source = |id| of(&self.layout, &self.gradient, id);
         let seen = self.samples_seen;
         let moved = self.exchange.run(purpose, seen, &source, &mut self.values);
         let summary: Summary = runtime.block_on(moved)?;
@@ -164,7 +164,7 @@ impl Client {
     }
 }
 
-fn bytes_of(layout: &Layout, vector: &[f32], id: BlockId) -> Bytes {
+fn of<'a>(layout: &Layout, vector: &'a [f32], id: BlockId) -> &'a [f32] {
     let block = layout.block(id).expect("a block of the slice");
-    Bytes::copy_from_slice(bytemuck::cast_slice(&vector[block.elements.clone()]))
+    &vector[block.elements.clone()]
 }

@@ -93,9 +93,8 @@ impl Exchange {
         self.session.clock()
     }
 
-    /// One exchange of every block of the slice. On return the slice's range of `values` is fresh
-    /// (but after `Create`, which leaves it as it is). After an error the range is neither what it
-    /// was nor fresh.
+    /// One exchange of every block of the slice. On return the slice's range of `values` is fresh;
+    /// after an error it is neither what it was nor fresh.
     pub async fn run(
         &mut self,
         purpose: Purpose,
@@ -103,11 +102,31 @@ impl Exchange {
         source: Source<'_, '_>,
         values: &mut [f32],
     ) -> Result<Summary, ExchangeError> {
+        self.go(purpose, samples_seen, source, Some(values)).await
+    }
+
+    /// As [`run`](Self::run), but no values come back.
+    pub async fn push(
+        &mut self,
+        purpose: Purpose,
+        samples_seen: u64,
+        source: Source<'_, '_>,
+    ) -> Result<Summary, ExchangeError> {
+        self.go(purpose, samples_seen, source, None).await
+    }
+
+    async fn go(
+        &mut self,
+        purpose: Purpose,
+        samples_seen: u64,
+        source: Source<'_, '_>,
+        values: Option<&mut [f32]>,
+    ) -> Result<Summary, ExchangeError> {
         self.session.begin(purpose, samples_seen);
         let shared = Shared {
             layout: &self.layout,
             session: RefCell::new(&mut self.session),
-            values: RefCell::new(values),
+            values: values.map(RefCell::new),
             source,
         };
         all(self.links.iter_mut().map(|link| link.exchange(&shared))).await?;

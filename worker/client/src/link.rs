@@ -24,7 +24,8 @@ use crate::stream::Stream;
 pub(crate) struct Shared<'a, 'v> {
     pub(crate) layout: &'a Layout,
     pub(crate) session: RefCell<&'a mut Session>,
-    pub(crate) values: RefCell<&'a mut [f32]>,
+    /// None if no values shall come back.
+    pub(crate) values: Option<RefCell<&'a mut [f32]>>,
     pub(crate) source: Source<'a, 'v>,
 }
 
@@ -184,7 +185,7 @@ impl Shared<'_, '_> {
             incarnation: identity.incarnation.0,
             clock: frame.clock.0,
             block: frame.block.0,
-            without_values: frame.purpose == Purpose::Create,
+            without_values: self.values.is_none(),
             holds: None,
             action: Some(action),
         };
@@ -220,10 +221,9 @@ impl Shared<'_, '_> {
             Some(block) if expected => block.elements.clone(),
             _ => 0..0,
         };
-        let wanted = if verdict == Verdict::Created {
-            0
-        } else {
-            elements.len() * 4
+        let wanted = match self.values {
+            Some(_) => elements.len() * 4,
+            None => 0,
         };
         if expected && bulk != wanted {
             let problem = format!("{bulk} bytes where {wanted} were asked for");
@@ -245,8 +245,8 @@ impl Shared<'_, '_> {
     }
 
     fn take(&self, arriving: &mut Arriving, piece: &[u8]) {
-        if arriving.expected {
-            let mut values = self.values.borrow_mut();
+        if let (true, Some(values)) = (arriving.expected, &self.values) {
+            let mut values = values.borrow_mut();
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values[arriving.elements.clone()]);
             let at = bytes.len() - arriving.left;
             bytes[at..at + piece.len()].copy_from_slice(piece);
