@@ -4,6 +4,7 @@
 //! exist. Time is handed in as `now_ms`, milliseconds since an origin that the caller chose.
 
 pub mod clock;
+pub mod compress;
 pub mod config;
 pub mod data;
 pub mod finite;
@@ -17,5 +18,6 @@ pub mod spec;
 pub mod staleness;
 
 pub use clock::Clock;
+pub use compress::Compression;
 pub use ids::{BlockId, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
 pub use layout::{Layout, TensorKind, TensorSpec};
