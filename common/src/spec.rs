@@ -1,5 +1,6 @@
 //! What all processes of a run must agree on.
 
+use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
 use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
@@ -85,6 +86,10 @@ pub struct RunSpec {
     pub lease_ms: u64,
     /// How long clock 0 waits for configured groups.
     pub start_grace_ms: u64,
+    /// How gradients of parameters travel.
+    pub up: Compression,
+    /// How fresh parameters travel: if lossy, as differences to what the group holds.
+    pub down: Compression,
 }
 
 /// Largest block that may be configured.
@@ -102,6 +107,14 @@ pub enum SpecError {
     /// The tensors have no layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// A compression with a fraction that it cannot follow.
+    #[error("{direction}: {error}")]
+    Compression {
+        /// `up` or `down`.
+        direction: &'static str,
+        /// Why.
+        error: FractionError,
+    },
     /// A field is outside its range.
     #[error("{field} is {value}, which is not {wanted}")]
     Range {
@@ -204,6 +217,10 @@ impl RunSpec {
             let good = (0.0..=1.0).contains(&floor);
             check(good, "schedule.cosine_floor", floor.to_string(), wanted)?;
         }
+        for (direction, compression) in [("up", self.up), ("down", self.down)] {
+            let checked = compression.check();
+            checked.map_err(|error| SpecError::Compression { direction, error })?;
+        }
         Ok(self.layout()?)
     }
 
@@ -227,6 +244,8 @@ impl RunSpec {
                 self.start_grace_ms != other.start_grace_ms,
                 "start_grace_ms",
             ),
+            (self.up != other.up, "up"),
+            (self.down != other.down, "down"),
         ];
         differs
             .into_iter()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::placement::Placement;
 use tradewind_common::schedule::{Decay, Schedule};
@@ -161,8 +162,8 @@ impl From<&RunSpec> for v1::RunSpec {
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
-            up: None,
-            down: None,
+            up: compression_to_wire(spec.up),
+            down: compression_to_wire(spec.down),
         }
     }
 }
@@ -216,7 +217,52 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
+            up: compression("up", spec.up)?,
+            down: compression("down", spec.down)?,
         })
+    }
+}
+
+/// The type in which a form of values travels.
+pub fn dtype(compression: Compression) -> v1::DType {
+    match compression {
+        Compression::None => v1::DType::DtypeF32,
+        Compression::Bf16 => v1::DType::DtypeBf16,
+        Compression::Int8 => v1::DType::DtypeInt8,
+        Compression::TopK { .. } => v1::DType::DtypeTopK,
+    }
+}
+
+fn compression_to_wire(compression: Compression) -> Option<v1::Compression> {
+    let fraction = match compression {
+        Compression::None => return None,
+        Compression::TopK { fraction } => fraction,
+        Compression::Bf16 | Compression::Int8 => 0.0,
+    };
+    Some(v1::Compression {
+        dtype: dtype(compression).into(),
+        fraction,
+    })
+}
+
+fn compression(
+    field: &'static str,
+    wire: Option<v1::Compression>,
+) -> Result<Compression, Malformed> {
+    let Some(wire) = wire else {
+        return Ok(Compression::None);
+    };
+    match v1::DType::try_from(wire.dtype) {
+        Ok(v1::DType::DtypeF32) => Ok(Compression::None),
+        Ok(v1::DType::DtypeBf16) => Ok(Compression::Bf16),
+        Ok(v1::DType::DtypeInt8) => Ok(Compression::Int8),
+        Ok(v1::DType::DtypeTopK) => Ok(Compression::TopK {
+            fraction: wire.fraction,
+        }),
+        _ => Err(malformed(
+            field,
+            format!("dtype {} is not a form in which values travel", wire.dtype),
+        )),
     }
 }
 

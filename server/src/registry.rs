@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dashmap::DashMap;
 use tokio::sync::mpsc;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Layout, RunId, ServerId};
+use tradewind_common::{BlockId, Compression, Layout, RunId, ServerId, TensorKind};
 
 use crate::clock::Origin;
 use crate::core::coordinator::Order;
@@ -27,10 +27,16 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Number of values of a block; 0 where there is none.
-    pub fn block(&self, number: u32) -> usize {
-        let block = self.layout.block(BlockId(number));
-        block.map_or(0, |block| block.elements.len())
+    /// Number of values of a block, and how its gradients may travel; no values where there is no
+    /// such block.
+    pub fn block(&self, id: BlockId) -> (usize, Compression) {
+        match self.layout.block(id) {
+            Some(block) if block.kind == TensorKind::Parameter => {
+                (block.elements.len(), self.spec.up)
+            }
+            Some(block) => (block.elements.len(), Compression::None),
+            None => (0, Compression::None),
+        }
     }
 }
 

@@ -154,6 +154,7 @@ pub fn enter(
         layout: &layout,
         size,
         reach: &reach,
+        spec: &spec,
     };
     let start = await_start(&links, &mut coordinator, &flat, runtime)?;
     let mut exchange = links.exchange(start);
@@ -288,6 +289,7 @@ struct Links<'a> {
     layout: &'a Arc<Layout>,
     size: u32,
     reach: &'a Reach,
+    spec: &'a RunSpec,
 }
 
 impl Links<'_> {
@@ -301,5 +303,6 @@ impl Links<'_> {
         let session = Session::new(identity, start, owners(&slice, &self.joined.placement));
         let servers: &[Endpoint] = &self.joined.servers;
         Exchange::new(self.layout.clone(), session, servers, self.reach)
+            .compressing(self.spec.up, self.spec.down)
     }
 }

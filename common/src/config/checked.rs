@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::keys::KEYS;
 use super::{Problem, Value, Values};
+use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
 use crate::schedule::{Decay, Schedule};
@@ -110,6 +111,10 @@ pub struct Exchange {
     pub bucket_bytes: usize,
     /// Largest block, bytes.
     pub block_bytes: usize,
+    /// How gradients travel.
+    pub up: Compression,
+    /// How fresh parameters travel.
+    pub down: Compression,
     /// Connections of a rank to each server.
     pub connections: u32,
     /// How long a rank tries to reach a shard again.
@@ -170,6 +175,8 @@ impl Config {
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
+            up: self.exchange.up,
+            down: self.exchange.down,
         }
     }
 }
@@ -235,6 +242,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let sgd = text(values, "optimizer.name") == "sgd";
     if nesterov && momentum == 0.0 && sgd {
         wrong("optimizer.nesterov", "needs optimizer.momentum".into());
+    }
+    let topk = ["exchange.up", "exchange.down"].map(|key| text(values, key) == "topk");
+    if topk != [false, false] && float(values, "exchange.topk_fraction") == 0.0 {
+        wrong(
+            "exchange.topk_fraction",
+            "is 0, so nothing would ever be sent".into(),
+        );
     }
     let prometheus = match text(values, "telemetry.prometheus") {
         "" => None,
@@ -333,6 +347,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         exchange: Exchange {
             bucket_bytes: int(values, "exchange.bucket_bytes") as usize,
             block_bytes: int(values, "exchange.block_bytes") as usize,
+            up: compression(values, "exchange.up"),
+            down: compression(values, "exchange.down"),
             connections: int(values, "exchange.connections") as u32,
             retry_ms: int(values, "exchange.retry_ms") as u64,
         },
@@ -377,6 +393,17 @@ fn float(values: &Values<'_>, key: &str) -> f64 {
         unreachable!("{key} was read as a number")
     };
     *x
+}
+
+fn compression(values: &Values<'_>, key: &str) -> Compression {
+    match text(values, key) {
+        "bf16" => Compression::Bf16,
+        "int8" => Compression::Int8,
+        "topk" => Compression::TopK {
+            fraction: float(values, "exchange.topk_fraction"),
+        },
+        _ => Compression::None,
+    }
 }
 
 fn text<'a>(values: &'a Values<'_>, key: &str) -> &'a str {

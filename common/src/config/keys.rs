@@ -265,6 +265,24 @@ pub const KEYS: &[Key] = &[
         "connections of a rank to each server",
     ),
     key(
+        "exchange.up",
+        Choice(&["none", "bf16", "int8", "topk"]),
+        Some("\"none\""),
+        "compression of gradients, with error feedback",
+    ),
+    key(
+        "exchange.down",
+        Choice(&["none", "bf16", "int8", "topk"]),
+        Some("\"none\""),
+        "compression of fresh parameters, as differences to what a group holds",
+    ),
+    key(
+        "exchange.topk_fraction",
+        float(0.0, 1.0),
+        Some("0.01"),
+        "part of the values that `topk` sends",
+    ),
+    key(
         "exchange.retry_ms",
         int(0, 86_400_000),
         Some("10000"),

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -157,6 +158,8 @@ impl Model {
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             start_grace_ms: LEASE_MS,
+            up: Compression::None,
+            down: Compression::None,
         }
     }
 

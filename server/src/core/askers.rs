@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tradewind_common::Compression;
+
 use super::ReplyTo;
 
 /// Most streams that wait for one answer; beyond it the one that asked first is refused.
@@ -13,9 +15,14 @@ pub const ASKERS_MAX: usize = 8;
 pub enum Wants {
     /// Nothing.
     Nothing,
-    /// The fresh values.
+    /// The fresh values, as they are.
     #[default]
     Values,
+    /// What brings its group to the fresh values, compressed as the run says.
+    Difference {
+        /// Version of the last answer that the group took in; `None` if it holds nothing.
+        holds: Option<u64>,
+    },
 }
 
 /// Fresh values on their way to whoever asked.
@@ -25,13 +32,15 @@ pub enum Fresh {
     Nothing,
     /// All of them, shared with the block until it changes.
     Values(Arc<Vec<f32>>),
+    /// The difference to what the group holds, in this form.
+    Difference(Compression, Vec<u8>),
 }
 
 impl Fresh {
     /// The values, if they are there as they are.
     pub fn values(&self) -> &[f32] {
         match self {
-            Self::Nothing => &[],
+            Self::Nothing | Self::Difference(..) => &[],
             Self::Values(values) => values,
         }
     }

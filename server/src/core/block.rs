@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tradewind_common::clock::VectorClock;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
+use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
 use super::askers::{Asker, Askers, Fresh, Wants};
 use super::consistency::Standing;
+use super::held::Holdings;
 use super::optimizer::{Optimizer, Step};
 use super::refusal::{Refusal, check_finite};
 use super::view::View;
@@ -109,6 +110,8 @@ pub struct Block {
     /// Shared with answers that are on their way: an update copies them only then.
     values: Option<Arc<Vec<f32>>>,
     slots: Vec<Vec<f32>>,
+    /// Where answers are compressed.
+    held: Holdings,
     version: u64,
     samples_applied: u64,
     cursors: BTreeMap<GroupId, Cursor>,
@@ -127,6 +130,7 @@ impl Block {
             length,
             values: None,
             slots: Vec::new(),
+            held: Holdings::default(),
             version: 0,
             samples_applied: 0,
             cursors: BTreeMap::new(),
@@ -162,12 +166,23 @@ impl Block {
             .ok_or(Refusal::NotReady)
     }
 
-    /// What an answer carries of the current values.
-    pub fn fresh(&self, wants: Wants) -> Result<Fresh, Refusal> {
+    /// What an answer to `group` carries of the current values.
+    pub fn fresh(
+        &mut self,
+        group: GroupId,
+        wants: Wants,
+        compression: Compression,
+    ) -> Result<Fresh, Refusal> {
         let values = self.values.as_ref().ok_or(Refusal::NotReady)?;
+        let current = (self.version, values);
         Ok(match wants {
             Wants::Nothing => Fresh::Nothing,
-            Wants::Values => Fresh::Values(values.clone()),
+            Wants::Difference { holds }
+                if self.kind == TensorKind::Parameter && compression.lossy() =>
+            {
+                self.held.answer((group, holds), current, compression)
+            }
+            Wants::Values | Wants::Difference { .. } => Fresh::Values(values.clone()),
         })
     }
 
@@ -236,6 +251,9 @@ impl Block {
             (*group, known.copied().unwrap_or((*life, earliest)))
         };
         self.joined = view.joined.iter().map(stays).collect();
+        let (cursors, joined) = (&self.cursors, &self.joined);
+        self.held
+            .retain(|group| cursors.contains_key(group) || joined.contains_key(group));
         gone.into_iter()
             .filter_map(|(group, c)| Some((group, c.waiting?.askers)))
             .collect()

@@ -6,6 +6,7 @@ pub mod askers;
 pub mod block;
 pub mod consistency;
 pub mod coordinator;
+pub mod held;
 pub mod optimizer;
 pub mod refusal;
 pub mod run;

@@ -248,7 +248,11 @@ impl Shard {
         }
         match action {
             Action::Pull => {
-                // A bare pull may come from nobody.
+                // A bare pull may come from nobody, who holds nothing.
+                let wants = match wants {
+                    Wants::Difference { .. } if incarnation == Incarnation(0) => Wants::Values,
+                    wants => wants,
+                };
                 if incarnation != Incarnation(0) {
                     self.check_incarnation(group, incarnation)?;
                 }
@@ -366,7 +370,7 @@ impl Shard {
         (answer, wants): (Answer, Wants),
         waited_us: u64,
     ) -> Result<Reply, Refusal> {
-        let block = &self.blocks[&id];
+        let block = self.blocks.get_mut(&id).expect("own block");
         Ok(Reply {
             block: id,
             clock,
@@ -377,7 +381,7 @@ impl Shard {
             samples_applied: block.samples_applied(),
             stop: block.samples_applied() >= self.spec.samples,
             length: block.length(),
-            fresh: block.fresh(wants)?,
+            fresh: block.fresh(group, wants, self.spec.down)?,
         })
     }
 

@@ -12,11 +12,11 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
-use tradewind_common::RunId;
-use tradewind_proto::convert::{self, Malformed};
+use tradewind_common::{BlockId, Compression, RunId};
+use tradewind_proto::convert;
 use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
 use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAMES_IN_FLIGHT_MAX};
-use tradewind_proto::v1::{self, DType, PullFrame, PushFrame};
+use tradewind_proto::v1::{self, PullFrame, PushFrame};
 
 use super::incoming::Incoming;
 use super::refuse;
@@ -120,11 +120,11 @@ impl Frames {
                 let (entry, incoming) = match part {
                     Part::Head(frame, bulk) => {
                         let entry = self.entry(&frame.run).await?;
-                        let length = entry.block(frame.block);
+                        let (length, form) = entry.block(BlockId(frame.block));
                         if !self.make_room(length).await {
                             return Ok(());
                         }
-                        (entry, Incoming::new(frame, bulk, length))
+                        (entry, Incoming::new(frame, bulk, (length, form)))
                     }
                     Part::Bulk(piece) => {
                         let (entry, mut incoming): (Entry, Incoming) =
@@ -140,9 +140,7 @@ impl Frames {
                 let message = match incoming.finish() {
                     Ok(push) => Message::Push(push, self.stream),
                     // The shard counts it, and answers the frames before it first.
-                    Err(Malformed { field, problem }) => {
-                        Message::Malformed(Refusal::Malformed { field, problem }, self.stream)
-                    }
+                    Err(refusal) => Message::Malformed(refusal, self.stream),
                 };
                 entry.handle.send(message).await.map_err(refuse::gone)?;
             }
@@ -193,9 +191,11 @@ fn encode(reply: Reply) -> Framed {
         Answer::Read => (v1::Verdict::Read, false, 0),
         Answer::Created => (v1::Verdict::Created, false, 0),
     };
-    let values = match reply.fresh {
-        Fresh::Nothing => Bytes::new(),
-        Fresh::Values(values) => convert::bulk(values),
+    let difference = matches!(reply.fresh, Fresh::Difference(..));
+    let (form, values) = match reply.fresh {
+        Fresh::Nothing => (Compression::None, Bytes::new()),
+        Fresh::Values(values) => (Compression::None, convert::bulk(values)),
+        Fresh::Difference(form, encoded) => (form, encoded.into()),
     };
     telemetry::pulled(values.len());
     let head = PullFrame {
@@ -209,8 +209,8 @@ fn encode(reply: Reply) -> Framed {
         waited_us: reply.waited_us,
         samples_applied: reply.samples_applied,
         stop: reply.stop,
-        dtype: DType::DtypeF32.into(),
-        difference: false,
+        dtype: convert::dtype(form).into(),
+        difference,
         values: Bytes::new(),
     };
     Framed::new(&head, values)

@@ -1,54 +1,70 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
-use tradewind_proto::convert::Malformed;
+use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation};
+use tradewind_proto::convert;
 use tradewind_proto::v1::{DType, PushFrame, push_frame};
 
 use crate::core::askers::Wants;
 use crate::core::block::Gradient;
+use crate::core::refusal::Refusal;
 use crate::core::shard::{Action, Push};
 use crate::telemetry;
 
 /// A frame whose values arrive.
 pub struct Incoming {
     head: PushFrame,
-    values: Vec<f32>,
-    /// The beginning of a value that a piece has cut.
-    cut: Vec<u8>,
+    values: Values,
     bulk: usize,
     left: usize,
+    /// Number of values of its block.
+    length: usize,
+}
+
+/// Values as far as they are here.
+enum Values {
+    /// Converted as they come; the beginning of one that a piece has cut is kept.
+    Plain(Vec<f32>, Vec<u8>),
+    /// To be decoded when all of it is here.
+    Encoded(Compression, Vec<u8>),
+    /// In a form that this run does not exchange, which is passed over.
+    Unknown(i32),
 }
 
 impl Incoming {
-    /// The frame of `head`, for a block of `length` values; `bulk` bytes follow.
-    pub fn new(head: PushFrame, bulk: usize, length: usize) -> Self {
+    /// The frame of `head`, for a block of `length` values, whose gradients come as they are or as
+    /// `form` says; `bulk` bytes follow.
+    pub fn new(head: PushFrame, bulk: usize, (length, form): (usize, Compression)) -> Self {
+        let (given, form) = match &head.action {
+            Some(push_frame::Action::Gradient(gradient)) => (gradient.dtype, form),
+            Some(push_frame::Action::Create(create)) => (create.dtype, Compression::None),
+            _ => (DType::DtypeF32.into(), Compression::None),
+        };
+        // A claim alone sets no memory aside.
+        let values = if given == i32::from(DType::DtypeF32) {
+            Values::Plain(Vec::with_capacity(length.min(bulk / 4)), Vec::new())
+        } else if given == i32::from(convert::dtype(form)) {
+            let most = form.encoded_max(length);
+            Values::Encoded(form, Vec::with_capacity(most.min(bulk)))
+        } else {
+            Values::Unknown(given)
+        };
         Self {
             head,
-            // A claim alone sets no memory aside.
-            values: Vec::with_capacity(length.min(bulk / 4)),
-            cut: Vec::new(),
+            values,
             bulk,
             left: bulk,
+            length,
         }
     }
 
     /// Takes the next bytes of its values in.
-    pub fn take(&mut self, mut piece: &[u8]) {
+    pub fn take(&mut self, piece: &[u8]) {
         self.left -= piece.len();
-        if !self.cut.is_empty() {
-            let missing = piece.len().min(4 - self.cut.len());
-            self.cut.extend_from_slice(&piece[..missing]);
-            piece = &piece[missing..];
-            let Ok(whole) = <[u8; 4]>::try_from(&self.cut[..]) else {
-                return;
-            };
-            self.values.push(f32::from_le_bytes(whole));
-            self.cut.clear();
+        match &mut self.values {
+            Values::Plain(values, cut) => convert_piece(piece, values, cut),
+            Values::Encoded(_, bytes) => bytes.extend_from_slice(piece),
+            Values::Unknown(_) => {}
         }
-        let (whole, cut) = piece.as_chunks::<4>();
-        self.values
-            .extend(whole.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-        self.cut.extend_from_slice(cut);
     }
 
     /// Whether all of it is here.
@@ -57,11 +73,11 @@ impl Incoming {
     }
 
     /// What the frame asks of the shard.
-    pub fn finish(self) -> Result<Push, Malformed> {
-        let malformed = |field, problem: String| Malformed { field, problem };
+    pub fn finish(self) -> Result<Push, Refusal> {
         let Self { head, values, .. } = self;
-        let missing = || malformed("action", "is missing".into());
-        let action = head.action.ok_or_else(missing)?;
+        let action = head
+            .action
+            .ok_or_else(|| malformed("action", "is missing".into()))?;
         let clocked = matches!(
             action,
             push_frame::Action::Gradient(_) | push_frame::Action::Skip(_)
@@ -70,40 +86,78 @@ impl Incoming {
             let problem = "is not 0, as for pulls and creations".into();
             return Err(malformed("clock", problem));
         }
-        let values = |dtype: i32| {
+        let values = || {
             telemetry::pushed(self.bulk);
-            if dtype != i32::from(DType::DtypeF32) {
-                let problem = format!("{dtype} is not a type that this run exchanges (f32)");
-                return Err(malformed("dtype", problem));
-            }
-            if !self.cut.is_empty() {
-                let problem = format!("{} bytes are no whole number of f32", self.bulk);
-                return Err(malformed("values", problem));
-            }
-            Ok(values)
+            values.decode(self.bulk, self.length)
         };
         let action = match action {
             push_frame::Action::Gradient(gradient) => Action::Contribute(Some(Gradient {
-                values: values(gradient.dtype)?,
+                values: values()?,
                 samples: gradient.samples,
                 pulled_version: gradient.pulled_version,
                 samples_seen: gradient.samples_seen,
             })),
             push_frame::Action::Skip(_) => Action::Contribute(None),
             push_frame::Action::Pull(_) => Action::Pull,
-            push_frame::Action::Create(create) => Action::Create(values(create.dtype)?),
+            push_frame::Action::Create(_) => Action::Create(values()?),
+        };
+        let wants = if head.without_values {
+            Wants::Nothing
+        } else {
+            Wants::Difference { holds: head.holds }
         };
         Ok(Push {
             group: GroupId(head.group),
             incarnation: Incarnation(head.incarnation),
             clock: Clock(head.clock),
             block: BlockId(head.block),
-            wants: if head.without_values {
-                Wants::Nothing
-            } else {
-                Wants::Values
-            },
+            wants,
             action,
         })
+    }
+}
+
+fn malformed(field: &'static str, problem: String) -> Refusal {
+    Refusal::Malformed { field, problem }
+}
+
+fn convert_piece(mut piece: &[u8], values: &mut Vec<f32>, cut: &mut Vec<u8>) {
+    if !cut.is_empty() {
+        let missing = piece.len().min(4 - cut.len());
+        cut.extend_from_slice(&piece[..missing]);
+        piece = &piece[missing..];
+        let Ok(whole) = <[u8; 4]>::try_from(&cut[..]) else {
+            return;
+        };
+        values.push(f32::from_le_bytes(whole));
+        cut.clear();
+    }
+    let (whole, rest) = piece.as_chunks::<4>();
+    values.extend(whole.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+    cut.extend_from_slice(rest);
+}
+
+impl Values {
+    /// The values, of which the block has `length`.
+    fn decode(self, bulk: usize, length: usize) -> Result<Vec<f32>, Refusal> {
+        match self {
+            Self::Plain(values, cut) if cut.is_empty() => Ok(values),
+            Self::Plain(..) => Err(malformed(
+                "values",
+                format!("{bulk} bytes are no whole number of f32"),
+            )),
+            // The shard knows no such block, and says so.
+            Self::Encoded(..) if length == 0 => Ok(Vec::new()),
+            Self::Encoded(form, bytes) => {
+                let mut values = vec![0.0; length];
+                let decoded = form.decode(&bytes, &mut values);
+                decoded.map_err(|error| malformed("values", error.to_string()))?;
+                Ok(values)
+            }
+            Self::Unknown(dtype) => Err(malformed(
+                "dtype",
+                format!("{dtype} is not a type in which this run exchanges such values"),
+            )),
+        }
     }
 }

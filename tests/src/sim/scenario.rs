@@ -3,6 +3,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -238,6 +239,8 @@ impl Scenario {
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
+            up: Compression::None,
+            down: Compression::None,
         }
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use tonic::Status;
 use tradewind_common::placement::Placement;
-use tradewind_common::{BlockId, Clock, Layout, ServerId};
+use tradewind_common::{BlockId, Clock, Compression, Layout, ServerId};
 use tradewind_proto::convert::{Endpoint, Malformed};
 
 use crate::core::session::{Purpose, Session, Summary};
 use crate::link::{Link, Shared};
 use crate::network::Reach;
+use crate::sender::Sender;
 
 /// Why an exchange ended without all its blocks.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +56,8 @@ pub struct Exchange {
     layout: Arc<Layout>,
     session: Session,
     links: Vec<Link>,
+    sender: Sender,
+    down: Compression,
 }
 
 impl Exchange {
@@ -85,7 +88,17 @@ impl Exchange {
             layout,
             session,
             links,
+            sender: Sender::default(),
+            down: Compression::None,
         }
+    }
+
+    /// Uses the run's forms. Gradients go up with error feedback; a life of a group begins without
+    /// residuals: what the one before left out is lost.
+    pub fn compressing(mut self, up: Compression, down: Compression) -> Self {
+        self.sender = Sender::new(up, self.layout.elements());
+        self.down = down;
+        self
     }
 
     /// The clock of the next contribution.
@@ -93,7 +106,8 @@ impl Exchange {
         self.session.clock()
     }
 
-    /// One exchange of every block of the slice. On return the slice's range of `values` is fresh;
+    /// One exchange of every block of the slice. Where the run compresses answers, they come as
+    /// differences: `values` are then those of the exchange before, untouched in the slice's range. On return the slice's range of `values` is fresh;
     /// after an error it is neither what it was nor fresh.
     pub async fn run(
         &mut self,
@@ -125,11 +139,14 @@ impl Exchange {
         self.session.begin(purpose, samples_seen);
         let shared = Shared {
             layout: &self.layout,
+            sender: RefCell::new(&mut self.sender),
+            down: self.down,
             session: RefCell::new(&mut self.session),
             values: values.map(RefCell::new),
             source,
         };
         all(self.links.iter_mut().map(|link| link.exchange(&shared))).await?;
+        self.sender.finish();
         Ok(self.session.finish().expect("every link has its answers"))
     }
 

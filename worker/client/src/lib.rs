@@ -1,10 +1,12 @@
 //! One rank's side of the wire: its bond with the coordinator, and the exchange with the shards.
 //! It links no libtorch, so that whatever moves blocks can use it.
 
+mod arriving;
 pub mod core;
 pub mod exchange;
 mod link;
 pub mod membership;
 pub mod network;
+mod sender;
 pub mod stopwatch;
 mod stream;

@@ -2,21 +2,20 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ops::Range;
 
 use bytes::Bytes;
 use tonic::Status;
-use tradewind_common::{BlockId, Clock, Layout, ServerId};
-use tradewind_proto::convert::{Endpoint, Malformed};
+use tradewind_common::{BlockId, Compression, Layout, ServerId};
+use tradewind_proto::convert::{self, Endpoint, Malformed};
 use tradewind_proto::frame::{Framed, Part};
 use tradewind_proto::refusal;
-use tradewind_proto::v1::{
-    Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, Verdict, push_frame,
-};
+use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame};
 
-use crate::core::session::{Answer, Frame, Kind, Purpose, Session};
+use crate::arriving::{self, Arriving};
+use crate::core::session::{Frame, Purpose, Session};
 use crate::exchange::{ExchangeError, Source};
 use crate::network::{PAUSE, Reach};
+use crate::sender::{Sender, plain};
 use crate::stopwatch::Stopwatch;
 use crate::stream::Stream;
 
@@ -27,6 +26,9 @@ pub(crate) struct Shared<'a, 'v> {
     /// None if no values shall come back.
     pub(crate) values: Option<RefCell<&'a mut [f32]>>,
     pub(crate) source: Source<'a, 'v>,
+    pub(crate) sender: RefCell<&'a mut Sender>,
+    /// The form in which differences come down.
+    pub(crate) down: Compression,
 }
 
 /// Some blocks of one server, and the stream on which they are exchanged.
@@ -109,20 +111,22 @@ impl Link {
                     Err(_) => frames.clear(),
                 },
                 part = down.next() => {
-                    let answer = match part? {
-                        Part::Head(frame, bulk) => shared.expect(self.server, &frame, bulk)?,
+                    let (begun, piece) = match part? {
+                        Part::Head(frame, bulk) => (shared.begin(&frame, bulk), Bytes::new()),
                         Part::Bulk(piece) => {
-                            let mut answer = self.arriving.take().expect("a head came before");
-                            shared.take(&mut answer, &piece);
-                            answer
+                            let begun = self.arriving.take().expect("a head came before");
+                            (Ok(begun), piece)
                         }
                     };
-                    if answer.left > 0 {
-                        self.arriving = Some(answer);
-                    } else if answer.expected {
-                        shared.session.borrow_mut().answer(&answer.answer);
-                        unanswered -= 1;
-                    }
+                    let taken = begun.and_then(|mut arriving| {
+                        let counts = shared.take(&mut arriving, &piece)?;
+                        self.arriving = Some(arriving).filter(|a| !a.is_complete());
+                        Ok(counts)
+                    });
+                    unanswered -= usize::from(taken.map_err(|(block, problem)| {
+                        let server = self.server;
+                        Failure::Answer(ExchangeError::Answer { server, block, problem })
+                    })?);
                 },
             }
         }
@@ -141,40 +145,36 @@ impl From<Status> for Failure {
     }
 }
 
-/// An answer whose values arrive.
-struct Arriving {
-    answer: Answer,
-    /// Nobody waits for the others; their values are passed over.
-    expected: bool,
-    /// Where the values belong in the flat vector.
-    elements: Range<usize>,
-    /// Bytes to come.
-    left: usize,
-}
-
 impl Shared<'_, '_> {
     fn fill(&self, frame: &Frame) -> Framed {
-        let dtype = DType::DtypeF32.into();
-        let values = || Bytes::copy_from_slice(bytemuck::cast_slice((self.source)(frame.block)));
         let (action, values) = match frame.purpose {
             Purpose::Gradient { samples } => {
+                let block = self
+                    .layout
+                    .block(frame.block)
+                    .expect("a block of the slice");
+                let values = (self.source)(frame.block);
+                let (form, values) = self.sender.borrow_mut().gradient(block, values);
                 let head = Gradient {
                     samples,
                     pulled_version: frame.pulled_version,
                     samples_seen: frame.samples_seen,
-                    dtype,
+                    dtype: convert::dtype(form).into(),
                     values: Bytes::new(),
                 };
-                (push_frame::Action::Gradient(head), values())
+                (push_frame::Action::Gradient(head), values)
             }
             Purpose::Skip => (push_frame::Action::Skip(Skip {}), Bytes::new()),
             Purpose::Pull => (push_frame::Action::Pull(Pull {}), Bytes::new()),
             Purpose::Create => {
                 let head = Create {
-                    dtype,
+                    dtype: DType::DtypeF32.into(),
                     values: Bytes::new(),
                 };
-                (push_frame::Action::Create(head), values())
+                (
+                    push_frame::Action::Create(head),
+                    plain((self.source)(frame.block)),
+                )
             }
         };
         let session = self.session.borrow();
@@ -186,71 +186,38 @@ impl Shared<'_, '_> {
             clock: frame.clock.0,
             block: frame.block.0,
             without_values: self.values.is_none(),
-            holds: None,
+            holds: frame.holds,
             action: Some(action),
         };
         Framed::new(&head, values)
     }
 
-    /// What becomes of an answer, once its `bulk` bytes of values are here.
-    fn expect(
-        &self,
-        server: ServerId,
-        frame: &PullFrame,
-        bulk: usize,
-    ) -> Result<Arriving, Failure> {
-        let id = BlockId(frame.block);
-        let verdict = frame.verdict();
-        let answer = Answer {
-            block: id,
-            clock: Clock(frame.clock),
-            kind: match verdict {
-                Verdict::Read => Kind::Read,
-                Verdict::Created => Kind::Created,
-                _ => Kind::Decided,
-            },
-            version: frame.version,
-            delay: (verdict == Verdict::Applied).then_some(frame.delay),
-            lag: frame.lag,
-            waited_us: frame.waited_us,
-            samples_applied: frame.samples_applied,
-            stop: frame.stop,
-        };
-        let expected = self.session.borrow().expects(&answer);
-        let elements = match self.layout.block(id) {
-            Some(block) if expected => block.elements.clone(),
-            _ => 0..0,
-        };
-        let wanted = match self.values {
-            Some(_) => elements.len() * 4,
-            None => 0,
-        };
-        if expected && bulk != wanted {
-            let problem = format!("{bulk} bytes where {wanted} were asked for");
-            return Err(Failure::Answer(ExchangeError::Answer {
-                server,
-                block: id,
-                problem: Malformed {
-                    field: "values",
-                    problem,
-                },
-            }));
+    /// The beginning of an answer, of which `bulk` bytes of values follow.
+    fn begin(&self, frame: &PullFrame, bulk: usize) -> Result<Arriving, (BlockId, Malformed)> {
+        let answer = arriving::answer(frame, self.values.is_some());
+        let block = self.layout.block(answer.block);
+        match block.filter(|_| self.session.borrow().expects(&answer)) {
+            None => Ok(Arriving::unexpected(answer, bulk)),
+            Some(block) => {
+                let elements = block.elements.clone();
+                let arriving = Arriving::expected((answer, frame), elements, bulk, self.down);
+                arriving.map_err(|problem| (block.id, problem))
+            }
         }
-        Ok(Arriving {
-            answer,
-            expected,
-            elements,
-            left: bulk,
-        })
     }
 
-    fn take(&self, arriving: &mut Arriving, piece: &[u8]) {
-        if let (true, Some(values)) = (arriving.expected, &self.values) {
-            let mut values = values.borrow_mut();
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut values[arriving.elements.clone()]);
-            let at = bytes.len() - arriving.left;
-            bytes[at..at + piece.len()].copy_from_slice(piece);
+    /// Takes a piece of an answer in. Once all of it is here the answer counts; `true` if it was
+    /// one that is waited for.
+    fn take(&self, arriving: &mut Arriving, piece: &[u8]) -> Result<bool, (BlockId, Malformed)> {
+        let mut none = [];
+        let mut values = self.values.as_ref().map(RefCell::borrow_mut);
+        let values = values.as_deref_mut().map_or(&mut none[..], |values| values);
+        arriving.take(piece, values);
+        if !arriving.is_complete() {
+            return Ok(false);
         }
-        arriving.left -= piece.len();
+        let finished = arriving.finish(values);
+        finished.map_err(|problem| (arriving.answer.block, problem))?;
+        Ok(self.session.borrow_mut().answer(&arriving.answer))
     }
 }

@@ -3,6 +3,7 @@
 mod membership;
 mod shard;
 
+use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -41,5 +42,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         chunk_samples: 10,
         lease_ms: 100,
         start_grace_ms: 150,
+        up: Compression::None,
+        down: Compression::None,
     }
 }

@@ -377,6 +377,7 @@ fn answer(reply: &Reply) -> session::Answer {
         clock: reply.clock,
         kind,
         version: reply.version,
+        values: true,
         delay,
         lag: reply.lag,
         waited_us: reply.waited_us,

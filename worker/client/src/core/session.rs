@@ -37,6 +37,8 @@ pub struct Frame {
     pub pulled_version: u64,
     /// Applied samples as the group knew them when the exchange began.
     pub samples_seen: u64,
+    /// Version of the values that the rank holds, as last answered.
+    pub holds: Option<u64>,
 }
 
 /// What an answer says about its block.
@@ -70,8 +72,10 @@ pub struct Answer {
     pub clock: Clock,
     /// What it says.
     pub kind: Kind,
-    /// Version of the values.
+    /// Version of the block.
     pub version: u64,
+    /// Whether the values came with it.
+    pub values: bool,
     /// Updates between the pull and the application; `None` where nothing was applied.
     pub delay: Option<u64>,
     /// Exchanges behind the fastest group.
@@ -213,6 +217,7 @@ impl Session {
             purpose: current.purpose,
             pulled_version: self.versions.get(&block).copied().unwrap_or(0),
             samples_seen: current.samples_seen,
+            holds: self.versions.get(&block).copied(),
         })
     }
 
@@ -232,7 +237,9 @@ impl Session {
             return false;
         }
         self.outstanding.remove(&answer.block);
-        self.versions.insert(answer.block, answer.version);
+        if answer.values {
+            self.versions.insert(answer.block, answer.version);
+        }
         self.summary.add(answer);
         true
     }
@@ -274,6 +281,7 @@ mod tests {
             clock: Clock(clock),
             kind,
             version,
+            values: true,
             delay: Some(version % 3),
             lag: 0,
             waited_us: 0,
