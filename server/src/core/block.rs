@@ -232,6 +232,7 @@ impl Block {
     /// Answers who waited in vain: the groups that are no longer live, whose undecided
     /// contributions are forgotten.
     pub fn follow(&mut self, view: &View, earliest: Clock) -> Vec<(GroupId, Askers)> {
+        self.forget_holdings(view);
         let stays = |group: &GroupId, cursor: &Cursor| {
             view.live
                 .get(group)
@@ -251,12 +252,19 @@ impl Block {
             (*group, known.copied().unwrap_or((*life, earliest)))
         };
         self.joined = view.joined.iter().map(stays).collect();
-        let (cursors, joined) = (&self.cursors, &self.joined);
-        self.held
-            .retain(|group| cursors.contains_key(group) || joined.contains_key(group));
         gone.into_iter()
             .filter_map(|(group, c)| Some((group, c.waiting?.askers)))
             .collect()
+    }
+
+    /// Keeps only what lives hold that go on: a new one begins with values as they are.
+    fn forget_holdings(&mut self, view: &View) {
+        let (cursors, joined) = (&self.cursors, &self.joined);
+        self.held.retain(|group| {
+            let live = cursors.get(group).map(|cursor| cursor.incarnation);
+            let life = live.or_else(|| joined.get(group).map(|(life, _)| *life));
+            life.is_some() && life == view.incarnation(*group)
+        });
     }
 
     /// Takes a contribution in, or finds that it was decided before (rule 2).

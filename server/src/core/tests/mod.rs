@@ -1,5 +1,6 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
+mod compressed;
 mod membership;
 mod shard;
 

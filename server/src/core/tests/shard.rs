@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId};
 
 use super::spec;
@@ -14,12 +15,17 @@ use crate::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use crate::core::view::View;
 
 /// Two values, a buffer.
-const MEAN: BlockId = BlockId(0);
+pub(super) const MEAN: BlockId = BlockId(0);
 /// Three values, a parameter.
-const WEIGHT: BlockId = BlockId(1);
+pub(super) const WEIGHT: BlockId = BlockId(1);
 
 /// A view; groups in incarnation 5, those that are live with their first clocks.
-fn view(generation: u64, live: &[(u32, u64)], joined: &[u32], creator: Option<u32>) -> View {
+pub(super) fn view(
+    generation: u64,
+    live: &[(u32, u64)],
+    joined: &[u32],
+    creator: Option<u32>,
+) -> View {
     let life = Incarnation(5);
     let start = |(group, clock): &(u32, u64)| (GroupId(*group), (life, Clock(*clock)));
     View {
@@ -32,7 +38,11 @@ fn view(generation: u64, live: &[(u32, u64)], joined: &[u32], creator: Option<u3
 
 /// A shard with all blocks at 1.0 and the groups of `live`.
 fn ready(consistency: ConsistencySpec, live: &[(u32, u64)]) -> Shard {
-    let spec = spec(&[1, 1, 1], consistency);
+    ready_as(spec(&[1, 1, 1], consistency), live)
+}
+
+/// The same with another specification.
+pub(super) fn ready_as(spec: RunSpec, live: &[(u32, u64)]) -> Shard {
     let layout = spec.check().unwrap();
     let mut shard = Shard::new(Arc::new(spec), &layout, [MEAN, WEIGHT]);
     shard.handle_view(view(1, &[], &[0], Some(0)), 0);
@@ -47,7 +57,7 @@ fn ready(consistency: ConsistencySpec, live: &[(u32, u64)]) -> Shard {
     shard
 }
 
-fn push(group: u32, clock: u64, block: BlockId, action: Action) -> Push {
+pub(super) fn push(group: u32, clock: u64, block: BlockId, action: Action) -> Push {
     Push {
         group: GroupId(group),
         incarnation: Incarnation(5),
@@ -58,7 +68,7 @@ fn push(group: u32, clock: u64, block: BlockId, action: Action) -> Push {
     }
 }
 
-fn gradient(values: &[f32], samples: u32) -> Action {
+pub(super) fn gradient(values: &[f32], samples: u32) -> Action {
     Action::Contribute(Some(Gradient {
         values: values.to_vec(),
         samples,
@@ -72,7 +82,7 @@ fn outputs(shard: &mut Shard) -> Vec<Output> {
 }
 
 /// The answers, each with whom it goes to.
-fn replies(shard: &mut Shard) -> Vec<(u64, Result<Reply, Refusal>)> {
+pub(super) fn replies(shard: &mut Shard) -> Vec<(u64, Result<Reply, Refusal>)> {
     let reply = |output| match output {
         Output::Reply { to, result } => (to.0, result),
         Output::Complete(_) => panic!("complete again"),
@@ -81,7 +91,7 @@ fn replies(shard: &mut Shard) -> Vec<(u64, Result<Reply, Refusal>)> {
 }
 
 /// The only answer.
-fn only(shard: &mut Shard) -> Result<Reply, Refusal> {
+pub(super) fn only(shard: &mut Shard) -> Result<Reply, Refusal> {
     let mut replies = replies(shard);
     assert_eq!(replies.len(), 1, "{replies:?}");
     replies.remove(0).1
