@@ -35,7 +35,8 @@ impl Entry {
                 (block.elements.len(), self.spec.up)
             }
             Some(block) => (block.elements.len(), Compression::None),
-            None => (0, Compression::None),
+            // The shard refuses it, not its form.
+            None => (0, self.spec.up),
         }
     }
 }

@@ -106,7 +106,7 @@ pub struct RunSpec {
     /// Of gradients; absent: f32.
     #[prost(message, optional, tag = "17")]
     pub up: ::core::option::Option<Compression>,
-    /// Of answers, which are then differences to what the group holds; absent: f32. Not DTYPE_TOP_K.
+    /// Of answers, which are then differences to what the group holds; absent: f32.
     #[prost(message, optional, tag = "18")]
     pub down: ::core::option::Option<Compression>,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9")]

@@ -98,6 +98,20 @@ pub enum Refusal {
         /// What came.
         given: usize,
     },
+    /// A wrong number of bytes for values in the run's form.
+    #[error(
+        "block {block} has {values} values, which take {expected} bytes in the run's form; the frame brought {given}"
+    )]
+    WrongBytes {
+        /// The block.
+        block: BlockId,
+        /// What it has.
+        values: usize,
+        /// What they take.
+        expected: usize,
+        /// What came.
+        given: usize,
+    },
     /// NaN or infinity.
     #[error("value {index} for block {block} is {value}; nothing of it was applied")]
     NotFinite {

@@ -1,5 +1,6 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
+use tradewind_common::compress::DecodeError;
 use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation};
 use tradewind_proto::convert;
 use tradewind_proto::v1::{DType, PushFrame, push_frame};
@@ -88,7 +89,7 @@ impl Incoming {
         }
         let values = || {
             telemetry::pushed(self.bulk);
-            values.decode(self.bulk, self.length)
+            values.decode(BlockId(head.block), self.bulk, self.length)
         };
         let action = match action {
             push_frame::Action::Gradient(gradient) => Action::Contribute(Some(Gradient {
@@ -121,6 +122,28 @@ fn malformed(field: &'static str, problem: String) -> Refusal {
     Refusal::Malformed { field, problem }
 }
 
+/// Why an encoding is refused: as the same fault in f32 is, where f32 can have it.
+fn refuse(block: BlockId, error: DecodeError) -> Refusal {
+    match error {
+        DecodeError::Length {
+            bytes,
+            values,
+            wanted,
+        } => Refusal::WrongBytes {
+            block,
+            values,
+            expected: wanted,
+            given: bytes,
+        },
+        DecodeError::Value { position } => Refusal::NotFinite {
+            block,
+            index: position,
+            value: "not finite".into(),
+        },
+        other => malformed("values", other.to_string()),
+    }
+}
+
 fn convert_piece(mut piece: &[u8], values: &mut Vec<f32>, cut: &mut Vec<u8>) {
     if !cut.is_empty() {
         let missing = piece.len().min(4 - cut.len());
@@ -139,7 +162,7 @@ fn convert_piece(mut piece: &[u8], values: &mut Vec<f32>, cut: &mut Vec<u8>) {
 
 impl Values {
     /// The values, of which the block has `length`.
-    fn decode(self, bulk: usize, length: usize) -> Result<Vec<f32>, Refusal> {
+    fn decode(self, block: BlockId, bulk: usize, length: usize) -> Result<Vec<f32>, Refusal> {
         match self {
             Self::Plain(values, cut) if cut.is_empty() => Ok(values),
             Self::Plain(..) => Err(malformed(
@@ -151,7 +174,7 @@ impl Values {
             Self::Encoded(form, bytes) => {
                 let mut values = vec![0.0; length];
                 let decoded = form.decode(&bytes, &mut values);
-                decoded.map_err(|error| malformed("values", error.to_string()))?;
+                decoded.map_err(|error| refuse(block, error))?;
                 Ok(values)
             }
             Self::Unknown(dtype) => Err(malformed(

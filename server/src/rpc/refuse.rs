@@ -26,7 +26,7 @@ pub fn refusal(refusal: Refusal) -> Status {
         Refusal::ClockAhead { .. } => Reason::ClockAhead,
         Refusal::Superseded(_) => Reason::Superseded,
         Refusal::VersionAhead { .. } => Reason::VersionAhead,
-        Refusal::WrongLength { .. } => Reason::WrongLength,
+        Refusal::WrongLength { .. } | Refusal::WrongBytes { .. } => Reason::WrongLength,
         Refusal::NotFinite { .. } => Reason::NotFinite,
         Refusal::NoSamples(_) => Reason::NoSamples,
     };

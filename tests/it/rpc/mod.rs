@@ -2,6 +2,7 @@
 //! written from the `.proto` alone can train.
 
 mod bytes;
+mod compress;
 mod coordinator;
 mod exchange;
 mod foreign;

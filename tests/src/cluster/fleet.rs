@@ -96,6 +96,11 @@ impl Fleet {
         &self.addresses
     }
 
+    /// What it asks for.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Runs a test against the fleet.
     pub fn block_on<T>(&self, test: impl Future<Output = T>) -> T {
         self.runtime.block_on(test)

@@ -2,7 +2,9 @@
 //! them.
 
 pub mod fleet;
+pub mod member;
 pub mod process;
+pub mod proxy;
 pub mod raw;
 pub mod run;
 
