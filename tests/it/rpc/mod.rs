@@ -4,6 +4,7 @@
 mod bytes;
 mod compress;
 mod coordinator;
+mod encoded;
 mod exchange;
 mod foreign;
 mod frames;

@@ -2,7 +2,7 @@
 
 use tonic::Code;
 use tradewind_proto::v1::{
-    Adam, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec, schedule,
+    Adam, Compression, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
@@ -101,6 +101,27 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| adam(s, |o| o.beta1 = 1.0), bad("beta1 is 1")),
     (|s| adam(s, |o| o.beta2 = f64::NAN), bad("beta2 is NaN")),
     (|s| adam(s, |o| o.epsilon = -1.0), bad("epsilon is -1")),
+    (|s| s.up = top(0.0), bad("up: fraction is 0")),
+    (|s| s.up = top(-0.1), bad("up: fraction is -0.1")),
+    (|s| s.up = top(1.5), bad("up: fraction is 1.5")),
+    (|s| s.down = top(f64::NAN), bad("down: fraction is NaN")),
+    (
+        |s| s.down = top(f64::INFINITY),
+        bad("down: fraction is inf"),
+    ),
+    (
+        |s| s.up = form(DType::DtypeUnspecified, 0.0),
+        malformed("up: dtype 0 is not a form"),
+    ),
+    (
+        |s| {
+            s.down = Some(Compression {
+                dtype: 77,
+                fraction: 0.5,
+            });
+        },
+        malformed("down: dtype 77 is not a form"),
+    ),
 ];
 
 /// Fields of a run's specification, and how a joiner may differ in them.
@@ -119,7 +140,20 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("chunk_samples", |s| s.chunk_samples = 9),
     ("lease_ms", |s| s.lease_ms = 2),
     ("start_grace_ms", |s| s.start_grace_ms = 2),
+    ("up", |s| s.up = form(DType::DtypeBf16, 0.0)),
+    ("down", |s| s.down = form(DType::DtypeTopK, 0.1)),
 ];
+
+fn form(dtype: DType, fraction: f64) -> Option<Compression> {
+    Some(Compression {
+        dtype: dtype.into(),
+        fraction,
+    })
+}
+
+fn top(fraction: f64) -> Option<Compression> {
+    form(DType::DtypeTopK, fraction)
+}
 
 fn rate(spec: &mut RunSpec) -> &mut Schedule {
     spec.schedule.as_mut().expect("there is one")

@@ -1,0 +1,485 @@
+//! Encoded values byte by byte, as a foreign client sends and receives them: what is accepted, and
+//! what is refused.
+
+use tonic::Code;
+use tradewind_common::Layout;
+use tradewind_proto::v1::{
+    Compression, DType, JoinRequest, PullFrame, PushFrame, RunSpec, ShardStatusReply, TensorKind,
+    Verdict, push_frame,
+};
+use tradewind_tests::cluster::fleet::{Client, Fleet};
+
+use super::coordinator::{Call, join};
+use super::frames::gradient;
+use super::stage::{await_ready, join_as};
+use super::{Expected, TOKEN, assert_refused, bytes, create, floats, frame, push, spec, tensor};
+
+const BF16: DType = DType::DtypeBf16;
+const INT8: DType = DType::DtypeInt8;
+const TOP_K: DType = DType::DtypeTopK;
+
+/// Two of three values.
+const FRACTION: f64 = 0.5;
+
+fn form(dtype: DType) -> Option<Compression> {
+    let fraction = if dtype == TOP_K { FRACTION } else { 0.0 };
+    Some(Compression {
+        dtype: dtype.into(),
+        fraction,
+    })
+}
+
+/// A run of one group, ready, with all values 0: block 0 is a buffer of 2 values, block 1 a
+/// parameter of 4, blocks 2 and 3 are parameters of 3.
+struct Run {
+    client: Client,
+    name: String,
+    owners: Vec<usize>,
+}
+
+/// The block of the tests.
+const BLOCK: u32 = 2;
+const BUFFER: u32 = 0;
+
+fn compressed(up: Option<Compression>, down: Option<Compression>) -> RunSpec {
+    let mut spec = spec(&[1]);
+    let mut mean = tensor("mean", 2);
+    mean.kind = TensorKind::Buffer.into();
+    spec.tensors.push(mean);
+    RunSpec { up, down, ..spec }
+}
+
+impl Run {
+    async fn new(fleet: &Fleet, name: &str, spec: RunSpec) -> Self {
+        let client = fleet.client().await;
+        let request = JoinRequest {
+            run: name.into(),
+            group: 0,
+            spec: Some(spec.clone()),
+            ..join()
+        };
+        let joined = join_as(&client, request).await.unwrap();
+        let owners = joined.placement.unwrap().owners;
+        let run = Self {
+            client,
+            name: name.into(),
+            owners: owners.iter().map(|server| *server as usize).collect(),
+        };
+        let told = await_ready(&run.client, (name, 0, 1), false).await.unwrap();
+        assert!(told.create);
+        let layout: Layout = tradewind_common::spec::RunSpec::try_from(spec)
+            .unwrap()
+            .check()
+            .unwrap();
+        assert_eq!(layout.blocks[BLOCK as usize].elements.len(), 3);
+        for block in &layout.blocks {
+            let zeros = vec![0.0; block.elements.len()];
+            let zeros = create((name, 0, 1), block.id.0, &zeros);
+            run.send(zeros).await;
+        }
+        let ready = await_ready(&run.client, (name, 0, 1), true).await.unwrap();
+        assert_eq!((ready.create, ready.start_clock), (false, 0));
+        run
+    }
+
+    fn server(&self, block: u32) -> usize {
+        self.owners.get(block as usize).copied().unwrap_or(0)
+    }
+
+    async fn send(&self, frame: PushFrame) -> PullFrame {
+        let server = self.server(frame.block);
+        self.client.push(server, frame).await.unwrap()
+    }
+
+    /// A gradient in `dtype` at a clock, for an answer that builds on `holds`.
+    fn push(&self, (clock, block): (u64, u32), dtype: i32, values: &[u8]) -> PushFrame {
+        let mut frame = push((&self.name, 0, 1), (clock, block), clock, &[]);
+        let gradient = gradient(&mut frame);
+        gradient.dtype = dtype;
+        gradient.values = values.to_vec().into();
+        frame
+    }
+
+    fn pull(&self, block: u32, incarnation: u64) -> PushFrame {
+        let pull = push_frame::Action::Pull(Default::default());
+        frame((&self.name, 0, incarnation), block, pull)
+    }
+
+    /// Both shards, and how many frames they have refused.
+    async fn shards(&self) -> (Vec<ShardStatusReply>, u64) {
+        let mut shards = Vec::new();
+        let mut refused = 0;
+        for server in 0..2 {
+            let shard = self.client.shard_status(server, &self.name).await;
+            let mut shard = shard.unwrap();
+            refused += std::mem::take(&mut shard.refused);
+            shards.push(shard);
+        }
+        (shards, refused)
+    }
+
+    async fn read(&self, block: u32) -> Vec<f32> {
+        let read = self.send(self.pull(block, 0)).await;
+        assert_eq!(
+            (read.dtype, read.difference),
+            (DType::DtypeF32.into(), false)
+        );
+        floats(&read.values)
+    }
+}
+
+/// 1, 2, −2.
+const GOOD_BF16: [u8; 6] = [0x80, 0x3F, 0x00, 0x40, 0x00, 0xC0];
+
+/// A scale and three integers.
+fn int8(scale: f32, integers: [i8; 3]) -> Vec<u8> {
+    let integers = integers.map(|q| q as u8);
+    [&scale.to_le_bytes()[..], &integers].concat()
+}
+
+/// One page: a count, two indices, two values.
+fn top_k(count: u32, indices: [u16; 2], values: [f32; 2]) -> Vec<u8> {
+    let indices = indices.into_iter().flat_map(u16::to_le_bytes);
+    let head = count.to_le_bytes().into_iter().chain(indices);
+    head.chain(values.into_iter().flat_map(f32::to_le_bytes))
+        .collect()
+}
+
+#[test]
+fn every_form_is_understood() {
+    let fleet = Fleet::start(2, TOKEN);
+    let check = async |up: DType, encoded: &[u8], gradient: [f32; 3]| {
+        let name = format!("{up:?}");
+        let run = Run::new(&fleet, &name, compressed(form(up), None)).await;
+        let push = run.push((0, BLOCK), up.into(), encoded);
+        let answer = run.send(push).await;
+        assert_eq!(answer.verdict(), Verdict::Applied, "{name}");
+        let want = gradient.map(|g| -0.5 * g);
+        assert_eq!(floats(&answer.values), want, "{name}");
+
+        // A client that does not compress takes part as well.
+        let plain = push_of(&run, (1, BLOCK), &[1.0; 3]);
+        let answer = run.send(plain).await;
+        let want = want.map(|x| x - 0.5);
+        assert_eq!(floats(&answer.values), want, "{name}: f32");
+        let mean = push_of(&run, (0, BUFFER), &[0.25, 0.5]);
+        let answer = run.send(mean).await;
+        assert_eq!(floats(&answer.values), [0.25, 0.5], "{name}: a buffer");
+    };
+    fleet.block_on(async {
+        check(BF16, &GOOD_BF16, [1.0, 2.0, -2.0]).await;
+        check(INT8, &int8(0.5, [2, -128, 127]), [1.0, -64.0, 63.5]).await;
+        check(TOP_K, &top_k(2, [0, 2], [1.0, -2.0]), [1.0, 0.0, -2.0]).await;
+    });
+}
+
+fn push_of(run: &Run, (clock, block): (u64, u32), values: &[f32]) -> PushFrame {
+    push((&run.name, 0, 1), (clock, block), clock, values)
+}
+
+/// What is wrong with a gradient for block 2 of a run that compresses so: type and bytes.
+type Fault = (&'static str, DType, (i32, Vec<u8>), Expected);
+
+const fn malformed(text: &'static str) -> Expected {
+    (Code::InvalidArgument, "malformed", text)
+}
+
+const fn length(text: &'static str) -> Expected {
+    (Code::InvalidArgument, "wrong-length", text)
+}
+
+const fn not_finite(text: &'static str) -> Expected {
+    (Code::InvalidArgument, "not-finite", text)
+}
+
+fn lengths() -> Vec<Fault> {
+    let none = length("the frame brought 0");
+    let values = bytes(&[1.0; 3]).to_vec();
+    let bf16 = |n| (BF16 as i32, vec![0; n]);
+    let small = |n| (INT8 as i32, vec![0; n]);
+    let top = |n| (TOP_K as i32, vec![0; n]);
+    let takes = length("3 values, which take 6 bytes in the run's form; the frame brought 4");
+    vec![
+        ("bf16: nothing", BF16, bf16(0), none),
+        ("bf16: a value too few", BF16, bf16(4), takes),
+        ("bf16: half a value", BF16, bf16(5), length("brought 5")),
+        ("bf16: a value too many", BF16, bf16(8), length("brought 8")),
+        (
+            "bf16: f32",
+            BF16,
+            (BF16 as i32, values),
+            length("brought 12"),
+        ),
+        ("int8: nothing", INT8, small(0), none),
+        ("int8: no scale", INT8, small(3), length("take 7 bytes")),
+        (
+            "int8: a value too few",
+            INT8,
+            small(6),
+            length("take 7 bytes"),
+        ),
+        (
+            "int8: a value too many",
+            INT8,
+            small(8),
+            length("brought 8"),
+        ),
+        ("top-k: nothing", TOP_K, top(0), none),
+        (
+            "top-k: one too few",
+            TOP_K,
+            top(10),
+            length("take 16 bytes"),
+        ),
+        ("top-k: one too many", TOP_K, top(22), length("brought 22")),
+    ]
+}
+
+fn contents() -> Vec<Fault> {
+    let with = |at: usize, upper: u16| {
+        let mut bytes = GOOD_BF16.to_vec();
+        bytes[2 * at..][..2].copy_from_slice(&upper.to_le_bytes());
+        (BF16 as i32, bytes)
+    };
+    let scaled = |scale| (INT8 as i32, int8(scale, [1, 2, 3]));
+    let top = |count, indices, values| (TOP_K as i32, top_k(count, indices, values));
+    let (one, nan) = ([1.0, 2.0], [1.0, f32::NAN]);
+    let scale = |text| malformed(text);
+    let value = not_finite("value 1 for block 2 is not finite");
+    vec![
+        ("bf16: NaN", BF16, with(1, 0x7FC0), value),
+        ("bf16: infinity", BF16, with(1, 0x7F80), value),
+        ("bf16: −infinity", BF16, with(1, 0xFF80), value),
+        (
+            "int8: NaN",
+            INT8,
+            scaled(f32::NAN),
+            scale("from 0 on is NaN"),
+        ),
+        (
+            "int8: infinity",
+            INT8,
+            scaled(f32::INFINITY),
+            scale("on is inf"),
+        ),
+        ("int8: below 0", INT8, scaled(-0.5), scale("on is -0.5")),
+        (
+            "int8: too large",
+            INT8,
+            scaled(3e38),
+            scale("values: the scale"),
+        ),
+        (
+            "top-k: one listed",
+            TOP_K,
+            top(1, [0, 2], one),
+            malformed("list 1 values"),
+        ),
+        (
+            "top-k: three listed",
+            TOP_K,
+            top(3, [0, 2], one),
+            malformed("instead of 2"),
+        ),
+        (
+            "top-k: past the end",
+            TOP_K,
+            top(2, [0, 3], one),
+            malformed("value 3 of 3"),
+        ),
+        (
+            "top-k: twice",
+            TOP_K,
+            top(2, [1, 1], one),
+            malformed("not after the one"),
+        ),
+        (
+            "top-k: out of order",
+            TOP_K,
+            top(2, [2, 0], one),
+            malformed("names value 0"),
+        ),
+        ("top-k: NaN", TOP_K, top(2, [0, 1], nan), value),
+    ]
+}
+
+fn types() -> Vec<Fault> {
+    let plain = DType::DtypeF32;
+    let int8 = || int8(1.0, [1, 2, 3]);
+    let top = || top_k(2, [0, 2], [1.0, 2.0]);
+    let bf16 = || GOOD_BF16.to_vec();
+    let other = malformed("is not a type in which this run exchanges such values");
+    vec![
+        ("bf16 in a plain run", plain, (BF16 as i32, bf16()), other),
+        ("int8 in a plain run", plain, (INT8 as i32, int8()), other),
+        ("top-k in a plain run", plain, (TOP_K as i32, top()), other),
+        ("int8 for bf16", BF16, (INT8 as i32, int8()), other),
+        ("bf16 for int8", INT8, (BF16 as i32, bf16()), other),
+        ("top-k for int8", INT8, (TOP_K as i32, top()), other),
+        ("int8 for top-k", TOP_K, (INT8 as i32, int8()), other),
+        ("no type", BF16, (0, bf16()), malformed("dtype: 0 is")),
+        (
+            "an unknown type",
+            BF16,
+            (77, bf16()),
+            malformed("dtype: 77 is"),
+        ),
+    ]
+}
+
+#[test]
+fn a_bad_encoding_is_refused_and_changes_nothing() {
+    let fleet = Fleet::start(2, TOKEN);
+    fleet.block_on(async {
+        for up in [DType::DtypeF32, BF16, INT8, TOP_K] {
+            let run = Run::new(&fleet, &format!("{up:?}"), compressed(form(up), None)).await;
+            let good = push_of(&run, (0, BLOCK), &[1.0; 3]);
+            run.send(good).await;
+            let (before, mut refused) = run.shards().await;
+            let all = [lengths(), contents(), types()].concat();
+            for (name, _, (dtype, values), want) in all.into_iter().filter(|f| f.1 == up) {
+                let bad = run.push((1, BLOCK), dtype, &values);
+                let got = run.client.push(run.server(BLOCK), bad).await;
+                assert_refused(name, got, want);
+                refused += 1;
+                assert_eq!(run.shards().await, (before.clone(), refused), "{name}");
+            }
+            let next = push_of(&run, (1, BLOCK), &[1.0; 3]);
+            assert_eq!(run.send(next).await.version, 2, "{up:?}");
+        }
+    });
+}
+
+/// Initial values and buffers come as f32, and a block that is none is that before all else.
+#[test]
+fn only_gradients_of_parameters_are_encoded() {
+    let fleet = Fleet::start(2, TOKEN);
+    fleet.block_on(async {
+        let run = Run::new(&fleet, "r", compressed(form(BF16), form(INT8))).await;
+        let (before, refused) = run.shards().await;
+        let mean = run.push((0, BUFFER), BF16.into(), &GOOD_BF16[..4]);
+        let got = run.client.push(run.server(BUFFER), mean).await;
+        assert_refused("a buffer", got, malformed("dtype: 2 is not a type"));
+        let nowhere = run.push((0, 99), BF16.into(), &GOOD_BF16);
+        let unknown = (Code::NotFound, "unknown-block", "block 99");
+        assert_refused(
+            "a block that is none",
+            run.client.push(0, nowhere).await,
+            unknown,
+        );
+        let elsewhere = run.push((0, BLOCK), BF16.into(), &GOOD_BF16);
+        let got = run.client.push(1 - run.server(BLOCK), elsewhere).await;
+        let unknown = (Code::NotFound, "unknown-block", "not in this shard");
+        assert_refused("a block of another server", got, unknown);
+        assert_eq!(run.shards().await, (before, refused + 3));
+    });
+}
+
+/// The fields `difference`, `dtype` and `values` of answers, for each form.
+#[test]
+fn answers_are_differences_to_what_the_frame_holds() {
+    let fleet = Fleet::start(2, TOKEN);
+    let check = async |down: DType, want: &[u8], arrived: [f32; 3]| {
+        let run = Run::new(&fleet, &format!("{down:?}"), compressed(None, form(down))).await;
+        let whole = (DType::DtypeF32 as i32, false);
+        let kind = |answer: &PullFrame| (answer.dtype, answer.difference);
+        let read = run.send(run.pull(BLOCK, 1)).await;
+        assert_eq!(
+            (kind(&read), read.version),
+            (whole, 0),
+            "{down:?}: holds nothing"
+        );
+
+        let holding = |clock, holds| PushFrame {
+            holds: Some(holds),
+            ..push_of(&run, (clock, BLOCK), &[-2.0, -4.0, 3.999])
+        };
+        let answer = run.send(holding(0, 0)).await;
+        assert_eq!(kind(&answer), (down as i32, true), "{down:?}");
+        assert_eq!(answer.values, want, "{down:?}: 1, 2, −1.9995");
+        assert_eq!(
+            run.read(BLOCK).await,
+            [1.0, 2.0, -1.9995],
+            "{down:?}: nobody"
+        );
+        let again = run.send(holding(0, 0)).await;
+        assert_eq!(
+            (kind(&again), again.repeated_verdict),
+            (whole, true),
+            "{down:?}"
+        );
+        assert_eq!(
+            floats(&again.values),
+            arrived,
+            "{down:?}: as it was answered"
+        );
+        let answer = run.send(holding(1, 1)).await;
+        assert_eq!(kind(&answer), (down as i32, true), "{down:?}: goes on");
+        let lost = run.send(holding(2, 1)).await;
+        assert_eq!(kind(&lost), (whole), "{down:?}: an answer was lost");
+        assert_eq!(floats(&lost.values), run.read(BLOCK).await, "{down:?}");
+
+        let quiet = PushFrame {
+            without_values: true,
+            ..holding(3, 3)
+        };
+        let quiet = run.send(quiet).await;
+        assert_eq!(
+            (quiet.values.len(), quiet.difference),
+            (0, false),
+            "{down:?}"
+        );
+        let mean = PushFrame {
+            holds: Some(0),
+            ..push_of(&run, (0, BUFFER), &[0.1, 0.2])
+        };
+        let mean = run.send(mean).await;
+        assert_eq!(kind(&mean), whole, "{down:?}: a buffer");
+    };
+    fleet.block_on(async {
+        let step = 2.0f32 / 127.0;
+        let third = -127.0 * step;
+        check(BF16, &GOOD_BF16, [1.0, 2.0, -2.0]).await;
+        // 63.5 is rounded to the even 64.
+        let bytes = int8(step, [64, 127, -127]);
+        check(INT8, &bytes, [64.0 * step, 127.0 * step, third]).await;
+        let bytes = top_k(2, [1, 2], [2.0, -1.9995]);
+        check(TOP_K, &bytes, [0.0, 2.0, -1.9995]).await;
+    });
+}
+
+#[test]
+fn a_joiner_with_another_fraction_is_told_the_direction() {
+    let fleet = Fleet::start(2, TOKEN);
+    let top = |fraction| {
+        Some(Compression {
+            dtype: TOP_K.into(),
+            fraction,
+        })
+    };
+    let spec = |up, down| {
+        let mut spec = compressed(top(up), top(down));
+        spec.group_sizes = vec![1, 1];
+        spec
+    };
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let request = |group, up, down| JoinRequest {
+            run: "r".into(),
+            group,
+            spec: Some(spec(up, down)),
+            ..join()
+        };
+        join_as(&client, request(0, 0.01, 0.02)).await.unwrap();
+        for (field, up, down) in [("up", 0.02, 0.02), ("down", 0.01, 0.01)] {
+            let got = Call::Join(request(1, up, down)).send(&client).await;
+            let text = format!("with another {field};");
+            let status = got.expect_err(field);
+            assert!(status.message().contains(&text), "{status}");
+            let want = (Code::FailedPrecondition, "specification-differs", field);
+            assert_refused(field, Err::<(), _>(status), want);
+        }
+        let same = Call::Join(request(1, 0.01, 0.02)).send(&client).await;
+        same.unwrap();
+    });
+}
