@@ -10,6 +10,7 @@ DEPS  := .deps
 VENV  := $(DEPS)/venv
 TORCH := $(DEPS)/torch-2.11.0.stamp
 TOOLS := $(DEPS)/tools.stamp
+GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
@@ -17,7 +18,7 @@ say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
-	@printf 'make setup  only fetch libtorch, cmake and the data into .deps/\n'
+	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
@@ -39,7 +40,7 @@ proto:
 	cargo run --quiet --package tradewind-codegen
 
 # A libtorch of the user's own wins over the one in the tree.
-setup: $(if $(LIBTORCH)$(LIBTORCH_USE_PYTORCH),,$(TORCH)) $(TOOLS) $(DATA)
+setup: $(if $(LIBTORCH)$(LIBTORCH_USE_PYTORCH),,$(TORCH)) $(TOOLS) $(GRPC) $(DATA)
 
 $(VENV)/bin/python:
 	$(call say,making a Python environment in $(VENV))
@@ -61,6 +62,12 @@ $(TORCH): | $(VENV)/bin/python
 $(TOOLS): | $(VENV)/bin/python
 	$(call say,fetching cmake (HDF5 needs 3.26 or newer))
 	@$(PIP) 'cmake==3.31.10'
+	@touch $@
+
+# For tests/foreign/client.py, which generates its code from the .proto files.
+$(GRPC): | $(VENV)/bin/python
+	$(call say,fetching grpcio (a test speaks to servers from Python))
+	@$(PIP) grpcio==1.85.1 grpcio-tools==1.85.1 protobuf==7.36.2 typing-extensions==4.16.0
 	@touch $@
 
 # HadCM3 annual mean surface air temperature, scenarios A1B and E1; UK Open Government Licence.

@@ -8,6 +8,7 @@ mod encoded;
 mod exchange;
 mod foreign;
 mod frames;
+mod python;
 mod repeats;
 mod serve;
 mod specification;
