@@ -76,10 +76,11 @@ fn groups_agree(summary: &Value, records: &[StepRecord]) {
             own.iter().map(|r| r.lag).max()
         );
         type Seconds = fn(&StepRecord) -> f64;
-        let seconds: [(&str, Seconds); 4] = [
+        let seconds: [(&str, Seconds); 5] = [
             ("compute_seconds", |r| r.compute_seconds),
             ("reduce_seconds", |r| r.reduce_seconds),
             ("exchange_seconds", |r| r.exchange_seconds),
+            ("exposed_seconds", |r| r.exposed_seconds),
             ("wait_seconds", |r| r.wait_seconds),
         ];
         for (key, of) in seconds {
