@@ -21,7 +21,16 @@ fn small() -> Run {
 
 #[test]
 fn a_small_run_completes_and_its_files_agree() {
-    let ended = small().complete();
+    files_agree(&small().complete(), 0);
+}
+
+#[test]
+fn an_overlapping_run_completes_and_its_files_agree() {
+    let run = small().argument("--set").argument("train.overlap=1");
+    files_agree(&run.complete(), 1);
+}
+
+fn files_agree(ended: &Ended, overlap: u8) {
     assert!(ended.status.success(), "{}", ended.stderr);
     let summary = ended.summary();
     assert_eq!(summary["status"], "completed");
@@ -30,8 +39,8 @@ fn a_small_run_completes_and_its_files_agree() {
     groups_agree(&summary, &records);
     shards_agree(&summary, &records, &ended.json("evaluation.json"));
     parameters_agree(&summary, &ended.out().join("model.safetensors"));
-    processes_agree(&ended);
-    the_configuration_reads_back(&ended.out().join("config.toml"));
+    processes_agree(ended);
+    the_configuration_reads_back(&ended.out().join("config.toml"), overlap);
     for picture in ["loss.png", "forecast.png"] {
         is_png(&ended.out().join(picture));
     }
@@ -133,7 +142,7 @@ fn shards_agree(summary: &Value, records: &[StepRecord], evaluation: &Value) {
     let metric = &summary["metric"];
     assert_eq!(metric["value"], evaluation["metric"]["value"]);
     assert_eq!(metric["unit"], "K");
-    assert!(real(&metric["value"]) > 0.0);
+    assert!(real(&metric["value"]) > 0.0 && real(&metric["value"]).is_finite());
     let baselines = metric["baselines"].as_array().unwrap();
     assert_eq!(baselines.len(), 3);
 }
@@ -191,12 +200,13 @@ fn processes_agree(ended: &Ended) {
     }
 }
 
-fn the_configuration_reads_back(path: &Path) {
+fn the_configuration_reads_back(path: &Path, overlap: u8) {
     let text = fs::read_to_string(path).unwrap();
     let config = Config::parse(&text, "config.toml", Path::new("/nowhere"), &[]).unwrap();
     assert_eq!(config.resolved(), text);
     assert_eq!(config.cluster.groups, [2, 1]);
     assert_eq!(config.train.samples, 160);
+    assert_eq!(config.train.overlap, overlap == 1);
 }
 
 fn is_png(path: &Path) {

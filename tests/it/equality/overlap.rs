@@ -14,12 +14,12 @@
 
 use tch::nn::{self, OptimizerConfig};
 use tch::{Kind, Tensor};
+use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_tests::cluster::run::Ended;
 
 use super::distance;
 use super::plain::{
-    Keys, Plain, RATE, STEP_SAMPLES, STEPS, SYNC, by_hand, by_libtorch, complete, divided,
-    plain_loop, trained, values,
+    Keys, Plain, RATE, STEP_SAMPLES, STEPS, SYNC, complete, divided, plain_loop, trained, values,
 };
 
 /// Of the parameters, relative, as an L2 norm.
@@ -41,8 +41,10 @@ fn with_momentum() -> nn::Sgd {
     }
 }
 
-/// The plain loop on parameters that are one update behind those that `optimizer` moves.
-fn one_step_late(optimizer: nn::Sgd) -> Plain {
+/// The plain loop with an optimizer and its rate at every step; the model is one update behind the
+/// parameters that they move, if it is `late`.
+fn plain(optimizer: nn::Sgd, rate: impl Fn(usize) -> f64, late: bool) -> Plain {
+    let mut step = 0;
     let mut optimizer = optimizer.build_copt(RATE).unwrap();
     let mut servers: Vec<Tensor> = Vec::new();
     let plain = plain_loop(|model| {
@@ -53,14 +55,19 @@ fn one_step_late(optimizer: nn::Sgd) -> Plain {
                 servers.push(own);
             }
         }
+        let before: Vec<Tensor> = servers.iter().map(|own| own.detach().copy()).collect();
         for (own, parameter) in servers.iter().zip(model) {
-            let gradient = parameter.grad();
-            tch::no_grad(|| parameter.shallow_clone().copy_(own));
             own.shallow_clone().zero_grad();
             // The gradient of Σ θg is g.
-            (own * gradient).sum(Kind::Float).backward();
+            (own * parameter.grad()).sum(Kind::Float).backward();
         }
+        optimizer.set_learning_rate(rate(step)).unwrap();
         optimizer.step().unwrap();
+        let held = if late { &before } else { &servers };
+        for (parameter, held) in model.iter().zip(held) {
+            tch::no_grad(|| parameter.shallow_clone().copy_(held));
+        }
+        step += 1;
     });
     Plain {
         after: values(&servers),
@@ -83,7 +90,12 @@ fn check_steps(ended: &Ended, groups: &[u32]) {
     assert_eq!(summary["delay"]["max"], 1, "of any block");
 }
 
-fn check(late: &Plain, in_time: &Plain, groups: &[u32], keys: Keys<'_>) {
+/// The loops that are late and in time.
+fn loops(optimizer: impl Fn() -> nn::Sgd, rate: impl Fn(usize) -> f64) -> [Plain; 2] {
+    [true, false].map(|late| plain(optimizer(), &rate, late))
+}
+
+fn check([late, in_time]: &[Plain; 2], groups: &[u32], keys: Keys<'_>) {
     let apart = distance(&late.after, &in_time.after);
     assert!(apart > 100.0 * TOLERANCE, "too little to tell: {apart:.1e}");
     let ended = complete(divided(groups, keys).key("train.overlap", "1"));
@@ -98,25 +110,41 @@ fn check(late: &Plain, in_time: &Plain, groups: &[u32], keys: Keys<'_>) {
 
 #[test]
 fn one_rank_equals_the_loop_with_late_gradients() {
-    let (late, in_time) = (one_step_late(nn::Sgd::default()), by_hand());
+    let loops = loops(nn::Sgd::default, |_| RATE);
     for policy in ["\"sync\"", "\"bounded\"", "\"async\""] {
-        check(&late, &in_time, &[1], &[("train.consistency", policy)]);
+        check(&loops, &[1], &[("train.consistency", policy)]);
     }
+}
+
+/// The exchange of a step begins when that of the step before has ended, so the schedule is where
+/// it would be without overlap.
+#[test]
+fn the_rate_follows_from_what_was_applied_before_the_exchange() {
+    let keys = [
+        ("schedule.warmup_samples", "200"),
+        ("schedule.decay", "\"cosine\""),
+    ];
+    let schedule = Schedule {
+        learning_rate: RATE,
+        warmup_samples: 200,
+        decay: Decay::Cosine { floor: 0.0 },
+    };
+    let samples = |step: usize| (step * STEP_SAMPLES) as u64;
+    let rate = |step| schedule.rate(samples(step), samples(1), samples(STEPS));
+    check(&loops(nn::Sgd::default, rate), &[1], &keys);
 }
 
 #[test]
 fn momentum_and_decay_are_the_shards_own() {
-    let late = one_step_late(with_momentum());
-    check(&late, &by_libtorch(with_momentum()), &[1], &MOMENTUM);
+    check(&loops(with_momentum, |_| RATE), &[1], &MOMENTUM);
 }
 
 #[test]
 fn ranks_and_groups_equal_one_rank_on_the_union_of_their_batches() {
-    let late = one_step_late(with_momentum());
-    let in_time = by_libtorch(with_momentum());
+    let loops = loops(with_momentum, |_| RATE);
     let mut keys = vec![SYNC, ("cluster.servers", "2")];
     keys.extend(MOMENTUM);
     for groups in [&[2][..], &[1, 1], &[2, 2], &[1, 3]] {
-        check(&late, &in_time, groups, &keys);
+        check(&loops, groups, &keys);
     }
 }

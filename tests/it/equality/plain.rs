@@ -105,7 +105,7 @@ pub(super) fn values(tensors: &[Tensor]) -> Vec<f32> {
     tensors.iter().flat_map(one).collect()
 }
 
-pub(super) fn by_hand() -> Plain {
+fn by_hand() -> Plain {
     plain_loop(|parameters| {
         tch::no_grad(|| {
             for parameter in parameters {
@@ -115,7 +115,7 @@ pub(super) fn by_hand() -> Plain {
     })
 }
 
-pub(super) fn by_libtorch(optimizer: nn::Sgd) -> Plain {
+fn by_libtorch(optimizer: nn::Sgd) -> Plain {
     let mut optimizer = optimizer.build_copt(RATE).unwrap();
     let mut known = false;
     plain_loop(move |parameters| {
