@@ -37,6 +37,12 @@ fn files_agree(ended: &Ended, overlap: u8) {
     assert_eq!(summary["faults"], Value::Array(vec![]));
     let records = ended.records();
     groups_agree(&summary, &records);
+    if overlap == 0 {
+        // Nothing hides an exchange; the shards' own clock may say that it took no time but waited.
+        let whole = |r: &StepRecord| r.exposed_seconds - r.exchange_seconds - r.wait_seconds;
+        let hidden = |r: &&StepRecord| r.exchange_seconds > 0.0 && whole(r).abs() > 1e-6;
+        assert_eq!(records.iter().find(hidden), None);
+    }
     shards_agree(&summary, &records, &ended.json("evaluation.json"));
     parameters_agree(&summary, &ended.out().join("model.safetensors"));
     processes_agree(ended);
