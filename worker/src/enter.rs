@@ -18,6 +18,7 @@ use crate::buffers::Buffers;
 use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
+use crate::exchanges::{Behind, Exchanges};
 use crate::feed::{DEPTH, Feed};
 use crate::flat::Flat;
 use crate::group::{C10d, Group, Rendezvous, Solo};
@@ -155,6 +156,7 @@ pub fn enter(
         size,
         reach: &reach,
         spec: &spec,
+        overlap: config.train.overlap,
     };
     let start = await_start(&links, &mut coordinator, &flat, runtime)?;
     let mut exchange = links.exchange(start);
@@ -162,6 +164,13 @@ pub fn enter(
     group.gather(flat.values_mut())?;
     let mut buffers = Buffers::new(&layout);
     buffers.pulled(flat.values());
+    let exchanges = if config.train.overlap {
+        let slice = layout.slice(seat.rank, size);
+        let behind = Behind::new(exchange, &layout, slice, flat.values(), runtime);
+        Exchanges::Behind(behind)
+    } else {
+        Exchanges::Between(exchange)
+    };
     tracing::info!(%start, "ready");
 
     let prefetch = Prefetch::new(task.dataset(), Split::Train, DEPTH);
@@ -171,7 +180,7 @@ pub fn enter(
         flat,
         layout,
         group,
-        exchange,
+        exchanges,
         feed,
         buffers,
         coordinator,
@@ -290,6 +299,7 @@ struct Links<'a> {
     size: u32,
     reach: &'a Reach,
     spec: &'a RunSpec,
+    overlap: bool,
 }
 
 impl Links<'_> {
@@ -300,7 +310,8 @@ impl Links<'_> {
             group: self.seat.group,
             incarnation: self.joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &self.joined.placement));
+        let session = Session::new(identity, start, owners(&slice, &self.joined.placement))
+            .with_overlap(self.overlap);
         let servers: &[Endpoint] = &self.joined.servers;
         Exchange::new(self.layout.clone(), session, servers, self.reach)
             .compressing(self.spec.up, self.spec.down)
