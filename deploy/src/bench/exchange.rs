@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Stop;
 use super::client::CONNECTIONS;
@@ -259,9 +258,7 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         }
     };
 
-    let bar = ProgressBar::new(arguments.runs as u64);
-    let style = ProgressStyle::with_template("[{bar:40}] {wide_msg}");
-    bar.set_style(style.expect("a fixed template").progress_chars("=> "));
+    let bar = super::progress(arguments.runs);
     // The first exchange opens connections and touches memory.
     fleet.sample(Work::Exchange, 0.0).await?;
     if let Some((other, ..)) = &mut other {

@@ -16,6 +16,7 @@ mod usage;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::EXIT_BAD_INPUT;
 use crate::run::EXIT_INTERRUPTED;
@@ -82,4 +83,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::from(EXIT_INTERRUPTED)
         }
     }
+}
+
+/// A line on the terminal behind stderr, if there is one, for at most so many samples.
+fn progress(runs: usize) -> ProgressBar {
+    let bar = ProgressBar::new(runs as u64);
+    let style = ProgressStyle::with_template("[{bar:40}] {wide_msg}");
+    bar.set_style(style.expect("a fixed template").progress_chars("=> "));
+    bar
 }
