@@ -13,6 +13,9 @@ use super::size;
 /// Small, so that values stay finite however long it runs.
 const LEARNING_RATE: f64 = 1e-6;
 
+/// As `exchange.connections` of a configuration has it.
+const CONNECTIONS_MAX: u32 = 64;
+
 /// Never reached, so that no run stops.
 const SAMPLES: u64 = 1 << 60;
 
@@ -72,6 +75,9 @@ pub(crate) struct Model {
     /// Upper limit of a block; the vector is cut into as few equal blocks as it allows.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
     pub(crate) block_bytes: usize,
+    /// Connections of each client to each server.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: u32,
     /// What servers do with a gradient.
     #[arg(long, value_name = "NAME", value_enum, default_value_t = OptimizerName::Sgd)]
     pub(crate) optimizer: OptimizerName,
@@ -89,6 +95,12 @@ impl Model {
         };
         if self.clients == 0 {
             return Err("--clients is 0; at least 1 exchanges".into());
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            let given = self.connections;
+            return Err(format!(
+                "--connections is {given}, not 1 to {CONNECTIONS_MAX}"
+            ));
         }
         if self.bytes == 0 || !self.bytes.is_multiple_of(4) {
             return fault("bytes", self.bytes, "a multiple of 4, the size of an f32");
@@ -124,6 +136,7 @@ impl Model {
             format!("--clients={}", self.clients),
             format!("--bytes={}", self.bytes),
             format!("--block-bytes={}", self.block_bytes),
+            format!("--connections={}", self.connections),
             format!("--optimizer={}", self.optimizer),
         ];
         arguments.extend(self.group.then(|| "--group".into()));
@@ -206,6 +219,7 @@ mod tests {
             "--clients=3",
             "--bytes=100MB",
             "--block-bytes=250KB",
+            "--connections=2",
             "--group",
         ]);
         let arguments = given.arguments();
@@ -225,6 +239,7 @@ mod tests {
             assert!(error.contains(wanted), "{error}");
         };
         check(&["--clients=0"], "--clients is 0");
+        check(&["--connections=0"], "--connections is 0, not 1 to 64");
         check(&["--bytes=4002"], "--bytes is 4002 B, not a multiple of 4");
         check(&["--bytes=0"], "--bytes is 0 B");
         check(

@@ -147,7 +147,7 @@ mod tests {
         let want = "vectors of 400 MB
 
 2 cores         GB/s   over triad   spread   bytes a value
-triad          10.00                 50.0 %              12
+triad          10.00                50.0 %              12
 adam            7.00        0.700   50.0 %              28
 momentum        8.00        0.800   50.0 %              20
 sgd             9.00        0.900   50.0 %              12
