@@ -6,6 +6,7 @@ mod client;
 mod exchange;
 mod fleet;
 mod floor;
+mod links;
 mod model;
 mod orders;
 mod report;
@@ -33,6 +34,9 @@ enum Verb {
     Exchange(exchange::Arguments),
     /// Updates of a large vector by each optimizer, beside a triad over the same memory.
     Apply(apply::Arguments),
+    /// Compare results of `bench exchange --json` with links of a given rate.
+    #[command(hide = true)]
+    Links(links::Arguments),
     /// A client of `bench exchange`: obeys lines on its input.
     #[command(hide = true)]
     Client(client::Arguments),
@@ -64,6 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = match &arguments.verb {
         Verb::Exchange(arguments) => exchange::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
         Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
         Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),
         Verb::FloorClient(arguments) => floor::client::run(arguments).map_err(Stop::Failed),

@@ -158,7 +158,9 @@ impl Folder {
         &self.0
     }
 
+    /// Leaves it for who reads the logs, if there are any.
     fn keep(self) {
+        let _ = std::fs::remove_dir(&self.0);
         std::mem::forget(self);
     }
 }
