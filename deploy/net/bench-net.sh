@@ -5,8 +5,8 @@
 #   RATE=1gbit deploy/net/bench-net.sh    rate of every link, in mbit or gbit
 #   deploy/net/bench-net.sh clean         removes what a killed run has left
 #
-# Only namespaces named tw-* are touched. BIN is the folder of the programs (target/release),
-# HOSTS the number of hosts of each kind (4), BYTES the size of the vector (100MB).
+# Only namespaces named tw-* are touched. HOSTS is the number of hosts of each kind (4), BYTES the
+# size of the vector (100MB).
 set -euo pipefail
 
 RATE=${RATE:-1gbit}
@@ -15,7 +15,7 @@ BYTES=${BYTES:-100MB}
 BURST=${BURST:-1mb}
 LATENCY=${LATENCY:-50ms}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-BIN=${BIN:-$root/target/release}
+bin=$root/target/release
 
 skip() {
 	echo "bench-net: skipped, because $1"
@@ -69,12 +69,12 @@ case $RATE in
 *mbit) gbit=$(awk -v mbit="${RATE%mbit}" 'BEGIN { print mbit / 1000 }') ;;
 *) fail "RATE is $RATE; give it in mbit or gbit, such as 1gbit" ;;
 esac
-[[ -x $BIN/tradewind && -x $BIN/tradewind-server ]] ||
-	fail "tradewind and tradewind-server are not in $BIN; build them: cargo build --release -p tradewind -p tradewind-server"
 for name in $(names); do
 	[[ ! -e /run/netns/$name ]] ||
 		fail "namespace $name is there already: another run, or what a killed one has left; $0 clean removes it"
 done
+
+(cd "$root" && cargo build --release --package tradewind --package tradewind-server)
 
 results=$(mktemp -d)
 bench=
@@ -104,7 +104,7 @@ done
 measure() { # servers clients options...
 	local file=$results/$1x$2.json
 	echo "bench-net: $1 servers, $2 clients, $BYTES, links of $RATE" >&2
-	"$BIN/tradewind" bench exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
+	"$bin/tradewind" bench exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
 		--seconds 1 --runs 7 --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
 		"${@:3}" >"$file" &
 	bench=$!
@@ -118,4 +118,4 @@ measure 1 1
 for ((n = 2; n <= HOSTS; n *= 2)); do
 	measure "$n" "$n" --group
 done
-"$BIN/tradewind" bench links --gbit "$gbit" "${files[@]}"
+"$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"

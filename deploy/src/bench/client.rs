@@ -16,9 +16,6 @@ use tradewind_proto::auth::Token;
 use super::model::{LEASE_MS, Model, gradient, values};
 use super::orders::{Ready, Work, obey};
 
-/// How the values of an exchange travel, on the way up and on the way down.
-pub(crate) const COMPRESSION: (&str, &str) = ("none", "none");
-
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -93,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             incarnation: joined.incarnation,
         };
         let session = Session::new(identity, start, owners(&slice, &joined.placement));
-        Exchange::new(layout.clone(), session, &joined.servers, &reach)
+        let exchange = Exchange::new(layout.clone(), session, &joined.servers, &reach);
+        exchange.compressing(spec.up, spec.down)
     };
     let mut client = Client {
         exchange: open(Clock(0)),

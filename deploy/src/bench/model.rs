@@ -16,6 +16,9 @@ const LEARNING_RATE: f64 = 1e-6;
 /// As `exchange.connections` of a configuration has it.
 const CONNECTIONS_MAX: u32 = 64;
 
+/// As `exchange.topk_fraction` has it.
+const TOPK_FRACTION: f64 = 0.01;
+
 /// Never reached, so that no run stops.
 const SAMPLES: u64 = 1 << 60;
 
@@ -63,6 +66,19 @@ impl fmt::Display for OptimizerName {
     }
 }
 
+/// The form in which values travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// f32 as they are.
+    None,
+    /// 2 bytes a value.
+    Bf16,
+    /// 1 byte a value.
+    Int8,
+    /// The largest values only.
+    Topk,
+}
+
 /// The vector, and who exchanges it; all processes of a measurement are told the same.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub(crate) struct Model {
@@ -81,6 +97,15 @@ pub(crate) struct Model {
     /// What servers do with a gradient.
     #[arg(long, value_name = "NAME", value_enum, default_value_t = OptimizerName::Sgd)]
     pub(crate) optimizer: OptimizerName,
+    /// How gradients travel.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
+    pub(crate) up: Form,
+    /// How fresh values travel.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
+    pub(crate) down: Form,
+    /// Part of the values that topk sends; 0.01 if not given.
+    #[arg(long, value_name = "PART")]
+    pub(crate) topk_fraction: Option<f64>,
     /// Clients are the ranks of one group and exchange a slice each; without it each client is a
     /// group of its own and exchanges the whole vector.
     #[arg(long)]
@@ -115,6 +140,9 @@ impl Model {
         if !(4..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
             return fault("block-bytes", self.block_bytes, "4 bytes to 64 MiB");
         }
+        if self.topk_fraction.is_some() && ![self.up, self.down].contains(&Form::Topk) {
+            return Err("--topk-fraction has no effect without --up topk or --down topk".into());
+        }
         let blocks = self
             .spec()
             .check()
@@ -138,7 +166,11 @@ impl Model {
             format!("--block-bytes={}", self.block_bytes),
             format!("--connections={}", self.connections),
             format!("--optimizer={}", self.optimizer),
+            format!("--up={}", self.form(self.up)),
+            format!("--down={}", self.form(self.down)),
         ];
+        let fraction = self.topk_fraction;
+        arguments.extend(fraction.map(|fraction| format!("--topk-fraction={fraction}")));
         arguments.extend(self.group.then(|| "--group".into()));
         arguments
     }
@@ -171,8 +203,19 @@ impl Model {
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             start_grace_ms: LEASE_MS,
-            up: Compression::None,
-            down: Compression::None,
+            up: self.form(self.up),
+            down: self.form(self.down),
+        }
+    }
+
+    fn form(&self, form: Form) -> Compression {
+        match form {
+            Form::None => Compression::None,
+            Form::Bf16 => Compression::Bf16,
+            Form::Int8 => Compression::Int8,
+            Form::Topk => Compression::TopK {
+                fraction: self.topk_fraction.unwrap_or(TOPK_FRACTION),
+            },
         }
     }
 
@@ -220,6 +263,9 @@ mod tests {
             "--bytes=100MB",
             "--block-bytes=250KB",
             "--connections=2",
+            "--up=topk",
+            "--down=bf16",
+            "--topk-fraction=0.05",
             "--group",
         ]);
         let arguments = given.arguments();
@@ -239,6 +285,8 @@ mod tests {
             assert!(error.contains(wanted), "{error}");
         };
         check(&["--clients=0"], "--clients is 0");
+        check(&["--topk-fraction=0.5"], "--topk-fraction has no effect");
+        check(&["--up=topk", "--topk-fraction=0"], "up: fraction is 0");
         check(&["--connections=0"], "--connections is 0, not 1 to 64");
         check(&["--bytes=4002"], "--bytes is 4002 B, not a multiple of 4");
         check(&["--bytes=0"], "--bytes is 0 B");

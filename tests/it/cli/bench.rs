@@ -89,7 +89,7 @@ fn an_exchange_is_measured_beside_its_floor() {
     }
     assert_eq!(report["optimizer"], "sgd");
     for direction in ["up", "down"] {
-        assert!(report["compression"][direction].is_string());
+        assert_eq!(report["compression"][direction], "none");
     }
     assert_eq!(report["ratio_to_baseline"], Value::Null);
 }
@@ -103,6 +103,8 @@ fn ranks_of_a_group_are_measured_beside_another_fleet() {
         "--connections=2",
         "--optimizer=adam",
         "--block-bytes=64KiB",
+        "--up=int8",
+        "--down=bf16",
         "--baseline-block-bytes=1MB",
         "--baseline-clients=1",
     ]));
@@ -118,6 +120,8 @@ fn ranks_of_a_group_are_measured_beside_another_fleet() {
     assert!(slowest > 0.0 && slowest <= 1.0, "{slowest}");
     assert_eq!(number(&report, "/servers"), 2.0);
     assert_eq!(number(&report, "/baseline/blocks"), 4.0);
+    assert_eq!(report["compression"]["up"], "int8");
+    assert_eq!(report["compression"]["down"], "bf16");
     assert_eq!(report["ratio_to_floor"], Value::Null);
 }
 

@@ -6,7 +6,8 @@ mod tests;
 
 use serde::Serialize;
 
-use super::client::COMPRESSION;
+use tradewind_common::compress::Compression;
+
 use super::fleet::{Cpu, Peaks, Sample};
 use super::model::Model;
 use super::steady::Series;
@@ -68,7 +69,8 @@ pub(crate) fn ratios(samples: &[Sample], others: &[Sample]) -> Series {
         .collect()
 }
 
-/// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction; a spread is
+/// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction, as f32 in
+/// whatever form it travels; a spread is
 /// the interquartile range over the median; `null` stands for what was not measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
@@ -82,7 +84,9 @@ pub(crate) struct Report {
     /// Between each client and each server.
     connections: u32,
     optimizer: String,
+    /// The words of the configuration.
     compression: UpDown,
+    topk_fraction: Option<f64>,
     server_threads: Option<usize>,
     gb_per_s: Rates,
     exchange_seconds: Quantiles,
@@ -104,8 +108,8 @@ pub(crate) struct Report {
 
 #[derive(Clone, Debug, Serialize)]
 struct UpDown {
-    up: &'static str,
-    down: &'static str,
+    up: String,
+    down: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -211,6 +215,7 @@ impl Report {
     pub(crate) fn new(measured: &Measured) -> Self {
         let main = &measured.main;
         let model = &main.model;
+        let spec = model.spec();
         let rates = main.rates();
         let seconds = main.samples.iter().flat_map(|sample| &sample.clients);
         let seconds: Series = seconds
@@ -233,9 +238,15 @@ impl Report {
             connections: model.connections,
             optimizer: model.optimizer.to_string(),
             compression: UpDown {
-                up: COMPRESSION.0,
-                down: COMPRESSION.1,
+                up: spec.up.to_string(),
+                down: spec.down.to_string(),
             },
+            topk_fraction: [spec.up, spec.down]
+                .into_iter()
+                .find_map(|form| match form {
+                    Compression::TopK { fraction } => Some(fraction),
+                    _ => None,
+                }),
             server_threads: measured.server_threads,
             gb_per_s: Rates {
                 push: one_way(&measured.pushes),

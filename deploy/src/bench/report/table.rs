@@ -85,20 +85,33 @@ impl Report {
         }
         let _ = write!(
             text,
-            "{} samples of {} s. GB = 10^9 bytes, payload counted once in each direction; spread = interquartile range / median.",
+            "{} samples of {} s. GB = 10^9 bytes, payload counted once in each direction, as f32; spread = interquartile range / median.",
             self.runs, self.seconds
         );
         text
     }
 
+    /// How values travel, if not as they are.
+    fn forms(&self) -> String {
+        let directions = [
+            ("up", &self.compression.up),
+            ("down", &self.compression.down),
+        ];
+        let lossy = directions.into_iter().filter(|(_, form)| *form != "none");
+        lossy
+            .map(|(direction, form)| format!(", {form} {direction}"))
+            .collect()
+    }
+
     fn setting(&self) -> String {
         let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
         let mut text = format!(
-            "{} in {} of at most {}, {}; {}, {}{}, {} to each server",
+            "{} in {} of at most {}, {}{}; {}, {}{}, {} to each server",
             size::text(self.bytes),
             count(self.blocks, "block"),
             size::text(self.block_bytes),
             self.optimizer,
+            self.forms(),
             count(self.servers, "server"),
             count(self.clients as usize, "client"),
             if self.group { " in one group" } else { "" },

@@ -1,9 +1,9 @@
 //! Reports from given samples.
 
-use super::super::fleet::ClientSample;
-use super::super::model::OptimizerName;
-use super::super::orders::Done;
 use super::*;
+use crate::bench::fleet::ClientSample;
+use crate::bench::model::{Form, OptimizerName};
+use crate::bench::orders::Done;
 
 const BYTES: usize = 1_000_000;
 
@@ -14,6 +14,9 @@ fn model(clients: u32) -> Model {
         block_bytes: BYTES / 4,
         connections: 1,
         optimizer: OptimizerName::Sgd,
+        up: Form::None,
+        down: Form::None,
+        topk_fraction: None,
         group: false,
     }
 }
@@ -150,7 +153,7 @@ pull           2.000
 exchange over floor: 0.500, spread 0.0 %
 one exchange: median 1.500 ms, 99th percentile 2.000 ms
 slowest client over fastest: 0.500
-3 samples of 0.5 s. GB = 10^9 bytes, payload counted once in each direction; spread = interquartile range / median.";
+3 samples of 0.5 s. GB = 10^9 bytes, payload counted once in each direction, as f32; spread = interquartile range / median.";
     assert_eq!(table, want);
     let table = Report::new(&measured(Some(Other::Baseline(floor())))).table();
     assert!(
