@@ -16,12 +16,6 @@ use tradewind_proto::auth::Token;
 use super::model::{LEASE_MS, Model, gradient, values};
 use super::orders::{Ready, Work, obey};
 
-/// Connections of an exchange to each server.
-pub(crate) const CONNECTIONS: u32 = 1;
-
-/// How the values of an exchange travel, on the way up and on the way down.
-pub(crate) const COMPRESSION: (&str, &str) = ("none", "none");
-
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -74,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let reach = Reach {
         token: Token::from_env()?,
         retry: RETRY,
-        connections: CONNECTIONS,
+        connections: arguments.model.connections,
     };
     let mut coordinator = Coordinator::new(&arguments.coordinator, reach.clone());
     let joined = runtime.block_on(coordinator.join(&seat, LIFE, &spec, ""))?;
@@ -96,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             incarnation: joined.incarnation,
         };
         let session = Session::new(identity, start, owners(&slice, &joined.placement));
-        Exchange::new(layout.clone(), session, &joined.servers, &reach)
+        let exchange = Exchange::new(layout.clone(), session, &joined.servers, &reach);
+        exchange.compressing(spec.up, spec.down)
     };
     let mut client = Client {
         exchange: open(Clock(0)),
@@ -148,16 +143,19 @@ impl Client {
         }
     }
 
-    /// Exchanges or pulls the slice once.
+    /// Moves the slice once.
     fn work(&mut self, work: Work, runtime: &Handle) -> anyhow::Result<()> {
-        let purpose = match work {
-            Work::Exchange => Purpose::Gradient { samples: 1 },
-            Work::Pull => Purpose::Pull,
-        };
+        let gradient = Purpose::Gradient { samples: 1 };
         let source = |id| of(&self.layout, &self.gradient, id);
         let seen = self.samples_seen;
-        let moved = self.exchange.run(purpose, seen, &source, &mut self.values);
-        let summary: Summary = runtime.block_on(moved)?;
+        let (exchange, values) = (&mut self.exchange, &mut self.values);
+        let summary: Summary = runtime.block_on(async {
+            match work {
+                Work::Exchange => exchange.run(gradient, seen, &source, values).await,
+                Work::Push => exchange.push(gradient, seen, &source).await,
+                Work::Pull => exchange.pull(values).await,
+            }
+        })?;
         self.samples_seen = summary.samples_applied;
         self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
         Ok(())
