@@ -221,7 +221,11 @@ mod tests {
             address,
         };
         let token = Token::default();
-        let reach = Reach { token, retry };
+        let reach = Reach {
+            token,
+            retry,
+            connections: 1,
+        };
         let exchange = Exchange::new(layout.clone(), session, &[endpoint], &reach);
         Background::new(exchange, layout, runtime.handle())
     }
