@@ -1,5 +1,5 @@
 //! `tradewind bench apply`: how fast each optimizer updates a vector that no cache holds, beside a
-//! triad a[i] = b[i] + s·c[i] over vectors of the same size.
+//! triad `a[i] = b[i] + s·c[i]` over vectors of the same size.
 //!
 //! Bytes are those that the arithmetic needs, each value read or written counted once; a processor
 //! that reads what it is about to write moves more.
