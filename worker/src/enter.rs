@@ -30,7 +30,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, owners};
 use tradewind_client::membership::{
     Coordinator, Heartbeat, Joined, MembershipError, Seat, Start, keep_lease,
 };
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, wire};
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]
@@ -160,16 +160,17 @@ pub fn enter(
     };
     let start = await_start(&links, &mut coordinator, &flat, runtime)?;
     let mut exchange = links.exchange(start);
-    let pulled = runtime.block_on(exchange.pull(flat.values_mut()))?;
+    let wire = wire()?;
+    let pulled = wire.block_on(exchange.pull(flat.values_mut()))?;
     group.gather(flat.values_mut())?;
     let mut buffers = Buffers::new(&layout);
     buffers.pulled(flat.values());
     let exchanges = if config.train.overlap {
         let slice = layout.slice(seat.rank, size);
-        let behind = Behind::new(exchange, &layout, slice, flat.values(), runtime);
+        let behind = Behind::new(exchange, &layout, slice, flat.values(), wire);
         Exchanges::Behind(behind)
     } else {
-        Exchanges::Between(exchange)
+        Exchanges::Between(exchange, wire)
     };
     tracing::info!(%start, "ready");
 

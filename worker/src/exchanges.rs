@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::exchange::{Exchange, ExchangeError};
@@ -16,7 +16,7 @@ use crate::telemetry::wall;
 pub enum Exchanges {
     /// Overlap 0: a step's exchange has ended before the next step begins. Blocks go straight from
     /// libtorch's memory to the shards and back.
-    Between(Exchange),
+    Between(Exchange, Runtime),
     /// Overlap 1: it runs behind the next step.
     Behind(Behind),
 }
@@ -25,7 +25,7 @@ impl Exchanges {
     /// The clock of the next contribution.
     pub fn clock(&self) -> Clock {
         match self {
-            Self::Between(exchange) => exchange.clock(),
+            Self::Between(exchange, _) => exchange.clock(),
             Self::Behind(behind) => behind.background.clock(),
         }
     }
@@ -83,10 +83,10 @@ impl Behind {
         layout: &Arc<Layout>,
         slice: Vec<BlockId>,
         pulled: &[f32],
-        runtime: &Handle,
+        wire: Runtime,
     ) -> Self {
         let mut behind = Self {
-            background: Background::new(exchange, layout.clone(), runtime),
+            background: Background::new(exchange, layout.clone(), wire),
             layout: layout.clone(),
             slice,
             gradient: vec![0.0; layout.elements()],

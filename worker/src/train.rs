@@ -44,7 +44,7 @@ pub struct Worker {
     pub seat: Seat,
     /// Which life of the group.
     pub incarnation: Incarnation,
-    /// Where exchanges and leases run.
+    /// Where leases are asked for.
     pub runtime: Handle,
     /// What heartbeats tell.
     pub clock: Arc<AtomicU64>,
@@ -171,15 +171,14 @@ impl Worker {
             group,
             layout,
             buffers,
-            runtime,
             ..
         } = self;
         let pushed = |id| pushed(&**group, layout, buffers, id);
         match exchanges {
-            Exchanges::Between(exchange) => {
+            Exchanges::Between(exchange, wire) => {
                 let mut watch = Stopwatch::start();
                 let run = exchange.run(step.purpose, samples_seen, &pushed, flat.values_mut());
-                let own = runtime.block_on(run)?;
+                let own = wire.block_on(run)?;
                 let took = watch.lap();
                 group.gather(flat.values_mut())?;
                 let summary = over_ranks(&**group, own)?;

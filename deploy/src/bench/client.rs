@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::exchange::{Exchange, owners};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start, keep_lease};
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, wire};
 use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
@@ -101,15 +101,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         samples_seen: 0,
         clock,
     };
+    let wire = wire()?;
     let start = client.create(&mut coordinator, &seat, &joined, runtime.handle())?;
     client.exchange = open(start);
-    client.work(Work::Pull, runtime.handle())?;
+    client.work(Work::Pull, &wire)?;
     let bytes = |id: &BlockId| layout.block(*id).map_or(0, |block| block.bytes());
     let ready = Ready {
         servers: joined.servers.len(),
         bytes: slice.iter().map(bytes).sum(),
     };
-    obey(&ready, |work| client.work(work, runtime.handle()))?;
+    obey(&ready, |work| client.work(work, &wire))?;
     drop(heartbeat);
     // The first rank to leave takes its group out.
     if rank == 0 {
@@ -144,12 +145,12 @@ impl Client {
     }
 
     /// Moves the slice once.
-    fn work(&mut self, work: Work, runtime: &Handle) -> anyhow::Result<()> {
+    fn work(&mut self, work: Work, wire: &Runtime) -> anyhow::Result<()> {
         let gradient = Purpose::Gradient { samples: 1 };
         let source = |id| of(&self.layout, &self.gradient, id);
         let seen = self.samples_seen;
         let (exchange, values) = (&mut self.exchange, &mut self.values);
-        let summary: Summary = runtime.block_on(async {
+        let summary: Summary = wire.block_on(async {
             match work {
                 Work::Exchange => exchange.run(gradient, seen, &source, values).await,
                 Work::Push => exchange.push(gradient, seen, &source).await,

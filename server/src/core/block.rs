@@ -188,8 +188,9 @@ impl Block {
 
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
-        let clocks: VectorClock = self.cursors.iter().map(|(g, c)| (*g, c.next)).collect();
-        clocks.lag(group).unwrap_or(0)
+        let fastest = self.cursors.values().map(|cursor| cursor.next).max();
+        let own = self.cursors.get(&group).map(|cursor| cursor.next);
+        fastest.zip(own).map_or(0, |(fastest, own)| fastest.0 - own.0)
     }
 
     /// The live groups and those that have joined as a consistency policy sees them, in GroupId

@@ -9,7 +9,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::exchange::{Exchange, owners};
 use tradewind_client::membership::{Coordinator, Seat, Start};
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
@@ -110,7 +110,7 @@ fn enter(fleet: &Fleet, spec: &RunSpec, group: u32, rank: u32, runtime: &Runtime
             }
         }
     };
-    let background = Background::new(exchange(start), layout.clone(), runtime.handle());
+    let background = Background::new(exchange(start), layout.clone(), wire().unwrap());
     Ready {
         background,
         layout,

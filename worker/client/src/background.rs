@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tradewind_common::{BlockId, Clock, Layout};
 
@@ -51,15 +51,14 @@ struct Order {
 }
 
 impl Background {
-    /// Takes over a rank's streams, over blocks of `layout`. `runtime` drives them, so it has
-    /// threads of its own; it outlives this.
-    pub fn new(exchange: Exchange, layout: Arc<Layout>, runtime: &Handle) -> Self {
+    /// Takes over a rank's streams, over blocks of `layout`, and the runtime on which they have run
+    /// so far.
+    pub fn new(exchange: Exchange, layout: Arc<Layout>, wire: Runtime) -> Self {
         // Both have room for the one exchange that may be under way, so neither side waits.
         let (orders, asked) = mpsc::channel(1);
         let (done, ended) = sync_channel(1);
         let clock = exchange.clock();
-        let runtime = runtime.clone();
-        let work = move || runtime.block_on(serve(exchange, &layout, asked, &done));
+        let work = move || wire.block_on(serve(exchange, &layout, asked, &done));
         let thread = std::thread::Builder::new()
             .name("exchange".into())
             .spawn(work);
@@ -184,25 +183,19 @@ impl Order {
 mod tests {
     use std::net::TcpListener;
 
-    use tokio::runtime::{Builder, Runtime};
     use tradewind_common::{GroupId, Incarnation, RunId, ServerId, TensorKind, layout::TensorSpec};
     use tradewind_proto::auth::Token;
     use tradewind_proto::convert::Endpoint;
 
     use super::*;
     use crate::core::session::{Identity, Session};
-    use crate::network::Reach;
+    use crate::network::{Reach, wire};
 
     /// For a slow and noisy machine; a hang fails the test.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn runtime() -> Runtime {
-        let mut builder = Builder::new_multi_thread();
-        builder.worker_threads(1).enable_all().build().unwrap()
-    }
-
     /// A rank whose only block lies on a server at `address`.
-    fn background(runtime: &Runtime, address: String, retry: Duration) -> Background {
+    fn background(address: String, retry: Duration) -> Background {
         let weight = TensorSpec {
             name: "weight".into(),
             shape: vec![4],
@@ -227,7 +220,7 @@ mod tests {
             connections: 1,
         };
         let exchange = Exchange::new(layout.clone(), session, &[endpoint], &reach);
-        Background::new(exchange, layout, runtime.handle())
+        Background::new(exchange, layout, wire().unwrap())
     }
 
     fn start(background: &mut Background) {
@@ -244,11 +237,10 @@ mod tests {
 
     #[test]
     fn an_exchange_that_fails_is_told_to_whoever_waits() {
-        let runtime = runtime();
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap().to_string();
         drop(free);
-        let mut background = background(&runtime, address, Duration::ZERO);
+        let mut background = background(address, Duration::ZERO);
         assert_eq!(background.clock(), Clock(5));
         start(&mut background);
         assert_eq!(background.clock(), Clock(6));
@@ -261,19 +253,17 @@ mod tests {
 
     #[test]
     fn dropping_it_gives_up_what_is_under_way() {
-        let runtime = runtime();
         // Takes connections and never says a word.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let mut background = background(&runtime, address, Duration::MAX);
+        let mut background = background(address, Duration::MAX);
         start(&mut background);
         ends(move || drop(background));
     }
 
     #[test]
     fn dropping_it_idle_ends_its_thread() {
-        let runtime = runtime();
-        let background = background(&runtime, "127.0.0.1:1".into(), Duration::ZERO);
+        let background = background("127.0.0.1:1".into(), Duration::ZERO);
         ends(move || drop(background));
     }
 }
