@@ -13,7 +13,8 @@ RATE=${RATE:-1gbit}
 HOSTS=${HOSTS:-4}
 BYTES=${BYTES:-100MB}
 BURST=${BURST:-1mb}
-LATENCY=${LATENCY:-50ms}
+LATENCY=${LATENCY:-200ms}
+MTU=${MTU:-9000}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 bin=$root/target/release
 
@@ -51,8 +52,8 @@ add_host() { # kind index address
 	ip link add eth0 netns "$name" type veth peer name "$port" netns tw-switch
 	ip -n "$name" address add "$3/16" dev eth0
 	ip -n "$name" link set lo up
-	ip -n "$name" link set eth0 up
-	ip -n tw-switch link set "$port" master switch up
+	ip -n "$name" link set eth0 mtu "$MTU" up
+	ip -n tw-switch link set "$port" mtu "$MTU" master switch up
 	tc -n "$name" qdisc add dev eth0 root tbf rate "$RATE" burst "$BURST" latency "$LATENCY"
 	tc -n tw-switch qdisc add dev "$port" root tbf rate "$RATE" burst "$BURST" latency "$LATENCY"
 }
@@ -102,10 +103,10 @@ for ((i = 0; i < HOSTS; i++)); do
 done
 
 measure() { # servers clients options...
-	local file=$results/$1x$2.json
-	echo "bench-net: $1 servers, $2 clients, $BYTES, links of $RATE" >&2
+	local file=$results/${#files[@]}.json
+	echo "bench-net: $1 servers, $2 clients, links of $RATE ${*:3}" >&2
 	"$bin/tradewind" bench exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
-		--seconds 1 --runs 7 --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
+		--block-bytes 256KiB --seconds 1 --runs 7 --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
 		"${@:3}" >"$file" &
 	bench=$!
 	wait "$bench" || fail "the measurement failed"
@@ -115,7 +116,16 @@ measure() { # servers clients options...
 
 files=()
 measure 1 1
+first=${files[0]}
 for ((n = 2; n <= HOSTS; n *= 2)); do
 	measure "$n" "$n" --group
 done
+measure 1 1 --no-floor --up bf16 --down bf16
+measure 1 1 --no-floor --up int8 --down int8
+measure 1 1 --no-floor --up topk
+# A step whose computation is as long as its exchange.
+exchange=$(sed -n '/"exchange_seconds"/,/}/s/.*"p50": *\([0-9.]*\).*/\1/p' "$first")
+measure 1 1 --step-seconds "$exchange" --seconds "$(awk -v s="$exchange" 'BEGIN { print 4 * s }')"
+# All clients behind one link.
+measure 1 64 --wrap 'ip netns exec tw-{role}0' --bytes 4MB --seconds 4 --baseline-clients 1
 "$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"

@@ -15,6 +15,7 @@ use tradewind_proto::auth::Token;
 
 use super::model::{LEASE_MS, Model, gradient, values};
 use super::orders::{Ready, Work, obey};
+use super::steps::Steps;
 
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -89,7 +90,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &joined.placement));
+        let session = Session::new(identity, start, owners(&slice, &joined.placement))
+            .with_overlap(arguments.model.step_seconds.is_some());
         let exchange = Exchange::new(layout.clone(), session, &joined.servers, &reach);
         exchange.compressing(spec.up, spec.down)
     };
@@ -110,7 +112,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         servers: joined.servers.len(),
         bytes: slice.iter().map(bytes).sum(),
     };
-    obey(&ready, |work| client.work(work, &wire))?;
+    match arguments.model.step_seconds {
+        None => obey(&ready, |work| client.work(work, &wire))?,
+        Some(seconds) => {
+            let (clock, computation) = (client.clock, Duration::from_secs_f64(seconds));
+            let vectors = (client.gradient, client.values);
+            let mut steps = Steps::new((client.exchange, wire), layout, vectors, computation);
+            obey(&ready, |work| {
+                clock.store(steps.step(work)?, Ordering::Relaxed);
+                Ok(())
+            })?;
+        }
+    }
     drop(heartbeat);
     // The first rank to leave takes its group out.
     if rank == 0 {

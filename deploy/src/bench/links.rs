@@ -26,6 +26,8 @@ struct Measured {
     clients: usize,
     group: bool,
     bytes: f64,
+    compression: Forms,
+    step: Option<Step>,
     gb_per_s: Rate,
     exchange_seconds: Median,
     floor_gb_per_s: Option<f64>,
@@ -34,6 +36,18 @@ struct Measured {
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Rate {
     exchange: f64,
+    push: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Forms {
+    up: String,
+    down: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Step {
+    over_computation: f64,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -74,7 +88,7 @@ pub(super) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn table(gbit: f64, results: &[Measured]) -> String {
     let mut text = format!(
         "links of {gbit} Gbit/s each way\n\n\
-         servers × clients   exchange   over link time   total GB/s   over first   TCP over link"
+         servers × clients  up/down     exchange   over link time   total GB/s   over first   push over first   step over computation   TCP over link"
     );
     for result in results {
         let Measured {
@@ -85,13 +99,23 @@ fn table(gbit: f64, results: &[Measured]) -> String {
         let floor = result
             .floor_gb_per_s
             .map(|rate| rate / result.link_gb_per_s(gbit));
+        let first = results[0].gb_per_s.push;
+        let push = result
+            .gb_per_s
+            .push
+            .zip(first)
+            .map(|(push, first)| push / first);
+        let step = result.step.as_ref().map(|step| step.over_computation);
         let _ = write!(
             text,
-            "\n{:17}{:9.1} ms{:17.3}{total:13.3}{:13.2}{:>16}",
+            "\n{:17}  {:10}{:8.1} ms{:17.3}{total:13.3}{:13.2}{:>18}{:>24}{:>16}",
             format!("{servers} × {clients}"),
+            format!("{}/{}", result.compression.up, result.compression.down),
             1e3 * seconds,
             seconds / result.link_seconds(gbit),
             total / results[0].gb_per_s.exchange,
+            push.map_or(String::new(), |push| format!("{push:.2}")),
+            step.map_or(String::new(), |step| format!("{step:.3}")),
             floor.map_or(String::new(), |floor| format!("{floor:.3}")),
         );
     }
@@ -109,8 +133,14 @@ mod tests {
             clients,
             group,
             bytes: 1e8,
+            compression: Forms {
+                up: "none".into(),
+                down: "none".into(),
+            },
+            step: None,
             gb_per_s: Rate {
                 exchange: 0.2 * clients as f64,
+                push: Some(0.1 * clients as f64),
             },
             exchange_seconds: Median { p50: 1.0 },
             floor_gb_per_s: Some(0.225 * clients as f64),
@@ -142,13 +172,33 @@ mod tests {
         assert_eq!(
             rows[0],
             [
-                "1", "×", "1", "1000.0", "ms", "1.250", "0.200", "1.00", "0.900"
+                "1",
+                "×",
+                "1",
+                "none/none",
+                "1000.0",
+                "ms",
+                "1.250",
+                "0.200",
+                "1.00",
+                "1.00",
+                "0.900"
             ]
         );
         assert_eq!(
             rows[1],
             [
-                "2", "×", "2", "1000.0", "ms", "2.500", "0.400", "2.00", "0.900"
+                "2",
+                "×",
+                "2",
+                "none/none",
+                "1000.0",
+                "ms",
+                "2.500",
+                "0.400",
+                "2.00",
+                "2.00",
+                "0.900"
             ]
         );
     }

@@ -12,6 +12,7 @@ mod orders;
 mod report;
 mod size;
 mod steady;
+mod steps;
 mod usage;
 
 use std::process::ExitCode;

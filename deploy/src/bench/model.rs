@@ -19,6 +19,9 @@ const CONNECTIONS_MAX: u32 = 64;
 /// As `exchange.topk_fraction` has it.
 const TOPK_FRACTION: f64 = 0.01;
 
+/// Longest computation of a step.
+const STEP_SECONDS_MAX: f64 = 3600.0;
+
 /// Never reached, so that no run stops.
 const SAMPLES: u64 = 1 << 60;
 
@@ -110,6 +113,10 @@ pub(crate) struct Model {
     /// group of its own and exchanges the whole vector.
     #[arg(long)]
     pub(crate) group: bool,
+    /// Instead of exchanges one after the other, steps at overlap 1: each computes (sleeps) so long
+    /// while the exchange of the step before is under way. No floor is measured.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) step_seconds: Option<f64>,
 }
 
 impl Model {
@@ -139,6 +146,13 @@ impl Model {
         }
         if !(4..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
             return fault("block-bytes", self.block_bytes, "4 bytes to 64 MiB");
+        }
+        if let Some(step) = self.step_seconds
+            && !(step > 0.0 && step <= STEP_SECONDS_MAX)
+        {
+            return Err(format!(
+                "--step-seconds is {step}, not more than 0 and at most {STEP_SECONDS_MAX}"
+            ));
         }
         if self.topk_fraction.is_some() && ![self.up, self.down].contains(&Form::Topk) {
             return Err("--topk-fraction has no effect without --up topk or --down topk".into());
@@ -171,6 +185,8 @@ impl Model {
         ];
         let fraction = self.topk_fraction;
         arguments.extend(fraction.map(|fraction| format!("--topk-fraction={fraction}")));
+        let step = self.step_seconds;
+        arguments.extend(step.map(|seconds| format!("--step-seconds={seconds}")));
         arguments.extend(self.group.then(|| "--group".into()));
         arguments
     }

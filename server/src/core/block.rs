@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tradewind_common::clock::VectorClock;
+use tradewind_common::clock;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation, TensorKind};
 
@@ -188,9 +188,9 @@ impl Block {
 
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
-        let fastest = self.cursors.values().map(|cursor| cursor.next).max();
-        let own = self.cursors.get(&group).map(|cursor| cursor.next);
-        fastest.zip(own).map_or(0, |(fastest, own)| fastest.0 - own.0)
+        let all = self.cursors.values().map(|cursor| cursor.next);
+        let own = self.cursors.get(&group);
+        own.map_or(0, |own| clock::lag(own.next, all))
     }
 
     /// The live groups and those that have joined as a consistency policy sees them, in GroupId

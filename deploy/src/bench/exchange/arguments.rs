@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::bench::fleet::{Kind, Names};
-use crate::bench::model::Model;
+use crate::bench::model::{Form, Model};
 use crate::bench::size;
 use crate::bench::steady::RUNS_MAX;
 
@@ -49,7 +49,9 @@ impl FromStr for Servers {
     }
 }
 
+// The last one of an option wins, so that scripts can add to a common set.
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Arguments {
     /// Server processes to start; or HOST:PORT, the coordinator of a fleet that runs already (its
     /// token in TRADEWIND_TOKEN; the measurement's run stays on it until its servers end).
@@ -78,6 +80,9 @@ pub(crate) struct Arguments {
     /// Instead of the floor, compare with so many servers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
     pub(super) baseline_servers: Option<u32>,
+    /// Instead of the floor, compare with the same uncompressed.
+    #[arg(long)]
+    pub(super) baseline_plain: bool,
     /// One JSON object instead of a table.
     #[arg(long)]
     pub(super) json: bool,
@@ -149,16 +154,20 @@ impl Arguments {
     fn baseline(&self) -> Option<(Kind, Model)> {
         let asked = self.baseline_block_bytes.is_some()
             || self.baseline_clients.is_some()
-            || self.baseline_servers.is_some();
+            || self.baseline_servers.is_some()
+            || self.baseline_plain;
         let mut kind = self.kind();
         if let (Kind::Exchange { servers }, Some(asked)) = (&mut kind, self.baseline_servers) {
             *servers = asked;
         }
-        let model = Model {
+        let mut model = Model {
             block_bytes: self.baseline_block_bytes.unwrap_or(self.model.block_bytes),
             clients: self.baseline_clients.unwrap_or(self.model.clients),
             ..self.model.clone()
         };
+        if self.baseline_plain {
+            (model.up, model.down, model.topk_fraction) = (Form::None, Form::None, None);
+        }
         asked.then_some((kind, model))
     }
 
@@ -168,7 +177,7 @@ impl Arguments {
             return Some((BASELINE, kind, model));
         }
         match self.servers {
-            Servers::Own(servers) if !self.no_floor => {
+            Servers::Own(servers) if !self.no_floor && self.model.step_seconds.is_none() => {
                 let kind = Kind::Floor { servers };
                 Some((FLOOR, kind, self.model.clone()))
             }

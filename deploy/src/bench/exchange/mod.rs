@@ -99,7 +99,7 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
             let ratio = ratios(&samples, &others).median().unwrap_or(f64::NAN);
             text += &format!(", {ratio:.2} of what it is compared with");
         }
-        if pulls.len() < ONE_WAY_RUNS {
+        if pulls.len() < ONE_WAY_RUNS && model.step_seconds.is_none() {
             pushes.push(fleet.sample(Work::Push, arguments.seconds).await?);
             pulls.push(fleet.sample(Work::Pull, arguments.seconds).await?);
         }

@@ -90,6 +90,8 @@ pub(crate) struct Report {
     server_threads: Option<usize>,
     gb_per_s: Rates,
     exchange_seconds: Quantiles,
+    /// Of steps at overlap 1, where they were asked for.
+    step: Option<Step>,
     cpu_seconds_per_gb: Option<f64>,
     cpu_seconds_per_gb_by: Split,
     peak_rss_bytes: PeakBytes,
@@ -123,6 +125,14 @@ struct Rates {
 struct Quantiles {
     p50: f64,
     p99: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Step {
+    /// Seconds that each computed.
+    computation: f64,
+    /// Median of what it took with its exchange behind it, over that.
+    over_computation: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -257,6 +267,10 @@ impl Report {
                 p50: seconds.quantile(0.5).unwrap_or(f64::NAN),
                 p99: seconds.quantile(0.99).unwrap_or(f64::NAN),
             },
+            step: model.step_seconds.map(|computation| Step {
+                computation,
+                over_computation: seconds.quantile(0.5).unwrap_or(f64::NAN) / computation,
+            }),
             cpu_seconds_per_gb: cpu.total,
             cpu_seconds_per_gb_by: cpu,
             peak_rss_bytes: main.peaks(),

@@ -50,8 +50,11 @@ impl Report {
                 Some(&base.peak_rss_bytes),
             );
         }
-        text += &row("push", rates.push, None, None, None);
-        text += &row("pull", rates.pull, None, None, None);
+        for (name, rate) in [("push", rates.push), ("pull", rates.pull)] {
+            if rate.is_some() {
+                text += &row(name, rate, None, None, None);
+            }
+        }
         text += "\n";
         for (name, ratio) in [
             ("floor", self.ratio_to_floor),
@@ -73,6 +76,14 @@ impl Report {
             milliseconds(p50),
             milliseconds(p99)
         );
+        if let Some(step) = &self.step {
+            let _ = writeln!(
+                text,
+                "a step at overlap 1 over its computation of {}: {:.3}",
+                milliseconds(step.computation),
+                step.over_computation
+            );
+        }
         if self.clients > 1 {
             let _ = writeln!(
                 text,

@@ -18,6 +18,7 @@ fn model(clients: u32) -> Model {
         down: Form::None,
         topk_fraction: None,
         group: false,
+        step_seconds: None,
     }
 }
 
