@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test setup lint docs proto clean help
+.PHONY: demo test bench bench-net setup lint docs proto clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -18,6 +18,8 @@ say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
+	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
+	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
@@ -30,6 +32,26 @@ demo: setup
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 10 minutes on 2 cores))
 	cargo test --workspace
+
+# Needs no libtorch. Ratios in a line come from one run; rates from a machine that may do other things.
+bench:
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server
+	$(call say,optimizers beside memory)
+	target/release/tradewind bench apply
+	$(call say,100 MB between one client and one server)
+	target/release/tradewind bench exchange
+	$(call say,two clients and two servers)
+	target/release/tradewind bench exchange --clients 2 --servers 2
+	$(call say,400 blocks of 250 KB against 4 of 25 MB)
+	target/release/tradewind bench exchange --block-bytes 250KB --baseline-block-bytes 25MB
+	$(call say,4 KB)
+	target/release/tradewind bench exchange --bytes 4KB
+	$(call say,64 clients with 4 MB each against one)
+	target/release/tradewind bench exchange --bytes 4MB --clients 64 --baseline-clients 1 --seconds 1
+
+bench-net:
+	@deploy/net/bench-net.sh
 
 lint: setup
 	cargo fmt --all -- --check

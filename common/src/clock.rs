@@ -1,11 +1,8 @@
 //! Logical clocks: the number of a group's next exchange. Never wall time.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-use crate::ids::GroupId;
 
 /// Number of a group's next exchange, from 0.
 #[derive(
@@ -28,32 +25,11 @@ impl fmt::Display for Clock {
     }
 }
 
-/// The clocks of the live groups, from which staleness and lag are derived. They are never
-/// counted up and down by hand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VectorClock(BTreeMap<GroupId, Clock>);
-
-impl VectorClock {
-    /// The smallest clock; `None` while there is no live group.
-    pub fn min(&self) -> Option<Clock> {
-        self.0.values().min().copied()
-    }
-
-    /// The largest clock; `None` while there is no live group.
-    pub fn max(&self) -> Option<Clock> {
-        self.0.values().max().copied()
-    }
-
-    /// How far `group` is behind the fastest live group, in exchanges; `None` if it is unknown.
-    pub fn lag(&self, group: GroupId) -> Option<u64> {
-        Some(self.max()?.0 - self.0.get(&group)?.0)
-    }
-}
-
-impl FromIterator<(GroupId, Clock)> for VectorClock {
-    fn from_iter<I: IntoIterator<Item = (GroupId, Clock)>>(clocks: I) -> Self {
-        Self(clocks.into_iter().collect())
-    }
+/// How far a group at clock `own` is behind the fastest of `all` live groups, its own among them,
+/// in exchanges. Derived from the clocks, never counted up and down by hand.
+pub fn lag(own: Clock, all: impl Iterator<Item = Clock>) -> u64 {
+    all.max()
+        .map_or(0, |fastest| fastest.0.saturating_sub(own.0))
 }
 
 #[cfg(test)]
@@ -62,13 +38,9 @@ mod tests {
 
     #[test]
     fn lag_is_measured_from_the_fastest() {
-        let clocks: VectorClock = [(GroupId(0), Clock(7)), (GroupId(1), Clock(3))]
-            .into_iter()
-            .collect();
-        assert_eq!(clocks.min(), Some(Clock(3)));
-        assert_eq!(clocks.lag(GroupId(0)), Some(0));
-        assert_eq!(clocks.lag(GroupId(1)), Some(4));
-        assert_eq!(clocks.lag(GroupId(2)), None);
-        assert_eq!(VectorClock::default().min(), None);
+        let all = [Clock(7), Clock(3), Clock(5)];
+        let lags = all.map(|own| lag(own, all.into_iter()));
+        assert_eq!(lags, [0, 4, 2]);
+        assert_eq!(lag(Clock(9), [Clock(9)].into_iter()), 0);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// One line of `metrics.jsonl`: one exchange of one group. Times are those of group_rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// Wall time at the end of the exchange, seconds since the Unix epoch.
+    /// Wall time at the end of the exchange of this step's gradient, seconds since the Unix epoch.
     pub wall: f64,
     /// The group.
     pub group: u32,
@@ -29,10 +29,14 @@ pub struct StepRecord {
     pub skipped: bool,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
-    /// Seconds in reductions that were not hidden behind backward, and in the gather.
+    /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
+    /// that ended the step: with overlap that of the values of the exchange before.
     pub reduce_seconds: f64,
     /// Seconds in the exchange, without `wait_seconds`.
     pub exchange_seconds: f64,
+    /// Seconds that the group stood still for the exchange: all of it, or with overlap what the
+    /// computation of the next step did not hide.
+    pub exposed_seconds: f64,
     /// Seconds that the slowest block of the exchange was held back by the consistency policy, as
     /// the shards measured it.
     pub wait_seconds: f64,

@@ -300,6 +300,7 @@ mod tests {
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,
+            exposed_seconds: 0.0,
             wait_seconds: 0.5,
         }
     }

@@ -89,6 +89,7 @@ struct Group {
     compute_seconds: f64,
     reduce_seconds: f64,
     exchange_seconds: f64,
+    exposed_seconds: f64,
     wait_seconds: f64,
     lag_max: u64,
 }
@@ -246,6 +247,7 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
         compute_seconds: own().map(|r| r.compute_seconds).sum(),
         reduce_seconds: own().map(|r| r.reduce_seconds).sum(),
         exchange_seconds: own().map(|r| r.exchange_seconds).sum(),
+        exposed_seconds: own().map(|r| r.exposed_seconds).sum(),
         wait_seconds: own().map(|r| r.wait_seconds).sum(),
         lag_max: own().map(|r| r.lag).max().unwrap_or(0),
     }

@@ -1,11 +1,19 @@
 //! What every connection is set to, at both ends.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::net::sockopt;
 use tokio::net::TcpStream;
 
-/// Small messages leave at once. Between processes of one machine there is no congestion to
+/// Silence after which a peer's system is probed, and between two probes. Its system, not its
+/// process: one that computes answers no HTTP/2 pings.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Probes without an answer after which the peer is gone.
+const PROBES: u32 = 3;
+
+/// Small messages leave at once, and a host that is gone is noticed. Between processes of one machine there is no congestion to
 /// control, and the pacing of BBR, many systems' default, costs up to a third of the rate: such
 /// connections use Reno. Whatever the system refuses stays as it is.
 pub fn tune(connection: &TcpStream) {
@@ -16,6 +24,10 @@ pub fn tune(connection: &TcpStream) {
 /// As [`tune`], for a socket of any kind.
 pub fn tune_fd(socket: impl AsFd, loopback: bool) {
     let _ = sockopt::set_tcp_nodelay(&socket, true);
+    let _ = sockopt::set_socket_keepalive(&socket, true);
+    let _ = sockopt::set_tcp_keepidle(&socket, PROBE);
+    let _ = sockopt::set_tcp_keepintvl(&socket, PROBE);
+    let _ = sockopt::set_tcp_keepcnt(&socket, PROBES);
     if loopback {
         let _ = sockopt::set_tcp_congestion(&socket, "reno");
     }

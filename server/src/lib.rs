@@ -12,7 +12,6 @@ pub mod shard_task;
 pub mod telemetry;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -35,9 +34,6 @@ use crate::core::answer::RUNS_MAX;
 use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::shard::ShardService;
-
-/// A client that answers no ping for so long is gone, and so are its streams.
-const PING: Duration = Duration::from_secs(10);
 
 /// How a server takes part in its fleet.
 #[derive(Clone, Debug)]
@@ -100,8 +96,6 @@ pub async fn serve(
     };
     let registered = tokio::spawn(attach::stay_registered(me, registry, completions));
     let serving = Server::builder()
-        .http2_keepalive_interval(Some(PING))
-        .http2_keepalive_timeout(Some(PING))
         .max_frame_size(HTTP2_FRAME_BYTES)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)

@@ -6,6 +6,8 @@ mod cli;
 mod equality;
 /// The shard's optimizers beside libtorch's.
 mod optimizer;
+/// Exchanges behind the next step.
+mod overlap;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
 /// The simulated world.

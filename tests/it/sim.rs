@@ -8,7 +8,8 @@ use tradewind_tests::sim::{
     Crash, GroupPlan, NetworkPlan, Report, Sabotage, Scenario, Stall, World,
 };
 
-/// Seeds for each policy; every second one has crashes, and may have a server cut off.
+/// Seeds for each policy; every second one has crashes, and may have a server cut off, and two of
+/// every four overlap.
 const SEEDS: u64 = 2_000;
 
 fn bounded(staleness_bound: u64) -> ConsistencySpec {
@@ -17,12 +18,14 @@ fn bounded(staleness_bound: u64) -> ConsistencySpec {
 
 fn scenario(consistency: ConsistencySpec) -> impl Fn(u64) -> Scenario {
     move |seed| {
-        let scenario = Scenario::random(seed, consistency);
-        if seed.is_multiple_of(2) {
-            scenario
-        } else {
-            scenario.with_crashes()
+        let mut scenario = Scenario::random(seed, consistency);
+        if !seed.is_multiple_of(2) {
+            scenario = scenario.with_crashes();
         }
+        if seed % 4 >= 2 {
+            scenario = scenario.with_overlap();
+        }
+        scenario
     }
 }
 

@@ -104,6 +104,7 @@ fn links_in_the_documents_lead_somewhere() {
         "ARCHITECTURE.md",
         "docs/run-folder.md",
         "docs/protocol.md",
+        "docs/bench.md",
     ];
     for document in documents {
         let path = root().join(document);

@@ -18,6 +18,7 @@ use crate::buffers::Buffers;
 use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
+use crate::exchanges::{Behind, Exchanges};
 use crate::feed::{DEPTH, Feed};
 use crate::flat::Flat;
 use crate::group::{C10d, Group, Rendezvous, Solo};
@@ -29,7 +30,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, owners};
 use tradewind_client::membership::{
     Coordinator, Heartbeat, Joined, MembershipError, Seat, Start, keep_lease,
 };
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, wire};
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]
@@ -155,13 +156,22 @@ pub fn enter(
         size,
         reach: &reach,
         spec: &spec,
+        overlap: config.train.overlap,
     };
     let start = await_start(&links, &mut coordinator, &flat, runtime)?;
     let mut exchange = links.exchange(start);
-    let pulled = runtime.block_on(exchange.pull(flat.values_mut()))?;
+    let wire = wire()?;
+    let pulled = wire.block_on(exchange.pull(flat.values_mut()))?;
     group.gather(flat.values_mut())?;
     let mut buffers = Buffers::new(&layout);
     buffers.pulled(flat.values());
+    let exchanges = if config.train.overlap {
+        let slice = layout.slice(seat.rank, size);
+        let behind = Behind::new(exchange, &layout, slice, flat.values(), wire);
+        Exchanges::Behind(behind)
+    } else {
+        Exchanges::Between(exchange, wire)
+    };
     tracing::info!(%start, "ready");
 
     let prefetch = Prefetch::new(task.dataset(), Split::Train, DEPTH);
@@ -171,7 +181,7 @@ pub fn enter(
         flat,
         layout,
         group,
-        exchange,
+        exchanges,
         feed,
         buffers,
         coordinator,
@@ -290,6 +300,7 @@ struct Links<'a> {
     size: u32,
     reach: &'a Reach,
     spec: &'a RunSpec,
+    overlap: bool,
 }
 
 impl Links<'_> {
@@ -300,7 +311,8 @@ impl Links<'_> {
             group: self.seat.group,
             incarnation: self.joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &self.joined.placement));
+        let session = Session::new(identity, start, owners(&slice, &self.joined.placement))
+            .with_overlap(self.overlap);
         let servers: &[Endpoint] = &self.joined.servers;
         Exchange::new(self.layout.clone(), session, servers, self.reach)
             .compressing(self.spec.up, self.spec.down)

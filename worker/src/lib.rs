@@ -5,6 +5,7 @@ pub mod c10d;
 pub mod data;
 pub mod enter;
 pub mod evaluate;
+pub mod exchanges;
 pub mod feed;
 pub mod flat;
 pub mod group;

@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tch::Tensor;
 use tokio::runtime::Handle;
 use tradewind_common::finite::all_finite;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 
 use crate::buffers::Buffers;
+use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::flat::Flat;
 use crate::group::{Group, GroupError};
 use crate::model::Task;
 use crate::telemetry::{Recorder, wall};
-use tradewind_client::core::session::{Purpose, Summary};
-use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_client::core::session::Purpose;
+use tradewind_client::exchange::ExchangeError;
 use tradewind_client::membership::{Coordinator, Seat};
 use tradewind_client::stopwatch::Stopwatch;
 
@@ -30,8 +32,8 @@ pub struct Worker {
     pub layout: Arc<Layout>,
     /// The ranks that step together.
     pub group: Box<dyn Group>,
-    /// The streams to the shards.
-    pub exchange: Exchange,
+    /// The streams to the shards, and when they are used.
+    pub exchanges: Exchanges,
     /// Which samples come next.
     pub feed: Feed,
     /// Statistics that the model keeps.
@@ -42,7 +44,7 @@ pub struct Worker {
     pub seat: Seat,
     /// Which life of the group.
     pub incarnation: Incarnation,
-    /// Where exchanges and leases run.
+    /// Where leases are asked for.
     pub runtime: Handle,
     /// What heartbeats tell.
     pub clock: Arc<AtomicU64>,
@@ -86,33 +88,27 @@ impl Worker {
             let exposed = self.group.backward(&loss)?;
             let compute = watch.lap().saturating_sub(exposed);
 
-            let step = self.agree(
-                f64::try_from(&loss).unwrap_or(f64::NAN),
-                batch.samples.len(),
-            )?;
-            let agree = watch.lap();
-            let clock = self.exchange.clock();
-            let summary = self.exchange(step.purpose, samples_seen)?;
-            let exchange = watch.lap();
-            self.group.gather(self.flat.values_mut())?;
-            let summary = over_ranks(&*self.group, summary)?;
-            let reduce = exposed + agree + watch.lap();
+            let mut step = self.agree(&loss, batch.samples.len())?;
+            step.compute = compute;
+            step.reduce = exposed + watch.lap();
+            // With overlap it is the exchange of the step before that ends here.
+            let Some(ended) = self.exchange(step, samples_seen)? else {
+                continue;
+            };
 
-            self.buffers.pulled(self.flat.values());
+            let Ended { step, summary, .. } = ended;
             self.feed.done();
-            self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
+            self.clock.store(step.clock.tick().0, Ordering::Relaxed);
             samples_seen = summary.samples_applied;
-            self.record(clock.0, &step, &summary, [compute, reduce, exchange]);
+            self.record(&ended);
             if summary.stop {
                 return Ok(());
             }
-            skips = if step.purpose == Purpose::Skip {
-                skips + 1
-            } else {
-                0
-            };
+            let skipped = step.purpose == Purpose::Skip;
+            skips = if skipped { skips + 1 } else { 0 };
             if skips == SKIPS_MAX {
-                return Err(TrainError::Diverged { clock: clock.0 });
+                let clock = step.clock.0;
+                return Err(TrainError::Diverged { clock });
             }
         }
     }
@@ -133,7 +129,8 @@ impl Worker {
     }
 
     /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss.
-    fn agree(&mut self, loss: f64, samples: usize) -> Result<Step, GroupError> {
+    fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, GroupError> {
+        let loss = f64::try_from(loss).unwrap_or(f64::NAN);
         let buckets = 0..self.layout.buckets.len();
         let gradients = buckets
             .filter_map(|bucket| self.group.gradient(bucket))
@@ -146,8 +143,9 @@ impl Worker {
         ];
         self.group.all_reduce_sum(&mut sums)?;
         let [loss, samples, not_finite] = sums;
+        let clock = self.exchanges.clock();
         let purpose = if not_finite > 0.0 {
-            tracing::warn!(clock = %self.exchange.clock(), "no finite gradient: the group skips this exchange");
+            tracing::warn!(%clock, "no finite gradient: the group skips this exchange");
             Purpose::Skip
         } else {
             Purpose::Gradient {
@@ -155,43 +153,81 @@ impl Worker {
             }
         };
         Ok(Step {
+            clock,
             purpose,
             loss: loss / samples,
             samples: samples as u64,
+            compute: Duration::ZERO,
+            reduce: Duration::ZERO,
         })
     }
 
-    fn exchange(&mut self, purpose: Purpose, samples_seen: u64) -> Result<Summary, ExchangeError> {
+    /// The exchange of this step. With overlap it is only started, once that of the step before,
+    /// if there was one, has ended; unless that one's answers said stop.
+    fn exchange(&mut self, mut step: Step, samples_seen: u64) -> Result<Option<Ended>, TrainError> {
         let Self {
-            exchange,
+            exchanges,
             flat,
             group,
             layout,
             buffers,
-            runtime,
             ..
         } = self;
-        let source = |id: BlockId| {
-            let block = layout.block(id).expect("a block of the slice");
-            match block.kind {
-                TensorKind::Parameter => gradient_of(&**group, layout, id),
-                TensorKind::Buffer => buffers.changes(&block.elements),
+        let pushed = |id| pushed(&**group, layout, buffers, id);
+        match exchanges {
+            Exchanges::Between(exchange, wire) => {
+                let mut watch = Stopwatch::start();
+                let run = exchange.run(step.purpose, samples_seen, &pushed, flat.values_mut());
+                let own = wire.block_on(run)?;
+                let took = watch.lap();
+                group.gather(flat.values_mut())?;
+                let summary = over_ranks(&**group, own)?;
+                buffers.pulled(flat.values());
+                step.reduce += watch.lap();
+                Ok(Some(Ended {
+                    step,
+                    summary,
+                    took,
+                    exposed: took,
+                    wall: wall(),
+                }))
             }
-        };
-        runtime.block_on(exchange.run(purpose, samples_seen, &source, flat.values_mut()))
+            Exchanges::Behind(behind) => {
+                let mut ended = behind.wait()?;
+                let watch = Stopwatch::start();
+                let mut samples_seen = samples_seen;
+                if let Some(Ended { summary, .. }) = &mut ended {
+                    *summary = over_ranks(&**group, *summary)?;
+                    if summary.stop {
+                        return Ok(ended);
+                    }
+                    samples_seen = summary.samples_applied;
+                }
+                behind.load(flat.values_mut());
+                behind.start(step, samples_seen, pushed);
+                group.gather(flat.values_mut())?;
+                match step.purpose {
+                    // What is not finite, and the changes that came with it, go nowhere.
+                    Purpose::Skip => buffers.pulled(flat.values()),
+                    _ => buffers.pulled_without_changes(flat.values_mut()),
+                }
+                behind.add_reduce(watch.elapsed());
+                Ok(ended)
+            }
+        }
     }
 
-    fn record(&mut self, clock: u64, step: &Step, summary: &Summary, spent: [Duration; 3]) {
+    fn record(&mut self, ended: &Ended) {
         if self.group.rank() != Rank(0) {
             return;
         }
-        let [compute, reduce, exchange] = spent.map(|d| d.as_secs_f64());
+        let Ended { step, summary, .. } = ended;
         let wait_seconds = summary.waited_us as f64 / 1e6;
         let GroupId(group) = self.seat.group;
         self.recorder.write(&StepRecord {
-            wall: wall(),
+            wall: ended.wall,
             group,
-            clock,
+            clock: step.clock.0,
             loss: Some(step.loss).filter(|loss| loss.is_finite()),
             samples: step.samples,
             samples_applied: summary.samples_applied,
@@ -199,19 +235,27 @@ impl Worker {
             lag: summary.lag,
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
-            compute_seconds: compute,
-            reduce_seconds: reduce,
-            exchange_seconds: (exchange - wait_seconds).max(0.0),
+            compute_seconds: step.compute.as_secs_f64(),
+            reduce_seconds: step.reduce.as_secs_f64(),
+            exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
+            exposed_seconds: ended.exposed.as_secs_f64(),
             wait_seconds,
         });
     }
 }
 
-/// What the ranks agreed on.
-struct Step {
-    purpose: Purpose,
-    loss: f64,
-    samples: u64,
+/// What a step pushes for a block: the gradient of parameters, the changes of buffers.
+fn pushed<'a>(
+    group: &'a dyn Group,
+    layout: &Layout,
+    buffers: &'a Buffers,
+    id: BlockId,
+) -> &'a [f32] {
+    let block = layout.block(id).expect("a block of the slice");
+    match block.kind {
+        TensorKind::Parameter => gradient_of(group, layout, id),
+        TensorKind::Buffer => buffers.changes(&block.elements),
+    }
 }
 
 fn gradient_of<'a>(group: &'a dyn Group, layout: &Layout, id: BlockId) -> &'a [f32] {
@@ -225,36 +269,4 @@ fn gradient_of<'a>(group: &'a dyn Group, layout: &Layout, id: BlockId) -> &'a [f
     let gradient = group.gradient(at).expect("parameters have a gradient");
     let start = block.elements.start - bucket.elements.start;
     &gradient[start..start + block.elements.len()]
-}
-
-/// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
-/// sum, and all take the largest. Counts stay exact below 2^53.
-fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError> {
-    const FIELDS: usize = 6;
-    let mut slots = vec![0.0; FIELDS * group.size() as usize];
-    let at = FIELDS * group.rank().0 as usize;
-    slots[at..at + FIELDS].copy_from_slice(&[
-        own.updates as f64,
-        own.delay.map_or(0.0, |delay| delay as f64 + 1.0),
-        own.lag as f64,
-        own.waited_us as f64,
-        own.samples_applied as f64,
-        f64::from(u8::from(own.stop)),
-    ]);
-    group.all_reduce_sum(&mut slots)?;
-    let largest = |field: usize| {
-        slots
-            .iter()
-            .skip(field)
-            .step_by(FIELDS)
-            .fold(0.0, |a, b| f64::max(a, *b))
-    };
-    Ok(Summary {
-        updates: largest(0) as u64,
-        delay: (largest(1) as u64).checked_sub(1),
-        lag: largest(2) as u64,
-        waited_us: largest(3) as u64,
-        samples_applied: largest(4) as u64,
-        stop: largest(5) > 0.0,
-    })
 }

@@ -93,6 +93,8 @@ pub struct Train {
     pub consistency: ConsistencySpec,
     /// Samples in a leased chunk.
     pub chunk_samples: u64,
+    /// Whether the exchange of a step runs behind the computation of the next.
+    pub overlap: bool,
 }
 
 /// How gradients are applied.
@@ -318,6 +320,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
                 },
             },
             chunk_samples,
+            overlap: int(values, "train.overlap") == 1,
         },
         optimizer: Optimizer {
             spec: match text(values, "optimizer.name") {

@@ -181,6 +181,12 @@ pub const KEYS: &[Key] = &[
         "samples leased to a group at a time; 0 takes two steps of the largest group",
     ),
     key(
+        "train.overlap",
+        int(0, 1),
+        Some("0"),
+        "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older",
+    ),
+    key(
         "optimizer.name",
         Choice(&["sgd", "adam"]),
         Some("\"sgd\""),

@@ -119,6 +119,16 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["less than one step of the largest group, 8 samples"],
     );
+    check(
+        &["train.overlap=2"],
+        none,
+        &["--set: train.overlap is 2, not integer, 0 to 1"],
+    );
+    check(
+        &["train.overlap=true"],
+        none,
+        &["--set: train.overlap is true, not integer"],
+    );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],

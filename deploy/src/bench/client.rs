@@ -5,22 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::exchange::{Exchange, owners};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start, keep_lease};
-use tradewind_client::network::Reach;
+use tradewind_client::network::{Reach, wire};
 use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
 use super::model::{LEASE_MS, Model, gradient, values};
 use super::orders::{Ready, Work, obey};
-
-/// Connections of an exchange to each server.
-pub(crate) const CONNECTIONS: u32 = 1;
-
-/// How the values of an exchange travel, on the way up and on the way down.
-pub(crate) const COMPRESSION: (&str, &str) = ("none", "none");
+use super::steps::Steps;
 
 /// How long an unreachable server is tried again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -74,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let reach = Reach {
         token: Token::from_env()?,
         retry: RETRY,
-        connections: CONNECTIONS,
+        connections: arguments.model.connections,
     };
     let mut coordinator = Coordinator::new(&arguments.coordinator, reach.clone());
     let joined = runtime.block_on(coordinator.join(&seat, LIFE, &spec, ""))?;
@@ -95,8 +90,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &joined.placement));
-        Exchange::new(layout.clone(), session, &joined.servers, &reach)
+        let session = Session::new(identity, start, owners(&slice, &joined.placement))
+            .with_overlap(arguments.model.step_seconds.is_some());
+        let exchange = Exchange::new(layout.clone(), session, &joined.servers, &reach);
+        exchange.compressing(spec.up, spec.down)
     };
     let mut client = Client {
         exchange: open(Clock(0)),
@@ -106,15 +103,27 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         samples_seen: 0,
         clock,
     };
+    let wire = wire()?;
     let start = client.create(&mut coordinator, &seat, &joined, runtime.handle())?;
     client.exchange = open(start);
-    client.work(Work::Pull, runtime.handle())?;
+    client.work(Work::Pull, &wire)?;
     let bytes = |id: &BlockId| layout.block(*id).map_or(0, |block| block.bytes());
     let ready = Ready {
         servers: joined.servers.len(),
         bytes: slice.iter().map(bytes).sum(),
     };
-    obey(&ready, |work| client.work(work, runtime.handle()))?;
+    match arguments.model.step_seconds {
+        None => obey(&ready, |work| client.work(work, &wire))?,
+        Some(seconds) => {
+            let (clock, computation) = (client.clock, Duration::from_secs_f64(seconds));
+            let vectors = (client.gradient, client.values);
+            let mut steps = Steps::new((client.exchange, wire), layout, vectors, computation);
+            obey(&ready, |work| {
+                clock.store(steps.step(work)?, Ordering::Relaxed);
+                Ok(())
+            })?;
+        }
+    }
     drop(heartbeat);
     // The first rank to leave takes its group out.
     if rank == 0 {
@@ -148,16 +157,19 @@ impl Client {
         }
     }
 
-    /// Exchanges or pulls the slice once.
-    fn work(&mut self, work: Work, runtime: &Handle) -> anyhow::Result<()> {
-        let purpose = match work {
-            Work::Exchange => Purpose::Gradient { samples: 1 },
-            Work::Pull => Purpose::Pull,
-        };
+    /// Moves the slice once.
+    fn work(&mut self, work: Work, wire: &Runtime) -> anyhow::Result<()> {
+        let gradient = Purpose::Gradient { samples: 1 };
         let source = |id| of(&self.layout, &self.gradient, id);
         let seen = self.samples_seen;
-        let moved = self.exchange.run(purpose, seen, &source, &mut self.values);
-        let summary: Summary = runtime.block_on(moved)?;
+        let (exchange, values) = (&mut self.exchange, &mut self.values);
+        let summary: Summary = wire.block_on(async {
+            match work {
+                Work::Exchange => exchange.run(gradient, seen, &source, values).await,
+                Work::Push => exchange.push(gradient, seen, &source).await,
+                Work::Pull => exchange.pull(values).await,
+            }
+        })?;
         self.samples_seen = summary.samples_applied;
         self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
         Ok(())

@@ -6,16 +6,19 @@ mod client;
 mod exchange;
 mod fleet;
 mod floor;
+mod links;
 mod model;
 mod orders;
 mod report;
 mod size;
 mod steady;
+mod steps;
 mod usage;
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::EXIT_BAD_INPUT;
 use crate::run::EXIT_INTERRUPTED;
@@ -32,6 +35,9 @@ enum Verb {
     Exchange(exchange::Arguments),
     /// Updates of a large vector by each optimizer, beside a triad over the same memory.
     Apply(apply::Arguments),
+    /// Compare results of `bench exchange --json` with links of a given rate.
+    #[command(hide = true)]
+    Links(links::Arguments),
     /// A client of `bench exchange`: obeys lines on its input.
     #[command(hide = true)]
     Client(client::Arguments),
@@ -63,6 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = match &arguments.verb {
         Verb::Exchange(arguments) => exchange::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
         Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
         Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),
         Verb::FloorClient(arguments) => floor::client::run(arguments).map_err(Stop::Failed),
@@ -82,4 +89,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             ExitCode::from(EXIT_INTERRUPTED)
         }
     }
+}
+
+/// A line on the terminal behind stderr, if there is one, for at most so many samples.
+fn progress(runs: usize) -> ProgressBar {
+    let bar = ProgressBar::new(runs as u64);
+    let style = ProgressStyle::with_template("[{bar:40}] {wide_msg}");
+    bar.set_style(style.expect("a fixed template").progress_chars("=> "));
+    bar
 }

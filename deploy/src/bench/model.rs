@@ -13,6 +13,15 @@ use super::size;
 /// Small, so that values stay finite however long it runs.
 const LEARNING_RATE: f64 = 1e-6;
 
+/// As `exchange.connections` of a configuration has it.
+const CONNECTIONS_MAX: u32 = 64;
+
+/// As `exchange.topk_fraction` has it.
+const TOPK_FRACTION: f64 = 0.01;
+
+/// Longest computation of a step.
+const STEP_SECONDS_MAX: f64 = 3600.0;
+
 /// Never reached, so that no run stops.
 const SAMPLES: u64 = 1 << 60;
 
@@ -60,6 +69,19 @@ impl fmt::Display for OptimizerName {
     }
 }
 
+/// The form in which values travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// f32 as they are.
+    None,
+    /// 2 bytes a value.
+    Bf16,
+    /// 1 byte a value.
+    Int8,
+    /// The largest values only.
+    Topk,
+}
+
 /// The vector, and who exchanges it; all processes of a measurement are told the same.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub(crate) struct Model {
@@ -72,13 +94,29 @@ pub(crate) struct Model {
     /// Upper limit of a block; the vector is cut into as few equal blocks as it allows.
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
     pub(crate) block_bytes: usize,
+    /// Connections of each client to each server.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) connections: u32,
     /// What servers do with a gradient.
     #[arg(long, value_name = "NAME", value_enum, default_value_t = OptimizerName::Sgd)]
     pub(crate) optimizer: OptimizerName,
+    /// How gradients travel.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
+    pub(crate) up: Form,
+    /// How fresh values travel.
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
+    pub(crate) down: Form,
+    /// Part of the values that topk sends; 0.01 if not given.
+    #[arg(long, value_name = "PART")]
+    pub(crate) topk_fraction: Option<f64>,
     /// Clients are the ranks of one group and exchange a slice each; without it each client is a
     /// group of its own and exchanges the whole vector.
     #[arg(long)]
     pub(crate) group: bool,
+    /// Instead of exchanges one after the other, steps at overlap 1: each computes (sleeps) so long
+    /// while the exchange of the step before is under way. No floor is measured.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) step_seconds: Option<f64>,
 }
 
 impl Model {
@@ -89,6 +127,12 @@ impl Model {
         };
         if self.clients == 0 {
             return Err("--clients is 0; at least 1 exchanges".into());
+        }
+        if !(1..=CONNECTIONS_MAX).contains(&self.connections) {
+            let given = self.connections;
+            return Err(format!(
+                "--connections is {given}, not 1 to {CONNECTIONS_MAX}"
+            ));
         }
         if self.bytes == 0 || !self.bytes.is_multiple_of(4) {
             return fault("bytes", self.bytes, "a multiple of 4, the size of an f32");
@@ -102,6 +146,16 @@ impl Model {
         }
         if !(4..=BLOCK_BYTES_MAX).contains(&self.block_bytes) {
             return fault("block-bytes", self.block_bytes, "4 bytes to 64 MiB");
+        }
+        if let Some(step) = self.step_seconds
+            && !(step > 0.0 && step <= STEP_SECONDS_MAX)
+        {
+            return Err(format!(
+                "--step-seconds is {step}, not more than 0 and at most {STEP_SECONDS_MAX}"
+            ));
+        }
+        if self.topk_fraction.is_some() && ![self.up, self.down].contains(&Form::Topk) {
+            return Err("--topk-fraction has no effect without --up topk or --down topk".into());
         }
         let blocks = self
             .spec()
@@ -124,8 +178,15 @@ impl Model {
             format!("--clients={}", self.clients),
             format!("--bytes={}", self.bytes),
             format!("--block-bytes={}", self.block_bytes),
+            format!("--connections={}", self.connections),
             format!("--optimizer={}", self.optimizer),
+            format!("--up={}", self.form(self.up)),
+            format!("--down={}", self.form(self.down)),
         ];
+        let fraction = self.topk_fraction;
+        arguments.extend(fraction.map(|fraction| format!("--topk-fraction={fraction}")));
+        let step = self.step_seconds;
+        arguments.extend(step.map(|seconds| format!("--step-seconds={seconds}")));
         arguments.extend(self.group.then(|| "--group".into()));
         arguments
     }
@@ -158,8 +219,19 @@ impl Model {
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             start_grace_ms: LEASE_MS,
-            up: Compression::None,
-            down: Compression::None,
+            up: self.form(self.up),
+            down: self.form(self.down),
+        }
+    }
+
+    fn form(&self, form: Form) -> Compression {
+        match form {
+            Form::None => Compression::None,
+            Form::Bf16 => Compression::Bf16,
+            Form::Int8 => Compression::Int8,
+            Form::Topk => Compression::TopK {
+                fraction: self.topk_fraction.unwrap_or(TOPK_FRACTION),
+            },
         }
     }
 
@@ -206,6 +278,10 @@ mod tests {
             "--clients=3",
             "--bytes=100MB",
             "--block-bytes=250KB",
+            "--connections=2",
+            "--up=topk",
+            "--down=bf16",
+            "--topk-fraction=0.05",
             "--group",
         ]);
         let arguments = given.arguments();
@@ -225,6 +301,9 @@ mod tests {
             assert!(error.contains(wanted), "{error}");
         };
         check(&["--clients=0"], "--clients is 0");
+        check(&["--topk-fraction=0.5"], "--topk-fraction has no effect");
+        check(&["--up=topk", "--topk-fraction=0"], "up: fraction is 0");
+        check(&["--connections=0"], "--connections is 0, not 1 to 64");
         check(&["--bytes=4002"], "--bytes is 4002 B, not a multiple of 4");
         check(&["--bytes=0"], "--bytes is 0 B");
         check(

@@ -14,6 +14,8 @@ use crate::say;
 pub(crate) enum Work {
     /// Push gradients and take the fresh values.
     Exchange,
+    /// Push gradients; no values come back.
+    Push,
     /// Only read.
     Pull,
 }
@@ -48,6 +50,7 @@ impl fmt::Display for Order {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = match self.work {
             Work::Exchange => "exchange",
+            Work::Push => "push",
             Work::Pull => "pull",
         };
         write!(f, "go {work} {}", self.seconds)
@@ -62,12 +65,13 @@ impl FromStr for Order {
         let (Some("go"), Some(work), Some(seconds), None) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            bail!("{line:?} is no order; give `go exchange SECONDS` or `go pull SECONDS`");
+            bail!("{line:?} is no order; give `go exchange SECONDS`, or push or pull");
         };
         let work = match work {
             "exchange" => Work::Exchange,
+            "push" => Work::Push,
             "pull" => Work::Pull,
-            other => bail!("{other:?} cannot be ordered; give exchange or pull"),
+            other => bail!("{other:?} cannot be ordered; give exchange, push or pull"),
         };
         let seconds = seconds
             .parse()
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn orders_read_back() {
-        for (work, seconds) in [(Work::Exchange, 0.5), (Work::Pull, 0.0)] {
+        for (work, seconds) in [(Work::Exchange, 0.5), (Work::Push, 2.0), (Work::Pull, 0.0)] {
             let order = Order { work, seconds };
             assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
         }

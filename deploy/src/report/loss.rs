@@ -276,6 +276,7 @@ pub(crate) mod tests {
                     compute_seconds: 0.1,
                     reduce_seconds: 0.01,
                     exchange_seconds: 0.02,
+                    exposed_seconds: 0.02,
                     wait_seconds: 0.0,
                 });
             }

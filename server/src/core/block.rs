@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tradewind_common::clock::VectorClock;
+use tradewind_common::clock;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation, TensorKind};
 
@@ -188,8 +188,9 @@ impl Block {
 
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
-        let clocks: VectorClock = self.cursors.iter().map(|(g, c)| (*g, c.next)).collect();
-        clocks.lag(group).unwrap_or(0)
+        let all = self.cursors.values().map(|cursor| cursor.next);
+        let own = self.cursors.get(&group);
+        own.map_or(0, |own| clock::lag(own.next, all))
     }
 
     /// The live groups and those that have joined as a consistency policy sees them, in GroupId

@@ -1,5 +1,6 @@
 //! The `tradewind` command as a person uses it: real processes, real files, real data.
 
+mod bench;
 mod faults;
 mod files;
 mod input;

@@ -18,16 +18,16 @@ use super::distance;
 
 /// Samples of all ranks in a step. An epoch has 21 such batches and a rest, so that the runs go on
 /// into the third.
-const STEP_SAMPLES: usize = 8;
+pub(super) const STEP_SAMPLES: usize = 8;
 
-const STEPS: usize = 50;
+pub(super) const STEPS: usize = 50;
 
-const RATE: f64 = 0.01;
+pub(super) const RATE: f64 = 0.01;
 
 /// Of the parameters, relative, as an L2 norm.
 const TOLERANCE: f64 = 1e-5;
 
-const SYNC: (&str, &str) = ("train.consistency", "\"sync\"");
+pub(super) const SYNC: (&str, &str) = ("train.consistency", "\"sync\"");
 
 const MOMENTUM: [(&str, &str); 3] = [
     ("optimizer.momentum", "0.9"),
@@ -44,10 +44,10 @@ fn with_momentum() -> nn::Sgd {
     }
 }
 
-type Keys<'a> = &'a [(&'static str, &'a str)];
+pub(super) type Keys<'a> = &'a [(&'static str, &'a str)];
 
 /// A run whose groups take [`STEP_SAMPLES`] a step together.
-fn divided(groups: &[u32], keys: Keys<'_>) -> Run {
+pub(super) fn divided(groups: &[u32], keys: Keys<'_>) -> Run {
     let ranks = groups.iter().sum::<u32>() as usize;
     let run = Run::new()
         .key("cluster.groups", format!("{groups:?}"))
@@ -60,20 +60,20 @@ fn divided(groups: &[u32], keys: Keys<'_>) -> Run {
         .fold(run, |run, (key, value)| run.key(key, *value))
 }
 
-fn complete(run: Run) -> Ended {
+pub(super) fn complete(run: Run) -> Ended {
     let ended = run.complete();
     assert!(ended.status.success(), "{}", ended.stderr);
     ended
 }
 
 /// Parameters before and after the loop, in name order.
-struct Plain {
-    before: Vec<f32>,
-    after: Vec<f32>,
+pub(super) struct Plain {
+    pub(super) before: Vec<f32>,
+    pub(super) after: Vec<f32>,
 }
 
 /// The training loop without Tradewind; an update takes the parameters, which have gradients.
-fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
+pub(super) fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
     let text = divided(&[1], &[]).text();
     let config = Config::parse(&text, "config.toml", root(), &[]).unwrap();
     let task = model::build(&TaskSpec::from(&config), config.seed).unwrap();
@@ -83,11 +83,7 @@ fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
     let mut named = task.tensors();
     named.sort_by(|a, b| a.0.cmp(&b.0));
     let parameters: Vec<Tensor> = named.into_iter().map(|(_, tensor, _)| tensor).collect();
-    let values = || -> Vec<f32> {
-        let one = |tensor: &Tensor| Vec::<f32>::try_from(tensor.detach().view([-1])).unwrap();
-        parameters.iter().flat_map(one).collect()
-    };
-    let before = values();
+    let before = values(&parameters);
     for step in 0..STEPS {
         let order = permutation(config.seed, (step / per_epoch) as u64, task.samples());
         let first = step % per_epoch * STEP_SAMPLES;
@@ -100,8 +96,13 @@ fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
             parameter.shallow_clone().zero_grad();
         }
     }
-    let after = values();
+    let after = values(&parameters);
     Plain { before, after }
+}
+
+pub(super) fn values(tensors: &[Tensor]) -> Vec<f32> {
+    let one = |tensor: &Tensor| Vec::<f32>::try_from(tensor.detach().view([-1])).unwrap();
+    tensors.iter().flat_map(one).collect()
 }
 
 fn by_hand() -> Plain {
@@ -129,7 +130,7 @@ fn by_libtorch(optimizer: nn::Sgd) -> Plain {
 }
 
 /// The values in `model.safetensors`, in name order.
-fn trained(ended: &Ended) -> Vec<f32> {
+pub(super) fn trained(ended: &Ended) -> Vec<f32> {
     let bytes = fs::read(ended.out().join("model.safetensors")).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
     let mut tensors = file.tensors();

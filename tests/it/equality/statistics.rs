@@ -1,5 +1,7 @@
 //! BatchNorm's running statistics, which are blocks without optimizer: under `sync` the servers
-//! hold the mean over all ranks of what each rank's own update made of them.
+//! hold the mean over all ranks of what each rank's own update made of them. With overlap they
+//! are the same, for a step's change is added to the values that come without it; only what they
+//! follow, the parameters, is one step late.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +35,11 @@ const RATE: f64 = 0.1;
 
 /// Numbers that differ from sample to sample in mean and size, so that every batch has its own
 /// statistics.
-struct Numbers;
+#[derive(Clone, Copy, Default)]
+struct Numbers {
+    /// This one is not finite.
+    poisoned: Option<usize>,
+}
 
 impl Dataset for Numbers {
     fn len(&self, _split: Split) -> usize {
@@ -42,7 +48,10 @@ impl Dataset for Numbers {
 
     fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let row = |sample: &usize| {
-            let x = *sample as f32;
+            let x = match self.poisoned == Some(*sample) {
+                true => f32::NAN,
+                false => *sample as f32,
+            };
             (0..INPUTS)
                 .map(move |column| (x + 1.0).ln() * (x * (column + 1) as f32).sin() + x / 20.0)
         };
@@ -62,11 +71,12 @@ impl Dataset for Numbers {
 struct Normed {
     /// Name and kind of each, in order of creation.
     tensors: Vec<(&'static str, Tensor, TensorKind)>,
+    data: Numbers,
 }
 
 impl Normed {
     /// Equal values on every call.
-    fn new() -> Self {
+    fn new(data: Numbers) -> Self {
         use TensorKind::{Buffer, Parameter};
         let options = (Kind::Float, Device::Cpu);
         let waves = |rows: i64, columns: i64| {
@@ -84,7 +94,7 @@ impl Normed {
             ("norm.running_var", ones(), Buffer),
             ("out.weight", trained(waves(1, HIDDEN)), Parameter),
         ];
-        Self { tensors }
+        Self { tensors, data }
     }
 
     fn tensor(&self, name: &str) -> Tensor {
@@ -108,7 +118,7 @@ impl Task for Normed {
     }
 
     fn dataset(&self) -> Arc<dyn Dataset> {
-        Arc::new(Numbers)
+        Arc::new(self.data)
     }
 
     fn loss(&self, batch: &Batch) -> Tensor {
@@ -145,45 +155,63 @@ impl Task for Normed {
 }
 
 /// What should come out: each rank is a model of its own on its own part of the batch; their
-/// gradients and their statistics are averaged by hand.
-fn plain_loop(seed: u64, ranks: usize) -> Normed {
-    let models: Vec<Normed> = (0..ranks).map(|_| Normed::new()).collect();
+/// gradients and their statistics are averaged by hand. Steps that are not finite are as if they
+/// had not been. With overlap the parameters that the ranks hold are one update behind.
+fn plain_loop(seed: u64, ranks: usize, overlap: bool, data: Numbers) -> Normed {
+    let models: Vec<Normed> = (0..ranks).map(|_| Normed::new(data)).collect();
+    let servers = Normed::new(data);
     let per_epoch = SAMPLES / (ranks * BATCH);
-    for step in 0..STEPS {
+    let mut applied = 0;
+    for step in 0.. {
+        if applied == STEPS {
+            break;
+        }
         let order = permutation(seed, (step / per_epoch) as u64, SAMPLES);
         let parts = order.chunks(BATCH).skip(step % per_epoch * ranks);
         for (model, part) in models.iter().zip(parts) {
             let samples: Vec<usize> = part.iter().map(|sample| *sample as usize).collect();
             model
-                .loss(&Numbers.batch(Split::Train, &samples).unwrap())
+                .loss(&data.batch(Split::Train, &samples).unwrap())
                 .backward();
         }
-        tch::no_grad(|| average(&models));
+        applied += usize::from(tch::no_grad(|| update(&servers, &models, overlap)));
     }
-    models.into_iter().next().expect("at least one rank")
+    servers
 }
 
-fn average(models: &[Normed]) {
-    for (name, first, kind) in &models[0].tensors {
-        let all: Vec<Tensor> = models.iter().map(|model| model.tensor(name)).collect();
-        let mean = |each: &dyn Fn(&Tensor) -> Tensor| {
-            let each: Vec<Tensor> = all.iter().map(each).collect();
-            Tensor::stack(&each, 0).mean_dim([0i64].as_slice(), false, Kind::Float)
-        };
-        let fresh = match kind {
-            TensorKind::Parameter => first - mean(&Tensor::grad) * RATE,
-            TensorKind::Buffer => mean(&Tensor::copy),
-        };
-        for mut tensor in all {
-            tensor.copy_(&fresh);
-            tensor.zero_grad();
+/// Whether it was one.
+fn update(servers: &Normed, models: &[Normed], overlap: bool) -> bool {
+    let mean = |name: &str, each: &dyn Fn(&Tensor) -> Tensor| {
+        let all = models.iter().map(|model| each(&model.tensor(name)));
+        let all: Vec<Tensor> = all.collect();
+        Tensor::stack(&all, 0).mean_dim([0i64].as_slice(), false, Kind::Float)
+    };
+    let tensors = || servers.tensors.iter();
+    let fresh = tensors().map(|(name, tensor, kind)| match kind {
+        TensorKind::Parameter => tensor - mean(name, &Tensor::grad) * RATE,
+        TensorKind::Buffer => mean(name, &Tensor::copy),
+    });
+    let fresh: Vec<Tensor> = fresh.collect();
+    let finite = |tensor: &Tensor| bool::try_from(tensor.isfinite().all()).unwrap();
+    let applies = fresh.iter().all(finite);
+    for ((name, tensor, kind), fresh) in tensors().zip(&fresh) {
+        let before = tensor.copy();
+        if applies {
+            tensor.shallow_clone().copy_(fresh);
+        }
+        let late = overlap && *kind == TensorKind::Parameter;
+        for model in models {
+            let mut own = model.tensor(name);
+            own.copy_(if late { &before } else { tensor });
+            own.zero_grad();
         }
     }
+    applies
 }
 
 /// A `sync` run of these groups. The configuration's data are not looked at: the task brings its
 /// own.
-fn configured(groups: &[u32]) -> Config {
+fn configured(groups: &[u32], overlap: bool) -> Config {
     let ranks = groups.iter().sum::<u32>() as usize;
     let text = format!(
         r#"
@@ -196,18 +224,20 @@ fn configured(groups: &[u32]) -> Config {
         train.batch = {BATCH}
         train.samples = {}
         train.consistency = "sync"
+        train.overlap = {}
         optimizer.learning_rate = {RATE}
         exchange.block_bytes = 16
         exchange.bucket_bytes = 64
         "#,
         STEPS * ranks * BATCH,
+        u8::from(overlap),
     );
     Config::parse(&text, "normed.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// One rank from its entry to its leave, as the worker's main has it.
-fn rank(entry: &Entry, runtime: &Handle) {
-    let task = Box::new(Normed::new());
+fn rank(entry: &Entry, data: Numbers, runtime: &Handle) {
+    let task = Box::new(Normed::new(data));
     let lost = |error| panic!("{error}");
     let recorder = Recorder::open(None).unwrap();
     let mut entered = enter(entry, task, recorder, runtime, lost).unwrap();
@@ -219,7 +249,7 @@ fn rank(entry: &Entry, runtime: &Handle) {
 }
 
 /// Trains with the groups' ranks as threads, and reads from the servers what came of it.
-fn trained(config: &Config) -> Normed {
+fn trained(config: &Config, data: Numbers) -> Normed {
     let fleet = Fleet::start(2, "");
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
@@ -239,11 +269,11 @@ fn trained(config: &Config) -> Normed {
                     token: Token::default(),
                 };
                 let handle = runtime.handle();
-                scope.spawn(move || rank(&entry, handle));
+                scope.spawn(move || rank(&entry, data, handle));
             }
         }
     });
-    let model = Normed::new();
+    let model = Normed::new(data);
     let layout = config.spec(tensor_specs(&model), SAMPLES as u64).check();
     let layout = Arc::new(layout.unwrap());
     let mut values = vec![f32::NAN; layout.elements()];
@@ -262,19 +292,36 @@ fn trained(config: &Config) -> Normed {
     model
 }
 
+fn check(groups: &[u32], overlap: bool, data: Numbers) {
+    let before = Normed::new(data);
+    let config = configured(groups, overlap);
+    let ranks = groups.iter().sum::<u32>() as usize;
+    let got = trained(&config, data);
+    let want = plain_loop(config.seed, ranks, overlap, data);
+    for kind in [TensorKind::Buffer, TensorKind::Parameter] {
+        let moved = distance(&before.values(kind), &want.values(kind));
+        let difference = distance(&got.values(kind), &want.values(kind));
+        let what = format!("{groups:?} overlap {overlap} {kind:?}");
+        println!("{what}: {difference:.1e} of a change by {moved:.1e}");
+        assert!(moved > 0.1, "{what}: {moved:.1e}");
+        assert!(difference <= 1e-5, "{what}: {difference:.1e}");
+    }
+}
+
 #[test]
 fn running_statistics_are_the_mean_over_all_ranks() {
-    let before = Normed::new();
     for groups in [&[1][..], &[2], &[1, 1], &[2, 2], &[1, 2]] {
-        let config = configured(groups);
-        let ranks = groups.iter().sum::<u32>() as usize;
-        let (got, want) = (trained(&config), plain_loop(config.seed, ranks));
-        for kind in [TensorKind::Buffer, TensorKind::Parameter] {
-            let moved = distance(&before.values(kind), &want.values(kind));
-            let difference = distance(&got.values(kind), &want.values(kind));
-            println!("{groups:?} {kind:?}: {difference:.1e} of a change by {moved:.1e}");
-            assert!(moved > 0.1, "{groups:?} {kind:?}: {moved:.1e}");
-            assert!(difference <= 1e-5, "{groups:?} {kind:?}: {difference:.1e}");
-        }
+        check(groups, false, Numbers::default());
+        check(groups, true, Numbers::default());
+    }
+}
+
+/// A group without a finite gradient brings no statistics either, and takes what the servers hold.
+#[test]
+fn a_skipped_step_leaves_no_trace() {
+    let data = Numbers { poisoned: Some(17) };
+    for groups in [&[1][..], &[2]] {
+        check(groups, false, data);
+        check(groups, true, data);
     }
 }

@@ -21,6 +21,8 @@ pub struct Scenario {
     pub groups: Vec<GroupPlan>,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// Whether exchanges run behind the next step.
+    pub overlap: bool,
     /// The budget, in samples.
     pub samples: u64,
     /// What the network does to messages.
@@ -150,6 +152,7 @@ impl Scenario {
             samples: u64::from(ranks * BATCH) * clocks,
             groups,
             consistency,
+            overlap: false,
             network: NetworkPlan::random(&mut rng),
             crashes: Vec::new(),
             skip_one_in: 12,
@@ -195,6 +198,12 @@ impl Scenario {
         if rng.random_bool(0.3) {
             self.groups[0].start_us += 400_000;
         }
+        self
+    }
+
+    /// The same with exchanges behind the next step.
+    pub fn with_overlap(mut self) -> Self {
+        self.overlap = true;
         self
     }
 

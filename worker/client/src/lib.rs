@@ -2,6 +2,7 @@
 //! It links no libtorch, so that whatever moves blocks can use it.
 
 mod arriving;
+pub mod background;
 pub mod core;
 pub mod exchange;
 mod link;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
 
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -24,6 +25,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A peer that answers no ping for so long is gone.
 const PING: Duration = Duration::from_secs(5);
+
+/// A runtime for exchanges: the thread that blocks on it and no other. Everything that a connection
+/// does is done there, so nothing is handed from thread to thread; and nothing moves while nobody
+/// blocks on it. An exchange stays on the runtime where it has run first.
+pub fn wire() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
 
 /// How servers are reached.
 #[derive(Clone, Debug)]

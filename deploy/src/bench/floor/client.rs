@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 }
 
 /// A connection, and where its part lies in the client's vectors.
-struct Connection<'a> {
+pub(super) struct Connection<'a> {
     stream: TcpStream,
     gradient: &'a [f32],
     values: &'a mut [f32],
@@ -35,39 +35,63 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         let given = arguments.addresses.len();
         bail!("{given} addresses are given for {} servers", plan.servers);
     }
-    let layout = plan.model.spec().check()?;
-    let share = match plan.model.group {
-        true => arguments.index as usize,
-        false => 0,
+    let elements = plan.model.spec().check()?.elements();
+    let gradient = gradient(elements);
+    let mut values = values(elements);
+    let index = arguments.index as usize;
+    let mut connections = connect_all(plan, index, &arguments.addresses, &gradient, &mut values)?;
+    let ready = Ready {
+        servers: arguments.addresses.len(),
+        bytes: connections.iter().map(Connection::bytes).sum(),
     };
-    let gradient = gradient(layout.elements());
-    let mut values = values(layout.elements());
+    obey(&ready, |work| match work {
+        Work::Exchange => Ok(exchange(&mut connections)?),
+        Work::Push | Work::Pull => bail!("the floor only exchanges"),
+    })
+}
+
+/// The connections of a client, one for each part of its share that any server holds.
+pub(super) fn connect_all<'a>(
+    plan: &Plan,
+    index: usize,
+    addresses: &[String],
+    gradient: &'a [f32],
+    mut values: &'a mut [f32],
+) -> anyhow::Result<Vec<Connection<'a>>> {
+    let layout = plan.model.spec().check()?;
+    let share = if plan.model.group { index } else { 0 };
     let mut connections = Vec::new();
-    let (mut rest, mut passed) = (&mut values[..], 0);
-    for (server, address) in arguments.addresses.iter().enumerate() {
+    let mut passed = 0;
+    for (server, address) in addresses.iter().enumerate() {
         // Parts ascend in the vector from server to server, so it can be divided on the way.
         for part in plan.parts(&layout, server, share) {
             let elements = part.elements();
-            let (_, from) = rest.split_at_mut(elements.start - passed);
-            let (values, after) = from.split_at_mut(elements.len());
-            (rest, passed) = (after, elements.end);
+            let (_, from) = values.split_at_mut(elements.start - passed);
+            let (here, after) = from.split_at_mut(elements.len());
+            (values, passed) = (after, elements.end);
             connections.push(Connection {
                 stream: connect(address, &part)?,
                 gradient: &gradient[elements],
-                values,
+                values: here,
             });
         }
     }
-    let bytes = connections.iter().map(|c| c.values.len() * 4).sum();
-    let ready = Ready {
-        servers: arguments.addresses.len(),
-        bytes,
-    };
-    obey(&ready, |work| match work {
-        Work::Exchange if bytes <= PIECE_BYTES => Ok(in_turn(&mut connections)?),
-        Work::Exchange => Ok(at_once(&mut connections)?),
-        Work::Pull => bail!("the floor exchanges, it does not pull"),
-    })
+    Ok(connections)
+}
+
+/// Pushes the whole share and receives its fresh values.
+pub(super) fn exchange(connections: &mut [Connection<'_>]) -> io::Result<()> {
+    let bytes: usize = connections.iter().map(Connection::bytes).sum();
+    match bytes <= PIECE_BYTES {
+        true => in_turn(connections),
+        false => at_once(connections),
+    }
+}
+
+impl Connection<'_> {
+    fn bytes(&self) -> usize {
+        self.values.len() * 4
+    }
 }
 
 fn connect(address: &str, part: &Part) -> anyhow::Result<TcpStream> {
@@ -105,8 +129,7 @@ fn at_once(connections: &mut [Connection<'_>]) -> io::Result<()> {
             moving.push(scope.spawn(move || up.write_all(gradient)));
             moving.push(scope.spawn(move || down.read_exact(values)));
         }
-        let done = moving.into_iter().map(|thread| thread.join());
-        done.map(|moved| moved.expect("a moving thread does not panic"))
-            .collect()
+        let mut done = moving.into_iter().map(|thread| thread.join());
+        done.try_for_each(|moved| moved.expect("a moving thread does not panic"))
     })
 }

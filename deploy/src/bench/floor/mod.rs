@@ -7,12 +7,16 @@
 
 pub(crate) mod client;
 pub(crate) mod server;
+mod store;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::TcpStream;
 use std::ops::Range;
 
 use tradewind_common::Layout;
+use tradewind_proto::socket;
 
 use super::model::Model;
 
@@ -27,9 +31,6 @@ pub(crate) struct Plan {
     /// Servers of the floor.
     #[arg(long)]
     pub(crate) servers: u32,
-    /// Connections between each client and each server.
-    #[arg(long)]
-    pub(crate) connections: u32,
 }
 
 /// Whole blocks, one after the other, that are read and written at once.
@@ -52,7 +53,6 @@ impl Plan {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut arguments = self.model.arguments();
         arguments.push(format!("--servers={}", self.servers));
-        arguments.push(format!("--connections={}", self.connections));
         arguments
     }
 
@@ -66,7 +66,7 @@ impl Plan {
 
     /// The parts of one share on one server that hold any block, one a connection.
     fn parts(&self, layout: &Layout, server: usize, share: usize) -> Vec<Part> {
-        let connections = self.connections as usize;
+        let connections = self.model.connections as usize;
         let count = self.servers as usize * self.shares() * connections;
         let first = (server * self.shares() + share) * connections;
         let cut = |number: usize| number * layout.blocks.len() / count;
@@ -103,103 +103,8 @@ fn pieces(blocks: &[tradewind_common::layout::Block]) -> Vec<Piece> {
     pieces
 }
 
-/// Sets a connection up as an exchange's are: small writes leave at once, and on loopback nothing
-/// paces them (the default there may be bbr, which does).
+/// Sets a connection up as an exchange's are.
 fn tune(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    if stream.peer_addr()?.ip().is_loopback() {
-        // Refused where the kernel does not allow it; the default is then what there is.
-        let _ = rustix::net::sockopt::set_tcp_congestion(stream, "reno");
-    }
+    socket::tune_fd(stream, stream.peer_addr()?.ip().is_loopback());
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        plan: Plan,
-    }
-
-    fn plan(arguments: &[&str]) -> Plan {
-        Line::try_parse_from(["x"].iter().chain(arguments))
-            .unwrap()
-            .plan
-    }
-
-    #[test]
-    fn parts_hold_every_block_once() {
-        let check = |arguments: &[&str], parts_wanted: usize| {
-            let plan = plan(arguments);
-            let layout = plan.model.spec().check().unwrap();
-            let mut blocks = Vec::new();
-            let mut parts = 0;
-            for server in 0..plan.servers as usize {
-                for share in 0..plan.shares() {
-                    for part in plan.parts(&layout, server, share) {
-                        parts += 1;
-                        let pieces = &part.pieces;
-                        assert!(
-                            pieces
-                                .windows(2)
-                                .all(|p| p[0].elements.end == p[1].elements.start)
-                        );
-                        assert_eq!(part.elements().end, pieces.last().unwrap().elements.end);
-                        blocks.extend(pieces.iter().flat_map(|p| p.blocks.clone()));
-                    }
-                }
-            }
-            let all: Vec<_> = layout.blocks.iter().map(|b| b.elements.clone()).collect();
-            assert_eq!(blocks, all);
-            assert_eq!(parts, parts_wanted, "{arguments:?}");
-        };
-        check(&["--servers=1", "--connections=1"], 1);
-        check(&["--servers=2", "--connections=3", "--clients=4"], 6);
-        check(
-            &["--servers=2", "--connections=1", "--clients=4", "--group"],
-            8,
-        );
-        check(&["--servers=2", "--connections=1", "--bytes=4KB"], 1);
-        check(
-            &[
-                "--servers=4",
-                "--connections=2",
-                "--bytes=100MB",
-                "--block-bytes=25MB",
-            ],
-            4,
-        );
-    }
-
-    #[test]
-    fn small_blocks_are_moved_together_and_large_ones_alone() {
-        let plan = plan(&[
-            "--servers=1",
-            "--connections=1",
-            "--bytes=1MiB",
-            "--block-bytes=4KiB",
-        ]);
-        let layout = plan.model.spec().check().unwrap();
-        let part = &plan.parts(&layout, 0, 0)[0];
-        assert_eq!(part.pieces.len(), 4);
-        assert!(part.pieces.iter().all(|piece| piece.blocks.len() == 64));
-    }
-
-    #[test]
-    fn it_travels_as_arguments() {
-        let given = plan(&[
-            "--servers=2",
-            "--connections=3",
-            "--clients=4",
-            "--optimizer=adam",
-        ]);
-        let arguments = given.arguments();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        assert_eq!(plan(&arguments), given);
-    }
 }

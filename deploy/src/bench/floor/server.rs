@@ -1,16 +1,16 @@
 //! A server of the floor: reads gradients, applies them, writes the values back.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
-use tradewind_server::core::optimizer::{Optimizer, Step, from_spec};
+use tradewind_server::core::optimizer::{Optimizer, from_spec};
 
-use super::{Part, Piece, Plan, tune};
-use crate::bench::model::values;
+use super::store::{Held, Store};
+use super::{Plan, tune};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -30,24 +30,10 @@ pub(crate) struct Arguments {
     address_file: PathBuf,
 }
 
-/// The values of a piece, and what the optimizer keeps beside them.
-struct Held {
-    values: Vec<f32>,
-    /// Of each block, because an optimizer takes whole vectors.
-    slots: Vec<Vec<Vec<f32>>>,
-    updates: u64,
-}
-
-/// A piece that all clients of its part update.
-struct Shared {
-    piece: Piece,
-    held: Mutex<Held>,
-}
-
 /// One client's connection, and how far it has come.
 struct Connection {
     stream: TcpStream,
-    part: Arc<Vec<Shared>>,
+    part: Arc<Vec<Held>>,
     piece: usize,
     /// The gradient of the piece, and how many of its bytes have been read.
     scratch: Vec<f32>,
@@ -55,41 +41,31 @@ struct Connection {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let plan = &arguments.plan;
     let listener = TcpListener::bind(&arguments.listen)
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;
-    let layout = plan.model.spec().check()?;
-    let optimizer = from_spec(plan.model.optimizer.spec());
-    let initial = values(layout.elements());
-    let server = arguments.index as usize;
-    let shares = 0..plan.shares();
-    let parts: Vec<Part> = shares
-        .flat_map(|share| plan.parts(&layout, server, share))
-        .collect();
-    let shared = |part: &Part| {
-        let share = |piece: &Piece| Shared::new(piece, &initial, &*optimizer);
-        (
-            part.number,
-            Arc::new(part.pieces.iter().map(share).collect()),
-        )
-    };
-    let shared: Vec<(usize, Arc<Vec<Shared>>)> = parts.iter().map(shared).collect();
-    drop(initial);
-    let clients_of_part = plan.model.clients as usize / plan.shares();
+    let store = Store::new(&arguments.plan, arguments.index as usize)?;
     write_address(arguments, &listener)?;
+    serve(&listener, &store, &arguments.plan, arguments.threads.max(1))
+}
 
-    let mut threads: Vec<Vec<Connection>> = Vec::new();
-    threads.resize_with(arguments.threads.max(1), Vec::new);
-    for number in 0..shared.len() * clients_of_part {
-        let connection = Connection::accept(&listener, &shared)?;
-        let thread = number % threads.len();
-        threads[thread].push(connection);
+/// Serves all connections of the plan until they have ended.
+pub(super) fn serve(
+    listener: &TcpListener,
+    store: &Store,
+    plan: &Plan,
+    threads: usize,
+) -> anyhow::Result<()> {
+    let clients_of_part = plan.model.clients as usize / plan.shares();
+    let mut dealt: Vec<Vec<Connection>> = Vec::new();
+    dealt.resize_with(threads, Vec::new);
+    for number in 0..store.len() * clients_of_part {
+        dealt[number % threads].push(Connection::accept(listener, store)?);
     }
     std::thread::scope(|scope| {
-        let serving = threads.into_iter().map(|connections| {
+        let serving = dealt.into_iter().map(|connections| {
             let optimizer = from_spec(plan.model.optimizer.spec());
             let rate = plan.model.rate();
-            scope.spawn(move || serve(connections, &*optimizer, rate))
+            scope.spawn(move || serve_some(connections, &*optimizer, rate))
         });
         let serving: Vec<_> = serving.collect();
         for thread in serving {
@@ -109,8 +85,7 @@ fn write_address(arguments: &Arguments, listener: &TcpListener) -> anyhow::Resul
         .with_context(|| format!("cannot write the address to {}", path.display()))
 }
 
-/// Serves its connections until all have ended.
-fn serve(
+fn serve_some(
     mut connections: Vec<Connection>,
     optimizer: &dyn Optimizer,
     rate: f64,
@@ -151,68 +126,26 @@ fn ready(connections: &[Connection]) -> io::Result<Vec<bool>> {
     Ok(waiting.iter().map(|fd| !fd.revents().is_empty()).collect())
 }
 
-impl Shared {
-    fn new(piece: &Piece, initial: &[f32], optimizer: &dyn Optimizer) -> Self {
-        let slots =
-            |block: &std::ops::Range<usize>| vec![vec![0.0; block.len()]; optimizer.slots()];
-        Self {
-            held: Mutex::new(Held {
-                values: initial[piece.elements.clone()].to_vec(),
-                slots: piece.blocks.iter().map(slots).collect(),
-                updates: 0,
-            }),
-            piece: piece.clone(),
-        }
-    }
-
-    /// Applies a gradient block by block and writes the fresh values straight from the parameters.
-    fn update(
-        &self,
-        gradient: &[f32],
-        optimizer: &dyn Optimizer,
-        rate: f64,
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let Held {
-            values,
-            slots,
-            updates,
-        } = &mut *held;
-        *updates += 1;
-        let step = Step {
-            rate,
-            number: *updates,
-        };
-        let start = self.piece.elements.start;
-        for (block, slots) in self.piece.blocks.iter().zip(slots) {
-            let here = block.start - start..block.end - start;
-            optimizer.apply(step, &mut values[here.clone()], slots, &gradient[here]);
-        }
-        out.write_all(bytemuck::cast_slice(values))
-    }
-}
-
 /// Elements of the largest piece.
-fn longest(part: &[Shared]) -> usize {
-    let lengths = part.iter().map(|shared| shared.piece.elements.len());
+fn longest(part: &[Held]) -> usize {
+    let lengths = part.iter().map(|held| held.piece.elements.len());
     lengths.max().unwrap_or(0)
 }
 
 impl Connection {
-    fn accept(listener: &TcpListener, parts: &[(usize, Arc<Vec<Shared>>)]) -> anyhow::Result<Self> {
+    fn accept(listener: &TcpListener, store: &Store) -> anyhow::Result<Self> {
         let (mut stream, peer) = listener.accept()?;
         tune(&stream)?;
         let mut number = [0; 4];
         stream.read_exact(&mut number)?;
         let number = u32::from_le_bytes(number) as usize;
-        let part = parts.iter().find(|(part, _)| *part == number);
-        let (_, part) =
+        let part = store.part(number);
+        let part =
             part.with_context(|| format!("{peer} asks for part {number}, which lies elsewhere"))?;
         Ok(Self {
             stream,
-            scratch: vec![0.0; longest(part)],
-            part: part.clone(),
+            scratch: vec![0.0; longest(&part)],
+            part,
             piece: 0,
             filled: 0,
         })
@@ -220,8 +153,8 @@ impl Connection {
 
     /// Reads what there is; answers when a piece is whole. `false` at the end of the connection.
     fn advance(&mut self, optimizer: &dyn Optimizer, rate: f64) -> anyhow::Result<bool> {
-        let shared = &self.part[self.piece];
-        let gradient = &mut self.scratch[..shared.piece.elements.len()];
+        let held = &self.part[self.piece];
+        let gradient = &mut self.scratch[..held.piece.elements.len()];
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(gradient);
         let read = self.stream.read(&mut bytes[self.filled..])?;
         self.filled += read;
@@ -232,7 +165,7 @@ impl Connection {
             return Ok(false);
         }
         if self.filled == bytes.len() {
-            shared.update(gradient, optimizer, rate, &mut self.stream)?;
+            held.update(gradient, optimizer, rate, &mut self.stream)?;
             self.filled = 0;
             self.piece = (self.piece + 1) % self.part.len();
         }

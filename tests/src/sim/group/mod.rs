@@ -1,5 +1,6 @@
 //! A group of ranks of the simulated world: the real sessions, and around them what a worker
-//! process does: join, create if asked to, pull, then step after step; leave at stop.
+//! process does: join, create if asked to, pull, then step after step; leave at stop. With overlap
+//! the next step is computed while an exchange is under way.
 
 mod talk;
 
@@ -25,6 +26,11 @@ const CALL_RETRY_US: u64 = 250_000;
 struct Process {
     session: Option<Session>,
     streams: BTreeMap<ServerId, u64>,
+    /// Versions of the values that have been answered, that the present step computes on, and that
+    /// the last gradient was computed on: what sessions must say of themselves.
+    answered: BTreeMap<BlockId, u64>,
+    computing_on: BTreeMap<BlockId, u64>,
+    computed_on: BTreeMap<BlockId, u64>,
     call: Option<(u64, Call)>,
     creating: bool,
     finished: Option<Summary>,
@@ -41,6 +47,8 @@ pub struct Group {
     /// Numbers of streams and calls; they go on through all lives.
     next_number: u64,
     contributing: bool,
+    /// A gradient is there and waits for the exchange before its own.
+    computed: bool,
     leaving: bool,
     pub(super) outs: Vec<Out>,
 }
@@ -58,6 +66,7 @@ impl Group {
             samples_seen: 0,
             next_number: numbers,
             contributing: false,
+            computed: false,
             leaving: false,
             outs: Vec::new(),
         };
@@ -139,7 +148,8 @@ impl Group {
                     return;
                 };
                 if session.answer(&answer(&reply)) {
-                    self.finish(rank);
+                    process.answered.insert(reply.block, reply.version);
+                    self.finish(rank, common);
                 }
             }
             Err(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. }) if current => {
@@ -186,9 +196,34 @@ impl Group {
                     self.outs.push(Out::Wake(every_us, Wake::Heartbeat(rank)));
                 }
             }
-            Wake::Computed => self.contribute(common),
+            Wake::Computed => {
+                self.computed = true;
+                self.go_on_training(common);
+            }
             Wake::Broken(rank, server, stream) => self.broken(rank, server, stream, common),
         }
+    }
+
+    /// Brings the gradient, if it is there and no exchange is under way; nothing after stop.
+    fn go_on_training(&mut self, common: &Common) {
+        if self.contributing || self.leaving || !std::mem::take(&mut self.computed) {
+            return;
+        }
+        for process in &mut self.ranks {
+            process.computed_on = process.computing_on.clone();
+        }
+        if common.overlap {
+            // What has been answered so far is loaded before the next step begins.
+            self.compute();
+        }
+        self.contribute(common);
+    }
+
+    fn compute(&mut self) {
+        for process in &mut self.ranks {
+            process.computing_on = process.answered.clone();
+        }
+        self.outs.push(Out::Compute);
     }
 
     fn contribute(&mut self, common: &Common) {
@@ -224,7 +259,8 @@ impl Group {
         process.finished = None;
         match purpose {
             Purpose::Create | Purpose::Pull => {
-                process.session = Some(Session::new(identity, start, owners));
+                let session = Session::new(identity, start, owners);
+                process.session = Some(session.with_overlap(common.overlap));
             }
             Purpose::Gradient { .. } | Purpose::Skip => {}
         }
@@ -238,10 +274,10 @@ impl Group {
             self.send(rank, server, common);
         }
         // A rank of a large group may have no block at all.
-        self.finish(rank);
+        self.finish(rank, common);
     }
 
-    fn finish(&mut self, rank: Rank) {
+    fn finish(&mut self, rank: Rank, common: &Common) {
         let process = &mut self.ranks[rank.0 as usize];
         let Some(summary) = process.session.as_mut().and_then(Session::finish) else {
             return;
@@ -251,15 +287,16 @@ impl Group {
             return;
         }
         process.finished = Some(summary);
-        self.gather();
+        self.gather(common);
     }
 
     /// The group goes on when all ranks have their slices.
-    fn gather(&mut self) {
+    fn gather(&mut self, common: &Common) {
         if !self.ranks.iter().all(|r| r.finished.is_some()) {
             return;
         }
-        if std::mem::take(&mut self.contributing) {
+        let contributed = std::mem::take(&mut self.contributing);
+        if contributed {
             let next = self.ranks[0].session.as_ref().map_or(0, |s| s.clock().0);
             self.outs.push(Out::Ticked(Clock(next - 1)));
         }
@@ -270,8 +307,10 @@ impl Group {
             for rank in 0..self.ranks.len() as u32 {
                 self.call(Rank(rank), Call::Leave(self.caller(Rank(rank))));
             }
+        } else if contributed && common.overlap {
+            self.go_on_training(common);
         } else {
-            self.outs.push(Out::Compute);
+            self.compute();
         }
     }
 
@@ -294,6 +333,15 @@ impl Group {
             return;
         };
         let life = (self.id, self.incarnation);
+        let wrong = session.frames(server).find(|frame| {
+            let computed_on = process.computed_on.get(&frame.block).copied();
+            matches!(frame.purpose, Purpose::Gradient { .. })
+                && frame.pulled_version != computed_on.unwrap_or_default()
+        });
+        if let Some(frame) = wrong {
+            let text = format!("{frame:?} was computed on {:?}", process.computed_on);
+            self.outs.push(Out::Unexpected(text));
+        }
         let frames = session.frames(server).map(|frame| {
             let length = common
                 .layout

@@ -42,7 +42,7 @@ pub enum Out {
     Restart,
     /// It is done.
     Left,
-    /// A refusal that no rule foresees.
+    /// A refusal that no rule foresees, or a session that does not know what it does.
     Unexpected(String),
 }
 
@@ -70,6 +70,8 @@ pub struct Common {
     pub layout: Layout,
     /// Where they are.
     pub placement: Placement,
+    /// See [`crate::sim::scenario::Scenario::overlap`].
+    pub overlap: bool,
     /// See [`crate::sim::scenario::Scenario::skip_one_in`].
     pub skip_one_in: u64,
     /// Whether answers on streams that were given up are read.

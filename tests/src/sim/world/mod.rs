@@ -103,6 +103,7 @@ impl World {
                 spec,
                 layout,
                 placement,
+                overlap: scenario.overlap,
                 skip_one_in: scenario.skip_one_in,
                 late_answers: network.late_answers(),
             },

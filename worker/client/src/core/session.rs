@@ -127,6 +127,17 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
+/// Versions of one block on their way into a gradient.
+#[derive(Clone, Copy, Debug, Default)]
+struct Versions {
+    /// Of the values that came with the last answer.
+    answered: u64,
+    /// Of the values that the next gradient is computed on.
+    in_use: u64,
+    /// Of those that the gradient of the present exchange was computed on.
+    computed_on: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Current {
     purpose: Purpose,
@@ -140,7 +151,8 @@ pub struct Session {
     identity: Identity,
     clock: Clock,
     slice: BTreeMap<BlockId, ServerId>,
-    versions: BTreeMap<BlockId, u64>,
+    overlap: bool,
+    versions: BTreeMap<BlockId, Versions>,
     current: Option<Current>,
     outstanding: BTreeMap<BlockId, ServerId>,
     summary: Summary,
@@ -157,11 +169,20 @@ impl Session {
             identity,
             clock: start,
             slice: slice.into_iter().collect(),
+            overlap: false,
             versions: BTreeMap::new(),
             current: None,
             outstanding: BTreeMap::new(),
             summary: Summary::default(),
         }
+    }
+
+    /// With overlap the gradient of an exchange is computed while the one before is under way: on
+    /// the values of one answer further back. A gradient that follows a pull is computed on what
+    /// was pulled, with or without.
+    #[must_use]
+    pub fn with_overlap(self, overlap: bool) -> Self {
+        Self { overlap, ..self }
     }
 
     /// Who speaks.
@@ -187,7 +208,14 @@ impl Session {
     pub fn begin(&mut self, purpose: Purpose, samples_seen: u64) {
         assert!(self.outstanding.is_empty(), "one exchange at a time");
         let clock = match purpose {
-            Purpose::Gradient { .. } | Purpose::Skip => self.clock,
+            Purpose::Gradient { .. } | Purpose::Skip => {
+                for versions in self.versions.values_mut() {
+                    // What has been answered meanwhile is what the next gradient is computed on.
+                    versions.computed_on = versions.in_use;
+                    versions.in_use = versions.answered;
+                }
+                self.clock
+            }
             Purpose::Pull | Purpose::Create => Clock(0),
         };
         self.current = Some(Current {
@@ -215,9 +243,9 @@ impl Session {
             block,
             clock: current.clock,
             purpose: current.purpose,
-            pulled_version: self.versions.get(&block).copied().unwrap_or(0),
+            pulled_version: self.versions.get(&block).map_or(0, |v| v.computed_on),
             samples_seen: current.samples_seen,
-            holds: self.versions.get(&block).copied(),
+            holds: self.versions.get(&block).map(|v| v.answered),
         })
     }
 
@@ -238,7 +266,7 @@ impl Session {
         }
         self.outstanding.remove(&answer.block);
         if answer.values {
-            self.versions.insert(answer.block, answer.version);
+            self.versions.entry(answer.block).or_default().answered = answer.version;
         }
         self.summary.add(answer);
         true
@@ -250,8 +278,14 @@ impl Session {
             return None;
         }
         let current = self.current.take()?;
-        if matches!(current.purpose, Purpose::Gradient { .. } | Purpose::Skip) {
+        let contributed = matches!(current.purpose, Purpose::Gradient { .. } | Purpose::Skip);
+        if contributed {
             self.clock = self.clock.tick();
+        }
+        if !(self.overlap && contributed) {
+            for versions in self.versions.values_mut() {
+                versions.in_use = versions.answered;
+            }
         }
         Some(self.summary)
     }
@@ -328,6 +362,44 @@ mod tests {
 
         session.begin(Purpose::Skip, 70);
         assert_eq!(due(&session, 1), [(1, 6, 21)]);
+    }
+
+    /// Begins an exchange and has all its blocks answered with `version`. What its gradient was
+    /// said to be computed on.
+    fn exchange(session: &mut Session, purpose: Purpose, version: u64) -> u64 {
+        session.begin(purpose, 0);
+        let clock = session.current.unwrap().clock;
+        let frames: Vec<_> = due(session, 0).into_iter().chain(due(session, 1)).collect();
+        let computed_on = frames[0].2;
+        for (block, ..) in frames {
+            let kind = purpose.answer();
+            assert!(session.answer(&of_kind(kind, block, clock.0, version)));
+            let rest = due(session, 0).into_iter().chain(due(session, 1));
+            rest.for_each(|(.., on)| assert_eq!(on, computed_on, "while answers come"));
+        }
+        assert!(session.finish().is_some());
+        computed_on
+    }
+
+    #[test]
+    fn a_gradient_names_the_values_that_it_was_computed_on() {
+        let gradient = Purpose::Gradient { samples: 8 };
+        let check = |overlap: bool, want: [u64; 4]| {
+            let mut session = session().with_overlap(overlap);
+            exchange(&mut session, Purpose::Pull, 7);
+            let contributions = [(gradient, 10), (gradient, 13), (Purpose::Skip, 15)];
+            let mut got: Vec<u64> = contributions
+                .into_iter()
+                .map(|(purpose, version)| exchange(&mut session, purpose, version))
+                .collect();
+            got.push(exchange(&mut session, gradient, 20));
+            assert_eq!(got, want, "overlap {overlap}");
+            // Whoever pulls afresh goes on from there.
+            exchange(&mut session, Purpose::Pull, 30);
+            assert_eq!(exchange(&mut session, gradient, 31), 30);
+        };
+        check(false, [7, 10, 13, 15]);
+        check(true, [7, 7, 10, 13]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! What the samples of `bench exchange` come to: JSON and a table.
 
-use std::fmt::Write;
+mod table;
+#[cfg(test)]
+mod tests;
 
 use serde::Serialize;
 
-use super::client::{COMPRESSION, CONNECTIONS};
+use tradewind_common::compress::Compression;
+
 use super::fleet::{Cpu, Peaks, Sample};
 use super::model::Model;
-use super::size;
 use super::steady::Series;
 
 /// One side and what it did.
@@ -30,6 +32,7 @@ pub(crate) enum Other {
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub(crate) main: Side,
+    pub(crate) pushes: Vec<Sample>,
     pub(crate) pulls: Vec<Sample>,
     pub(crate) other: Option<Other>,
     /// Length of a sample.
@@ -66,7 +69,8 @@ pub(crate) fn ratios(samples: &[Sample], others: &[Sample]) -> Series {
         .collect()
 }
 
-/// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction; a spread is
+/// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction, as f32 in
+/// whatever form it travels; a spread is
 /// the interquartile range over the median; `null` stands for what was not measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
@@ -80,10 +84,14 @@ pub(crate) struct Report {
     /// Between each client and each server.
     connections: u32,
     optimizer: String,
+    /// The words of the configuration.
     compression: UpDown,
+    topk_fraction: Option<f64>,
     server_threads: Option<usize>,
     gb_per_s: Rates,
     exchange_seconds: Quantiles,
+    /// Of steps at overlap 1, where they were asked for.
+    step: Option<Step>,
     cpu_seconds_per_gb: Option<f64>,
     cpu_seconds_per_gb_by: Split,
     peak_rss_bytes: PeakBytes,
@@ -102,13 +110,12 @@ pub(crate) struct Report {
 
 #[derive(Clone, Debug, Serialize)]
 struct UpDown {
-    up: &'static str,
-    down: &'static str,
+    up: String,
+    down: String,
 }
 
 #[derive(Clone, Debug, Serialize)]
 struct Rates {
-    /// An exchange pushes and pulls at once; nothing pushes alone.
     push: Option<f64>,
     pull: Option<f64>,
     exchange: f64,
@@ -118,6 +125,14 @@ struct Rates {
 struct Quantiles {
     p50: f64,
     p99: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Step {
+    /// Seconds that each computed.
+    computation: f64,
+    /// Median of what it took with its exchange behind it, over that.
+    over_computation: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -150,6 +165,12 @@ struct Spread {
     floor: Option<f64>,
     baseline: Option<f64>,
     ratio: Option<f64>,
+}
+
+/// The rate of transfers in one direction.
+fn one_way(samples: &[Sample]) -> Option<f64> {
+    let rates = samples.iter().map(|sample| sample.gb_per_s(1));
+    rates.collect::<Series>().median()
 }
 
 impl Side {
@@ -204,6 +225,7 @@ impl Report {
     pub(crate) fn new(measured: &Measured) -> Self {
         let main = &measured.main;
         let model = &main.model;
+        let spec = model.spec();
         let rates = main.rates();
         let seconds = main.samples.iter().flat_map(|sample| &sample.clients);
         let seconds: Series = seconds
@@ -223,27 +245,32 @@ impl Report {
             bytes: model.bytes,
             block_bytes: model.block_bytes,
             blocks: main.blocks(),
-            connections: CONNECTIONS,
+            connections: model.connections,
             optimizer: model.optimizer.to_string(),
             compression: UpDown {
-                up: COMPRESSION.0,
-                down: COMPRESSION.1,
+                up: spec.up.to_string(),
+                down: spec.down.to_string(),
             },
+            topk_fraction: [spec.up, spec.down]
+                .into_iter()
+                .find_map(|form| match form {
+                    Compression::TopK { fraction } => Some(fraction),
+                    _ => None,
+                }),
             server_threads: measured.server_threads,
             gb_per_s: Rates {
-                push: None,
-                pull: measured
-                    .pulls
-                    .iter()
-                    .map(|s| s.gb_per_s(1))
-                    .collect::<Series>()
-                    .median(),
+                push: one_way(&measured.pushes),
+                pull: one_way(&measured.pulls),
                 exchange: rates.median().unwrap_or(f64::NAN),
             },
             exchange_seconds: Quantiles {
                 p50: seconds.quantile(0.5).unwrap_or(f64::NAN),
                 p99: seconds.quantile(0.99).unwrap_or(f64::NAN),
             },
+            step: model.step_seconds.map(|computation| Step {
+                computation,
+                over_computation: seconds.quantile(0.5).unwrap_or(f64::NAN) / computation,
+            }),
             cpu_seconds_per_gb: cpu.total,
             cpu_seconds_per_gb_by: cpu,
             peak_rss_bytes: main.peaks(),
@@ -271,136 +298,4 @@ impl Report {
             seconds: measured.seconds,
         }
     }
-
-    /// For people.
-    pub(crate) fn table(&self) -> String {
-        let mut text = self.setting();
-        text += "\n                GB/s   spread   core-s/GB   most memory of a client, a server\n";
-        let row = |name: &str, gb_per_s: Option<f64>, spread, cpu, peaks: Option<&PeakBytes>| {
-            let mut row = format!(
-                "{name:10}{}{}{}",
-                number(gb_per_s, 10),
-                percent(spread),
-                number(cpu, 12)
-            );
-            if let Some(peaks) = peaks {
-                let server = peaks.server.map_or("not measured".into(), megabytes);
-                row += &format!("   {}, {server}", megabytes(peaks.client));
-            }
-            row.trim_end().to_owned() + "\n"
-        };
-        let (rates, spread) = (&self.gb_per_s, &self.spread);
-        let exchange = Some(rates.exchange);
-        text += &row(
-            "exchange",
-            exchange,
-            spread.exchange,
-            self.cpu_seconds_per_gb,
-            Some(&self.peak_rss_bytes),
-        );
-        if self.floor_gb_per_s.is_some() {
-            text += &row(
-                "floor",
-                self.floor_gb_per_s,
-                spread.floor,
-                self.floor_cpu_seconds_per_gb,
-                None,
-            );
-        }
-        if let Some(base) = &self.baseline {
-            text += &row(
-                "baseline",
-                Some(base.gb_per_s),
-                spread.baseline,
-                base.cpu_seconds_per_gb,
-                Some(&base.peak_rss_bytes),
-            );
-        }
-        text += &row("pull", rates.pull, None, None, None);
-        text += "\n";
-        for (name, ratio) in [
-            ("floor", self.ratio_to_floor),
-            ("baseline", self.ratio_to_baseline),
-        ] {
-            if let Some(ratio) = ratio {
-                let spread = percent(self.spread.ratio);
-                let _ = writeln!(
-                    text,
-                    "exchange over {name}: {ratio:.3}, spread {}",
-                    spread.trim()
-                );
-            }
-        }
-        let Quantiles { p50, p99 } = self.exchange_seconds;
-        let _ = writeln!(
-            text,
-            "one exchange: median {}, 99th percentile {}",
-            milliseconds(p50),
-            milliseconds(p99)
-        );
-        if self.clients > 1 {
-            let _ = writeln!(
-                text,
-                "slowest client over fastest: {:.3}",
-                self.slowest_client_over_fastest
-            );
-        }
-        if self.server_threads.is_none() {
-            text += "the servers ran already: their processor time and memory were not measured, and there is no floor\n";
-        }
-        let _ = write!(
-            text,
-            "{} samples of {} s. GB = 10^9 bytes, payload counted once in each direction; spread = interquartile range / median.",
-            self.runs, self.seconds
-        );
-        text
-    }
-
-    fn setting(&self) -> String {
-        let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
-        let mut text = format!(
-            "{} in {} of at most {}, {}; {}, {}{}, {} to each server",
-            size::text(self.bytes),
-            count(self.blocks, "block"),
-            size::text(self.block_bytes),
-            self.optimizer,
-            count(self.servers, "server"),
-            count(self.clients as usize, "client"),
-            if self.group { " in one group" } else { "" },
-            count(self.connections as usize, "connection"),
-        );
-        if let Some(base) = &self.baseline {
-            let _ = write!(
-                text,
-                "\nbaseline: {} of at most {}; {}, {}",
-                count(base.blocks, "block"),
-                size::text(base.block_bytes),
-                count(base.servers, "server"),
-                count(base.clients as usize, "client"),
-            );
-        }
-        text + "\n"
-    }
-}
-
-fn number(value: Option<f64>, width: usize) -> String {
-    match value {
-        Some(value) => format!("{value:width$.3}"),
-        None => " ".repeat(width),
-    }
-}
-
-fn percent(value: Option<f64>) -> String {
-    match value {
-        Some(value) => format!("{:7.1} %", 100.0 * value),
-        None => " ".repeat(9),
-    }
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.0} MB", bytes as f64 / 1e6)
-}
-
-fn milliseconds(seconds: f64) -> String {
-    format!("{:.3} ms", 1e3 * seconds)
 }

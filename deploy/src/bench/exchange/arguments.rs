@@ -1,21 +1,11 @@
-//! `tradewind bench exchange`: starts a fleet of servers and clients, and beside it the floor or
-//! another fleet, has them work in turn, and reports.
+//! What `bench exchange` is asked to measure, and beside what.
 
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context;
-use indicatif::{ProgressBar, ProgressStyle};
-
-use super::Stop;
-use super::client::CONNECTIONS;
-use super::fleet::{Fleet, Ground, Kind, Names};
-use super::model::Model;
-use super::orders::Work;
-use super::report::{Measured, Other, Report, Side, ratios};
-use super::steady::{self, RUNS_MAX, Series};
-use crate::run::{Interruption, secret};
-use crate::say;
+use crate::bench::fleet::{Kind, Names};
+use crate::bench::model::{Form, Model};
+use crate::bench::size;
+use crate::bench::steady::RUNS_MAX;
 
 /// Longest sample that may be asked for.
 const SECONDS_MAX: f64 = 3600.0;
@@ -23,7 +13,7 @@ const SECONDS_MAX: f64 = 3600.0;
 /// Most processes of a kind.
 const PROCESSES_MAX: u32 = 1024;
 
-const MAIN: Names = Names {
+pub(super) const MAIN: Names = Names {
     server: "server",
     client: "client",
 };
@@ -38,7 +28,7 @@ const BASELINE: Names = Names {
 
 /// Own server processes, or a fleet that runs already.
 #[derive(Clone, Debug, PartialEq)]
-enum Servers {
+pub(super) enum Servers {
     Own(u32),
     At(String),
 }
@@ -59,49 +49,54 @@ impl FromStr for Servers {
     }
 }
 
+// The last one of an option wins, so that scripts can add to a common set.
 #[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Arguments {
     /// Server processes to start; or HOST:PORT, the coordinator of a fleet that runs already (its
     /// token in TRADEWIND_TOKEN; the measurement's run stays on it until its servers end).
     #[arg(long, value_name = "N|HOST:PORT", default_value = "1")]
-    servers: Servers,
+    pub(super) servers: Servers,
     #[command(flatten)]
-    model: Model,
+    pub(super) model: Model,
     /// Length of a sample, seconds; a client makes at least one whole exchange in it.
     #[arg(long, default_value_t = 0.5)]
-    seconds: f64,
+    pub(super) seconds: f64,
     /// Most samples; fewer are taken when 7 or more have a steady median.
     #[arg(long, value_name = "N", default_value_t = 25)]
-    runs: usize,
+    pub(super) runs: usize,
     /// Threads of each server; its share of the cores if not given.
     #[arg(long, value_name = "N")]
-    server_threads: Option<usize>,
+    pub(super) server_threads: Option<usize>,
     /// Measure no floor.
     #[arg(long)]
-    no_floor: bool,
+    pub(super) no_floor: bool,
     /// Instead of the floor, compare with blocks of this size.
-    #[arg(long, value_name = "SIZE", value_parser = super::size::parse)]
-    baseline_block_bytes: Option<usize>,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub(super) baseline_block_bytes: Option<usize>,
     /// Instead of the floor, compare with so many clients.
     #[arg(long, value_name = "N")]
-    baseline_clients: Option<u32>,
+    pub(super) baseline_clients: Option<u32>,
     /// Instead of the floor, compare with so many servers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(PROCESSES_MAX)))]
-    baseline_servers: Option<u32>,
+    pub(super) baseline_servers: Option<u32>,
+    /// Instead of the floor, compare with the same uncompressed.
+    #[arg(long)]
+    pub(super) baseline_plain: bool,
     /// One JSON object instead of a table.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Words before the command of every process; {role}, {index} and {index1} are replaced.
     #[arg(long, hide = true, default_value = "")]
-    wrap: String,
+    pub(super) wrap: String,
     /// Where servers listen; {index} and {index1} are replaced.
     #[arg(long, hide = true, default_value = "127.0.0.1")]
-    host: String,
+    pub(super) host: String,
 }
 
 impl Arguments {
     /// What of it cannot be measured, and the way out.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         self.model.check()?;
         let baseline = self.baseline();
         if let Some((_, model)) = &baseline {
@@ -128,11 +123,10 @@ impl Arguments {
         if self.server_threads == Some(0) {
             return Err("--server-threads is 0; a server has at least 1".into());
         }
-        let attached = matches!(self.servers, Servers::At(_));
-        if attached && self.server_threads.is_some() {
+        if self.attached() && self.server_threads.is_some() {
             return Err("--server-threads has no effect on servers that run already".into());
         }
-        if attached && self.baseline_servers.is_some() {
+        if self.attached() && self.baseline_servers.is_some() {
             return Err("--baseline-servers has no effect on servers that run already".into());
         }
         if self.no_floor && baseline.is_some() {
@@ -141,8 +135,13 @@ impl Arguments {
         Ok(())
     }
 
+    /// Whether the servers run already.
+    pub(super) fn attached(&self) -> bool {
+        matches!(self.servers, Servers::At(_))
+    }
+
     /// The fleet that is measured.
-    fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> Kind {
         match &self.servers {
             Servers::Own(servers) => Kind::Exchange { servers: *servers },
             Servers::At(coordinator) => Kind::Attached {
@@ -155,31 +154,31 @@ impl Arguments {
     fn baseline(&self) -> Option<(Kind, Model)> {
         let asked = self.baseline_block_bytes.is_some()
             || self.baseline_clients.is_some()
-            || self.baseline_servers.is_some();
+            || self.baseline_servers.is_some()
+            || self.baseline_plain;
         let mut kind = self.kind();
         if let (Kind::Exchange { servers }, Some(asked)) = (&mut kind, self.baseline_servers) {
             *servers = asked;
         }
-        let model = Model {
+        let mut model = Model {
             block_bytes: self.baseline_block_bytes.unwrap_or(self.model.block_bytes),
             clients: self.baseline_clients.unwrap_or(self.model.clients),
             ..self.model.clone()
         };
+        if self.baseline_plain {
+            (model.up, model.down, model.topk_fraction) = (Form::None, Form::None, None);
+        }
         asked.then_some((kind, model))
     }
 
     /// What is measured in turn with the fleet.
-    fn other(&self) -> Option<(Names, Kind, Model)> {
+    pub(super) fn other(&self) -> Option<(Names, Kind, Model)> {
         if let Some((kind, model)) = self.baseline() {
             return Some((BASELINE, kind, model));
         }
         match self.servers {
-            Servers::Own(servers) if !self.no_floor => {
-                let connections = CONNECTIONS;
-                let kind = Kind::Floor {
-                    servers,
-                    connections,
-                };
+            Servers::Own(servers) if !self.no_floor && self.model.step_seconds.is_none() => {
+                let kind = Kind::Floor { servers };
                 Some((FLOOR, kind, self.model.clone()))
             }
             _ => None,
@@ -187,7 +186,7 @@ impl Arguments {
     }
 
     /// Threads of each server that is started.
-    fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         let servers = match self.servers {
             Servers::Own(servers) => servers as usize,
             Servers::At(_) => 0,
@@ -195,151 +194,6 @@ impl Arguments {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let share = cores / (servers + self.model.clients as usize).max(1);
         self.server_threads.unwrap_or(share.clamp(1, 8))
-    }
-}
-
-pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
-    arguments.check().map_err(Stop::Input)?;
-    // One thread: children die with the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
-    let folder = Folder::create()?;
-    let measured = runtime.block_on(async {
-        let mut interruption = Interruption::new()?;
-        tokio::select! {
-            measured = measure(arguments, folder.path()) => Ok(measured?),
-            by = interruption.wait() => Err(Stop::Interrupted(by)),
-        }
-    });
-    if let Err(Stop::Failed(_)) = &measured {
-        // The message names a log in it.
-        folder.keep();
-    }
-    let report = Report::new(&measured?);
-    if arguments.json {
-        say(serde_json::to_string_pretty(&report).context("cannot write the report")?);
-    } else {
-        say(report.table());
-    }
-    Ok(())
-}
-
-async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measured> {
-    let suffix = secret()?;
-    let attached = matches!(arguments.servers, Servers::At(_));
-    let token = match attached {
-        true => std::env::var(tradewind_proto::auth::TOKEN_VARIABLE).unwrap_or_default(),
-        false => suffix.clone(),
-    };
-    let ground = Ground {
-        folder,
-        token: &token,
-        run: &format!("bench-{suffix}"),
-        wrap: &arguments.wrap,
-        host: &arguments.host,
-        server_threads: arguments.threads(),
-    };
-    let (kind, model) = (arguments.kind(), &arguments.model);
-    let mut fleet = Fleet::start(MAIN, &kind, model, &ground).await?;
-    let mut other = match arguments.other() {
-        None => None,
-        Some((names, kind, model)) => {
-            let run = format!("bench-{suffix}-baseline");
-            let ground = Ground {
-                run: &run,
-                ..ground.clone()
-            };
-            Some((
-                Fleet::start(names, &kind, &model, &ground).await?,
-                kind,
-                model,
-            ))
-        }
-    };
-
-    let bar = ProgressBar::new(arguments.runs as u64);
-    let style = ProgressStyle::with_template("[{bar:40}] {wide_msg}");
-    bar.set_style(style.expect("a fixed template").progress_chars("=> "));
-    // The first exchange opens connections and touches memory.
-    fleet.sample(Work::Exchange, 0.0).await?;
-    if let Some((other, ..)) = &mut other {
-        other.sample(Work::Exchange, 0.0).await?;
-    }
-    let (mut samples, mut others, mut pulls) = (Vec::new(), Vec::new(), Vec::new());
-    loop {
-        let sample = fleet.sample(Work::Exchange, arguments.seconds).await?;
-        let mut text = format!("exchange {:.2} GB/s", sample.gb_per_s(2));
-        samples.push(sample);
-        if let Some((other, ..)) = &mut other {
-            others.push(other.sample(Work::Exchange, arguments.seconds).await?);
-            let ratio = ratios(&samples, &others).median().unwrap_or(f64::NAN);
-            text += &format!(", {ratio:.2} of what it is compared with");
-        }
-        pulls.push(fleet.sample(Work::Pull, arguments.seconds).await?);
-        bar.set_message(text);
-        bar.inc(1);
-        let series = match other {
-            Some(_) => ratios(&samples, &others),
-            None => samples.iter().map(|s| s.gb_per_s(2)).collect::<Series>(),
-        };
-        if steady::enough([&series], arguments.runs) {
-            break;
-        }
-    }
-    bar.finish_and_clear();
-
-    let side = |fleet: &Fleet, model: &Model, samples| -> anyhow::Result<Side> {
-        Ok(Side {
-            servers: fleet.servers(),
-            model: model.clone(),
-            samples,
-            peaks: fleet.peaks()?,
-        })
-    };
-    let main = side(&fleet, model, samples)?;
-    let compared = match &other {
-        None => None,
-        Some((other, Kind::Floor { .. }, model)) => Some(Other::Floor(side(other, model, others)?)),
-        Some((other, _, model)) => Some(Other::Baseline(side(other, model, others)?)),
-    };
-    fleet.end().await?;
-    if let Some((other, ..)) = other {
-        other.end().await?;
-    }
-    Ok(Measured {
-        main,
-        pulls,
-        other: compared,
-        seconds: arguments.seconds,
-        server_threads: (!attached).then_some(ground.server_threads),
-    })
-}
-
-/// Logs and addresses of a measurement; gone after it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> anyhow::Result<Self> {
-        let name = format!("tradewind-bench-{}", &secret()?[..12]);
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn keep(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -404,10 +258,7 @@ mod tests {
                 .other()
                 .map(|(_, kind, model)| (kind, model.clients, model.block_bytes))
         };
-        let floor = Kind::Floor {
-            servers: 2,
-            connections: CONNECTIONS,
-        };
+        let floor = Kind::Floor { servers: 2 };
         assert_eq!(other(&["--servers=2"]), Some((floor, 1, 1 << 20)));
         assert_eq!(other(&["--no-floor"]), None);
         assert_eq!(other(&["--servers=a:1"]), None);

@@ -1,0 +1,203 @@
+//! `tradewind bench` as a person uses it: what it measures is there, and what it cannot measure is
+//! told. How fast anything is, is not a test's business.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::programs;
+
+const TOKEN: &str = "bench-token";
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(programs().join("tradewind"));
+    command.arg("bench").args(arguments);
+    command.env_remove("TRADEWIND_TOKEN");
+    command
+}
+
+#[track_caller]
+fn measured(command: &mut Command) -> Value {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.arg("--json").output().unwrap();
+    let err = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{err}");
+    serde_json::from_slice(&stdout).expect("one JSON object and nothing else")
+}
+
+/// A number that is there, by its JSON pointer.
+#[track_caller]
+fn number(report: &Value, pointer: &str) -> f64 {
+    let value = report.pointer(pointer).and_then(Value::as_f64);
+    value.unwrap_or_else(|| panic!("{pointer} is no number in {report:#}"))
+}
+
+#[track_caller]
+fn positive(report: &Value, pointers: &[&str]) {
+    for pointer in pointers {
+        assert!(number(report, pointer) > 0.0, "{pointer} in {report:#}");
+    }
+}
+
+/// A small measurement.
+const SMALL: [&str; 4] = ["exchange", "--bytes=4MB", "--seconds=0.05", "--runs=3"];
+
+#[test]
+fn an_exchange_is_measured_beside_its_floor() {
+    let report = measured(&mut bench(&SMALL));
+    positive(
+        &report,
+        &[
+            "/gb_per_s/exchange",
+            "/gb_per_s/push",
+            "/gb_per_s/pull",
+            "/exchange_seconds/p50",
+            "/exchange_seconds/p99",
+            "/peak_rss_bytes/client",
+            "/peak_rss_bytes/server",
+            "/floor_gb_per_s",
+            "/ratio_to_floor",
+        ],
+    );
+    // Processor time comes in steps of 10 ms, so that little may be none.
+    for pointer in [
+        "/cpu_seconds_per_gb",
+        "/cpu_seconds_per_gb_by/client",
+        "/cpu_seconds_per_gb_by/server",
+        "/floor_cpu_seconds_per_gb",
+        "/spread/exchange",
+        "/spread/floor",
+        "/spread/ratio",
+    ] {
+        assert!(number(&report, pointer) >= 0.0, "{pointer} in {report:#}");
+    }
+    for (key, want) in [
+        ("servers", 1.0),
+        ("clients", 1.0),
+        ("bytes", 4e6),
+        ("block_bytes", 1048576.0),
+        ("blocks", 4.0),
+        ("connections", 1.0),
+        ("runs", 3.0),
+        ("slowest_client_over_fastest", 1.0),
+    ] {
+        assert_eq!(number(&report, &format!("/{key}")), want, "{key}");
+    }
+    assert_eq!(report["optimizer"], "sgd");
+    for direction in ["up", "down"] {
+        assert_eq!(report["compression"][direction], "none");
+    }
+    assert_eq!(report["ratio_to_baseline"], Value::Null);
+}
+
+#[test]
+fn ranks_of_a_group_are_measured_beside_another_fleet() {
+    let report = measured(bench(&SMALL).args([
+        "--servers=2",
+        "--clients=3",
+        "--group",
+        "--connections=2",
+        "--optimizer=adam",
+        "--block-bytes=64KiB",
+        "--up=int8",
+        "--down=bf16",
+        "--baseline-block-bytes=1MB",
+        "--baseline-clients=1",
+    ]));
+    positive(
+        &report,
+        &[
+            "/gb_per_s/exchange",
+            "/baseline/gb_per_s",
+            "/ratio_to_baseline",
+        ],
+    );
+    let slowest = number(&report, "/slowest_client_over_fastest");
+    assert!(slowest > 0.0 && slowest <= 1.0, "{slowest}");
+    assert_eq!(number(&report, "/servers"), 2.0);
+    assert_eq!(number(&report, "/baseline/blocks"), 4.0);
+    assert_eq!(report["compression"]["up"], "int8");
+    assert_eq!(report["compression"]["down"], "bf16");
+    assert_eq!(report["ratio_to_floor"], Value::Null);
+}
+
+#[test]
+fn a_fleet_that_runs_already_is_measured_from_outside() {
+    let fleet = Fleet::start(2, TOKEN);
+    let servers = format!("--servers={}", fleet.addresses()[0]);
+    let attached = |token: &str| {
+        let mut command = bench(&SMALL);
+        command.arg(&servers).env("TRADEWIND_TOKEN", token);
+        command
+    };
+    let report = measured(&mut attached(TOKEN));
+    positive(&report, &["/gb_per_s/exchange", "/peak_rss_bytes/client"]);
+    assert_eq!(number(&report, "/servers"), 2.0);
+    for pointer in [
+        "/cpu_seconds_per_gb",
+        "/peak_rss_bytes/server",
+        "/ratio_to_floor",
+    ] {
+        assert_eq!(report.pointer(pointer), Some(&Value::Null), "{pointer}");
+    }
+    // A client that dies is named, with its last lines.
+    let refused = attached("another").output().unwrap();
+    let err = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{err}");
+    for text in [
+        "client 0 ended with status 1; the last lines of ",
+        "shows no token",
+    ] {
+        assert!(err.contains(text), "{text:?} is not in {err}");
+    }
+    let log = err.split_once("the last lines of ").unwrap().1;
+    let folder = log.split_once("/client-0.log").unwrap().0;
+    fs::remove_dir_all(folder).expect("the log is still there");
+}
+
+#[test]
+fn what_cannot_be_measured_is_told() {
+    let check = |arguments: &[&str], wanted: &str| {
+        let ended = bench(&["exchange"]).args(arguments).output().unwrap();
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{err}");
+        assert!(err.contains(wanted), "{wanted:?} is not in {err}");
+    };
+    check(&["--bytes=4002"], "not a multiple of 4");
+    check(&["--block-bytes=65MiB"], "not 4 bytes to 64 MiB");
+    check(&["--clients=0"], "--clients is 0");
+    check(&["--servers=0"], "give a number of servers to start");
+    check(&["--optimizer=sdg"], "possible values: sgd, momentum, adam");
+    check(&["--bytes=4XB"], "is no size");
+
+    // Without the server's program beside it.
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("tradewind");
+    fs::copy(programs().join("tradewind"), &alone).unwrap();
+    let ended = Command::new(&alone)
+        .args(["bench", "exchange"])
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{err}");
+    assert!(err.contains("tradewind-server is missing"), "{err}");
+}
+
+#[test]
+fn optimizers_are_measured_beside_a_triad() {
+    let report = measured(&mut bench(&["apply", "--bytes=400KB", "--runs=3"]));
+    let cores = report["cores"].as_array().expect("a list");
+    assert_eq!(cores[0]["cores"], 1);
+    for part in cores {
+        positive(part, &["/triad_gb_per_s", "/runs"]);
+        for name in ["sgd", "momentum", "adam"] {
+            for key in ["gb_per_s", "ratio_to_triad"] {
+                positive(part, &[&format!("/optimizers/{name}/{key}")]);
+            }
+        }
+    }
+}
