@@ -8,6 +8,8 @@
 
 mod time;
 
+use serde::Serialize;
+
 pub use time::{Exchange, Limit, Rates, Servers};
 
 use crate::ids::{GroupId, Rank, ServerId};
@@ -55,7 +57,7 @@ pub struct Run<'a> {
 }
 
 /// What goes one way in a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Flow {
     /// Messages of one block each.
     pub messages: u64,
@@ -66,7 +68,7 @@ pub struct Flow {
 }
 
 /// What a process moves in a step.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// Values that are pushed, and pulled.
     pub values: u64,
@@ -78,7 +80,7 @@ pub struct Traffic {
 
 /// What a rank sends to its group in a step, and receives as much. Rings: every rank hands on to
 /// the next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Collectives {
     /// Bytes of the all-reduce of the gradients: 2 (N − 1) / N of them.
     pub reduce: u64,

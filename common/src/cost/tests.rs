@@ -205,3 +205,20 @@ fn what_has_most_to_do_sets_the_time() {
     let copies = Run { copies: 3, ..run };
     assert_eq!(copies.servers_needed(ample, 1.0).needed().0, 3);
 }
+
+/// 2 blocks of 200 bytes on a server each: 2 × (200 + 9 + 56) = 530 bytes up for the rank, half of
+/// that for a server.
+#[test]
+fn more_servers_leave_the_link_of_the_rank() {
+    let layout = layout(&[100], 400, 200);
+    let placement = placed(&layout, 2);
+    let rates = Rates {
+        link: 530.0,
+        rank: 1e9,
+        server: 1e9,
+        apply: 1e9,
+        apply_bytes_per_value: 12.0,
+    };
+    let exchange = run(&layout, &placement, &[1]).exchange(rates, 1);
+    assert_eq!((exchange.seconds, exchange.limit), (1.0, Limit::RankLink));
+}

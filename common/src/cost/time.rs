@@ -3,6 +3,8 @@
 //! Everything that takes part works at once: links carry both directions, pushes are applied while
 //! values go out. So an exchange takes as long as the part that has most to do, and no less.
 
+use serde::Serialize;
+
 use super::{Run, Traffic};
 
 /// How fast the parts of a cluster are.
@@ -22,7 +24,8 @@ pub struct Rates {
 }
 
 /// What has most to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Limit {
     /// The link of a rank.
     RankLink,
@@ -37,7 +40,7 @@ pub enum Limit {
 }
 
 /// How long exchanges take.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Exchange {
     /// Seconds.
     pub seconds: f64,
@@ -46,7 +49,7 @@ pub struct Exchange {
 }
 
 /// How many servers a run needs so that they hold nobody up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Servers {
     /// For their links.
     pub link: u64,
