@@ -12,7 +12,7 @@ use super::{Run, Traffic};
 pub struct Rates {
     /// A link in each direction, bytes a second; every rank and every server has one.
     pub link: f64,
-    /// What the thread of a rank's exchanges moves, bytes a second: values as f32, both directions
+    /// What the core of a rank that exchanges moves, bytes a second: values as f32, both directions
     /// counted. One over `cpu_seconds_per_gb_by.client` of `bench exchange`.
     pub rank: f64,
     /// The same for all cores of a server: their number over `cpu_seconds_per_gb_by.server`.
@@ -29,7 +29,7 @@ pub struct Rates {
 pub enum Limit {
     /// The link of a rank.
     RankLink,
-    /// The thread of a rank's exchanges.
+    /// The core of a rank that exchanges.
     RankCore,
     /// The link of a server.
     ServerLink,

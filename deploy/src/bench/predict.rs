@@ -72,16 +72,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "GBIT", default_value_t = 200.0)]
     link: f64,
     /// What all cores of a server move, 10^9 bytes a second, both directions as f32: cores over
-    /// `cpu_seconds_per_gb_by.server` of `bench exchange --json`. The default is that of 8 cores
-    /// at 0.4.
-    #[arg(long, value_name = "RATE", default_value_t = 20.0)]
+    /// `cpu_seconds_per_gb_by.server` of `bench exchange --json`, measured with the run's forms and
+    /// optimizer. The default is that of 8 cores at 0.25 seconds.
+    #[arg(long, value_name = "RATE", default_value_t = 32.0)]
     server_gb_per_s: f64,
-    /// What the thread of a rank's exchanges moves, likewise: 1 over `cpu_seconds_per_gb_by.client`.
-    #[arg(long, value_name = "RATE", default_value_t = 3.0)]
+    /// What the one core of a rank that exchanges moves, likewise: 1 over
+    /// `cpu_seconds_per_gb_by.client`. The default is that of 0.25 seconds.
+    #[arg(long, value_name = "RATE", default_value_t = 4.0)]
     rank_gb_per_s: f64,
     /// What the core that applies a shard's updates moves, 10^9 bytes a second: `gb_per_s` of the
     /// optimizer on one core in `bench apply --json`.
-    #[arg(long, value_name = "RATE", default_value_t = 8.0)]
+    #[arg(long, value_name = "RATE", default_value_t = 20.0)]
     apply_gb_per_s: f64,
     /// One JSON object instead of a table.
     #[arg(long)]

@@ -36,7 +36,7 @@ fn close(given: f64, want: f64) {
 /// 262,194 down. 2 servers with 8 blocks and 2 groups: 16 × 262,218 = 4,195,488 bytes in. Servers
 /// alternate, so every rank's blocks lie on one of them, and 4 ranks speak to each.
 ///
-/// Link of 8 Gbit/s: 10^9 bytes a second. A rank: 4 × 262,218 bytes, 1.048872 ms; its thread moves
+/// Link of 8 Gbit/s: 10^9 bytes a second. A rank: 4 × 262,218 bytes, 1.048872 ms; its core moves
 /// 8 × 262,144 bytes at 1 GB/s: 2.097152 ms. A server: 4.195488 ms on its link; its cores
 /// 8 × 1,048,576 bytes at 4 GB/s: 2.097152 ms; updates 12 × 1,048,576 bytes at 2 GB/s:
 /// 6.291456 ms; half of each for one group alone.
