@@ -2,6 +2,8 @@
 
 /// The command that a person types.
 mod cli;
+/// The cost model beside what is counted.
+mod cost;
 /// Training through servers beside plain loops.
 mod equality;
 /// The shard's optimizers beside libtorch's.
