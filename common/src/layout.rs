@@ -190,6 +190,12 @@ impl Layout {
         self.tensors.last().map_or(0, |t| t.elements.end)
     }
 
+    /// How many buckets are of a kind.
+    pub fn count(&self, kind: TensorKind) -> usize {
+        let buckets = self.buckets.iter();
+        buckets.filter(|bucket| bucket.kind == kind).count()
+    }
+
     /// The buckets in the order in which all groups send them: parameters in flat order, then
     /// buffers, whose changes are known last.
     pub fn order(&self) -> impl Iterator<Item = usize> + '_ {

@@ -51,8 +51,14 @@ struct Order {
 }
 
 enum Pushed {
-    Whole { purpose: Purpose, gradient: Vec<f32> },
-    Parts { samples: u32, parts: Arc<Parts> },
+    Whole {
+        purpose: Purpose,
+        gradient: Vec<f32>,
+    },
+    Parts {
+        samples: u32,
+        parts: Arc<Parts>,
+    },
 }
 
 impl Background {
@@ -193,7 +199,10 @@ impl Order {
                     let block = layout.block(id).expect("a block of the slice");
                     &gradient[block.elements.clone()]
                 };
-                (exchange.run(purpose, seen, &source, values).await?, gradient)
+                (
+                    exchange.run(purpose, seen, &source, values).await?,
+                    gradient,
+                )
             }
             Pushed::Parts { samples, parts } => {
                 let summary = exchange.run_parts(samples, seen, &parts, values).await?;

@@ -81,7 +81,9 @@ impl Exchange {
     ) -> Self {
         let owners: BTreeMap<BlockId, ServerId> = session.slice().collect();
         let mut blocks: BTreeMap<ServerId, Vec<BlockId>> = BTreeMap::new();
-        let order = layout.order().flat_map(|at| layout.buckets[at].blocks.clone());
+        let order = layout
+            .order()
+            .flat_map(|at| layout.buckets[at].blocks.clone());
         for block in order.map(|index| BlockId(index as u32)) {
             if let Some(server) = owners.get(&block) {
                 blocks.entry(*server).or_default().push(block);

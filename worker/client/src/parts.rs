@@ -1,5 +1,6 @@
 //! A contribution that comes into being while it is exchanged, bucket by bucket.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +22,7 @@ pub struct Plan {
 impl Plan {
     /// For a slice of `layout`.
     pub fn new(layout: &Arc<Layout>, slice: &[BlockId]) -> Self {
+        let slice: BTreeSet<&BlockId> = slice.iter().collect();
         let mut own = vec![Vec::new(); layout.buckets.len()];
         let mut blocks = vec![None; layout.blocks.len()];
         for (at, bucket) in layout.buckets.iter().enumerate() {

@@ -83,12 +83,7 @@ pub(super) fn handed_over(told: Told) -> (ffi::Told, ffi::Release, *mut c_void) 
 /// # Safety
 /// `context` is of [`handed_over`] and not released; `values` has `length` values that nobody
 /// writes meanwhile.
-unsafe extern "C" fn tell(
-    context: *mut c_void,
-    bucket: usize,
-    values: *const f32,
-    length: usize,
-) {
+unsafe extern "C" fn tell(context: *mut c_void, bucket: usize, values: *const f32, length: usize) {
     // SAFETY: as promised.
     let (told, values) = unsafe {
         let told = &*context.cast::<Told>();

@@ -83,7 +83,7 @@ fn gradients_are_the_mean_over_the_ranks() {
 }
 
 /// What a group was told, in order, since it was asked last.
-fn watched(group: &mut C10d) -> impl FnMut() -> Vec<(usize, Vec<u32>)> {
+fn watched(group: &mut C10d) -> impl FnMut() -> Vec<(usize, Vec<u32>)> + use<> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
     let told = move |bucket, gradient: &[f32]| ear.lock().unwrap().push((bucket, bits(gradient)));
