@@ -17,7 +17,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 use tradewind_client::background::{Background, Ended};
 use tradewind_client::exchange::{Exchange, ExchangeError};
 use tradewind_client::parts::{Parts, Plan};
@@ -49,7 +49,7 @@ impl During {
         layout: &Arc<Layout>,
         slice: Vec<BlockId>,
         pulled: &[f32],
-        runtime: &Handle,
+        wire: Runtime,
         group: &mut dyn Group,
     ) -> Result<Self, GroupError> {
         let plan = Arc::new(Plan::new(layout, &slice));
@@ -63,7 +63,7 @@ impl During {
         copy_slice(layout, &slice, pulled, &mut values);
         Ok(Self {
             clock: exchange.clock(),
-            background: Background::new(exchange, layout.clone(), runtime),
+            background: Background::new(exchange, layout.clone(), wire),
             layout: layout.clone(),
             slice,
             plan,

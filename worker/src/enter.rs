@@ -173,7 +173,7 @@ pub fn enter(
     } else if config.exchange.per_bucket {
         let slice = layout.slice(seat.rank, size);
         let pulled = flat.values();
-        let during = During::new(exchange, &layout, slice, pulled, runtime, &mut *group)?;
+        let during = During::new(exchange, &layout, slice, pulled, wire, &mut *group)?;
         Exchanges::During(during)
     } else {
         Exchanges::Between(exchange, wire)

@@ -146,7 +146,7 @@ impl Worker {
         let buckets = self.layout.buckets.len();
         let bad = match &self.exchanges {
             Exchanges::During(during) => during.skipped(),
-            Exchanges::Between(_) | Exchanges::Behind(_) => {
+            Exchanges::Between(..) | Exchanges::Behind(_) => {
                 let gradients = (0..buckets).filter_map(|bucket| self.group.gradient(bucket));
                 gradients.filter(|values| !all_finite(values)).count()
             }
@@ -163,7 +163,7 @@ impl Worker {
         let buckets_skipped = match &self.exchanges {
             _ if not_finite == 0.0 => 0,
             Exchanges::During(_) => bad + self.layout.count(TensorKind::Buffer),
-            Exchanges::Between(_) | Exchanges::Behind(_) => buckets,
+            Exchanges::Between(..) | Exchanges::Behind(_) => buckets,
         };
         if buckets_skipped > 0 {
             tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
