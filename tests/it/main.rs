@@ -2,6 +2,8 @@
 
 /// The command that a person types.
 mod cli;
+/// The forecaster trained with compressed exchanges beside plain ones.
+mod convergence;
 /// The cost model beside what is counted.
 mod cost;
 /// Training through servers beside plain loops.
