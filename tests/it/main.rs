@@ -2,6 +2,8 @@
 
 /// The command that a person types.
 mod cli;
+/// The forecaster trained with compressed exchanges beside plain ones.
+mod convergence;
 /// Training through servers beside plain loops.
 mod equality;
 /// The shard's optimizers beside libtorch's.

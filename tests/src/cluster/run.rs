@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
+use tradewind_common::config::Config;
 use tradewind_common::record::StepRecord;
 
 use super::process::{alive, signal};
@@ -20,7 +21,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// A small configuration, and how it is run.
 pub struct Run {
     folder: TempDir,
-    keys: Vec<(&'static str, String)>,
+    keys: Vec<(String, String)>,
     arguments: Vec<String>,
 }
 
@@ -82,9 +83,38 @@ impl Run {
             ("exchange.block_bytes", "256".into()),
             ("exchange.bucket_bytes", "512".into()),
         ];
+        Self::with_keys(
+            keys.map(|(name, value): (&str, String)| (name.into(), value))
+                .into(),
+        )
+    }
+
+    /// A run of a configuration that is shipped.
+    ///
+    /// # Panics
+    /// If it cannot be read.
+    pub fn shipped(name: &str) -> Self {
+        let path = root().join("deploy/configs").join(name);
+        let text = fs::read_to_string(&path).expect("a configuration that is shipped");
+        let folder = path.parent().expect("a folder");
+        let config = Config::parse(&text, name, folder, &[]).expect("it is right");
+        let mut section = "";
+        let mut keys = Vec::new();
+        let resolved = config.resolved();
+        for line in resolved.lines() {
+            if let Some((key, value)) = line.split_once(" = ") {
+                keys.push((format!("{section}.{key}"), value.to_owned()));
+            } else if let Some(rest) = line.strip_prefix('[') {
+                section = rest.trim_end_matches(']');
+            }
+        }
+        Self::with_keys(keys)
+    }
+
+    fn with_keys(keys: Vec<(String, String)>) -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
-            keys: keys.into(),
+            keys,
             arguments: Vec::new(),
         }
     }
@@ -96,9 +126,9 @@ impl Run {
 
     /// Sets a key; the value is TOML.
     #[must_use]
-    pub fn key(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.keys.retain(|(key, _)| *key != name);
-        self.keys.push((name, value.into()));
+    pub fn key(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.keys.retain(|(key, _)| key != name);
+        self.keys.push((name.to_owned(), value.into()));
         self
     }
 
