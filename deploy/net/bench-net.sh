@@ -6,12 +6,16 @@
 #   deploy/net/bench-net.sh clean         removes what a killed run has left
 #
 # Only namespaces named tw-* are touched. HOSTS is the number of hosts of each kind (4), BYTES the
-# size of the vector (100MB).
+# size of the vector (100MB), RUNS the number of samples (7). SHORT=1 only tries it: two of the
+# measurements, on a small vector.
 set -euo pipefail
 
 RATE=${RATE:-1gbit}
-HOSTS=${HOSTS:-4}
+SHORT=${SHORT:-}
+HOSTS=${HOSTS:-${SHORT:-4}}
+BYTES=${BYTES:-${SHORT:+10MB}}
 BYTES=${BYTES:-100MB}
+RUNS=${RUNS:-${SHORT:-7}}
 BURST=${BURST:-1mb}
 LATENCY=${LATENCY:-200ms}
 MTU=${MTU:-9000}
@@ -106,7 +110,7 @@ measure() { # servers clients options...
 	local file=$results/${#files[@]}.json
 	echo "bench-net: $1 servers, $2 clients, links of $RATE ${*:3}" >&2
 	"$bin/tradewind" bench exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
-		--block-bytes 256KiB --seconds 1 --runs 7 --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
+		--seconds 1 --runs "$RUNS" --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
 		"${@:3}" >"$file" &
 	bench=$!
 	wait "$bench" || fail "the measurement failed"
@@ -120,12 +124,16 @@ first=${files[0]}
 for ((n = 2; n <= HOSTS; n *= 2)); do
 	measure "$n" "$n" --group
 done
-measure 1 1 --no-floor --up bf16 --down bf16
 measure 1 1 --no-floor --up int8 --down int8
+if [[ -n $SHORT ]]; then
+	"$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"
+	exit 0
+fi
+measure 1 1 --no-floor --up bf16 --down bf16
 measure 1 1 --no-floor --up topk
 # A step whose computation is as long as its exchange.
 exchange=$(sed -n '/"exchange_seconds"/,/}/s/.*"p50": *\([0-9.]*\).*/\1/p' "$first")
 measure 1 1 --step-seconds "$exchange" --seconds "$(awk -v s="$exchange" 'BEGIN { print 4 * s }')"
 # All clients behind one link.
-measure 1 64 --wrap 'ip netns exec tw-{role}0' --bytes 4MB --seconds 4 --baseline-clients 1
+measure 1 64 --wrap 'ip netns exec tw-{role}0' --no-floor --bytes 4MB --seconds 4
 "$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"
