@@ -190,6 +190,19 @@ impl Layout {
         self.tensors.last().map_or(0, |t| t.elements.end)
     }
 
+    /// How many buckets are of a kind.
+    pub fn count(&self, kind: TensorKind) -> usize {
+        let buckets = self.buckets.iter();
+        buckets.filter(|bucket| bucket.kind == kind).count()
+    }
+
+    /// The buckets in the order in which all groups send them: parameters in flat order, then
+    /// buffers, whose changes are known last.
+    pub fn order(&self) -> impl Iterator<Item = usize> + '_ {
+        let of = |kind| (0..self.buckets.len()).filter(move |at| self.buckets[*at].kind == kind);
+        of(TensorKind::Parameter).chain(of(TensorKind::Buffer))
+    }
+
     /// The block of this number.
     pub fn block(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id.0 as usize)

@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod compress;
 pub mod config;
+pub mod cost;
 pub mod data;
 pub mod finite;
 pub mod ids;

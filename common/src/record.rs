@@ -25,17 +25,20 @@ pub struct StepRecord {
     /// Updates applied between the pull that the gradient was computed on and its own
     /// application (the largest of all blocks); `null` for a skipped step.
     pub delay: Option<u64>,
-    /// Whether the group sent `skip` because its gradient was not finite.
+    /// Whether the group sent `skip` because its gradient was not finite: for all of its blocks.
     pub skipped: bool,
+    /// Buckets for whose blocks it did: without `exchange.per_bucket` all or none.
+    pub buckets_skipped: u64,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
     /// that ended the step: with overlap that of the values of the exchange before.
     pub reduce_seconds: f64,
-    /// Seconds in the exchange, without `wait_seconds`.
+    /// Seconds in the exchange, without `wait_seconds`; with `exchange.per_bucket` from the
+    /// beginning of backward.
     pub exchange_seconds: f64,
     /// Seconds that the group stood still for the exchange: all of it, or with overlap what the
-    /// computation of the next step did not hide.
+    /// computation of the next step did not hide, or with `exchange.per_bucket` backward.
     pub exposed_seconds: f64,
     /// Seconds that the slowest block of the exchange was held back by the consistency policy, as
     /// the shards measured it.

@@ -297,6 +297,7 @@ mod tests {
             lag: 1,
             delay: Some(0),
             skipped: false,
+            buckets_skipped: 0,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

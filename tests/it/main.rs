@@ -4,6 +4,8 @@
 mod cli;
 /// The forecaster trained with compressed exchanges beside plain ones.
 mod convergence;
+/// The cost model beside what is counted.
+mod cost;
 /// Training through servers beside plain loops.
 mod equality;
 /// The shard's optimizers beside libtorch's.

@@ -105,6 +105,7 @@ fn links_in_the_documents_lead_somewhere() {
         "docs/run-folder.md",
         "docs/protocol.md",
         "docs/bench.md",
+        "docs/performance.md",
     ];
     for document in documents {
         let path = root().join(document);

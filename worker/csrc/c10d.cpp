@@ -6,10 +6,13 @@
 
 #include <ATen/ATen.h>
 #include <c10/util/Logging.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 struct tradewind_store {
@@ -19,6 +22,55 @@ struct tradewind_store {
 struct tradewind_group {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
+
+namespace {
+
+// Whoever is told of buckets; released with the last holder.
+struct Told {
+  Told(tradewind_told told, tradewind_release release, void* context)
+      : told(told), release(release), context(context) {}
+  Told(const Told&) = delete;
+  ~Told() { release(context); }
+
+  void operator()(size_t bucket, const at::Tensor& first, size_t length) const {
+    told(context, bucket, first.const_data_ptr<float>(), length);
+  }
+
+  const tradewind_told told;
+  const tradewind_release release;
+  void* const context;
+};
+
+// Reduces as the Reducer does without a hook, bit for bit, and tells of the result.
+struct Telling final : c10d::CommHookInterface {
+  Telling(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<const Told> told)
+      : group(std::move(group)), told(std::move(told)) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    auto values = bucket.getBuffer();
+    // With a hook the Reducer leaves the division to it. This is the Reducer's own arithmetic.
+    values.mul_(1.0 / group->getSize());
+    std::vector<at::Tensor> tensors{values};
+    auto reduced = group->allreduce(tensors)->getFuture();
+    // Runs on the group's own thread, maybe when the Reducer is gone: it holds what it touches.
+    // Backward waits for what it returns, so that all is told by then.
+    auto tell = [told = told, index = bucket.getIndex(), values](c10::ivalue::Future& future) {
+      auto result = future.value();
+      (*told)(index, values, values.numel());
+      return result;
+    };
+    return reduced->then(std::move(tell), reduced->elementType());
+  }
+
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+  const c10::intrusive_ptr<c10d::ProcessGroup> group;
+  const std::shared_ptr<const Told> told;
+};
+
+} // namespace
 
 // DDP's Reducer with the buckets it was given, for good.
 struct tradewind_reducer final : c10d::Reducer {
@@ -49,6 +101,16 @@ struct tradewind_reducer final : c10d::Reducer {
     prepare_for_backward({});
   }
 
+  void watch(std::shared_ptr<const Told> told) {
+    for (const auto& bucket : buckets_) {
+      TORCH_CHECK(
+          bucket.gradients.is_contiguous() && bucket.gradients.scalar_type() == at::kFloat &&
+              bucket.gradients.is_cpu(),
+          "a bucket is not contiguous f32 in main memory");
+    }
+    register_comm_hook(std::make_unique<Telling>(process_group_, std::move(told)));
+  }
+
   int64_t finish() const {
     if (expect_autograd_hooks_) {
       return -1;
@@ -70,7 +132,61 @@ struct tradewind_reducer final : c10d::Reducer {
   }
 };
 
+// Counts the gradients that the buckets still have to receive. One thread runs backward on the CPU,
+// the one that called it.
+struct tradewind_watch {
+  struct Bucket {
+    std::vector<at::Tensor> tensors;
+    size_t length = 0;
+    size_t pending = 0;
+    bool told = true;
+  };
+
+  explicit tradewind_watch(std::shared_ptr<const Told> told) : told(std::move(told)) {}
+
+  void prepare() {
+    for (auto& bucket : buckets) {
+      bucket.pending = bucket.tensors.size();
+      bucket.told = false;
+    }
+  }
+
+  void received(size_t index) {
+    auto& bucket = buckets[index];
+    if (bucket.told || --bucket.pending > 0) {
+      return;
+    }
+    tell(index);
+  }
+
+  void finish() {
+    for (size_t index = 0; index < buckets.size(); ++index) {
+      if (!buckets[index].told) {
+        tell(index);
+      }
+    }
+  }
+
+  void tell(size_t index) {
+    auto& bucket = buckets[index];
+    bucket.told = true;
+    (*told)(index, bucket.tensors.front().grad(), bucket.length);
+  }
+
+  const std::shared_ptr<const Told> told;
+  std::vector<Bucket> buckets;
+};
+
 namespace {
+
+// Sits on a tensor until its watch is freed.
+struct Received final : torch::autograd::PostAccumulateGradHook {
+  Received(tradewind_watch* watch, size_t bucket) : watch(watch), bucket(bucket) {}
+  void operator()(const at::Tensor& /*tensor*/) override { watch->received(bucket); }
+
+  tradewind_watch* const watch;
+  const size_t bucket;
+};
 
 using std::chrono::milliseconds;
 
@@ -250,6 +366,67 @@ char* tradewind_reducer_bucket(
 
 void tradewind_reducer_free(tradewind_reducer* reducer) {
   free(guard([&] { delete reducer; }));
+}
+
+char* tradewind_reducer_watch(
+    tradewind_reducer* reducer, tradewind_told told, tradewind_release release, void* context) {
+  return guard([&] { reducer->watch(std::make_shared<const Told>(told, release, context)); });
+}
+
+char* tradewind_watch_new(
+    void* const* tensors, const size_t* bucket_sizes, size_t buckets, tradewind_told told,
+    tradewind_release release, void* context, tradewind_watch** out) {
+  return guard([&] {
+    auto watch = std::make_unique<tradewind_watch>(
+        std::make_shared<const Told>(told, release, context));
+    for (size_t index = 0; index < buckets; ++index) {
+      auto& bucket = watch->buckets.emplace_back();
+      const float* end = nullptr;
+      for (size_t i = 0; i < bucket_sizes[index]; ++i) {
+        const auto& tensor = *static_cast<const at::Tensor*>(*tensors++);
+        const auto& grad = tensor.grad();
+        TORCH_CHECK(
+            grad.defined() && grad.is_contiguous() && grad.scalar_type() == at::kFloat &&
+                grad.is_cpu() && (end == nullptr || grad.const_data_ptr<float>() == end),
+            "the gradients of bucket ", index, " are not one range of f32 in main memory");
+        end = grad.const_data_ptr<float>() + grad.numel();
+        bucket.length += grad.numel();
+        bucket.tensors.push_back(tensor);
+      }
+      TORCH_CHECK(!bucket.tensors.empty(), "bucket ", index, " is empty");
+    }
+    for (size_t index = 0; index < buckets; ++index) {
+      for (const auto& tensor : watch->buckets[index].tensors) {
+        torch::autograd::impl::set_post_acc_grad_hooks(
+            tensor, std::make_unique<Received>(watch.get(), index));
+      }
+    }
+    *out = watch.release();
+  });
+}
+
+char* tradewind_watch_prepare(tradewind_watch* watch) {
+  return guard([&] { watch->prepare(); });
+}
+
+char* tradewind_watch_finish(tradewind_watch* watch) {
+  return guard([&] { watch->finish(); });
+}
+
+void tradewind_watch_free(tradewind_watch* watch) {
+  free(guard([&] {
+    for (const auto& bucket : watch->buckets) {
+      for (const auto& tensor : bucket.tensors) {
+        // Another watch may have taken its place.
+        auto& hook = torch::autograd::impl::post_acc_grad_hooks(tensor);
+        auto* own = dynamic_cast<Received*>(hook.get());
+        if (own != nullptr && own->watch == watch) {
+          hook.reset();
+        }
+      }
+    }
+    delete watch;
+  }));
 }
 
 char* tradewind_set_grad(void* tensor, void* gradient) {

@@ -61,6 +61,28 @@ char* tradewind_reducer_bucket(
     const tradewind_reducer* reducer, size_t bucket, const float** values, size_t* length);
 void tradewind_reducer_free(tradewind_reducer* reducer);
 
+// Told of a bucket in a backward as soon as its gradients are final, from whichever thread made
+// them so, while backward may still compute others. `values` may be read until it returns.
+typedef void (*tradewind_told)(void* context, size_t bucket, const float* values, size_t length);
+// Called when nobody will be told again. It may be called before the function that takes it fails.
+typedef void (*tradewind_release)(void* context);
+
+// Tells of each bucket in every backward from the next one on; backward returns when all were told.
+// At most once for a Reducer, before its first backward.
+char* tradewind_reducer_watch(
+    tradewind_reducer* reducer, tradewind_told told, tradewind_release release, void* context);
+
+// The same without a Reducer, for the buckets of `tensors` whose .grad lie one after the other.
+typedef struct tradewind_watch tradewind_watch;
+char* tradewind_watch_new(
+    void* const* tensors, const size_t* bucket_sizes, size_t buckets, tradewind_told told,
+    tradewind_release release, void* context, tradewind_watch** out);
+// To be called before each backward.
+char* tradewind_watch_prepare(tradewind_watch* watch);
+// To be called after each backward: tells of the buckets that did not receive every gradient.
+char* tradewind_watch_finish(tradewind_watch* watch);
+void tradewind_watch_free(tradewind_watch* watch);
+
 // Makes `gradient` the .grad of `tensor`.
 char* tradewind_set_grad(void* tensor, void* gradient);
 

@@ -1,10 +1,11 @@
 //! libtorch's c10d, made safe: a rendezvous store, a group of ranks, DDP's `Reducer`; and the
 //! memory of tensors as slices.
 //!
-//! This file and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
+//! This file, `c10d/watch.rs` and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
 //! a call returns null or a message, objects belong to one thread at a time.
 
 mod ffi;
+mod watch;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::{TcpListener, ToSocketAddrs};
@@ -13,6 +14,8 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
+
+pub use self::watch::{Told, Watch};
 
 /// Why a call into c10d failed.
 #[derive(Debug, thiserror::Error)]
@@ -280,6 +283,16 @@ impl Reducer {
         };
         Ok(Self {
             raw: made("preparing the reduction of gradients", message, out)?,
+        })
+    }
+
+    /// Tells of every bucket in each backward from the next one on, from a thread of the group, as
+    /// soon as it is reduced. At most once, before the first backward.
+    pub fn watch(&mut self, told: Told) -> Result<(), C10dError> {
+        let (tell, release, context) = watch::handed_over(told);
+        // SAFETY: `raw` is live and exclusively borrowed; the C side releases the context.
+        check("watching the reduction of gradients", unsafe {
+            ffi::tradewind_reducer_watch(self.raw.as_ptr(), tell, release, context)
         })
     }
 

@@ -18,6 +18,7 @@ use crate::buffers::Buffers;
 use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
+use crate::during::During;
 use crate::exchanges::{Behind, Exchanges};
 use crate::feed::{DEPTH, Feed};
 use crate::flat::Flat;
@@ -169,6 +170,11 @@ pub fn enter(
         let slice = layout.slice(seat.rank, size);
         let behind = Behind::new(exchange, &layout, slice, flat.values(), wire);
         Exchanges::Behind(behind)
+    } else if config.exchange.per_bucket {
+        let slice = layout.slice(seat.rank, size);
+        let pulled = flat.values();
+        let during = During::new(exchange, &layout, slice, pulled, wire, &mut *group)?;
+        Exchanges::During(during)
     } else {
         Exchanges::Between(exchange, wire)
     };

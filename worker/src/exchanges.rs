@@ -1,4 +1,5 @@
-//! How a rank's exchanges stand to its steps: between them, or with overlap behind them.
+//! How a rank's exchanges stand to its steps: between them, with overlap behind them, or by bucket
+//! during them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::exchange::{Exchange, ExchangeError};
 use tradewind_common::{BlockId, Clock, Layout};
 
+use crate::during::During;
 use crate::group::{Group, GroupError};
 use crate::telemetry::wall;
 
@@ -19,14 +21,17 @@ pub enum Exchanges {
     Between(Exchange, Runtime),
     /// Overlap 1: it runs behind the next step.
     Behind(Behind),
+    /// Overlap 0, by bucket: it runs during the step's own backward.
+    During(During),
 }
 
 impl Exchanges {
-    /// The clock of the next contribution.
+    /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {
             Self::Between(exchange, _) => exchange.clock(),
             Self::Behind(behind) => behind.background.clock(),
+            Self::During(during) => during.clock(),
         }
     }
 }
@@ -36,8 +41,10 @@ impl Exchanges {
 pub struct Step {
     /// Of its exchange.
     pub clock: Clock,
-    /// What the ranks agreed to do with the gradient.
+    /// What the ranks agreed to do with the gradient: a skip is one of all of it.
     pub purpose: Purpose,
+    /// Buckets that are skipped.
+    pub buckets_skipped: usize,
     /// Mean over the samples of all ranks.
     pub loss: f64,
     /// Of all ranks.
@@ -146,7 +153,7 @@ impl Behind {
     }
 }
 
-fn copy_slice(layout: &Layout, slice: &[BlockId], from: &[f32], to: &mut [f32]) {
+pub(crate) fn copy_slice(layout: &Layout, slice: &[BlockId], from: &[f32], to: &mut [f32]) {
     for id in slice {
         let elements = &layout.block(*id).expect("a block of the slice").elements;
         to[elements.clone()].copy_from_slice(&from[elements.clone()]);

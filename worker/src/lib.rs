@@ -3,6 +3,7 @@
 pub mod buffers;
 pub mod c10d;
 pub mod data;
+pub mod during;
 pub mod enter;
 pub mod evaluate;
 pub mod exchanges;

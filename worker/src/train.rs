@@ -66,7 +66,7 @@ pub enum TrainError {
     Exchange(#[from] ExchangeError),
     /// The training has diverged, or the data are not finite.
     #[error(
-        "{SKIPS_MAX} exchanges in a row had no finite gradient (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
+        "{SKIPS_MAX} exchanges in a row had no finite gradient, or not of all (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
     )]
     Diverged {
         /// The last of them.
@@ -74,7 +74,8 @@ pub enum TrainError {
     },
 }
 
-/// A group that has skipped so many exchanges in a row gives up: nothing would ever be applied.
+/// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
+/// the model would never be trained.
 pub const SKIPS_MAX: u32 = 100;
 
 impl Worker {
@@ -85,6 +86,7 @@ impl Worker {
             let mut watch = Stopwatch::start();
             let batch = self.next_batch()?;
             let loss = self.task.loss(&batch);
+            self.begin(batch.samples.len(), samples_seen);
             let exposed = self.group.backward(&loss)?;
             let compute = watch.lap().saturating_sub(exposed);
 
@@ -104,7 +106,7 @@ impl Worker {
             if summary.stop {
                 return Ok(());
             }
-            let skipped = step.purpose == Purpose::Skip;
+            let skipped = step.buckets_skipped > 0;
             skips = if skipped { skips + 1 } else { 0 };
             if skips == SKIPS_MAX {
                 let clock = step.clock.0;
@@ -128,24 +130,45 @@ impl Worker {
         })
     }
 
-    /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss.
+    /// By bucket an exchange begins before the gradient is there.
+    fn begin(&mut self, samples: usize, samples_seen: u64) {
+        if let Exchanges::During(during) = &mut self.exchanges {
+            // Batches are equal: the feed drops what fills none.
+            let samples = samples as u32 * self.group.size();
+            during.begin(samples, samples_seen);
+        }
+    }
+
+    /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss. By
+    /// bucket they have come to the same result about the gradient, and agree about the buffers.
     fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, GroupError> {
         let loss = f64::try_from(loss).unwrap_or(f64::NAN);
-        let buckets = 0..self.layout.buckets.len();
-        let gradients = buckets
-            .filter_map(|bucket| self.group.gradient(bucket))
-            .all(all_finite);
+        let buckets = self.layout.buckets.len();
+        let bad = match &self.exchanges {
+            Exchanges::During(during) => during.skipped(),
+            Exchanges::Between(..) | Exchanges::Behind(_) => {
+                let gradients = (0..buckets).filter_map(|bucket| self.group.gradient(bucket));
+                gradients.filter(|values| !all_finite(values)).count()
+            }
+        };
         let buffers = self.buffers.changed(self.flat.values(), &*self.group)?;
         let mut sums = [
             loss * samples as f64,
             samples as f64,
-            f64::from(u8::from(!(gradients && buffers))),
+            f64::from(u8::from(bad > 0 || !buffers)),
         ];
         self.group.all_reduce_sum(&mut sums)?;
         let [loss, samples, not_finite] = sums;
         let clock = self.exchanges.clock();
-        let purpose = if not_finite > 0.0 {
-            tracing::warn!(%clock, "no finite gradient: the group skips this exchange");
+        let buckets_skipped = match &self.exchanges {
+            _ if not_finite == 0.0 => 0,
+            Exchanges::During(_) => bad + self.layout.count(TensorKind::Buffer),
+            Exchanges::Between(..) | Exchanges::Behind(_) => buckets,
+        };
+        if buckets_skipped > 0 {
+            tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
+        }
+        let purpose = if buckets_skipped == buckets {
             Purpose::Skip
         } else {
             Purpose::Gradient {
@@ -155,6 +178,7 @@ impl Worker {
         Ok(Step {
             clock,
             purpose,
+            buckets_skipped,
             loss: loss / samples,
             samples: samples as u64,
             compute: Duration::ZERO,
@@ -189,6 +213,23 @@ impl Worker {
                     summary,
                     took,
                     exposed: took,
+                    wall: wall(),
+                }))
+            }
+            Exchanges::During(during) => {
+                let finite = step.buckets_skipped == 0;
+                let exchanged = during.finish(finite.then_some(&*buffers))?;
+                let mut watch = Stopwatch::start();
+                during.load(flat.values_mut());
+                group.gather(flat.values_mut())?;
+                let summary = over_ranks(&**group, exchanged.summary)?;
+                buffers.pulled(flat.values());
+                step.reduce += watch.lap();
+                Ok(Some(Ended {
+                    step,
+                    summary,
+                    took: exchanged.took,
+                    exposed: exchanged.exposed,
                     wall: wall(),
                 }))
             }
@@ -235,6 +276,7 @@ impl Worker {
             lag: summary.lag,
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
+            buckets_skipped: step.buckets_skipped as u64,
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),

@@ -117,6 +117,8 @@ pub struct Exchange {
     pub up: Compression,
     /// How fresh parameters travel.
     pub down: Compression,
+    /// Whether a bucket is pushed as soon as it is reduced.
+    pub per_bucket: bool,
     /// Connections of a rank to each server.
     pub connections: u32,
     /// How long a rank tries to reach a shard again.
@@ -245,6 +247,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     if nesterov && momentum == 0.0 && sgd {
         wrong("optimizer.nesterov", "needs optimizer.momentum".into());
     }
+    let per_bucket = values.get("exchange.per_bucket") == &Value::Bool(true);
+    if per_bucket && int(values, "train.overlap") == 1 {
+        wrong(
+            "exchange.per_bucket",
+            "excludes train.overlap = 1: the exchange of the step before is still under way during backward, and only one may be".into(),
+        );
+    }
     let topk = ["exchange.up", "exchange.down"].map(|key| text(values, key) == "topk");
     if topk != [false, false] && float(values, "exchange.topk_fraction") == 0.0 {
         wrong(
@@ -350,6 +359,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         exchange: Exchange {
             bucket_bytes: int(values, "exchange.bucket_bytes") as usize,
             block_bytes: int(values, "exchange.block_bytes") as usize,
+            per_bucket,
             up: compression(values, "exchange.up"),
             down: compression(values, "exchange.down"),
             connections: int(values, "exchange.connections") as u32,

@@ -271,6 +271,12 @@ pub const KEYS: &[Key] = &[
         "connections of a rank to each server",
     ),
     key(
+        "exchange.per_bucket",
+        Bool,
+        Some("false"),
+        "push each bucket as soon as it is reduced, while backward goes on, and skip alone what is not finite; excludes train.overlap = 1 and whatever needs the whole gradient first (a clip by its global norm, LARS, LARC)",
+    ),
+    key(
         "exchange.up",
         Choice(&["none", "bf16", "int8", "topk"]),
         Some("\"none\""),

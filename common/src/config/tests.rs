@@ -129,6 +129,11 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["--set: train.overlap is true, not integer"],
     );
+    check(
+        &["exchange.per_bucket=true", "train.overlap=1"],
+        none,
+        &["--set: exchange.per_bucket = true excludes train.overlap = 1"],
+    );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],

@@ -1,5 +1,6 @@
 //! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
-//! servers beside bare TCP that does the same work; `apply` measures the optimizers beside memory.
+//! servers beside bare TCP that does the same work; `apply` measures the optimizers beside memory;
+//! `predict` measures nothing and tells what to expect.
 
 mod apply;
 mod client;
@@ -9,6 +10,7 @@ mod floor;
 mod links;
 mod model;
 mod orders;
+mod predict;
 mod report;
 mod size;
 mod steady;
@@ -35,6 +37,8 @@ enum Verb {
     Exchange(exchange::Arguments),
     /// Updates of a large vector by each optimizer, beside a triad over the same memory.
     Apply(apply::Arguments),
+    /// What exchanges of a run would move and take, by the cost model; measures nothing.
+    Predict(predict::Arguments),
     /// Compare results of `bench exchange --json` with links of a given rate.
     #[command(hide = true)]
     Links(links::Arguments),
@@ -69,6 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = match &arguments.verb {
         Verb::Exchange(arguments) => exchange::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Predict(arguments) => predict::run(arguments),
         Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
         Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
         Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),

@@ -92,7 +92,7 @@ pub(crate) struct Model {
     #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size::parse)]
     pub(crate) bytes: usize,
     /// Upper limit of a block; the vector is cut into as few equal blocks as it allows.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
     pub(crate) block_bytes: usize,
     /// Connections of each client to each server.
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -273,6 +273,7 @@ pub(crate) mod tests {
                     lag: 0,
                     delay: Some(1),
                     skipped: clock % 97 == 5,
+                    buckets_skipped: u64::from(clock % 97 == 5),
                     compute_seconds: 0.1,
                     reduce_seconds: 0.01,
                     exchange_seconds: 0.02,

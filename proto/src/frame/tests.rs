@@ -96,7 +96,11 @@ fn read<M: Bulk + Clone>(bytes: &[u8], piece: usize) -> Result<Vec<(M, Vec<u8>)>
 #[test]
 fn what_is_sent_is_what_prost_would_send() {
     for message in pushes() {
-        assert_eq!(sent(&[message.clone()]), framed(&message), "{message:?}");
+        assert_eq!(
+            sent(std::slice::from_ref(&message)),
+            framed(&message),
+            "{message:?}"
+        );
     }
     let answer = PullFrame {
         block: 5,
@@ -106,7 +110,7 @@ fn what_is_sent_is_what_prost_would_send() {
         values: vec![1; 20_000].into(),
         ..Default::default()
     };
-    assert_eq!(sent(&[answer.clone()]), framed(&answer));
+    assert_eq!(sent(std::slice::from_ref(&answer)), framed(&answer));
     assert_eq!(sent(&[PullFrame::default()]), framed(&PullFrame::default()));
 }
 

@@ -1,6 +1,7 @@
 //! Synchronous training is plain training (rule 3): real servers and real workers beside loops
 //! over tch alone.
 
+mod buckets;
 mod overlap;
 mod plain;
 mod statistics;

@@ -25,6 +25,7 @@ use tradewind_worker::model::{Report, Task, TaskError};
 use tradewind_worker::telemetry::Recorder;
 
 use super::distance;
+use When::{Behind, Between, During};
 
 const SAMPLES: usize = 50;
 const INPUTS: i64 = 5;
@@ -209,9 +210,17 @@ fn update(servers: &Normed, models: &[Normed], overlap: bool) -> bool {
     applies
 }
 
+/// When exchanges run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum When {
+    Between,
+    Behind,
+    During,
+}
+
 /// A `sync` run of these groups. The configuration's data are not looked at: the task brings its
 /// own.
-fn configured(groups: &[u32], overlap: bool) -> Config {
+fn configured(groups: &[u32], when: When) -> Config {
     let ranks = groups.iter().sum::<u32>() as usize;
     let text = format!(
         r#"
@@ -225,12 +234,14 @@ fn configured(groups: &[u32], overlap: bool) -> Config {
         train.samples = {}
         train.consistency = "sync"
         train.overlap = {}
+        exchange.per_bucket = {}
         optimizer.learning_rate = {RATE}
         exchange.block_bytes = 16
         exchange.bucket_bytes = 64
         "#,
         STEPS * ranks * BATCH,
-        u8::from(overlap),
+        u8::from(when == Behind),
+        when == During,
     );
     Config::parse(&text, "normed.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -292,16 +303,16 @@ fn trained(config: &Config, data: Numbers) -> Normed {
     model
 }
 
-fn check(groups: &[u32], overlap: bool, data: Numbers) {
+fn check(groups: &[u32], when: When, data: Numbers) {
     let before = Normed::new(data);
-    let config = configured(groups, overlap);
+    let config = configured(groups, when);
     let ranks = groups.iter().sum::<u32>() as usize;
     let got = trained(&config, data);
-    let want = plain_loop(config.seed, ranks, overlap, data);
+    let want = plain_loop(config.seed, ranks, when == Behind, data);
     for kind in [TensorKind::Buffer, TensorKind::Parameter] {
         let moved = distance(&before.values(kind), &want.values(kind));
         let difference = distance(&got.values(kind), &want.values(kind));
-        let what = format!("{groups:?} overlap {overlap} {kind:?}");
+        let what = format!("{groups:?} {when:?} {kind:?}");
         println!("{what}: {difference:.1e} of a change by {moved:.1e}");
         assert!(moved > 0.1, "{what}: {moved:.1e}");
         assert!(difference <= 1e-5, "{what}: {difference:.1e}");
@@ -311,8 +322,9 @@ fn check(groups: &[u32], overlap: bool, data: Numbers) {
 #[test]
 fn running_statistics_are_the_mean_over_all_ranks() {
     for groups in [&[1][..], &[2], &[1, 1], &[2, 2], &[1, 2]] {
-        check(groups, false, Numbers::default());
-        check(groups, true, Numbers::default());
+        for when in [Between, Behind, During] {
+            check(groups, when, Numbers::default());
+        }
     }
 }
 
@@ -321,7 +333,8 @@ fn running_statistics_are_the_mean_over_all_ranks() {
 fn a_skipped_step_leaves_no_trace() {
     let data = Numbers { poisoned: Some(17) };
     for groups in [&[1][..], &[2]] {
-        check(groups, false, data);
-        check(groups, true, data);
+        for when in [Between, Behind, During] {
+            check(groups, when, data);
+        }
     }
 }

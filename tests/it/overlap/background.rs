@@ -26,7 +26,7 @@ const INITIAL: f32 = 2.0;
 const RATE: f32 = 0.5;
 
 /// Blocks of 4, 3 and 3 values; plain SGD; leases outlast any test.
-fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
+pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
     let tensor = |name: &str, elements| TensorSpec {
         name: name.into(),
         shape: vec![elements],
@@ -61,14 +61,20 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
 }
 
 /// One rank of a run, ready to push.
-struct Ready {
-    background: Background,
-    layout: Arc<Layout>,
-    slice: Vec<BlockId>,
+pub(super) struct Ready {
+    pub(super) background: Background,
+    pub(super) layout: Arc<Layout>,
+    pub(super) slice: Vec<BlockId>,
 }
 
 /// Joins, and creates if it is told to. Returns when all ranks of all groups are there.
-fn enter(fleet: &Fleet, spec: &RunSpec, group: u32, rank: u32, runtime: &Runtime) -> Ready {
+pub(super) fn enter(
+    fleet: &Fleet,
+    spec: &RunSpec,
+    group: u32,
+    rank: u32,
+    runtime: &Runtime,
+) -> Ready {
     let reach = Reach {
         token: Token::default(),
         retry: PATIENCE,
@@ -118,7 +124,7 @@ fn enter(fleet: &Fleet, spec: &RunSpec, group: u32, rank: u32, runtime: &Runtime
     }
 }
 
-fn runtime() -> Runtime {
+pub(super) fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().unwrap()
 }

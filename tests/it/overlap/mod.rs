@@ -1,5 +1,8 @@
 //! Exchanges behind the next step: the client alone, without libtorch, and which data a worker
-//! reports finished. That the values are right is shown in `equality`.
+//! reports finished. Exchanges during backward: when blocks travel, what is skipped, how they fail.
+//! That the values are right is shown in `equality`.
 
 mod background;
 mod chunks;
+mod during;
+mod parts;

@@ -13,7 +13,7 @@ use super::{Expected, Row, assert_refused, spec};
 /// A call to the coordinator, or for a shard's status.
 #[derive(Clone, Debug)]
 pub(super) enum Call {
-    Join(JoinRequest),
+    Join(Box<JoinRequest>),
     AwaitReady(AwaitReadyRequest),
     Heartbeat(HeartbeatRequest),
     LeaseChunk(LeaseChunkRequest),
@@ -23,10 +23,14 @@ pub(super) enum Call {
 }
 
 impl Call {
+    pub(super) fn join(request: JoinRequest) -> Self {
+        Self::Join(Box::new(request))
+    }
+
     pub(super) async fn send(self, client: &Client) -> Result<(), Status> {
         let mut coordinator = client.coordinator.clone();
         match self {
-            Self::Join(request) => answer(coordinator.join(request)).await.map(|_| ()),
+            Self::Join(request) => answer(coordinator.join(*request)).await.map(|_| ()),
             Self::AwaitReady(request) => answer(coordinator.await_ready(request)).await.map(|_| ()),
             Self::Heartbeat(request) => answer(coordinator.heartbeat(request)).await.map(|_| ()),
             Self::LeaseChunk(request) => answer(coordinator.lease_chunk(request)).await.map(|_| ()),
@@ -302,7 +306,7 @@ fn a_bad_call_is_refused_and_changes_nothing() {
     for (name, change, want) in JOINS {
         let mut request = join();
         change(&mut request);
-        calls.push((format!("join with {name}"), Call::Join(request), *want));
+        calls.push((format!("join with {name}"), Call::join(request), *want));
     }
     for (name, finished, held, want) in LEASES {
         let call = lease(member(), finished, held);
@@ -332,7 +336,7 @@ fn a_bad_call_is_refused_and_changes_nothing() {
             assert_refused(&name, call.send(&stage.client).await, want);
             assert_eq!(stage.snapshot().await, before, "{name}");
         }
-        Call::Join(join()).send(&stage.client).await.unwrap();
+        Call::join(join()).send(&stage.client).await.unwrap();
         for good in [
             await_ready,
             heartbeat,

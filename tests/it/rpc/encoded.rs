@@ -472,14 +472,14 @@ fn a_joiner_with_another_fraction_is_told_the_direction() {
         };
         join_as(&client, request(0, 0.01, 0.02)).await.unwrap();
         for (field, up, down) in [("up", 0.02, 0.02), ("down", 0.01, 0.01)] {
-            let got = Call::Join(request(1, up, down)).send(&client).await;
+            let got = Call::join(request(1, up, down)).send(&client).await;
             let text = format!("with another {field};");
             let status = got.expect_err(field);
             assert!(status.message().contains(&text), "{status}");
             let want = (Code::FailedPrecondition, "specification-differs", field);
             assert_refused(field, Err::<(), _>(status), want);
         }
-        let same = Call::Join(request(1, 0.01, 0.02)).send(&client).await;
+        let same = Call::join(request(1, 0.01, 0.02)).send(&client).await;
         same.unwrap();
     });
 }

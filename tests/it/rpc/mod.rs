@@ -8,6 +8,7 @@ mod encoded;
 mod exchange;
 mod foreign;
 mod frames;
+mod pressure;
 mod python;
 mod repeats;
 mod serve;

@@ -218,7 +218,7 @@ fn a_run_waits_for_all_servers() {
     let fleet = Fleet::partial(1, 2, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        let joined = Call::Join(coordinator::join()).send(&client).await;
+        let joined = Call::join(coordinator::join()).send(&client).await;
         assert_refused("a server is missing", joined, MISSING);
     });
 }

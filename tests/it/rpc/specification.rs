@@ -184,7 +184,7 @@ fn a_run_is_not_made_from_a_bad_specification() {
         for (change, want) in BAD {
             let mut given = spec(&[1]);
             change(&mut given);
-            let call = Call::Join(JoinRequest {
+            let call = Call::join(JoinRequest {
                 run: "fresh".into(),
                 group: 0,
                 spec: Some(given),
@@ -206,7 +206,7 @@ fn a_joiner_with_another_specification_is_told_the_field() {
         for (field, change) in DIFFERENT {
             let mut request = join();
             change(request.spec.as_mut().expect("there is one"));
-            let got = Call::Join(request).send(&stage.client).await;
+            let got = Call::join(request).send(&stage.client).await;
             let want = (Code::FailedPrecondition, "specification-differs", *field);
             assert_refused(field, got, want);
             assert_eq!(stage.snapshot().await, before, "{field}");
@@ -227,7 +227,7 @@ fn the_largest_numbers_do_no_harm() {
         given.start_grace_ms = u64::MAX;
         given.staleness_bound = u64::MAX;
         rate(&mut given).warmup_samples = u64::MAX;
-        let call = Call::Join(JoinRequest {
+        let call = Call::join(JoinRequest {
             run: "large".into(),
             group: 0,
             spec: Some(given),

@@ -19,7 +19,7 @@ fn every_call_asks_for_the_token() {
         for token in ["", "of-another-fleet", "of-the-fleet-and-more", "of-the"] {
             let stranger = stage.fleet.client_with(token).await;
             let calls = [
-                Call::Join(join()),
+                Call::join(join()),
                 await_ready(member()),
                 heartbeat(member()),
                 lease(member(), &[], &[]),

@@ -12,6 +12,7 @@ use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::core::session::{Purpose, Summary};
 use crate::exchange::{Exchange, ExchangeError};
+use crate::parts::Parts;
 use crate::stopwatch::Stopwatch;
 
 /// Runs the exchanges of a rank, one at a time, while its owner computes.
@@ -31,7 +32,7 @@ pub struct Background {
 pub struct Ended {
     /// What it came to.
     pub summary: Summary,
-    /// The vector that was handed over.
+    /// The vector that was handed over; empty after parts.
     pub gradient: Vec<f32>,
     /// The same for values; the slice's blocks are fresh.
     pub values: Vec<f32>,
@@ -44,10 +45,20 @@ pub struct Ended {
 }
 
 struct Order {
-    purpose: Purpose,
+    pushed: Pushed,
     samples_seen: u64,
-    gradient: Vec<f32>,
     values: Vec<f32>,
+}
+
+enum Pushed {
+    Whole {
+        purpose: Purpose,
+        gradient: Vec<f32>,
+    },
+    Parts {
+        samples: u32,
+        parts: Arc<Parts>,
+    },
 }
 
 impl Background {
@@ -88,18 +99,38 @@ impl Background {
         gradient: Vec<f32>,
         values: Vec<f32>,
     ) {
-        assert!(!self.under_way, "one exchange in flight");
-        self.under_way = true;
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = self.clock.tick();
         }
-        let orders = self.orders.as_ref().expect("not being dropped");
-        let sent = orders.try_send(Order {
-            purpose,
+        self.order(Order {
+            pushed: Pushed::Whole { purpose, gradient },
             samples_seen,
-            gradient,
             values,
         });
+    }
+
+    /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
+    /// `parts`. The exchange ends only when all of them are given.
+    pub fn start_parts(
+        &mut self,
+        samples: u32,
+        samples_seen: u64,
+        parts: Arc<Parts>,
+        values: Vec<f32>,
+    ) {
+        self.clock = self.clock.tick();
+        self.order(Order {
+            pushed: Pushed::Parts { samples, parts },
+            samples_seen,
+            values,
+        });
+    }
+
+    fn order(&mut self, order: Order) {
+        assert!(!self.under_way, "one exchange in flight");
+        self.under_way = true;
+        let orders = self.orders.as_ref().expect("not being dropped");
+        let sent = orders.try_send(order);
         assert!(sent.is_ok(), "the exchange before this one has failed");
     }
 
@@ -160,17 +191,26 @@ impl Order {
         layout: &Layout,
     ) -> Result<Ended, ExchangeError> {
         let watch = Stopwatch::start();
-        let gradient = &self.gradient;
-        let source = |id: BlockId| {
-            let block = layout.block(id).expect("a block of the slice");
-            &gradient[block.elements.clone()]
+        let (seen, values) = (self.samples_seen, &mut self.values);
+        let (summary, gradient) = match self.pushed {
+            Pushed::Whole { purpose, gradient } => {
+                let source = |id: BlockId| {
+                    let block = layout.block(id).expect("a block of the slice");
+                    &gradient[block.elements.clone()]
+                };
+                (
+                    exchange.run(purpose, seen, &source, values).await?,
+                    gradient,
+                )
+            }
+            Pushed::Parts { samples, parts } => {
+                let summary = exchange.run_parts(samples, seen, &parts, values).await?;
+                (summary, Vec::new())
+            }
         };
-        let summary = exchange
-            .run(self.purpose, self.samples_seen, &source, &mut self.values)
-            .await?;
         Ok(Ended {
             summary,
-            gradient: self.gradient,
+            gradient,
             values: self.values,
             took: watch.elapsed(),
             exposed: Duration::ZERO,

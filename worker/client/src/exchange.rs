@@ -13,6 +13,7 @@ use tradewind_proto::convert::{Endpoint, Malformed};
 use crate::core::session::{Purpose, Session, Summary};
 use crate::link::{Link, Shared};
 use crate::network::Reach;
+use crate::parts::Parts;
 use crate::sender::Sender;
 
 /// Why an exchange ended without all its blocks.
@@ -51,6 +52,15 @@ pub enum ExchangeError {
 /// A block's values to push.
 pub type Source<'a, 'v> = &'a (dyn Fn(BlockId) -> &'v [f32] + 'a);
 
+/// Where the values to push come from.
+#[derive(Clone, Copy)]
+pub(crate) enum Pushed<'a, 'v> {
+    /// All of them are there.
+    Whole(Source<'a, 'v>),
+    /// They come bucket by bucket.
+    Parts(&'a Parts),
+}
+
 /// One rank's streams to the shards.
 pub struct Exchange {
     layout: Arc<Layout>,
@@ -69,9 +79,15 @@ impl Exchange {
         endpoints: &[Endpoint],
         reach: &Reach,
     ) -> Self {
+        let owners: BTreeMap<BlockId, ServerId> = session.slice().collect();
         let mut blocks: BTreeMap<ServerId, Vec<BlockId>> = BTreeMap::new();
-        for (block, server) in session.slice() {
-            blocks.entry(server).or_default().push(block);
+        let order = layout
+            .order()
+            .flat_map(|at| layout.buckets[at].blocks.clone());
+        for block in order.map(|index| BlockId(index as u32)) {
+            if let Some(server) = owners.get(&block) {
+                blocks.entry(*server).or_default().push(block);
+            }
         }
         let mut links = Vec::new();
         for endpoint in endpoints {
@@ -116,7 +132,21 @@ impl Exchange {
         source: Source<'_, '_>,
         values: &mut [f32],
     ) -> Result<Summary, ExchangeError> {
-        self.go(purpose, samples_seen, source, Some(values)).await
+        let pushed = Pushed::Whole(source);
+        self.go(purpose, samples_seen, pushed, Some(values)).await
+    }
+
+    /// As [`run`](Self::run) with a gradient, the mean over `samples`, whose buckets are still to
+    /// come: a block is sent when its bucket and those before it are there.
+    pub async fn run_parts(
+        &mut self,
+        samples: u32,
+        samples_seen: u64,
+        parts: &Parts,
+        values: &mut [f32],
+    ) -> Result<Summary, ExchangeError> {
+        let (purpose, pushed) = (Purpose::Gradient { samples }, Pushed::Parts(parts));
+        self.go(purpose, samples_seen, pushed, Some(values)).await
     }
 
     /// As [`run`](Self::run), but no values come back.
@@ -126,14 +156,15 @@ impl Exchange {
         samples_seen: u64,
         source: Source<'_, '_>,
     ) -> Result<Summary, ExchangeError> {
-        self.go(purpose, samples_seen, source, None).await
+        self.go(purpose, samples_seen, Pushed::Whole(source), None)
+            .await
     }
 
     async fn go(
         &mut self,
         purpose: Purpose,
         samples_seen: u64,
-        source: Source<'_, '_>,
+        pushed: Pushed<'_, '_>,
         values: Option<&mut [f32]>,
     ) -> Result<Summary, ExchangeError> {
         self.session.begin(purpose, samples_seen);
@@ -143,7 +174,7 @@ impl Exchange {
             down: self.down,
             session: RefCell::new(&mut self.session),
             values: values.map(RefCell::new),
-            source,
+            pushed,
         };
         all(self.links.iter_mut().map(|link| link.exchange(&shared))).await?;
         self.sender.finish();

@@ -8,6 +8,7 @@ pub mod exchange;
 mod link;
 pub mod membership;
 pub mod network;
+pub mod parts;
 mod sender;
 pub mod stopwatch;
 mod stream;

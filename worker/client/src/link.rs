@@ -13,7 +13,7 @@ use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, S
 
 use crate::arriving::{self, Arriving};
 use crate::core::session::{Frame, Purpose, Session};
-use crate::exchange::{ExchangeError, Source};
+use crate::exchange::{ExchangeError, Pushed};
 use crate::network::{PAUSE, Reach};
 use crate::sender::{Sender, plain};
 use crate::stopwatch::Stopwatch;
@@ -25,7 +25,7 @@ pub(crate) struct Shared<'a, 'v> {
     pub(crate) session: RefCell<&'a mut Session>,
     /// None if no values shall come back.
     pub(crate) values: Option<RefCell<&'a mut [f32]>>,
-    pub(crate) source: Source<'a, 'v>,
+    pub(crate) pushed: Pushed<'a, 'v>,
     pub(crate) sender: RefCell<&'a mut Sender>,
     /// The form in which differences come down.
     pub(crate) down: Compression,
@@ -36,7 +36,7 @@ pub(crate) struct Link {
     server: ServerId,
     address: String,
     reach: Reach,
-    /// In flat order.
+    /// In the order in which all groups send.
     blocks: Vec<BlockId>,
     stream: Option<Stream>,
     /// Part of an answer has come; one that nobody waits for may outlast an exchange.
@@ -101,8 +101,15 @@ impl Link {
         }
         let Stream { up, down } = self.stream.as_mut().expect("opened above");
         while unanswered > 0 {
+            let next = frames.front().map(|frame| frame.block);
+            let permit = async {
+                if let Some(block) = next {
+                    shared.ready(block).await;
+                }
+                up.reserve().await
+            };
             tokio::select! {
-                permit = up.reserve(), if !frames.is_empty() => match permit {
+                permit = permit, if next.is_some() => match permit {
                     Ok(permit) => {
                         let frame = frames.pop_front().expect("not empty");
                         permit.send(Ok(shared.fill(&frame)));
@@ -146,14 +153,29 @@ impl From<Status> for Failure {
 }
 
 impl Shared<'_, '_> {
+    /// Waits until a block may be sent.
+    async fn ready(&self, block: BlockId) {
+        if let Pushed::Parts(parts) = self.pushed {
+            parts.ready(block).await;
+        }
+    }
+
+    /// `None` for a block that is skipped though others are not.
+    fn values(&self, block: BlockId) -> Option<&[f32]> {
+        match self.pushed {
+            Pushed::Whole(source) => Some(source(block)),
+            Pushed::Parts(parts) => parts.values(block),
+        }
+    }
+
     fn fill(&self, frame: &Frame) -> Framed {
+        let skip = || (push_frame::Action::Skip(Skip {}), Bytes::new());
         let (action, values) = match frame.purpose {
-            Purpose::Gradient { samples } => {
+            Purpose::Gradient { samples } => self.values(frame.block).map_or_else(skip, |values| {
                 let block = self
                     .layout
                     .block(frame.block)
                     .expect("a block of the slice");
-                let values = (self.source)(frame.block);
                 let (form, values) = self.sender.borrow_mut().gradient(block, values);
                 let head = Gradient {
                     samples,
@@ -163,18 +185,16 @@ impl Shared<'_, '_> {
                     values: Bytes::new(),
                 };
                 (push_frame::Action::Gradient(head), values)
-            }
-            Purpose::Skip => (push_frame::Action::Skip(Skip {}), Bytes::new()),
+            }),
+            Purpose::Skip => skip(),
             Purpose::Pull => (push_frame::Action::Pull(Pull {}), Bytes::new()),
             Purpose::Create => {
                 let head = Create {
                     dtype: DType::DtypeF32.into(),
                     values: Bytes::new(),
                 };
-                (
-                    push_frame::Action::Create(head),
-                    plain((self.source)(frame.block)),
-                )
+                let values = self.values(frame.block).expect("creations skip nothing");
+                (push_frame::Action::Create(head), plain(values))
             }
         };
         let session = self.session.borrow();

@@ -8,6 +8,11 @@ pub(super) struct Store(c_void);
 pub(super) struct Group(c_void);
 #[repr(C)]
 pub(super) struct Reducer(c_void);
+#[repr(C)]
+pub(super) struct Watch(c_void);
+
+pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *const f32, usize);
+pub(super) type Release = unsafe extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
     pub(super) fn tradewind_message_free(message: *mut c_char);
@@ -73,5 +78,23 @@ unsafe extern "C" {
         length: *mut usize,
     ) -> *mut c_char;
     pub(super) fn tradewind_reducer_free(reducer: *mut Reducer);
+    pub(super) fn tradewind_reducer_watch(
+        reducer: *mut Reducer,
+        told: Told,
+        release: Release,
+        context: *mut c_void,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_watch_new(
+        tensors: *const *const c_void,
+        bucket_sizes: *const usize,
+        buckets: usize,
+        told: Told,
+        release: Release,
+        context: *mut c_void,
+        out: *mut *mut Watch,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_watch_prepare(watch: *mut Watch) -> *mut c_char;
+    pub(super) fn tradewind_watch_finish(watch: *mut Watch) -> *mut c_char;
+    pub(super) fn tradewind_watch_free(watch: *mut Watch);
     pub(super) fn tradewind_set_grad(tensor: *mut c_void, gradient: *const c_void) -> *mut c_char;
 }

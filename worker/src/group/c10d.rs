@@ -9,7 +9,7 @@ use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss};
-use crate::c10d::{C10dError, ProcessGroup, Reducer, Store, without_stack};
+use crate::c10d::{C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
 use crate::flat::in_layout_order;
 
 /// Where and how the ranks of a group meet.
@@ -107,6 +107,14 @@ impl Group for C10d {
 
     fn size(&self) -> u32 {
         self.size
+    }
+
+    fn watch(&mut self, told: Told) -> Result<(), GroupError> {
+        let at_reducer = self.buckets.iter().enumerate();
+        let own: Vec<usize> = at_reducer.filter_map(|(own, at)| at.map(|_| own)).collect();
+        let told = move |at: usize, gradient: &[f32]| told(own[at], gradient);
+        let watched = self.reducer.watch(std::sync::Arc::new(told));
+        watched.map_err(GroupError::Form)
     }
 
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tch::Tensor;
 use tradewind_common::ids::Rank;
 
-use crate::c10d::C10dError;
+use crate::c10d::{C10dError, Told};
 use crate::flat::FlatError;
 
 pub use self::c10d::{C10d, Rendezvous};
@@ -72,6 +72,13 @@ pub trait Group: Send {
 
     /// How many ranks there are.
     fn size(&self) -> u32;
+
+    /// From the next backward on, `told` hears of each bucket of parameters once in a backward: its
+    /// number and its gradient, final, as soon as it is reduced, which is mostly while backward
+    /// still computes others, and in any case before it returns. Buckets come nearly in order. It
+    /// is called from threads of the group; backward may wait for it to return, and it must not
+    /// call the group. At most once, before the first backward.
+    fn watch(&mut self, told: Told) -> Result<(), GroupError>;
 
     /// Backward through `loss`, a scalar; on return every bucket's gradient is the mean over the
     /// ranks (of the ranks' own means: equal batches are the caller's business). Gradients of

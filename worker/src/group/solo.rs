@@ -1,13 +1,14 @@
 //! A group of one rank: nothing to reduce, no c10d.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::ids::Rank;
-use tradewind_common::layout::{Layout, TensorKind};
+use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss};
-use crate::c10d;
+use crate::c10d::{self, C10dError, Told, Watch};
 use crate::flat::{FlatError, in_layout_order, views};
 
 /// One rank. Backward adds into views of one flat gradient vector, which is zeroed before.
@@ -17,6 +18,10 @@ pub struct Solo {
     gradients: Tensor,
     /// Element range and kind of each bucket.
     buckets: Vec<(std::ops::Range<usize>, TensorKind)>,
+    /// Parameters in flat order, and how many are in each of their buckets.
+    parameters: Vec<Tensor>,
+    counts: Vec<usize>,
+    watch: Option<Watch>,
 }
 
 impl Solo {
@@ -37,7 +42,18 @@ impl Solo {
             .iter()
             .map(|b| (b.elements.clone(), b.kind))
             .collect();
-        Ok(Self { gradients, buckets })
+        let trained = |b: &&Bucket| b.kind == TensorKind::Parameter;
+        let counts = layout.buckets.iter().filter(trained);
+        let counts = counts.map(|b| b.tensors.len()).collect();
+        let mut parameters = tensors;
+        parameters.retain(Tensor::requires_grad);
+        Ok(Self {
+            gradients,
+            buckets,
+            parameters,
+            counts,
+            watch: None,
+        })
     }
 }
 
@@ -50,13 +66,30 @@ impl Group for Solo {
         1
     }
 
+    fn watch(&mut self, told: Told) -> Result<(), GroupError> {
+        let buckets = self.buckets.iter().enumerate();
+        let trained = buckets.filter(|(_, (_, kind))| *kind == TensorKind::Parameter);
+        let own: Vec<usize> = trained.map(|(own, _)| own).collect();
+        let told = move |at: usize, gradient: &[f32]| told(own[at], gradient);
+        let watch = Watch::new(&self.parameters, &self.counts, Arc::new(told));
+        self.watch = Some(watch.map_err(GroupError::Form)?);
+        Ok(())
+    }
+
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {
         check_loss(loss)?;
         let failed =
             |error: tch::TchError| GroupError::Backward(c10d::without_stack(&error.to_string()));
         // In place: the parameters' gradients are views of it.
         let _ = self.gradients.f_zero_().map_err(failed)?;
+        let watch = |error: C10dError| GroupError::Backward(error.to_string());
+        if let Some(watched) = &mut self.watch {
+            watched.prepare().map_err(watch)?;
+        }
         loss.f_backward().map_err(failed)?;
+        if let Some(watched) = &mut self.watch {
+            watched.finish().map_err(watch)?;
+        }
         Ok(Duration::ZERO)
     }
 
@@ -87,6 +120,8 @@ impl Group for Solo {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::super::testing::Model;
     use super::*;
     use crate::flat::Flat;
@@ -113,6 +148,34 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    /// Each bucket once in every backward, those of tensors outside the loss at its end.
+    #[test]
+    fn each_bucket_is_told_in_flat_order_and_final() {
+        let model = Model::new();
+        let layout = model.layout();
+        let mut group = Solo::new(&layout, &model.tensors).unwrap();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ear = heard.clone();
+        let told = move |at, gradient: &[f32]| ear.lock().unwrap().push((at, gradient.to_vec()));
+        group.watch(Arc::new(told)).unwrap();
+        let parts = |group: &Solo| {
+            let gradient = |at| Some((at, group.gradient(at)?.to_vec()));
+            let all = (0..layout.buckets.len()).filter_map(gradient);
+            all.collect::<Vec<_>>()
+        };
+        for seed in 0..3 {
+            group.backward(&model.loss(seed)).unwrap();
+            let told = std::mem::take(&mut *heard.lock().unwrap());
+            assert_eq!(told, parts(&group), "seed {seed}");
+
+            let part = model.tensors[0].1.square().sum(Kind::Float);
+            group.backward(&part).unwrap();
+            let mut told = std::mem::take(&mut *heard.lock().unwrap());
+            told.sort_by_key(|(at, _)| *at);
+            assert_eq!(told, parts(&group), "a part of the model");
         }
     }
 

@@ -259,13 +259,13 @@ mod tests {
                 .map(|(_, kind, model)| (kind, model.clients, model.block_bytes))
         };
         let floor = Kind::Floor { servers: 2 };
-        assert_eq!(other(&["--servers=2"]), Some((floor, 1, 1 << 20)));
+        assert_eq!(other(&["--servers=2"]), Some((floor, 1, 256 << 10)));
         assert_eq!(other(&["--no-floor"]), None);
         assert_eq!(other(&["--servers=a:1"]), None);
         let fleet = |servers| Kind::Exchange { servers };
         let want = Some((fleet(2), 1, 25_000_000));
         assert_eq!(other(&["--servers=2", "--baseline-block-bytes=25MB"]), want);
-        let want = Some((fleet(1), 3, 1 << 20));
+        let want = Some((fleet(1), 3, 256 << 10));
         assert_eq!(
             other(&[
                 "--servers=2",

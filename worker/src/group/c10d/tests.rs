@@ -1,3 +1,4 @@
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::super::testing::Model;
@@ -81,6 +82,62 @@ fn gradients_are_the_mean_over_the_ranks() {
     }
 }
 
+/// What a group was told, in order, since it was asked last.
+fn watched(group: &mut C10d) -> impl FnMut() -> Vec<(usize, Vec<u32>)> + use<> {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = heard.clone();
+    let told = move |bucket, gradient: &[f32]| ear.lock().unwrap().push((bucket, bits(gradient)));
+    group.watch(Arc::new(told)).unwrap();
+    move || std::mem::take(&mut *heard.lock().unwrap())
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Thirds are rounded, so that another arithmetic would show.
+#[test]
+fn each_bucket_is_told_once_and_final_and_watching_changes_no_bit() {
+    let step = |group: &mut C10d, model: &Model, step: u32| {
+        group
+            .backward(&model.loss(3 * step + group.rank().0))
+            .unwrap();
+        bits(&gradients(&model.layout(), group))
+    };
+    let unwatched = ranks(3, LONG, |model, group| {
+        let steps = (0..4).map(|at| step(group, model, at));
+        steps.collect::<Vec<_>>()
+    });
+    let seen = ranks(3, LONG, |model, group| {
+        let layout = model.layout();
+        let mut heard = watched(group);
+        let steps = (0..4).map(|at| {
+            let got = step(group, model, at);
+            let mut heard = heard();
+            heard.sort();
+            let trained = layout.buckets.iter().enumerate();
+            let trained = trained.filter(|(_, bucket)| bucket.kind == TensorKind::Parameter);
+            let want = trained.map(|(at, bucket)| (at, got[bucket.elements.clone()].to_vec()));
+            assert_eq!(heard, want.collect::<Vec<_>>(), "step {at}");
+            got
+        });
+        steps.collect::<Vec<_>>()
+    });
+    assert_eq!(seen, unwatched);
+}
+
+#[test]
+fn a_peer_that_leaves_breaks_a_group_that_is_watched() {
+    let seen = ranks(2, LONG, |model, group| {
+        let mut heard = watched(group);
+        group.backward(&model.loss(0)).unwrap();
+        assert!(!heard().is_empty());
+        (group.rank() == Rank(0)).then(|| group.backward(&model.loss(1)).unwrap_err())
+    });
+    let broken = matches!(seen[0], Some(GroupError::Broken { .. }));
+    assert!(broken, "{:?}", seen[0]);
+}
+
 #[test]
 fn gather_keeps_bits_of_slices_of_any_length() {
     // Three ranks do not divide the blocks evenly.
@@ -98,7 +155,6 @@ fn gather_keeps_bits_of_slices_of_any_length() {
         (values, layout.slice(group.rank(), 3).len())
     });
     assert_ne!(seen[0].1, seen[2].1, "slices of different lengths");
-    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let want: Vec<f32> = (0..seen[0].0.len()).map(fresh).collect();
     for (rank, (values, _)) in seen.iter().enumerate() {
         assert_eq!(bits(values), bits(&want), "rank {rank}");

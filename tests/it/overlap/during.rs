@@ -1,0 +1,327 @@
+//! Exchanges by bucket: what is not finite is skipped by itself, and what fails while backward runs
+//! ends the step.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tch::{Device, Kind, Tensor};
+use tokio::runtime::{Builder, Runtime};
+use tradewind_client::exchange::ExchangeError;
+use tradewind_common::config::Config;
+use tradewind_common::record::Measure;
+use tradewind_common::{GroupId, Layout, Rank, TensorKind};
+use tradewind_proto::auth::Token;
+use tradewind_proto::v1::{Pull, PushFrame, push_frame};
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::root;
+use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::enter::{Entry, enter, tensor_specs};
+use tradewind_worker::group::GroupError;
+use tradewind_worker::model::{Report, Task, TaskError};
+use tradewind_worker::telemetry::Recorder;
+use tradewind_worker::train::TrainError;
+
+const BATCH: usize = 2;
+const STEPS: usize = 8;
+
+/// The step in which something happens.
+const THEN: usize = 3;
+
+/// For a slow and noisy machine; a hang fails the test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Ones;
+
+impl Dataset for Ones {
+    fn len(&self, _split: Split) -> usize {
+        1_000
+    }
+
+    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let ones = Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
+        Ok(Batch {
+            samples: samples.to_vec(),
+            target: ones.copy(),
+            input: ones,
+        })
+    }
+}
+
+/// What happens at [`THEN`].
+enum Event {
+    Nothing,
+    /// The gradient of one layer is not finite.
+    Poison(&'static str),
+    /// There is no loss.
+    Fail,
+    /// The servers end.
+    End(Arc<Mutex<Option<Fleet>>>),
+}
+
+/// Three layers, each a bucket of three blocks, and a statistic in the middle; all begin with 1,
+/// every gradient is 1, and the statistic grows by 1 a step.
+struct Layers {
+    tensors: Vec<(&'static str, Tensor, TensorKind)>,
+    event: Event,
+    steps: AtomicUsize,
+}
+
+impl Layers {
+    fn new(event: Event) -> Self {
+        let ones = |length| Tensor::ones([length], (Kind::Float, Device::Cpu));
+        let layer = |name| {
+            let weight = ones(5).set_requires_grad(true);
+            (name, weight, TensorKind::Parameter)
+        };
+        let seen = ("seen", ones(2), TensorKind::Buffer);
+        Self {
+            tensors: vec![layer("a"), layer("b"), seen, layer("c")],
+            event,
+            steps: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Task for Layers {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let all = self.tensors.iter();
+        all.map(|(name, tensor, kind)| ((*name).to_owned(), tensor.shallow_clone(), *kind))
+            .collect()
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::new(Ones)
+    }
+
+    fn loss(&self, batch: &Batch) -> Tensor {
+        let now = self.steps.fetch_add(1, Ordering::Relaxed) == THEN;
+        match &self.event {
+            Event::Fail if now => return Tensor::from(1f32),
+            Event::End(fleet) if now => drop(fleet.lock().unwrap().take()),
+            _ => {}
+        }
+        let mut loss = Tensor::from(0f32);
+        for (name, tensor, kind) in &self.tensors {
+            let poisoned = now && matches!(self.event, Event::Poison(which) if which == *name);
+            match kind {
+                TensorKind::Buffer => {
+                    let _ = tensor.shallow_clone().g_add_scalar_(1.0);
+                }
+                TensorKind::Parameter if poisoned => loss += (tensor * f64::NAN).sum(Kind::Float),
+                TensorKind::Parameter => {
+                    loss += tensor.sum(Kind::Float) * batch.input.mean(Kind::Float);
+                }
+            }
+        }
+        loss
+    }
+
+    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+}
+
+fn configured(groups: &[u32], consistency: &str) -> Config {
+    let ranks = groups.iter().sum::<u32>() as usize;
+    let text = format!(
+        r#"
+        run.name = "during"
+        cluster.groups = {groups:?}
+        data.files = ["none.nc"]
+        data.variable = "none"
+        data.validation = [1, 2]
+        data.held_out = [2, 3]
+        train.batch = {BATCH}
+        train.samples = {}
+        train.consistency = {consistency:?}
+        optimizer.learning_rate = 0.0625
+        exchange.per_bucket = true
+        exchange.block_bytes = 8
+        exchange.bucket_bytes = 16
+        exchange.retry_ms = 100
+        "#,
+        STEPS * ranks * BATCH,
+    );
+    Config::parse(&text, "during.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn runtime() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+}
+
+/// One rank from its entry to its end, of which it leaves if it was a good one. Its values.
+fn rank(entry: &Entry, event: Event, runtime: &Runtime) -> Result<Vec<f32>, TrainError> {
+    let recorder = Recorder::open(None).unwrap();
+    let task = Box::new(Layers::new(event));
+    let mut entered = enter(entry, task, recorder, runtime.handle(), |_| {}).unwrap();
+    let worker = &mut entered.worker;
+    worker.train(entered.samples_seen)?;
+    let leave = worker.coordinator.leave(&worker.seat, worker.incarnation);
+    runtime.block_on(leave).unwrap();
+    Ok(worker.flat.values().to_vec())
+}
+
+/// All ranks as threads, the events those of the first ones. What each came to, in order.
+fn train(
+    config: &Config,
+    coordinator: &str,
+    events: Vec<Event>,
+) -> Vec<Result<Vec<f32>, TrainError>> {
+    let runtime = Arc::new(runtime());
+    let mut events = events.into_iter();
+    let mut ranks = Vec::new();
+    for (group, size) in config.cluster.groups.iter().enumerate() {
+        for of_group in 0..*size {
+            let entry = Entry {
+                config: config.clone(),
+                group: GroupId(group as u32),
+                rank: Rank(of_group),
+                life: 1,
+                coordinator: coordinator.to_owned(),
+                token: Token::default(),
+            };
+            let (event, runtime) = (events.next().unwrap_or(Event::Nothing), runtime.clone());
+            let (done, ended) = sync_channel(1);
+            let thread = thread::spawn(move || {
+                let result = rank(&entry, event, &runtime);
+                done.send(result).expect("somebody waits");
+            });
+            ranks.push((thread, ended));
+        }
+    }
+    let end = |(thread, ended): (thread::JoinHandle<_>, Receiver<_>)| {
+        let result = ended.recv_timeout(PATIENCE).expect("it ends");
+        thread.join().expect("it has told");
+        result
+    };
+    ranks.into_iter().map(end).collect()
+}
+
+/// Version of every block, as its shard tells.
+fn versions(fleet: &Fleet, layout: &Layout) -> Vec<u64> {
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let mut versions = vec![0; layout.blocks.len()];
+        for block in &layout.blocks {
+            let frame = PushFrame {
+                run: "during".into(),
+                group: 0,
+                incarnation: 0,
+                clock: 0,
+                block: block.id.0,
+                without_values: true,
+                holds: None,
+                action: Some(push_frame::Action::Pull(Pull {})),
+            };
+            for server in 0..2 {
+                if let Ok(answer) = client.push(server, frame.clone()).await {
+                    versions[block.id.0 as usize] = answer.version;
+                }
+            }
+        }
+        versions
+    })
+}
+
+/// The first rank's gradient of a layer is not finite once.
+fn check_poisoned(groups: &[u32], consistency: &str, layer: &'static str) {
+    let what = format!("{groups:?} {consistency} {layer}");
+    let fleet = Fleet::start(2, "");
+    let config = configured(groups, consistency);
+    let ranks = train(&config, &fleet.addresses()[0], vec![Event::Poison(layer)]);
+    let values: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
+
+    let specs = tensor_specs(&Layers::new(Event::Nothing));
+    let layout = config.spec(specs, 1_000).check().unwrap();
+    assert_eq!(layout.buckets.len(), 4, "a bucket for each tensor");
+    let hit = |name: &str| name == layer || name == "seen";
+    let versions = versions(&fleet, &layout);
+    let mut hit_blocks = 0;
+    for (bucket, placed) in layout.buckets.iter().zip(&layout.tensors) {
+        let name = &placed.spec.name;
+        // Where there is another group, its contribution makes the update.
+        let alone = groups.len() == 1;
+        let updates = STEPS - usize::from(alone && hit(name));
+        for block in bucket.blocks.clone() {
+            hit_blocks += usize::from(hit(name));
+            assert_eq!(versions[block], updates as u64, "{what}: {name}");
+        }
+        let want = match bucket.kind {
+            TensorKind::Parameter => 1.0 - 0.0625 * updates as f32,
+            TensorKind::Buffer => 1.0 + updates as f32,
+        };
+        for values in &values {
+            let values = &values[bucket.elements.clone()];
+            assert!(
+                values.iter().all(|x| *x == want),
+                "{what}: {name} {values:?}"
+            );
+        }
+    }
+    let status = fleet.block_on(async {
+        let client = fleet.client().await;
+        let (mut skipped, mut applied) = (0, 0);
+        for server in 0..2 {
+            let status = client.shard_status(server, "during").await.unwrap();
+            (skipped, applied) = (skipped + status.skipped, applied + status.applied);
+        }
+        (skipped, applied)
+    });
+    let all = groups.len() * STEPS * layout.blocks.len();
+    assert_eq!(
+        status,
+        (hit_blocks as u64, (all - hit_blocks) as u64),
+        "{what}"
+    );
+}
+
+#[test]
+fn a_bucket_that_is_not_finite_is_skipped_alone_with_the_statistics() {
+    for layer in ["a", "b", "c"] {
+        check_poisoned(&[1], "bounded", layer);
+    }
+    check_poisoned(&[2], "sync", "b");
+    check_poisoned(&[2], "async", "a");
+    check_poisoned(&[1, 2], "sync", "c");
+}
+
+#[test]
+fn an_exchange_that_fails_during_backward_ends_the_step() {
+    let fleet = Fleet::start(2, "");
+    let coordinator = fleet.addresses()[0].clone();
+    let event = Event::End(Arc::new(Mutex::new(Some(fleet))));
+    let config = configured(&[1], "sync");
+    let failed = train(&config, &coordinator, vec![event]).remove(0);
+    let failed = failed.unwrap_err();
+    let unreachable = matches!(
+        failed,
+        TrainError::Exchange(ExchangeError::Unreachable { .. })
+    );
+    assert!(unreachable, "{failed}");
+}
+
+#[test]
+fn a_peer_that_ends_breaks_the_group_and_nothing_hangs() {
+    let fleet = Fleet::start(2, "");
+    let config = configured(&[2], "sync");
+    let events = vec![Event::Nothing, Event::Fail];
+    let ranks = train(&config, &fleet.addresses()[0], events);
+    let errors: Vec<_> = ranks.into_iter().map(Result::unwrap_err).collect();
+    let broken = matches!(errors[0], TrainError::Group(GroupError::Broken { .. }));
+    assert!(broken, "{}", errors[0]);
+    let alone = matches!(errors[1], TrainError::Group(GroupError::Loss(_)));
+    assert!(alone, "{}", errors[1]);
+}
