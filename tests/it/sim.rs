@@ -8,8 +8,8 @@ use tradewind_tests::sim::{
     Crash, GroupPlan, NetworkPlan, Report, Sabotage, Scenario, Stall, World,
 };
 
-/// Seeds for each policy; every second one has crashes, and may have a server cut off, and two of
-/// every four overlap.
+/// Seeds for each policy; every second one has crashes, and may have a server cut off, two of every
+/// four overlap, and four of every eight answer with differences.
 const SEEDS: u64 = 2_000;
 
 fn bounded(staleness_bound: u64) -> ConsistencySpec {
@@ -24,6 +24,9 @@ fn scenario(consistency: ConsistencySpec) -> impl Fn(u64) -> Scenario {
         }
         if seed % 4 >= 2 {
             scenario = scenario.with_overlap();
+        }
+        if seed % 8 >= 4 {
+            scenario = scenario.with_differences();
         }
         scenario
     }
@@ -40,12 +43,14 @@ fn check(consistency: ConsistencySpec) {
         sum.repeated += report.repeated;
         sum.restarts += report.restarts;
         sum.malformed += report.malformed;
+        sum.differences += report.differences;
         sum.lag_max = sum.lag_max.max(report.lag_max);
     });
     println!("{runs} runs under {consistency:?}: {sum:?}");
     if runs == SEEDS {
         let happened = [sum.decided, sum.repeated, sum.restarts, sum.malformed];
-        assert!(happened.iter().all(|n| *n >= SEEDS / 2), "{sum:?}");
+        let mut happened = happened.into_iter().chain([sum.differences]);
+        assert!(happened.all(|n| n >= SEEDS / 2), "{sum:?}");
         if let Bounded { staleness_bound } = consistency {
             assert!(sum.lag_max > staleness_bound, "the bound was never reached");
         }
@@ -119,6 +124,15 @@ fn applying_a_repeat_again_is_found() {
     for consistency in [bounded(3), Async] {
         let sabotage = Sabotage::ForgetsDecided;
         found(sabotage, Rule::ExactlyOnce, scenario(consistency));
+    }
+}
+
+#[test]
+fn a_difference_to_what_a_group_does_not_hold_is_found() {
+    // Under `sync` a block waits for the group, so what is repeated is answered at one version.
+    for consistency in [bounded(1), Async] {
+        let differences = move |seed| scenario(consistency)(seed).with_differences();
+        found(Sabotage::IgnoresHeld, Rule::ExactlyOnce, differences);
     }
 }
 

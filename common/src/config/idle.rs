@@ -14,6 +14,9 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("schedule.floor", "schedule.decay", &["cosine"]),
 ];
 
+/// Keys of which one has to be `topk`, or the fraction does not matter.
+const DIRECTIONS: [&str; 2] = ["exchange.up", "exchange.down"];
+
 /// A line for each key that was given another value than its default and has no effect.
 pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -25,6 +28,15 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         if !active.contains(&now.as_str()) && Some(values.get(name)) != default.as_ref() {
             lines.push(format!("{name} has no effect while {other} = {now:?}"));
         }
+    }
+    let fraction = "exchange.topk_fraction";
+    let default = keys::find(fraction).and_then(keys::Key::default_value);
+    let topk = |key: &&str| values.get(key) == &Value::Text("topk".into());
+    if !DIRECTIONS.iter().any(topk) && Some(values.get(fraction)) != default.as_ref() {
+        let [up, down] = DIRECTIONS;
+        lines.push(format!(
+            "{fraction} has no effect while neither {up} nor {down} is \"topk\""
+        ));
     }
     let (Value::Int(warmup), Value::Int(samples)) = (
         values.get("schedule.warmup_samples"),

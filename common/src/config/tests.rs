@@ -134,6 +134,28 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["--set: exchange.per_bucket = true excludes train.overlap = 1"],
     );
+    check(
+        &["exchange.up=fp16"],
+        none,
+        &["--set: exchange.up is \"fp16\", not `none`, `bf16`, `int8`, `topk`"],
+    );
+    for (direction, fraction) in [("up", "0.0"), ("down", "0")] {
+        check(
+            &[
+                &format!("exchange.{direction}=topk"),
+                &format!("exchange.topk_fraction={fraction}"),
+            ],
+            none,
+            &["exchange.topk_fraction = 0.0 is 0, so nothing would ever be sent"],
+        );
+    }
+    for fraction in ["1.5", "-0.1", "nan"] {
+        check(
+            &[&format!("exchange.topk_fraction={fraction}")],
+            none,
+            &["exchange.topk_fraction is", "not number, 0 to 1"],
+        );
+    }
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],
@@ -184,6 +206,11 @@ fn settings_without_effect_are_told() {
         &["train.consistency=async", "train.staleness_bound=9"],
         &["train.staleness_bound"],
     );
+    let fraction = "exchange.topk_fraction=0.5";
+    check(&[fraction], &["exchange.topk_fraction"]);
+    check(&[fraction, "exchange.up=int8"], &["exchange.topk_fraction"]);
+    check(&[fraction, "exchange.down=topk"], &[]);
+    check(&["exchange.up=topk", fraction], &[]);
     check(
         &["schedule.warmup_samples=100"],
         &["schedule.warmup_samples"],

@@ -198,7 +198,7 @@ impl TensorKind {
         }
     }
 }
-/// How bulk values are written, little-endian; docs/protocol.md has the forms byte by byte.
+/// How bulk values are written, little-endian; docs/compression.md has the forms byte by byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum DType {

@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, TensorKind};
+use tradewind_server::core::ReplyTo;
 use tradewind_server::core::block::{Decided, Verdict};
-use tradewind_server::core::shard::Reply;
+use tradewind_server::core::shard::{Push, Reply};
 use tradewind_server::core::view::View;
 
+use super::held::Held;
 use super::{Rule, Terms, Violation};
 use crate::sim::values::{self, Life};
 
 /// How far f32 arithmetic may be from f64 in one update. What is applied are whole numbers over at
 /// most a dozen, so anything missing makes a larger difference.
-const TOLERANCE: f64 = 1e-3;
+pub(super) const TOLERANCE: f64 = 1e-3;
 
 /// A live group as the observer places it.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +42,7 @@ pub(super) struct Record {
     /// that nobody computes again.
     spent: u64,
     lag_max: u64,
+    held: Held,
 }
 
 impl Record {
@@ -56,11 +59,20 @@ impl Record {
             pulled: BTreeMap::new(),
             spent: 0,
             lag_max: 0,
+            held: Held::default(),
         }
     }
 
     pub(super) fn samples(&self) -> u64 {
         self.samples
+    }
+
+    pub(super) fn differences(&self) -> u64 {
+        self.held.differences()
+    }
+
+    pub(super) fn has(&self, life: Life, version: u64, values: &[f32]) -> bool {
+        self.held.has(life, version, values)
     }
 
     pub(super) fn lag_max(&self) -> u64 {
@@ -83,6 +95,10 @@ impl Record {
         self.decided
             .iter()
             .any(|((group, _), (incarnation, _))| (*group, *incarnation) == life)
+    }
+
+    pub(super) fn asked(&mut self, to: ReplyTo, push: &Push) {
+        self.held.pushed(to, push);
     }
 
     pub(super) fn pushed(&mut self, life: Life, clock: Clock, pulled_version: u64) {
@@ -307,13 +323,26 @@ impl Record {
     }
 
     /// Every answer shows the updates so far, each of them once.
-    pub(super) fn check_values(&mut self, reply: &Reply, terms: &Terms) -> Result<(), Violation> {
+    pub(super) fn check_values(
+        &mut self,
+        (to, life): (ReplyTo, Life),
+        reply: &Reply,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
         let seen = (reply.version, reply.samples_applied, reply.stop);
         let want = (self.version, self.samples, self.samples >= terms.samples);
         let Some(values) = &mut self.values else {
             let text = format!("block {} was answered before it was created", self.id);
             return Err(Violation::new(Rule::NoFreshStart, text));
         };
+        if self.kind == TensorKind::Parameter && terms.down.lossy() && seen == want {
+            let exact = (terms.down, &values[..]);
+            let taken = self.held.answered((to, life), reply, exact);
+            return taken.map_err(|problem| {
+                let text = format!("block {}, {life:?}: {problem}", self.id);
+                Violation::new(Rule::ExactlyOnce, text)
+            });
+        }
         let fresh = reply.fresh.values();
         let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < TOLERANCE;
         let equal = values.len() == fresh.len() && values.iter().zip(fresh).all(near);

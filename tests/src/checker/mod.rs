@@ -13,19 +13,24 @@
 //! - what version and values must be: the first values that were created, and from there every
 //!   update recomputed in f64 from the *live* life's gradients. A contribution that is applied
 //!   twice, or not, or for a fenced life, or without an answer, shows in the next answer of its
-//!   block (rules 2 and 3).
+//!   block (rules 2 and 3);
+//! - what a group makes of answers that are differences: values within the form's bound of the
+//!   block's, and one state for each version, whichever of its answers arrives ([`held`]).
 //!
 //! What it cannot see: an update that is taken back before the next answer, and in which order the
 //! contributions of one update were summed.
 
 mod block;
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId};
+use tradewind_common::{
+    BlockId, Clock, Compression, Generation, GroupId, Incarnation, Layout, ServerId,
+};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply};
@@ -82,6 +87,7 @@ struct Terms {
     samples: u64,
     group_samples: Vec<u32>,
     skip_one_in: u64,
+    down: Compression,
 }
 
 /// What was handed to one server.
@@ -119,6 +125,7 @@ impl Checker {
                 samples: spec.samples,
                 group_samples: spec.group_sizes.iter().map(|n| n * spec.batch).collect(),
                 skip_one_in,
+                down: spec.down,
             },
             placement: placement.clone(),
             doors: BTreeMap::new(),
@@ -176,9 +183,11 @@ impl Checker {
     pub fn pushed(&mut self, to: ReplyTo, push: &Push) {
         let life = (push.group, push.incarnation);
         self.streams.insert(to, life);
-        if let (Action::Contribute(Some(gradient)), Some(record)) =
-            (&push.action, self.records.get_mut(&push.block))
-        {
+        let Some(record) = self.records.get_mut(&push.block) else {
+            return;
+        };
+        record.asked(to, push);
+        if let Action::Contribute(Some(gradient)) = &push.action {
             record.pushed(life, push.clock, gradient.pulled_version);
         }
     }
@@ -201,7 +210,7 @@ impl Checker {
             self.decide(*block, decisions)?;
         }
         for (to, reply) in replies() {
-            self.check_reply(server, self.streams[to], reply)?;
+            self.check_reply(server, (*to, self.streams[to]), reply)?;
         }
         Ok(!fresh.is_empty())
     }
@@ -225,7 +234,7 @@ impl Checker {
     fn check_reply(
         &mut self,
         server: ServerId,
-        life: Life,
+        (to, life): (ReplyTo, Life),
         reply: &Reply,
     ) -> Result<(), Violation> {
         let door = &self.doors[&server];
@@ -251,7 +260,21 @@ impl Checker {
             }
             Answer::Read | Answer::Decided(_, false) => {}
         }
-        record.check_values(reply, &self.terms)
+        record.check_values((to, life), reply, &self.terms)
+    }
+
+    /// A life has taken the answer of a version in, and has these values now.
+    pub fn took(
+        &self,
+        life: Life,
+        block: BlockId,
+        (version, values): (u64, &[f32]),
+    ) -> Result<(), Violation> {
+        if self.records[&block].has(life, version, values) {
+            return Ok(());
+        }
+        let text = format!("{life:?} has {values:?} of block {block} at version {version}");
+        Err(Violation::new(Rule::ExactlyOnce, text))
     }
 
     /// A group holds the answers of all blocks: each of them must have been decided.
@@ -286,6 +309,7 @@ impl Checker {
     pub fn totals(&self, report: &mut Report) {
         report.decided = self.decided;
         report.repeated = self.repeated;
+        report.differences = self.records.values().map(Record::differences).sum();
         report.lag_max = self
             .records
             .values()

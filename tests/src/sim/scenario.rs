@@ -23,6 +23,8 @@ pub struct Scenario {
     pub consistency: ConsistencySpec,
     /// Whether exchanges run behind the next step.
     pub overlap: bool,
+    /// How answers travel.
+    pub down: Compression,
     /// The budget, in samples.
     pub samples: u64,
     /// What the network does to messages.
@@ -122,6 +124,8 @@ pub enum Sabotage {
     ForgetsDecided,
     /// Frames of a former incarnation are taken for frames of the present one.
     FenceBroken,
+    /// An answer is a difference to the last answer, whatever the frame says that its sender holds.
+    IgnoresHeld,
 }
 
 /// Length of a rank's lease.
@@ -153,6 +157,7 @@ impl Scenario {
             groups,
             consistency,
             overlap: false,
+            down: Compression::None,
             network: NetworkPlan::random(&mut rng),
             crashes: Vec::new(),
             skip_one_in: 12,
@@ -207,6 +212,15 @@ impl Scenario {
         self
     }
 
+    /// The same with answers that are differences, in a form that follows from the seed and leaves
+    /// something out even of small whole numbers.
+    pub fn with_differences(mut self) -> Self {
+        let topk = Compression::TopK { fraction: 0.5 };
+        let int8 = random_stream(self.seed, 5).random_bool(0.5);
+        self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
     /// The same with a rule broken on purpose.
     pub fn with_sabotage(mut self, sabotage: Sabotage) -> Self {
         self.sabotage = Some(sabotage);
@@ -249,7 +263,7 @@ impl Scenario {
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
             up: Compression::None,
-            down: Compression::None,
+            down: self.down,
         }
     }
 }

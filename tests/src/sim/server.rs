@@ -6,6 +6,7 @@ use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId, Layout, ServerId};
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
 use tradewind_server::core::coordinator::Order;
@@ -21,6 +22,9 @@ pub struct Server {
     shard: Option<Shard>,
     view: View,
     forgetful: Forgetful,
+    /// Versions answered last.
+    answered: BTreeMap<(GroupId, BlockId), u64>,
+    askers: BTreeMap<ReplyTo, GroupId>,
 }
 
 impl Server {
@@ -32,6 +36,8 @@ impl Server {
             shard: None,
             view: View::default(),
             forgetful: Forgetful::default(),
+            answered: BTreeMap::new(),
+            askers: BTreeMap::new(),
         }
     }
 
@@ -77,6 +83,13 @@ impl Server {
                 }
             }
             Some(Sabotage::ForgetsDecided) => self.forgetful.push(&mut push, to),
+            Some(Sabotage::IgnoresHeld) => {
+                self.askers.insert(to, push.group);
+                if let Wants::Difference { holds: Some(holds) } = &mut push.wants {
+                    let last = self.answered.get(&(push.group, push.block));
+                    *holds = last.copied().unwrap_or(*holds);
+                }
+            }
             _ => {}
         }
         shard.handle_push(push, to, now_us);
@@ -90,6 +103,16 @@ impl Server {
         let mut outputs: Vec<_> = std::iter::from_fn(|| shard.poll_output()).collect();
         if self.sabotage == Some(Sabotage::ForgetsDecided) {
             outputs.iter_mut().for_each(|o| self.forgetful.output(o));
+        }
+        for output in &outputs {
+            if let Output::Reply {
+                to,
+                result: Ok(reply),
+            } = output
+                && let Some(group) = self.askers.get(to)
+            {
+                self.answered.insert((*group, reply.block), reply.version);
+            }
         }
         outputs
     }

@@ -7,9 +7,9 @@ mod talk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_client::core::session::{self, Identity, Kind, Purpose, Session, Summary};
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, ServerId, TensorKind};
 use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::askers::Wants;
+use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
@@ -31,6 +31,8 @@ struct Process {
     answered: BTreeMap<BlockId, u64>,
     computing_on: BTreeMap<BlockId, u64>,
     computed_on: BTreeMap<BlockId, u64>,
+    /// As answered; of parameters, where answers are differences.
+    held: BTreeMap<BlockId, Vec<f32>>,
     call: Option<(u64, Call)>,
     creating: bool,
     finished: Option<Summary>,
@@ -148,6 +150,11 @@ impl Group {
                     return;
                 };
                 if session.answer(&answer(&reply)) {
+                    let took = process.take(&reply, common);
+                    let life = (self.id, self.incarnation);
+                    self.outs.extend(
+                        took.map(|values| Out::Took(life, reply.block, reply.version, values)),
+                    );
                     process.answered.insert(reply.block, reply.version);
                     self.finish(rank, common);
                 }
@@ -369,7 +376,7 @@ impl Group {
                 incarnation: self.incarnation,
                 clock: frame.clock,
                 block: frame.block,
-                wants: Wants::Values,
+                wants: Wants::Difference { holds: frame.holds },
                 action,
             };
             Out::Frame(rank, server, *stream, push)
@@ -402,6 +409,27 @@ impl Group {
     /// Names the processes of this life.
     pub fn process(&self) -> u64 {
         self.process
+    }
+}
+
+impl Process {
+    /// Takes the values of an answer in, as a client does. What it has of the block then, where
+    /// answers may be differences.
+    fn take(&mut self, reply: &Reply, common: &Common) -> Option<Vec<f32>> {
+        let block = common.layout.block(reply.block).expect("a block");
+        if block.kind == TensorKind::Buffer || !common.spec.down.lossy() {
+            return None;
+        }
+        let held = self.held.entry(reply.block).or_default();
+        match &reply.fresh {
+            Fresh::Nothing => {}
+            Fresh::Values(values) => held.clone_from(values),
+            Fresh::Difference(form, encoded) => {
+                // To values that it does not have: what it keeps tells.
+                let _ = form.decode_add(encoded, held);
+            }
+        }
+        Some(held.clone())
     }
 }
 

@@ -2,9 +2,11 @@
 
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Layout, Rank, RunId, ServerId};
+use tradewind_common::{BlockId, Clock, Layout, Rank, RunId, ServerId};
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::Push;
+
+use crate::sim::values::Life;
 
 /// What a rank asks the coordinator.
 #[derive(Clone, Debug)]
@@ -38,6 +40,8 @@ pub enum Out {
     Compute,
     /// All ranks have the answers of this clock.
     Ticked(Clock),
+    /// A rank of this life has taken the answer of a version in, and has these values of the block.
+    Took(Life, BlockId, u64, Vec<f32>),
     /// The coordinator took it for dead: its processes start again.
     Restart,
     /// It is done.

@@ -238,6 +238,9 @@ impl World {
                 *self.report.clocks.entry(id).or_default() += 1;
                 self.checker.ticked(id, clock)?;
             }
+            Out::Took(life, block, version, values) => {
+                self.checker.took(life, block, (version, &values))?;
+            }
             Out::Restart => {
                 self.stop(id);
                 self.after(1_000, Event::Start(id));

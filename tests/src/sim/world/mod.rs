@@ -52,6 +52,8 @@ pub struct Report {
     pub decided: u64,
     /// Frames whose verdict was repeated.
     pub repeated: u64,
+    /// Answers that were differences to what their group holds.
+    pub differences: u64,
     /// Malformed frames that were refused and changed nothing.
     pub malformed: u64,
 }
