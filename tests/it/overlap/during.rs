@@ -111,11 +111,9 @@ impl Task for Layers {
                 TensorKind::Buffer => {
                     let _ = tensor.shallow_clone().g_add_scalar_(1.0);
                 }
-                TensorKind::Parameter if poisoned => {
-                    loss = loss + (tensor * f64::NAN).sum(Kind::Float)
-                }
+                TensorKind::Parameter if poisoned => loss += (tensor * f64::NAN).sum(Kind::Float),
                 TensorKind::Parameter => {
-                    loss = loss + tensor.sum(Kind::Float) * batch.input.mean(Kind::Float);
+                    loss += tensor.sum(Kind::Float) * batch.input.mean(Kind::Float);
                 }
             }
         }
