@@ -1,5 +1,5 @@
-//! Blocks are applied while backward runs: whoever is told of a bucket does not let backward go on
-//! until the shards have its blocks.
+//! Blocks are applied before backward has returned: whoever is told of a bucket waits for the
+//! shards to have its blocks.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -158,8 +158,18 @@ mod tests {
         let layout = model.layout();
         let mut group = Solo::new(&layout, &model.tensors).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
-        let ear = heard.clone();
-        let told = move |at, gradient: &[f32]| ear.lock().unwrap().push((at, gradient.to_vec()));
+        // Whether backward had come to the first layer, which is the last one that it comes to.
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let (ear, ended) = (heard.clone(), ends.clone());
+        let first = Mutex::new(model.tensors[0].1.grad());
+        let told = move |at, gradient: &[f32]| {
+            let there = first.lock().unwrap().count_nonzero(None::<i64>);
+            ended
+                .lock()
+                .unwrap()
+                .push(i64::try_from(there).unwrap() > 0);
+            ear.lock().unwrap().push((at, gradient.to_vec()));
+        };
         group.watch(Arc::new(told)).unwrap();
         let parts = |group: &Solo| {
             let gradient = |at| Some((at, group.gradient(at)?.to_vec()));
@@ -170,12 +180,15 @@ mod tests {
             group.backward(&model.loss(seed)).unwrap();
             let told = std::mem::take(&mut *heard.lock().unwrap());
             assert_eq!(told, parts(&group), "seed {seed}");
+            let comes = std::mem::take(&mut *ends.lock().unwrap());
+            assert_eq!(comes, [false, true], "told while backward goes on");
 
             let part = model.tensors[0].1.square().sum(Kind::Float);
             group.backward(&part).unwrap();
             let mut told = std::mem::take(&mut *heard.lock().unwrap());
             told.sort_by_key(|(at, _)| *at);
             assert_eq!(told, parts(&group), "a part of the model");
+            ends.lock().unwrap().clear();
         }
     }
 
