@@ -313,7 +313,7 @@ mod tests {
         check(&["--block-bytes=0"], "--block-bytes is 0 B");
         check(&["--block-bytes=4B", "--bytes=100MB"], "blocks, more than");
         check(
-            &["--group", "--clients=9", "--bytes=8MiB"],
+            &["--group", "--clients=9", "--bytes=2MiB"],
             "8 blocks are too few",
         );
     }

@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
     block_bytes: usize,
     /// Gradients fused into one reduction.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
     bucket_bytes: usize,
     /// How gradients travel.
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
