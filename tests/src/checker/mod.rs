@@ -15,7 +15,7 @@
 //!   twice, or not, or for a fenced life, or without an answer, shows in the next answer of its
 //!   block (rules 2 and 3);
 //! - what a group makes of answers that are differences: values within the form's bound of the
-//!   block's, and one state for each version, whichever of its answers arrives ([`held`]).
+//!   block's, and one state for each version, whichever of its answers arrives (`held.rs`).
 //!
 //! What it cannot see: an update that is taken back before the next answer, and in which order the
 //! contributions of one update were summed.
