@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use time::{Exchange, Limit, Rates, Servers};
 
-use crate::ids::{GroupId, Rank, ServerId};
+use crate::ids::{GroupId, Rank, ShardId};
 use crate::layout::{Block, Layout};
 use crate::placement::Placement;
 use crate::{Compression, TensorKind};
@@ -146,10 +146,10 @@ impl Run<'_> {
         busiest(ranks)
     }
 
-    /// What a server moves for `groups` groups.
-    pub fn server(&self, server: ServerId, groups: u64) -> Traffic {
+    /// What the primary of a shard moves for `groups` groups.
+    pub fn server(&self, shard: ShardId, groups: u64) -> Traffic {
         let mut all = Traffic::default();
-        for block in self.placement.shard(server) {
+        for block in self.placement.blocks(shard) {
             let block = self
                 .layout
                 .block(block)
@@ -161,11 +161,11 @@ impl Run<'_> {
 
     /// The server that moves most, for `groups` groups.
     pub fn busiest_server(&self, groups: u64) -> Traffic {
-        let servers = self.placement.owners();
-        let most = servers.iter().map(|server| server.0).max().unwrap_or(0);
+        let shards = self.placement.shards();
+        let most = shards.iter().map(|shard| shard.0).max().unwrap_or(0);
         let mut all = vec![Traffic::default(); most as usize + 1];
-        for (block, server) in self.layout.blocks.iter().zip(servers) {
-            all[server.0 as usize].add(self.at_server(Traffic::of(self, block, groups)));
+        for (block, shard) in self.layout.blocks.iter().zip(shards) {
+            all[shard.0 as usize].add(self.at_server(Traffic::of(self, block, groups)));
         }
         busiest(all)
     }
@@ -194,11 +194,11 @@ impl Run<'_> {
         }
     }
 
-    /// Connections that ranks hold to a server.
-    pub fn connections(&self, server: ServerId) -> u64 {
+    /// Connections that ranks hold to the primary of a shard.
+    pub fn connections(&self, shard: ShardId) -> u64 {
         let owned = |size: u32, rank: u32| {
             let slice = self.layout.slice(Rank(rank), size).into_iter();
-            slice.filter(|block| self.placement.owner(*block) == Some(server))
+            slice.filter(|block| self.placement.shard(*block) == Some(shard))
         };
         let of_rank = |size, rank| owned(size, rank).take(self.connections as usize).count();
         let of_group = |size: u32| (0..size).map(|rank| of_rank(size, rank)).sum::<usize>() as u64;

@@ -3,6 +3,7 @@
 //! Positions are those in the epoch's permutation, which follows from (seed, epoch) and is known
 //! to every rank; so a chunk is a range, and a lease is a number.
 
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ pub struct Chunk {
 }
 
 /// How an epoch is cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunking {
     /// Samples in an epoch; more than 0.
     pub epoch_samples: u64,
@@ -68,7 +69,7 @@ pub enum LeaseRefused {
 }
 
 /// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ledger {
     chunking: Chunking,
     next: u64,

@@ -28,6 +28,10 @@ number!(
     ServerId(u32)
 );
 number!(
+    /// A shard of a run, from 0; as many as the fleet had servers when the run was created.
+    ShardId(u32)
+);
+number!(
     /// A block of the flat parameter vector, from 0 in flat order.
     BlockId(u32)
 );

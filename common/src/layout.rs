@@ -4,9 +4,9 @@
 //! backward finishes the last layers first: a bucket is then a contiguous range that is complete
 //! early. Every process computes the same layout from the same list of tensors.
 
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-use serde::{Deserialize, Serialize};
 
 use crate::ids::{BlockId, Rank};
 

@@ -9,6 +9,7 @@ pub mod config;
 pub mod cost;
 pub mod data;
 pub mod finite;
+pub mod holders;
 pub mod ids;
 pub mod layout;
 pub mod lease;
@@ -20,5 +21,5 @@ pub mod staleness;
 
 pub use clock::Clock;
 pub use compress::Compression;
-pub use ids::{BlockId, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
+pub use ids::{BlockId, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 pub use layout::{Layout, TensorKind, TensorSpec};

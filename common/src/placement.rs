@@ -1,49 +1,50 @@
-//! Blocks → servers, by bytes, so that shards are equal to within one block.
+//! Blocks → shards, by bytes, so that shards are equal to within one block.
 
-use crate::ids::{BlockId, ServerId};
+use crate::ids::{BlockId, ShardId};
 use crate::layout::Layout;
 
-/// Which server owns each block; indexed by block number.
+/// Which shard each block belongs to, for the whole life of a run; indexed by block number. Who
+/// holds a shard may change: [`Holders`](crate::holders::Holders).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement(Vec<ServerId>);
+pub struct Placement(Vec<ShardId>);
 
 impl Placement {
-    /// Deals the blocks in flat order, each to the server with the fewest bytes so far; ties go to
-    /// the server that comes first in `servers`, which must not be empty.
-    pub fn by_bytes(layout: &Layout, servers: &[ServerId]) -> Self {
-        let mut bytes = vec![0usize; servers.len()];
+    /// Deals the blocks in flat order, each to the shard with the fewest bytes so far; ties go to
+    /// the first. `shards` is at least 1.
+    pub fn by_bytes(layout: &Layout, shards: u32) -> Self {
+        let mut bytes = vec![0usize; shards as usize];
         let deal = |block: &crate::layout::Block| {
-            let lightest = (0..servers.len())
+            let lightest = (0..bytes.len())
                 .min_by_key(|i| bytes[*i])
-                .expect("a server");
+                .expect("at least one shard");
             bytes[lightest] += block.bytes();
-            servers[lightest]
+            ShardId(lightest as u32)
         };
         Self(layout.blocks.iter().map(deal).collect())
     }
 
-    /// A placement as it came over the wire; entry `i` owns block `i`.
-    pub fn from_owners(owners: Vec<ServerId>) -> Self {
-        Self(owners)
+    /// A placement as it came over the wire; entry `i` is the shard of block `i`.
+    pub fn from_shards(shards: Vec<ShardId>) -> Self {
+        Self(shards)
     }
 
-    /// The owner of each block, in block order.
-    pub fn owners(&self) -> &[ServerId] {
+    /// The shard of each block, in block order.
+    pub fn shards(&self) -> &[ShardId] {
         &self.0
     }
 
-    /// The server that owns `block`.
-    pub fn owner(&self, block: BlockId) -> Option<ServerId> {
+    /// The shard that `block` belongs to.
+    pub fn shard(&self, block: BlockId) -> Option<ShardId> {
         self.0.get(block.0 as usize).copied()
     }
 
-    /// The shard of `server`: the blocks it owns, in flat order.
-    pub fn shard(&self, server: ServerId) -> impl Iterator<Item = BlockId> + '_ {
-        let owned = move |(_, owner): &(usize, &ServerId)| **owner == server;
+    /// The blocks of `shard`, in flat order.
+    pub fn blocks(&self, shard: ShardId) -> impl Iterator<Item = BlockId> + '_ {
+        let own = move |(_, of): &(usize, &ShardId)| **of == shard;
         self.0
             .iter()
             .enumerate()
-            .filter(owned)
+            .filter(own)
             .map(|(index, _)| BlockId(index as u32))
     }
 }
@@ -66,16 +67,15 @@ mod tests {
             })
             .collect();
         let layout = Layout::new(&tensors, 16_384, 4096).unwrap();
-        for servers in 1..=5u32 {
-            let ids: Vec<_> = (0..servers).map(ServerId).collect();
-            let placement = Placement::by_bytes(&layout, &ids);
+        for count in 1..=5u32 {
+            let placement = Placement::by_bytes(&layout, count);
             let bytes = |s| {
                 placement
-                    .shard(s)
+                    .blocks(ShardId(s))
                     .map(|b| layout.block(b).unwrap().bytes())
                     .sum::<usize>()
             };
-            let shards: Vec<_> = ids.iter().map(|s| bytes(*s)).collect();
+            let shards: Vec<_> = (0..count).map(bytes).collect();
             let spread = shards.iter().max().unwrap() - shards.iter().min().unwrap();
             assert!(spread <= 4096, "{shards:?}");
             assert_eq!(shards.iter().sum::<usize>(), layout.elements() * 4);

@@ -1,12 +1,14 @@
 //! What all processes of a run must agree on.
 
+use serde::{Deserialize, Serialize};
+
 use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
 use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
 
 /// When a shard applies a group's gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConsistencySpec {
     /// The gradients of all live groups at a clock are averaged and applied once.
     Sync,
@@ -31,7 +33,7 @@ impl ConsistencySpec {
 }
 
 /// What a shard does with a gradient.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OptimizerSpec {
     /// Stochastic gradient descent, as `torch.optim.SGD` (dampening 0).
     Sgd {
@@ -56,7 +58,7 @@ pub enum OptimizerSpec {
 }
 
 /// A run as its servers need to know it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
     /// All randomness follows from it.
     pub seed: u64,
@@ -90,6 +92,32 @@ pub struct RunSpec {
     pub up: Compression,
     /// How fresh parameters travel: if lossy, as differences to what the group holds.
     pub down: Compression,
+    /// What keeps the run going when something fails.
+    pub faults: FaultSpec,
+}
+
+/// What keeps a run going when something fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultSpec {
+    /// Servers that hold each shard, at least 1.
+    pub replication: u32,
+    /// How long a group that has lost ranks waits for others in their place, milliseconds.
+    pub reform_grace_ms: u64,
+    /// Pause between two snapshots, milliseconds; 0 takes only the first and the last.
+    pub snapshot_ms: u64,
+    /// Snapshots that are kept, at least 1.
+    pub snapshots_kept: u32,
+}
+
+impl Default for FaultSpec {
+    fn default() -> Self {
+        Self {
+            replication: 1,
+            reform_grace_ms: 5_000,
+            snapshot_ms: 60_000,
+            snapshots_kept: 3,
+        }
+    }
 }
 
 /// Largest block that may be configured.
@@ -167,6 +195,8 @@ impl RunSpec {
         positive(u64::from(self.batch), "batch")?;
         positive(self.chunk_samples, "chunk_samples")?;
         positive(self.lease_ms, "lease_ms")?;
+        positive(u64::from(self.faults.replication), "replication")?;
+        positive(u64::from(self.faults.snapshots_kept), "snapshots_kept")?;
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         check(
@@ -246,6 +276,7 @@ impl RunSpec {
             ),
             (self.up != other.up, "up"),
             (self.down != other.down, "down"),
+            (self.faults != other.faults, "faults"),
         ];
         differs
             .into_iter()

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
-use tradewind_common::placement::Placement;
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{Incarnation, RunId, ServerId};
+use tradewind_common::RunId;
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 
 use crate::v1;
 
@@ -25,14 +24,14 @@ pub struct Malformed {
     pub problem: String,
 }
 
-fn malformed(field: &'static str, problem: impl Into<String>) -> Malformed {
+pub(crate) fn malformed(field: &'static str, problem: impl Into<String>) -> Malformed {
     Malformed {
         field,
         problem: problem.into(),
     }
 }
 
-fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
+pub(crate) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
     value.ok_or_else(|| malformed(field, "is missing"))
 }
 
@@ -164,6 +163,10 @@ impl From<&RunSpec> for v1::RunSpec {
             start_grace_ms: spec.start_grace_ms,
             up: compression_to_wire(spec.up),
             down: compression_to_wire(spec.down),
+            replication: spec.faults.replication,
+            reform_grace_ms: spec.faults.reform_grace_ms,
+            snapshot_ms: spec.faults.snapshot_ms,
+            snapshots_kept: spec.faults.snapshots_kept,
         }
     }
 }
@@ -219,6 +222,12 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             start_grace_ms: spec.start_grace_ms,
             up: compression("up", spec.up)?,
             down: compression("down", spec.down)?,
+            faults: FaultSpec {
+                replication: spec.replication,
+                reform_grace_ms: spec.reform_grace_ms,
+                snapshot_ms: spec.snapshot_ms,
+                snapshots_kept: spec.snapshots_kept,
+            },
         })
     }
 }
@@ -263,55 +272,5 @@ fn compression(
             field,
             format!("dtype {} is not a form in which values travel", wire.dtype),
         )),
-    }
-}
-
-/// Where a server is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// Its number.
-    pub server: ServerId,
-    /// Which life of it.
-    pub incarnation: Incarnation,
-    /// host:port
-    pub address: String,
-}
-
-/// A placement and the addresses of its servers, for the wire.
-pub fn placement_to_wire(placement: &Placement, servers: Vec<Endpoint>) -> v1::Placement {
-    let endpoint = |e: Endpoint| v1::ServerEndpoint {
-        server: e.server.0,
-        address: e.address,
-        incarnation: e.incarnation.0,
-    };
-    v1::Placement {
-        servers: servers.into_iter().map(endpoint).collect(),
-        owners: owners_to_wire(placement),
-    }
-}
-
-/// The owner of each block, for the wire.
-pub fn owners_to_wire(placement: &Placement) -> Vec<u32> {
-    placement.owners().iter().map(|server| server.0).collect()
-}
-
-/// A placement from the wire: every owner must be among the servers.
-pub fn placement_from_wire(wire: v1::Placement) -> Result<(Placement, Vec<Endpoint>), Malformed> {
-    let endpoint = |e: v1::ServerEndpoint| Endpoint {
-        server: ServerId(e.server),
-        incarnation: Incarnation(e.incarnation),
-        address: e.address,
-    };
-    let servers: Vec<Endpoint> = wire.servers.into_iter().map(endpoint).collect();
-    let owners: Vec<ServerId> = wire.owners.into_iter().map(ServerId).collect();
-    match owners
-        .iter()
-        .find(|owner| !servers.iter().any(|s| s.server == **owner))
-    {
-        Some(owner) => Err(malformed(
-            "placement.owners",
-            format!("server {owner} has no address"),
-        )),
-        None => Ok((Placement::from_owners(owners), servers)),
     }
 }

@@ -9,6 +9,7 @@ pub mod v1;
 pub mod auth;
 pub mod convert;
 pub mod frame;
+pub mod holding;
 pub mod limits;
 pub mod refusal;
 pub mod socket;

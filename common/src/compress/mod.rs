@@ -9,6 +9,7 @@
 //! Every form takes a number of bytes that follows from the number of values, and all numbers in
 //! it are little-endian.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 mod bf16;
@@ -26,7 +27,7 @@ use int8::Int8;
 use plain::Plain;
 
 /// A form in which values travel.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Compression {
     /// f32 as they are: 4 bytes a value, nothing lost.
     None,

@@ -10,7 +10,7 @@ use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
 use crate::schedule::{Decay, Schedule};
-use crate::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+use crate::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 
 /// A configuration in which everything fits together.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub struct Config {
     pub exchange: Exchange,
     /// Leases and waiting times.
     pub liveness: Liveness,
+    /// Snapshots that are kept.
+    pub snapshots_kept: u32,
     /// What is published.
     pub telemetry: Telemetry,
     resolved: String,
@@ -44,6 +46,8 @@ pub struct Config {
 pub struct Cluster {
     /// Parameter servers.
     pub servers: u32,
+    /// Servers that hold each shard.
+    pub replication: u32,
     /// Ranks of each group.
     pub groups: Vec<u32>,
     /// What processes listen on.
@@ -121,8 +125,6 @@ pub struct Exchange {
     pub per_bucket: bool,
     /// Connections of a rank to each server.
     pub connections: u32,
-    /// How long a rank tries to reach a shard again.
-    pub retry_ms: u64,
 }
 
 /// Leases and waiting times, milliseconds.
@@ -134,8 +136,14 @@ pub struct Liveness {
     pub heartbeat_ms: u64,
     /// How long clock 0 waits for all groups.
     pub start_grace_ms: u64,
-    /// How long a rank waits for its peers.
-    pub collective_ms: u64,
+    /// How long a group waits for others in the place of ranks that it has lost.
+    pub reform_grace_ms: u64,
+    /// How long a rank tries to reach a shard or the coordinator again.
+    pub retry_ms: u64,
+    /// Pause between two snapshots; 0 takes only the first and the last.
+    pub snapshot_ms: u64,
+    /// How long the last snapshot may take.
+    pub notice_ms: u64,
 }
 
 /// What is published.
@@ -181,6 +189,12 @@ impl Config {
             start_grace_ms: self.liveness.start_grace_ms,
             up: self.exchange.up,
             down: self.exchange.down,
+            faults: FaultSpec {
+                replication: self.cluster.replication,
+                reform_grace_ms: self.liveness.reform_grace_ms,
+                snapshot_ms: self.liveness.snapshot_ms,
+                snapshots_kept: self.snapshots_kept,
+            },
         }
     }
 }
@@ -233,12 +247,29 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         lease_ms: int(values, "liveness.lease_ms") as u64,
         heartbeat_ms: int(values, "liveness.heartbeat_ms") as u64,
         start_grace_ms: int(values, "liveness.start_grace_ms") as u64,
-        collective_ms: int(values, "liveness.collective_ms") as u64,
+        reform_grace_ms: int(values, "liveness.reform_grace_ms") as u64,
+        retry_ms: int(values, "liveness.retry_ms") as u64,
+        snapshot_ms: int(values, "liveness.snapshot_ms") as u64,
+        notice_ms: int(values, "liveness.notice_ms") as u64,
     };
     if liveness.heartbeat_ms * 3 > liveness.lease_ms {
         wrong(
             "liveness.heartbeat_ms",
             "is more than a third of liveness.lease_ms".into(),
+        );
+    }
+    if liveness.retry_ms < liveness.lease_ms * 2 {
+        wrong(
+            "liveness.retry_ms",
+            "is less than two of liveness.lease_ms: ranks would give up before a successor is there"
+                .into(),
+        );
+    }
+    let replication = int(values, "servers.replication");
+    if replication > int(values, "cluster.servers") {
+        wrong(
+            "servers.replication",
+            "is more than cluster.servers: copies of a shard are on different servers".into(),
         );
     }
     let momentum = float(values, "optimizer.momentum");
@@ -298,6 +329,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         seed: int(values, "run.seed") as u64,
         cluster: Cluster {
             servers: int(values, "cluster.servers") as u32,
+            replication: replication as u32,
             groups,
             host: text(values, "cluster.host").to_owned(),
         },
@@ -363,9 +395,9 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             up: compression(values, "exchange.up"),
             down: compression(values, "exchange.down"),
             connections: int(values, "exchange.connections") as u32,
-            retry_ms: int(values, "exchange.retry_ms") as u64,
         },
         liveness,
+        snapshots_kept: int(values, "snapshots.kept") as u32,
         telemetry: Telemetry { prometheus },
     })
 }

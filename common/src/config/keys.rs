@@ -77,6 +77,18 @@ pub const KEYS: &[Key] = &[
         "host name or address that the processes listen on",
     ),
     key(
+        "servers.replication",
+        int(1, 16),
+        Some("1"),
+        "servers that hold each shard; with 2 or more nothing acknowledged is lost when one dies",
+    ),
+    key(
+        "snapshots.kept",
+        int(1, 1000),
+        Some("3"),
+        "snapshots that are kept; older ones are deleted",
+    ),
+    key(
         "model.name",
         Choice(&["forecast"]),
         Some("\"forecast\""),
@@ -295,16 +307,10 @@ pub const KEYS: &[Key] = &[
         "part of the values that `topk` sends",
     ),
     key(
-        "exchange.retry_ms",
-        int(0, 86_400_000),
-        Some("10000"),
-        "how long a rank tries to reach a shard or the coordinator again",
-    ),
-    key(
         "liveness.lease_ms",
         int(100, 86_400_000),
         Some("10000"),
-        "a rank that has been silent for so long is dead",
+        "a rank or a server that has been silent for so long is dead",
     ),
     key(
         "liveness.heartbeat_ms",
@@ -319,10 +325,28 @@ pub const KEYS: &[Key] = &[
         "how long clock 0 waits for all configured groups",
     ),
     key(
-        "liveness.collective_ms",
-        int(100, 86_400_000),
+        "liveness.reform_grace_ms",
+        int(0, 86_400_000),
+        Some("5000"),
+        "how long a group that has lost ranks waits for others in their place, before it goes on without",
+    ),
+    key(
+        "liveness.retry_ms",
+        int(0, 86_400_000),
         Some("60000"),
-        "how long a rank waits for its group's other ranks",
+        "how long a rank tries to reach a shard or the coordinator again; at least two leases, for the second one may be a successor's",
+    ),
+    key(
+        "liveness.snapshot_ms",
+        int(0, 86_400_000),
+        Some("60000"),
+        "pause between two snapshots; 0 takes only the first and the last",
+    ),
+    key(
+        "liveness.notice_ms",
+        int(0, 86_400_000),
+        Some("30000"),
+        "how long the last snapshot may take when a run is asked to end",
     ),
     key(
         "telemetry.prometheus",

@@ -18,8 +18,7 @@ fn layout(elements: &[u64], bucket_bytes: usize, block_bytes: usize) -> Layout {
 }
 
 fn placed(layout: &Layout, servers: u32) -> Placement {
-    let ids: Vec<_> = (0..servers).map(ServerId).collect();
-    Placement::by_bytes(layout, &ids)
+    Placement::by_bytes(layout, servers)
 }
 
 fn run<'a>(layout: &'a Layout, placement: &'a Placement, group_sizes: &'a [u32]) -> Run<'a> {
@@ -60,7 +59,7 @@ fn a_rank_has_its_slice_and_a_server_its_shard_of_every_group() {
     }
     assert_eq!(run.rank(GroupId(3), Rank(0)), Traffic::default());
     assert_eq!(run.busiest_rank(), rank);
-    let server = run.server(ServerId(1), 3);
+    let server = run.server(ShardId(1), 3);
     assert_eq!(server, run.busiest_server(3));
     assert_eq!((server.values, server.received.messages), (393_216, 6));
     assert_eq!(server.received.wire, 3 * 524_436);
@@ -112,7 +111,7 @@ fn copies_are_sent_every_gradient_and_confirm_it() {
     let placement = placed(&layout, 1);
     let one = run(&layout, &placement, &[1]);
     let two = Run { copies: 2, ..one };
-    let (one, two) = (one.server(ServerId(0), 1), two.server(ServerId(0), 1));
+    let (one, two) = (one.server(ShardId(0), 1), two.server(ShardId(0), 1));
     let confirmation = 9 + 64;
     assert_eq!(two.received.wire, 2 * one.received.wire + confirmation);
     assert_eq!(
@@ -133,7 +132,7 @@ fn a_rank_has_no_more_connections_than_blocks() {
             connections,
             ..run(&layout, &placement, groups)
         };
-        [run.connections(ServerId(0)), run.connections(ServerId(1))]
+        [run.connections(ShardId(0)), run.connections(ShardId(1))]
     };
     assert_eq!(count(1, &[1]), [1, 1]);
     assert_eq!(count(8, &[1]), [3, 2]);

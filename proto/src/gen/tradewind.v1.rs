@@ -100,7 +100,8 @@ pub struct RunSpec {
     pub chunk_samples: u64,
     #[prost(uint64, tag = "15")]
     pub lease_ms: u64,
-    /// How long clock 0 waits for configured groups that have not joined.
+    /// How long clock 0 waits for configured groups, and a group that forms for the first time for its
+    /// ranks.
     #[prost(uint64, tag = "16")]
     pub start_grace_ms: u64,
     /// Of gradients; absent: f32.
@@ -109,6 +110,18 @@ pub struct RunSpec {
     /// Of answers, which are then differences to what the group holds; absent: f32.
     #[prost(message, optional, tag = "18")]
     pub down: ::core::option::Option<Compression>,
+    /// Servers that hold each shard; at least 1.
+    #[prost(uint32, tag = "19")]
+    pub replication: u32,
+    /// How long a group that has lost ranks waits for others in their place.
+    #[prost(uint64, tag = "20")]
+    pub reform_grace_ms: u64,
+    /// Pause between two snapshots; 0 takes none but the first and the last.
+    #[prost(uint64, tag = "21")]
+    pub snapshot_ms: u64,
+    /// Snapshots that are kept, at least 1.
+    #[prost(uint32, tag = "22")]
+    pub snapshots_kept: u32,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -129,17 +142,55 @@ pub struct ServerEndpoint {
     /// host:port
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
-    /// Which life of the server; versions of another life are meaningless.
+    /// Which life of the server.
     #[prost(uint64, tag = "3")]
     pub incarnation: u64,
 }
+/// Who holds a shard. Numbers called `since` are generations.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Holders {
+    /// Absent while nobody can answer for the shard.
+    #[prost(uint32, optional, tag = "1")]
+    pub primary: ::core::option::Option<u32>,
+    /// When it became primary: names its log.
+    #[prost(uint64, tag = "2")]
+    pub primary_since: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub copies: ::prost::alloc::vec::Vec<CopyHolder>,
+    /// When the shard's values were last restored from a snapshot; 0 if they were created. Versions of
+    /// another lineage are meaningless.
+    #[prost(uint64, tag = "4")]
+    pub lineage: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CopyHolder {
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// When it was added.
+    #[prost(uint64, tag = "2")]
+    pub since: u64,
+    /// It has everything that the primary has acknowledged, and may be promoted.
+    #[prost(bool, tag = "3")]
+    pub full: bool,
+}
+/// Who holds what, in one generation.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Holding {
+    #[prost(uint64, tag = "1")]
+    pub generation: u64,
+    #[prost(message, repeated, tag = "2")]
+    pub servers: ::prost::alloc::vec::Vec<ServerEndpoint>,
+    /// holders\[s\] hold shard s.
+    #[prost(message, repeated, tag = "3")]
+    pub holders: ::prost::alloc::vec::Vec<Holders>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Placement {
-    #[prost(message, repeated, tag = "1")]
-    pub servers: ::prost::alloc::vec::Vec<ServerEndpoint>,
-    /// owners\[b\] is the server that owns block b.
-    #[prost(uint32, repeated, tag = "2")]
-    pub owners: ::prost::alloc::vec::Vec<u32>,
+    /// shards\[b\] is the shard that block b belongs to; fixed for the life of a run.
+    #[prost(uint32, repeated, tag = "1")]
+    pub shards: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, optional, tag = "2")]
+    pub holding: ::core::option::Option<Holding>,
 }
 /// A group in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -272,12 +323,39 @@ impl Consistency {
         }
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CoordinateRequest {
+    /// Servers of the fleet, at least 1.
+    #[prost(uint32, tag = "1")]
+    pub servers: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CoordinateReply {
+    /// Which life of the coordinator.
+    #[prost(uint64, tag = "1")]
+    pub incarnation: u64,
+    /// host:port
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PingReply {
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(bool, tag = "3")]
+    pub coordinates: bool,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct JoinRequest {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
     pub group: u32,
+    /// As configured: its number in the whole group.
     #[prost(uint32, tag = "3")]
     pub rank: u32,
     /// Names this process, so that a retry is told from a restart. Not 0.
@@ -285,7 +363,8 @@ pub struct JoinRequest {
     pub life: u64,
     #[prost(message, optional, tag = "5")]
     pub spec: ::core::option::Option<RunSpec>,
-    /// host:port of the group's rendezvous store; from group_rank 0 only.
+    /// host:port of a rendezvous store that this rank serves; its group meets at the store of its
+    /// lowest rank.
     #[prost(string, tag = "6")]
     pub store_address: ::prost::alloc::string::String,
 }
@@ -297,6 +376,17 @@ pub struct JoinReply {
     pub store_address: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub placement: ::core::option::Option<Placement>,
+    /// Ranks of this incarnation, and the number of this one among them.
+    #[prost(uint32, tag = "4")]
+    pub group_size: u32,
+    #[prost(uint32, tag = "5")]
+    pub group_rank: u32,
+    /// Where a resumed run's data go on under CONSISTENCY_SYNC: at this clock so many samples of the
+    /// training data had been passed.
+    #[prost(uint64, tag = "6")]
+    pub origin_clock: u64,
+    #[prost(uint64, tag = "7")]
+    pub origin_samples: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AwaitReadyRequest {
@@ -324,7 +414,8 @@ pub struct AwaitReadyReply {
     pub start_clock: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct HeartbeatRequest {
+pub struct Beat {
+    /// Who holds the lease; the first beat of a stream says it.
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
@@ -333,14 +424,17 @@ pub struct HeartbeatRequest {
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub rank: u32,
-    /// The group's clock, for the status page; nothing is decided on it.
+    /// The group's clock.
     #[prost(uint64, tag = "5")]
     pub clock: u64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct HeartbeatReply {
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct BeatReply {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
+    /// When it has changed since it was last sent on this stream.
+    #[prost(message, optional, tag = "2")]
+    pub holding: ::core::option::Option<Holding>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseChunkRequest {
@@ -384,14 +478,41 @@ pub struct LeaveRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveReply {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct StatusRequest {
+pub struct SnapshotRequest {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SnapshotReply {
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Path on the coordinator's host.
+    #[prost(string, tag = "2")]
+    pub folder: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StatusRequest {
+    /// Empty: the runs' names alone.
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RankStatus {
+    #[prost(uint32, tag = "1")]
+    pub rank: u32,
+    /// The process, as it named itself.
+    #[prost(uint64, tag = "2")]
+    pub life: u64,
+    #[prost(uint64, tag = "3")]
+    pub clock: u64,
+    #[prost(uint64, tag = "4")]
+    pub lease_left_ms: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GroupStatus {
     #[prost(uint32, tag = "1")]
     pub group: u32,
+    /// Ranks as configured.
     #[prost(uint32, tag = "2")]
     pub size: u32,
     #[prost(uint64, tag = "3")]
@@ -407,12 +528,56 @@ pub struct GroupStatus {
     /// The shortest of its ranks.
     #[prost(uint64, tag = "7")]
     pub lease_left_ms: u64,
+    /// Those that are in it.
+    #[prost(message, repeated, tag = "8")]
+    pub ranks: ::prost::alloc::vec::Vec<RankStatus>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServerStatus {
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(string, tag = "3")]
+    pub address: ::prost::alloc::string::String,
+    /// Whether it is registered and its lease holds.
+    #[prost(bool, tag = "4")]
+    pub alive: bool,
+    #[prost(uint64, tag = "5")]
+    pub lease_left_ms: u64,
+}
+/// Something that happened, and why.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Event {
+    /// Numbered from 1 in the life of the coordinator.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+    /// Milliseconds since that life began.
+    #[prost(uint64, tag = "2")]
+    pub at_ms: u64,
+    /// A word for programs; docs/faults.md has them.
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    /// A sentence for people.
+    #[prost(string, tag = "4")]
+    pub text: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "5")]
+    pub server: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "6")]
+    pub group: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "7")]
+    pub rank: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "8")]
+    pub shard: ::core::option::Option<u32>,
+    /// Which life of the rank or server it is about.
+    #[prost(uint64, tag = "9")]
+    pub life: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusReply {
     #[prost(uint64, tag = "1")]
     pub generation: u64,
-    /// forming, creating, ready or failed
+    /// forming, creating, restoring, ready or failed
     #[prost(string, tag = "2")]
     pub phase: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "3")]
@@ -423,20 +588,43 @@ pub struct StatusReply {
     /// the end of a leased chunk.
     #[prost(uint64, tag = "5")]
     pub samples_unused: u64,
+    #[prost(message, repeated, tag = "6")]
+    pub servers: ::prost::alloc::vec::Vec<ServerStatus>,
+    /// Number of the newest whole snapshot; absent if there is none.
+    #[prost(uint64, optional, tag = "7")]
+    pub snapshot: ::core::option::Option<u64>,
+    /// The newest, oldest first; at most 64.
+    #[prost(message, repeated, tag = "8")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+    /// Contributions that restored shards have lost.
+    #[prost(uint64, tag = "9")]
+    pub lost: u64,
+    #[prost(string, repeated, tag = "10")]
+    pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Which life of the coordinator answers.
+    #[prost(uint64, tag = "11")]
+    pub coordinator: u64,
+    /// Why the run has failed; empty otherwise.
+    #[prost(string, tag = "12")]
+    pub failure: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
-    #[prost(oneof = "server_report::Report", tags = "1, 2")]
+    #[prost(oneof = "server_report::Report", tags = "1, 2, 3, 4")]
     pub report: ::core::option::Option<server_report::Report>,
 }
 /// Nested message and enum types in `ServerReport`.
 pub mod server_report {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Report {
         #[prost(message, tag = "1")]
         Register(super::Register),
         #[prost(message, tag = "2")]
         Acknowledge(super::Acknowledge),
+        #[prost(message, tag = "3")]
+        Beat(super::ServerBeat),
+        #[prost(message, tag = "4")]
+        Captured(super::Captured),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -448,11 +636,18 @@ pub struct Register {
     /// host:port under which workers reach it.
     #[prost(string, tag = "3")]
     pub address: ::prost::alloc::string::String,
+    /// Names the machine: copies of a shard go to different ones.
+    #[prost(string, tag = "4")]
+    pub host: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServerBeat {}
+/// What a holder of a shard has done.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Acknowledge {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
+    /// The generation that it follows.
     #[prost(uint64, tag = "2")]
     pub generation: u64,
     /// The highest clock seen in any push; absent while there was none.
@@ -461,6 +656,63 @@ pub struct Acknowledge {
     /// Whether every block of the shard has a value.
     #[prost(bool, tag = "4")]
     pub complete: bool,
+    #[prost(uint32, tag = "5")]
+    pub shard: u32,
+    /// From the primary: copies that have everything.
+    #[prost(message, repeated, tag = "6")]
+    pub full: ::prost::alloc::vec::Vec<CopyHolder>,
+    /// Contributions lost by restoring.
+    #[prost(uint64, tag = "7")]
+    pub lost: u64,
+    /// The snapshot that was restored; absent if none was.
+    #[prost(uint64, optional, tag = "8")]
+    pub restored: ::core::option::Option<u64>,
+    /// Snapshots that were damaged and passed over, and what was wrong with each.
+    #[prost(string, repeated, tag = "9")]
+    pub damaged: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Why the shard cannot be restored; empty otherwise.
+    #[prost(string, tag = "10")]
+    pub failure: ::prost::alloc::string::String,
+}
+/// A shard's part of a snapshot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Captured {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub shard: u32,
+    #[prost(uint64, tag = "3")]
+    pub number: u64,
+    /// Why it was not written; empty if it was. `passed` says that the clock was passed already.
+    #[prost(string, tag = "4")]
+    pub failure: ::prost::alloc::string::String,
+    /// Set with the failure `passed`: the highest clock that a block has decided.
+    #[prost(uint64, tag = "5")]
+    pub clock: u64,
+    #[prost(message, optional, tag = "6")]
+    pub file: ::core::option::Option<ShardFile>,
+}
+/// A file of a snapshot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShardFile {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    /// BLAKE3 of the file; 32 bytes.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub digest: ::prost::bytes::Bytes,
+    #[prost(uint64, tag = "4")]
+    pub version_min: u64,
+    #[prost(uint64, tag = "5")]
+    pub version_max: u64,
+    #[prost(uint64, tag = "6")]
+    pub samples_min: u64,
+    #[prost(uint64, tag = "7")]
+    pub samples_max: u64,
+    /// The highest clock decided of any group, one past it; 0 if none was.
+    #[prost(uint64, tag = "8")]
+    pub clock_next: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerOrder {
@@ -468,10 +720,43 @@ pub struct ServerOrder {
     pub run: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub spec: ::core::option::Option<RunSpec>,
-    #[prost(uint32, repeated, tag = "3")]
-    pub owners: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, optional, tag = "3")]
+    pub placement: ::core::option::Option<Placement>,
     #[prost(message, optional, tag = "4")]
     pub view: ::core::option::Option<View>,
+    /// Which life of the coordinator orders; lower ones than it has heard from are refused.
+    #[prost(uint64, tag = "5")]
+    pub coordinator: u64,
+    /// Shards that have to be restored from a snapshot by the receiver, which is their primary: from
+    /// the newest that is whole, of those up to this number.
+    #[prost(message, repeated, tag = "6")]
+    pub restore: ::prost::alloc::vec::Vec<Restore>,
+    #[prost(message, repeated, tag = "7")]
+    pub capture: ::prost::alloc::vec::Vec<Capture>,
+    /// The fleet's length of a server's lease.
+    #[prost(uint64, tag = "8")]
+    pub lease_ms: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Restore {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    #[prost(uint64, tag = "2")]
+    pub newest: u64,
+    /// Only this one: a whole run is resumed.
+    #[prost(bool, tag = "3")]
+    pub only: bool,
+}
+/// Write a shard's part of a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Capture {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    /// Each block as it is when the clocks before this one have been decided; absent: as it is now.
+    #[prost(uint64, optional, tag = "3")]
+    pub at_clock: ::core::option::Option<u64>,
 }
 /// Generated client implementations.
 pub mod coordinator_client {
@@ -568,9 +853,10 @@ pub mod coordinator_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// A rank enters its group. Answers when every rank of the group has joined, every server has
-        /// registered, and every shard has acknowledged the generation that fences the group's former
-        /// incarnation. Waits; the caller sets the deadline.
+        /// A rank enters its group. Answers when the group is formed (every configured rank has joined, or
+        /// those that have when the grace has passed), every server has registered, and every primary has
+        /// acknowledged the generation that fences the group's former incarnation. Waits; the caller sets
+        /// the deadline. A rank whose group has broken joins again, as the same life.
         pub async fn join(
             &mut self,
             request: impl tonic::IntoRequest<super::JoinRequest>,
@@ -618,11 +904,16 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "AwaitReady"));
             self.inner.unary(req, path, codec).await
         }
-        /// Renews the rank's lease. Send it at least three times in a lease.
-        pub async fn heartbeat(
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
+        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
+        /// streams of its other ranks then end with a refusal.
+        pub async fn keep_lease(
             &mut self,
-            request: impl tonic::IntoRequest<super::HeartbeatRequest>,
-        ) -> std::result::Result<tonic::Response<super::HeartbeatReply>, tonic::Status> {
+            request: impl tonic::IntoStreamingRequest<Message = super::Beat>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::BeatReply>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
@@ -633,12 +924,12 @@ pub mod coordinator_client {
                 })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
-                "/tradewind.v1.Coordinator/Heartbeat",
+                "/tradewind.v1.Coordinator/KeepLease",
             );
-            let mut req = request.into_request();
+            let mut req = request.into_streaming_request();
             req.extensions_mut()
-                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Heartbeat"));
-            self.inner.unary(req, path, codec).await
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "KeepLease"));
+            self.inner.streaming(req, path, codec).await
         }
         /// Leases the next chunk of training data to a group. At most 4 chunks are out to a group.
         pub async fn lease_chunk(
@@ -687,6 +978,28 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Leave"));
             self.inner.unary(req, path, codec).await
         }
+        /// Takes a snapshot now; answers when it is whole on disk.
+        pub async fn snapshot(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::SnapshotReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Snapshot",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Snapshot"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
@@ -708,7 +1021,8 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Status"));
             self.inner.unary(req, path, codec).await
         }
-        /// A server registers, then acknowledges the views it is sent.
+        /// A server registers, then beats and acknowledges the orders it is sent. When the stream breaks,
+        /// or the server's lease runs out, others take over what it held.
         pub async fn serve(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::ServerReport>,
@@ -748,9 +1062,10 @@ pub mod coordinator_server {
     /// Generated trait containing gRPC methods that should be implemented for use with CoordinatorServer.
     #[async_trait]
     pub trait Coordinator: std::marker::Send + std::marker::Sync + 'static {
-        /// A rank enters its group. Answers when every rank of the group has joined, every server has
-        /// registered, and every shard has acknowledged the generation that fences the group's former
-        /// incarnation. Waits; the caller sets the deadline.
+        /// A rank enters its group. Answers when the group is formed (every configured rank has joined, or
+        /// those that have when the grace has passed), every server has registered, and every primary has
+        /// acknowledged the generation that fences the group's former incarnation. Waits; the caller sets
+        /// the deadline. A rank whose group has broken joins again, as the same life.
         async fn join(
             &self,
             request: tonic::Request<super::JoinRequest>,
@@ -761,11 +1076,19 @@ pub mod coordinator_server {
             &self,
             request: tonic::Request<super::AwaitReadyRequest>,
         ) -> std::result::Result<tonic::Response<super::AwaitReadyReply>, tonic::Status>;
-        /// Renews the rank's lease. Send it at least three times in a lease.
-        async fn heartbeat(
+        /// Server streaming response type for the KeepLease method.
+        type KeepLeaseStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::BeatReply, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Holds the rank's lease: every beat renews it. Beat at least three times in a lease, on a
+        /// connection of its own. When the stream breaks, or the lease runs out, the group re-forms; the
+        /// streams of its other ranks then end with a refusal.
+        async fn keep_lease(
             &self,
-            request: tonic::Request<super::HeartbeatRequest>,
-        ) -> std::result::Result<tonic::Response<super::HeartbeatReply>, tonic::Status>;
+            request: tonic::Request<tonic::Streaming<super::Beat>>,
+        ) -> std::result::Result<tonic::Response<Self::KeepLeaseStream>, tonic::Status>;
         /// Leases the next chunk of training data to a group. At most 4 chunks are out to a group.
         async fn lease_chunk(
             &self,
@@ -776,6 +1099,11 @@ pub mod coordinator_server {
             &self,
             request: tonic::Request<super::LeaveRequest>,
         ) -> std::result::Result<tonic::Response<super::LeaveReply>, tonic::Status>;
+        /// Takes a snapshot now; answers when it is whole on disk.
+        async fn snapshot(
+            &self,
+            request: tonic::Request<super::SnapshotRequest>,
+        ) -> std::result::Result<tonic::Response<super::SnapshotReply>, tonic::Status>;
         async fn status(
             &self,
             request: tonic::Request<super::StatusRequest>,
@@ -786,7 +1114,8 @@ pub mod coordinator_server {
             >
             + std::marker::Send
             + 'static;
-        /// A server registers, then acknowledges the views it is sent.
+        /// A server registers, then beats and acknowledges the orders it is sent. When the stream breaks,
+        /// or the server's lease runs out, others take over what it held.
         async fn serve(
             &self,
             request: tonic::Request<tonic::Streaming<super::ServerReport>>,
@@ -960,25 +1289,24 @@ pub mod coordinator_server {
                     };
                     Box::pin(fut)
                 }
-                "/tradewind.v1.Coordinator/Heartbeat" => {
+                "/tradewind.v1.Coordinator/KeepLease" => {
                     #[allow(non_camel_case_types)]
-                    struct HeartbeatSvc<T: Coordinator>(pub Arc<T>);
-                    impl<
-                        T: Coordinator,
-                    > tonic::server::UnaryService<super::HeartbeatRequest>
-                    for HeartbeatSvc<T> {
-                        type Response = super::HeartbeatReply;
+                    struct KeepLeaseSvc<T: Coordinator>(pub Arc<T>);
+                    impl<T: Coordinator> tonic::server::StreamingService<super::Beat>
+                    for KeepLeaseSvc<T> {
+                        type Response = super::BeatReply;
+                        type ResponseStream = T::KeepLeaseStream;
                         type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
+                            tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<super::HeartbeatRequest>,
+                            request: tonic::Request<tonic::Streaming<super::Beat>>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as Coordinator>::heartbeat(&inner, request).await
+                                <T as Coordinator>::keep_lease(&inner, request).await
                             };
                             Box::pin(fut)
                         }
@@ -989,7 +1317,7 @@ pub mod coordinator_server {
                     let max_encoding_message_size = self.max_encoding_message_size;
                     let inner = self.inner.clone();
                     let fut = async move {
-                        let method = HeartbeatSvc(inner);
+                        let method = KeepLeaseSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -1000,7 +1328,7 @@ pub mod coordinator_server {
                                 max_decoding_message_size,
                                 max_encoding_message_size,
                             );
-                        let res = grpc.unary(method, req).await;
+                        let res = grpc.streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)
@@ -1078,6 +1406,51 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Snapshot" => {
+                    #[allow(non_camel_case_types)]
+                    struct SnapshotSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::SnapshotRequest>
+                    for SnapshotSvc<T> {
+                        type Response = super::SnapshotReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SnapshotRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::snapshot(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SnapshotSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -1226,6 +1599,373 @@ pub mod coordinator_server {
         const NAME: &'static str = SERVICE_NAME;
     }
 }
+/// Generated client implementations.
+pub mod host_client {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    use tonic::codegen::http::Uri;
+    /// Every server can be made to host the coordinator.
+    #[derive(Debug, Clone)]
+    pub struct HostClient<T> {
+        inner: tonic::client::Grpc<T>,
+    }
+    impl HostClient<tonic::transport::Channel> {
+        /// Attempt to create a new client by connecting to a given endpoint.
+        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
+        where
+            D: TryInto<tonic::transport::Endpoint>,
+            D::Error: Into<StdError>,
+        {
+            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
+            Ok(Self::new(conn))
+        }
+    }
+    impl<T> HostClient<T>
+    where
+        T: tonic::client::GrpcService<tonic::body::Body>,
+        T::Error: Into<StdError>,
+        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
+        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+    {
+        pub fn new(inner: T) -> Self {
+            let inner = tonic::client::Grpc::new(inner);
+            Self { inner }
+        }
+        pub fn with_origin(inner: T, origin: Uri) -> Self {
+            let inner = tonic::client::Grpc::with_origin(inner, origin);
+            Self { inner }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> HostClient<InterceptedService<T, F>>
+        where
+            F: tonic::service::Interceptor,
+            T::ResponseBody: Default,
+            T: tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+                Response = http::Response<
+                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
+                >,
+            >,
+            <T as tonic::codegen::Service<
+                http::Request<tonic::body::Body>,
+            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
+        {
+            HostClient::new(InterceptedService::new(inner, interceptor))
+        }
+        /// Compress requests with the given encoding.
+        ///
+        /// This requires the server to support it otherwise it might respond with an
+        /// error.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.send_compressed(encoding);
+            self
+        }
+        /// Enable decompressing responses.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.inner = self.inner.accept_compressed(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_decoding_message_size(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.inner = self.inner.max_encoding_message_size(limit);
+            self
+        }
+        /// Hosts the coordinator of the fleet from its durable state, under a higher incarnation than any
+        /// before. The fleet's former coordinator, should it still be there, can do nothing any more.
+        pub async fn coordinate(
+            &mut self,
+            request: impl tonic::IntoRequest<super::CoordinateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::CoordinateReply>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Host/Coordinate",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Host", "Coordinate"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Answers at once: the process is there and does its work.
+        pub async fn ping(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/tradewind.v1.Host/Ping");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("tradewind.v1.Host", "Ping"));
+            self.inner.unary(req, path, codec).await
+        }
+    }
+}
+/// Generated server implementations.
+pub mod host_server {
+    #![allow(
+        unused_variables,
+        dead_code,
+        missing_docs,
+        clippy::wildcard_imports,
+        clippy::let_unit_value,
+    )]
+    use tonic::codegen::*;
+    /// Generated trait containing gRPC methods that should be implemented for use with HostServer.
+    #[async_trait]
+    pub trait Host: std::marker::Send + std::marker::Sync + 'static {
+        /// Hosts the coordinator of the fleet from its durable state, under a higher incarnation than any
+        /// before. The fleet's former coordinator, should it still be there, can do nothing any more.
+        async fn coordinate(
+            &self,
+            request: tonic::Request<super::CoordinateRequest>,
+        ) -> std::result::Result<tonic::Response<super::CoordinateReply>, tonic::Status>;
+        /// Answers at once: the process is there and does its work.
+        async fn ping(
+            &self,
+            request: tonic::Request<super::PingRequest>,
+        ) -> std::result::Result<tonic::Response<super::PingReply>, tonic::Status>;
+    }
+    /// Every server can be made to host the coordinator.
+    #[derive(Debug)]
+    pub struct HostServer<T> {
+        inner: Arc<T>,
+        accept_compression_encodings: EnabledCompressionEncodings,
+        send_compression_encodings: EnabledCompressionEncodings,
+        max_decoding_message_size: Option<usize>,
+        max_encoding_message_size: Option<usize>,
+    }
+    impl<T> HostServer<T> {
+        pub fn new(inner: T) -> Self {
+            Self::from_arc(Arc::new(inner))
+        }
+        pub fn from_arc(inner: Arc<T>) -> Self {
+            Self {
+                inner,
+                accept_compression_encodings: Default::default(),
+                send_compression_encodings: Default::default(),
+                max_decoding_message_size: None,
+                max_encoding_message_size: None,
+            }
+        }
+        pub fn with_interceptor<F>(
+            inner: T,
+            interceptor: F,
+        ) -> InterceptedService<Self, F>
+        where
+            F: tonic::service::Interceptor,
+        {
+            InterceptedService::new(Self::new(inner), interceptor)
+        }
+        /// Enable decompressing requests with the given encoding.
+        #[must_use]
+        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.accept_compression_encodings.enable(encoding);
+            self
+        }
+        /// Compress responses with the given encoding, if the client supports it.
+        #[must_use]
+        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
+            self.send_compression_encodings.enable(encoding);
+            self
+        }
+        /// Limits the maximum size of a decoded message.
+        ///
+        /// Default: `4MB`
+        #[must_use]
+        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
+            self.max_decoding_message_size = Some(limit);
+            self
+        }
+        /// Limits the maximum size of an encoded message.
+        ///
+        /// Default: `usize::MAX`
+        #[must_use]
+        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
+            self.max_encoding_message_size = Some(limit);
+            self
+        }
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for HostServer<T>
+    where
+        T: Host,
+        B: Body + std::marker::Send + 'static,
+        B::Error: Into<StdError> + std::marker::Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = BoxFuture<Self::Response, Self::Error>;
+        fn poll_ready(
+            &mut self,
+            _cx: &mut Context<'_>,
+        ) -> Poll<std::result::Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, req: http::Request<B>) -> Self::Future {
+            match req.uri().path() {
+                "/tradewind.v1.Host/Coordinate" => {
+                    #[allow(non_camel_case_types)]
+                    struct CoordinateSvc<T: Host>(pub Arc<T>);
+                    impl<T: Host> tonic::server::UnaryService<super::CoordinateRequest>
+                    for CoordinateSvc<T> {
+                        type Response = super::CoordinateReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::CoordinateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Host>::coordinate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = CoordinateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Host/Ping" => {
+                    #[allow(non_camel_case_types)]
+                    struct PingSvc<T: Host>(pub Arc<T>);
+                    impl<T: Host> tonic::server::UnaryService<super::PingRequest>
+                    for PingSvc<T> {
+                        type Response = super::PingReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PingRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Host>::ping(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PingSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                _ => {
+                    Box::pin(async move {
+                        let mut response = http::Response::new(
+                            tonic::body::Body::default(),
+                        );
+                        let headers = response.headers_mut();
+                        headers
+                            .insert(
+                                tonic::Status::GRPC_STATUS,
+                                (tonic::Code::Unimplemented as i32).into(),
+                            );
+                        headers
+                            .insert(
+                                http::header::CONTENT_TYPE,
+                                tonic::metadata::GRPC_CONTENT_TYPE,
+                            );
+                        Ok(response)
+                    })
+                }
+            }
+        }
+    }
+    impl<T> Clone for HostServer<T> {
+        fn clone(&self) -> Self {
+            let inner = self.inner.clone();
+            Self {
+                inner,
+                accept_compression_encodings: self.accept_compression_encodings,
+                send_compression_encodings: self.send_compression_encodings,
+                max_decoding_message_size: self.max_decoding_message_size,
+                max_encoding_message_size: self.max_encoding_message_size,
+            }
+        }
+    }
+    /// Generated gRPC service name
+    pub const SERVICE_NAME: &str = "tradewind.v1.Host";
+    impl<T> tonic::server::NamedService for HostServer<T> {
+        const NAME: &'static str = SERVICE_NAME;
+    }
+}
 /// Bulk values are the last field of every message that has some, so that whoever sends or receives
 /// them need not copy them through a protobuf runtime: a small head, then the values as they are.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1282,6 +2022,9 @@ pub struct Gradient {
     /// The run's type upwards for parameters, f32 for buffers.
     #[prost(enumeration = "DType", tag = "4")]
     pub dtype: i32,
+    /// Lineage of the values that the pulled version names.
+    #[prost(uint64, tag = "5")]
+    pub lineage: u64,
     /// As many values as the block has, all finite.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
@@ -1335,14 +2078,119 @@ pub struct PullFrame {
     /// The values are to be added to those that the frame said it holds.
     #[prost(bool, tag = "12")]
     pub difference: bool,
+    /// Lineage of the values: when the shard was last restored.
+    #[prost(uint64, tag = "13")]
+    pub lineage: u64,
     /// Empty if the frame asked for an answer without values.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
+}
+/// A group's place at a block: what was decided of it last.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Place {
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "3")]
+    pub clock: u64,
+    #[prost(enumeration = "Verdict", tag = "4")]
+    pub verdict: i32,
+    #[prost(uint64, tag = "5")]
+    pub delay: u64,
+}
+/// One entry of a primary's log, for one copy.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Record {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub shard: u32,
+    /// When the sender became primary.
+    #[prost(uint64, tag = "3")]
+    pub log: u64,
+    /// When the receiver was added as a copy.
+    #[prost(uint64, tag = "4")]
+    pub fill: u64,
+    /// Number of the record that was sent to this copy before.
+    #[prost(uint64, tag = "5")]
+    pub previous: u64,
+    #[prost(uint64, tag = "6")]
+    pub seq: u64,
+    #[prost(oneof = "record::Entry", tags = "7, 14, 15")]
+    pub entry: ::core::option::Option<record::Entry>,
+}
+/// Nested message and enum types in `Record`.
+pub mod record {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Entry {
+        /// Nothing: is the copy still there, and still a copy of this log?
+        #[prost(message, tag = "7")]
+        Probe(super::Probe),
+        #[prost(message, tag = "14")]
+        State(super::State),
+        #[prost(message, tag = "15")]
+        Update(super::Update),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Probe {}
+/// A block, whole.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct State {
+    #[prost(uint32, tag = "1")]
+    pub block: u32,
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    #[prost(uint64, tag = "3")]
+    pub samples_applied: u64,
+    #[prost(message, repeated, tag = "4")]
+    pub places: ::prost::alloc::vec::Vec<Place>,
+    /// Vectors that the optimizer keeps.
+    #[prost(uint32, tag = "5")]
+    pub slots: u32,
+    /// The block's values, then each slot; f32.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub values: ::prost::bytes::Bytes,
+}
+/// What was decided, and what was applied, with every number that the primary took.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Update {
+    #[prost(uint32, tag = "1")]
+    pub block: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub decided: ::prost::alloc::vec::Vec<Place>,
+    /// Whether values follow; otherwise nothing was applied.
+    #[prost(bool, tag = "3")]
+    pub applied: bool,
+    /// Learning rate.
+    #[prost(double, tag = "4")]
+    pub rate: f64,
+    #[prost(uint64, tag = "5")]
+    pub samples: u64,
+    /// Of buffers: the part of the change that is added.
+    #[prost(float, tag = "6")]
+    pub share: f32,
+    /// The merged gradient, or change; f32.
+    #[prost(bytes = "bytes", tag = "15")]
+    pub values: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Confirm {
+    #[prost(uint64, tag = "1")]
+    pub log: u64,
+    #[prost(uint64, tag = "2")]
+    pub fill: u64,
+    /// All records up to this one are applied.
+    #[prost(uint64, tag = "3")]
+    pub seq: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShardStatusRequest {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub shard: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShardStatusReply {
@@ -1378,6 +2226,15 @@ pub struct ShardStatusReply {
     /// BLAKE3 over (block, version, values) in block order; 32 bytes.
     #[prost(bytes = "bytes", tag = "14")]
     pub digest: ::prost::bytes::Bytes,
+    /// Whether it answers for the shard; otherwise it keeps a copy.
+    #[prost(bool, tag = "15")]
+    pub primary: bool,
+    /// Contributions lost by restoring.
+    #[prost(uint64, tag = "16")]
+    pub lost: u64,
+    /// Records that a copy has not confirmed yet.
+    #[prost(uint64, tag = "17")]
+    pub unconfirmed: u64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1539,7 +2396,33 @@ pub mod shard_client {
                 .insert(GrpcMethod::new("tradewind.v1.Shard", "Exchange"));
             self.inner.streaming(req, path, codec).await
         }
-        /// Counters and versions of the shard that this server holds of a run.
+        /// Records of a primary's log go up, confirmations come down. One stream for each shard and copy.
+        /// A new stream begins with what was not confirmed on the one before.
+        pub async fn replicate(
+            &mut self,
+            request: impl tonic::IntoStreamingRequest<Message = super::Record>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::Confirm>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Shard/Replicate",
+            );
+            let mut req = request.into_streaming_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Shard", "Replicate"));
+            self.inner.streaming(req, path, codec).await
+        }
+        /// Counters and versions of a shard that this server holds of a run.
         pub async fn shard_status(
             &mut self,
             request: impl tonic::IntoRequest<super::ShardStatusRequest>,
@@ -1594,7 +2477,19 @@ pub mod shard_server {
             &self,
             request: tonic::Request<tonic::Streaming<super::PushFrame>>,
         ) -> std::result::Result<tonic::Response<Self::ExchangeStream>, tonic::Status>;
-        /// Counters and versions of the shard that this server holds of a run.
+        /// Server streaming response type for the Replicate method.
+        type ReplicateStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::Confirm, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Records of a primary's log go up, confirmations come down. One stream for each shard and copy.
+        /// A new stream begins with what was not confirmed on the one before.
+        async fn replicate(
+            &self,
+            request: tonic::Request<tonic::Streaming<super::Record>>,
+        ) -> std::result::Result<tonic::Response<Self::ReplicateStream>, tonic::Status>;
+        /// Counters and versions of a shard that this server holds of a run.
         async fn shard_status(
             &self,
             request: tonic::Request<super::ShardStatusRequest>,
@@ -1708,6 +2603,50 @@ pub mod shard_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExchangeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Shard/Replicate" => {
+                    #[allow(non_camel_case_types)]
+                    struct ReplicateSvc<T: Shard>(pub Arc<T>);
+                    impl<T: Shard> tonic::server::StreamingService<super::Record>
+                    for ReplicateSvc<T> {
+                        type Response = super::Confirm;
+                        type ResponseStream = T::ReplicateStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<tonic::Streaming<super::Record>>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Shard>::replicate(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ReplicateSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -7,10 +7,13 @@ pub mod block;
 pub mod consistency;
 pub mod coordinator;
 pub mod held;
+pub mod log;
 pub mod optimizer;
+pub mod order;
 pub mod refusal;
 pub mod run;
 pub mod shard;
+pub mod state;
 pub mod view;
 
 #[cfg(test)]

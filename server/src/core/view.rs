@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::{Clock, Generation, GroupId, Incarnation};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, ServerId};
 
 /// One generation of a run's membership. Older views are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,13 +32,17 @@ impl View {
     }
 }
 
-/// What a shard answers to a view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a holder of a shard says of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledge {
-    /// The generation that the shard follows.
+    /// The generation that it follows.
     pub generation: Generation,
-    /// The highest clock seen in any push.
+    /// The highest clock seen in any push, or decided.
     pub clock_seen: Option<Clock>,
     /// Whether every block has a value.
     pub complete: bool,
+    /// Of a primary: the copies that have everything, and since when each is one.
+    pub full: Vec<(ServerId, Generation)>,
+    /// Contributions that were lost by restoring.
+    pub lost: u64,
 }
