@@ -1,0 +1,124 @@
+//! What the coordinator keeps on disk: its state, manifests of snapshots, events.
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tradewind_common::RunId;
+
+use crate::core::durable::Durable;
+use crate::core::event::Event;
+use crate::core::manifest::ManifestData;
+use crate::events::EventLog;
+use crate::snapshot::{Folder, manifest};
+use crate::store::{Store, StoreError};
+
+/// What came of writing the state down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// It is on disk.
+    Yes,
+    /// It is not; it has to be tried again.
+    NotNow,
+    /// This incarnation has followed: nothing may be acted on any more.
+    Deposed(u64),
+}
+
+/// The coordinator's part of the fleet's folder.
+pub struct Disk {
+    store: Store,
+    incarnation: u64,
+    snapshots: Folder,
+    events: Mutex<EventLog>,
+    /// Whether the last write failed: it is said once.
+    failing: Mutex<bool>,
+}
+
+/// A line of events.jsonl.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Seconds since 1970.
+    wall: f64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl Disk {
+    /// The disk of the coordinator that has claimed `store`, in the fleet's folder.
+    pub fn new((store, incarnation): (Store, u64), folder: &Path) -> Self {
+        Self {
+            store,
+            incarnation,
+            snapshots: Folder::new(folder),
+            events: Mutex::new(EventLog::open(folder)),
+            failing: Mutex::new(false),
+        }
+    }
+
+    /// Which life of the coordinator writes.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Writes the state down.
+    pub fn save(&self, durable: &Durable) -> Saved {
+        let bytes = match serde_json::to_vec(durable) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!("the coordinator's state cannot be written: {error}");
+                return Saved::NotNow;
+            }
+        };
+        let mut failing = self.failing.lock().unwrap_or_else(|e| e.into_inner());
+        match self.store.write(&bytes) {
+            Ok(()) => {
+                if std::mem::take(&mut *failing) {
+                    tracing::info!("the coordinator's state can be written again");
+                }
+                Saved::Yes
+            }
+            Err(StoreError::Deposed { by }) => Saved::Deposed(by),
+            Err(error) => {
+                if !std::mem::replace(&mut *failing, true) {
+                    tracing::error!(
+                        "{error}; training goes on, but nobody can join, and nothing can be \
+                         failed over, until there is room"
+                    );
+                }
+                Saved::NotNow
+            }
+        }
+    }
+
+    /// Appends an event.
+    pub fn event(&self, event: &Event) {
+        let line = Line {
+            wall: wall(),
+            event,
+        };
+        self.events
+            .lock()
+            .unwrap_or_else(|e| e.into_inner())
+            .write(&line);
+    }
+
+    /// Makes a snapshot whole.
+    pub fn write_manifest(&self, data: ManifestData) -> Result<(), String> {
+        let written = manifest::write(&self.snapshots, data, wall());
+        written.map_err(|error| error.to_string())
+    }
+
+    /// Deletes a snapshot that is not kept any longer.
+    pub fn delete(&self, run: &RunId, number: u64) {
+        if let Err(error) = manifest::delete(&self.snapshots, run, number) {
+            tracing::warn!("snapshot {number} of run {run} cannot be deleted: {error}");
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people read when it was")]
+fn wall() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |now| now.as_secs_f64())
+}
