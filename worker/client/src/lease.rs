@@ -110,7 +110,8 @@ impl Lease {
             tokio::select! {
                 reply = replies.message() => match reply {
                     Ok(Some(reply)) => {
-                        (renewed.lap(), opened.lap());
+                        renewed.lap();
+                        opened.lap();
                         if let Err(status) = self.take(reply) {
                             return status;
                         }
