@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::clock::Clock;
-use crate::ids::{GroupId, Incarnation, Rank};
+use crate::ids::{GroupId, Incarnation};
 
 /// A numbered piece of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,37 +162,6 @@ impl Ledger {
     }
 }
 
-/// The samples of one rank at one clock under `sync`, where the data follow from (clock, rank).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SyncShare {
-    /// The epoch.
-    pub epoch: u64,
-    /// Positions in the epoch's permutation.
-    pub positions: Range<u64>,
-}
-
-/// The share of `rank` of `group` at `clock`, when every rank of all groups takes `batch` samples.
-/// An epoch's incomplete last global batch is dropped. `None` if not even one fits.
-pub fn sync_share(
-    group_sizes: &[u32],
-    batch: u32,
-    epoch_samples: u64,
-    (clock, group, rank): (Clock, GroupId, Rank),
-) -> Option<SyncShare> {
-    let batch = u64::from(batch);
-    let ranks = |sizes: &[u32]| sizes.iter().map(|n| u64::from(*n)).sum::<u64>();
-    let global = ranks(group_sizes) * batch;
-    let steps = epoch_samples
-        .checked_div(global)
-        .filter(|steps| *steps > 0)?;
-    let before = ranks(&group_sizes[..group.0 as usize]) + u64::from(rank.0);
-    let begin = clock.0 % steps * global + before * batch;
-    Some(SyncShare {
-        epoch: clock.0 / steps,
-        positions: begin..begin + batch,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,26 +224,6 @@ mod tests {
                 group: GroupId(0),
                 chunk: 99
             })
-        );
-    }
-
-    #[test]
-    fn sync_shares_tile_the_epoch_and_drop_its_rest() {
-        let mut seen = vec![];
-        for clock in 0..3 {
-            for (group, rank) in [(0, 0), (1, 0), (1, 1)] {
-                let who = (Clock(clock), GroupId(group), Rank(rank));
-                let share = sync_share(&[1, 2], 2, 20, who).unwrap();
-                assert_eq!(share.epoch, 0);
-                seen.extend(share.positions);
-            }
-        }
-        assert_eq!(seen, (0..18).collect::<Vec<_>>());
-        let next = sync_share(&[1, 2], 2, 20, (Clock(3), GroupId(0), Rank(0))).unwrap();
-        assert_eq!((next.epoch, next.positions), (1, 0..2));
-        assert_eq!(
-            sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))),
-            None
         );
     }
 }

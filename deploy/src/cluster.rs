@@ -3,8 +3,9 @@
 use anyhow::Context;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tradewind_common::RunId;
+use tradewind_common::{RunId, ShardId};
 use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::holding::placement_from_wire;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::shard_client::ShardClient;
 use tradewind_proto::v1::{ShardStatusReply, ShardStatusRequest, StatusReply, StatusRequest};
@@ -33,19 +34,19 @@ pub(crate) async fn status(
         .context("asking the coordinator for the status")?
         .into_inner();
     let mut shards = Vec::new();
-    for server in status
-        .placement
-        .iter()
-        .flat_map(|placement| &placement.servers)
-    {
+    let placement = status.placement.clone().unwrap_or_default();
+    let (_, holding) = placement_from_wire(placement)?;
+    for shard in (0..holding.holders.len() as u32).map(ShardId) {
+        let primary = holding.primary(shard);
+        let server = primary.with_context(|| format!("nobody answers for shard {shard}"))?;
         let mut client = ShardClient::new(connect(&server.address, token).await?);
         let request = ShardStatusRequest {
             run: run.to_string(),
+            shard: shard.0,
         };
-        let shard = client.shard_status(request).await;
+        let told = client.shard_status(request).await;
         shards.push(
-            shard
-                .with_context(|| format!("asking server {}", server.server))?
+            told.with_context(|| format!("asking server {}", server.server))?
                 .into_inner(),
         );
     }
