@@ -7,6 +7,7 @@ mod attach;
 pub mod clock;
 pub mod coordinator_task;
 pub mod core;
+mod disk;
 mod durable;
 pub mod events;
 pub mod hosting;
