@@ -140,8 +140,9 @@ impl Bond {
         match &self.me.coordinator {
             Found::At(address) => Ok(address.clone()),
             Found::In(folder) => {
-                let found = read_address(folder)?;
-                self.check(found.incarnation)?;
+                let found = read_address(folder)?
+                    .ok_or_else(|| anyhow::anyhow!("no coordinator has been in {} yet", folder.display()))?;
+                self.check(found.incarnation.0)?;
                 Ok(found.address)
             }
         }

@@ -1,17 +1,19 @@
 //! What the coordinator keeps on disk: its state, manifests of snapshots, events.
 
+use std::io;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tradewind_common::RunId;
+use tradewind_common::{Incarnation, RunId};
 
 use crate::core::durable::Durable;
 use crate::core::event::Event;
 use crate::core::manifest::ManifestData;
 use crate::events::EventLog;
-use crate::snapshot::{Folder, manifest};
+use crate::snapshot::manifest::{self, Manifest};
+use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
 
 /// What came of writing the state down.
@@ -28,9 +30,9 @@ pub enum Saved {
 /// The coordinator's part of the fleet's folder.
 pub struct Disk {
     store: Store,
-    incarnation: u64,
+    incarnation: Incarnation,
     snapshots: Folder,
-    events: Mutex<EventLog>,
+    events: EventLog,
     /// Whether the last write failed: it is said once.
     failing: Mutex<bool>,
 }
@@ -46,19 +48,24 @@ struct Line<'a> {
 
 impl Disk {
     /// The disk of the coordinator that has claimed `store`, in the fleet's folder.
-    pub fn new((store, incarnation): (Store, u64), folder: &Path) -> Self {
-        Self {
+    pub fn new((store, incarnation): (Store, Incarnation), folder: &Path) -> io::Result<Self> {
+        Ok(Self {
             store,
             incarnation,
             snapshots: Folder::new(folder),
-            events: Mutex::new(EventLog::open(folder)),
+            events: EventLog::open(folder)?,
             failing: Mutex::new(false),
-        }
+        })
+    }
+
+    /// Says where the coordinator is.
+    pub fn publish(&self, address: &str) -> Result<(), StoreError> {
+        self.store.publish_address(address)
     }
 
     /// Which life of the coordinator writes.
     pub fn incarnation(&self) -> u64 {
-        self.incarnation
+        self.incarnation.0
     }
 
     /// Writes the state down.
@@ -78,7 +85,7 @@ impl Disk {
                 }
                 Saved::Yes
             }
-            Err(StoreError::Deposed { by }) => Saved::Deposed(by),
+            Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
             Err(error) => {
                 if !std::mem::replace(&mut *failing, true) {
                     tracing::error!(
@@ -97,16 +104,22 @@ impl Disk {
             wall: wall(),
             event,
         };
-        self.events
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .write(&line);
+        self.events.write(&line);
     }
 
     /// Makes a snapshot whole.
     pub fn write_manifest(&self, data: ManifestData) -> Result<(), String> {
-        let written = manifest::write(&self.snapshots, data, wall());
-        written.map_err(|error| error.to_string())
+        let manifest = Manifest {
+            format: FORMAT,
+            run: data.run.clone(),
+            number: data.number,
+            written_at: wall(),
+            configuration: self.snapshots.configuration(),
+            files: data.files.clone(),
+            shards: data.shards.clone(),
+            data,
+        };
+        manifest::write(&self.snapshots, &manifest).map_err(|error| error.to_string())
     }
 
     /// Deletes a snapshot that is not kept any longer.

@@ -11,8 +11,10 @@ use crate::clock::Origin;
 use crate::coordinator_task::CoordinatorHandle;
 use crate::core::coordinator::Coordinator;
 use crate::durable::Disk;
-use crate::snapshot::{Folder, manifest};
-use crate::store::{Address, Claimed, Store, publish_address};
+use crate::core::manifest::ManifestData;
+use crate::snapshot::Folder;
+use crate::snapshot::manifest::{self, Manifest};
+use crate::store::{Claimed, Store};
 
 /// What a coordinator needs of the server that hosts it.
 #[derive(Clone, Debug)]
@@ -80,22 +82,14 @@ impl Hosting {
         };
         if let Some(run) = resume {
             let snapshots = Folder::new(folder);
-            let (saved, damaged) = manifest::newest_whole(&snapshots, run)
+            let saved = newest_whole(&snapshots, run)
                 .with_context(|| format!("run {run} cannot be resumed"))?;
-            for text in damaged {
-                tracing::warn!("passed over: {text}");
-            }
-            core.resume(run.clone(), saved.data);
+            core.resume(run.clone(), saved);
         }
-        let disk = Disk::new((store, incarnation), folder);
-        let handle = CoordinatorHandle::spawn(core, Some(disk), *origin);
-        let here = Address {
-            incarnation,
-            address: address.clone(),
-        };
-        publish_address(folder, &here)?;
-        tracing::info!(incarnation, "hosting the coordinator");
-        Ok(self.put(handle))
+        let disk = Disk::new((store, incarnation), folder)?;
+        disk.publish(address)?;
+        tracing::info!(%incarnation, "hosting the coordinator");
+        Ok(self.put(CoordinatorHandle::spawn(core, Some(disk), *origin)))
     }
 
     fn put(&self, handle: CoordinatorHandle) -> u64 {
@@ -106,7 +100,7 @@ impl Hosting {
 
     /// Where the snapshots of a run are, by number; `None` if the fleet has no folder.
     pub fn snapshots(&self, run: &RunId) -> Option<impl Fn(u64) -> String + use<>> {
-        let (folder, run) = (Folder::new(self.host.folder.as_ref()?), run.clone());
+        let (folder, run) = (Folder::new(self.host.folder.clone()?), run.clone());
         Some(move |number| folder.snapshot(&run, number).display().to_string())
     }
 
@@ -114,4 +108,17 @@ impl Hosting {
     pub fn address(&self) -> &str {
         &self.host.address
     }
+}
+
+/// What the newest whole snapshot of a run says; those that are damaged are named.
+fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<ManifestData> {
+    let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
+    for error in &damaged {
+        tracing::warn!("passed over: {error}");
+    }
+    let whole: Manifest<ManifestData> = whole.with_context(|| {
+        let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
+        format!("{} has no whole snapshot{damaged}", snapshots.run(run).display())
+    })?;
+    Ok(whole.data)
 }

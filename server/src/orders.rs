@@ -6,13 +6,13 @@ use std::sync::Arc;
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Layout, ShardId};
 
+use crate::core::optimizer;
 use crate::core::order::{Order, Restore, ShardReport};
-use crate::core::state::BlockState;
 use crate::core::view::Acknowledge;
 use crate::registry::{Entry, Held, Registry};
 use crate::replication::Copy;
 use crate::shard_task::{Gone, Message, Ordered};
-use crate::snapshot;
+use crate::snapshot::read::{Restored, newest};
 
 /// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
 /// before.
@@ -65,13 +65,14 @@ async fn hold(
     let restored = match restore.filter(|_| held.lineage < holders.lineage) {
         None => None,
         Some(restore) => match load(registry, order, entry, *restore).await {
-            Ok((number, states, damaged)) => {
+            Ok(restored) => {
+                let number = restored.number;
+                tracing::info!(run = %order.run, %shard, number, "restored from a snapshot");
                 held.lineage = holders.lineage;
                 held.restored = Some(number);
-                held.damaged = damaged;
+                held.damaged = restored.damaged;
                 registry.note(&order.run, shard, held.clone());
-                tracing::info!(run = %order.run, %shard, number, "restored from a snapshot");
-                Some((states, holders.lineage))
+                Some((restored.states, holders.lineage))
             }
             Err(failure) => {
                 tracing::error!(run = %order.run, %shard, "cannot be restored: {failure}");
@@ -132,29 +133,22 @@ fn copies(order: &Order, shard: ShardId) -> Vec<Copy> {
     with_address.collect()
 }
 
-type Loaded = (u64, Vec<BlockState>, Vec<String>);
-
 /// Reads a shard's values from the newest snapshot that is whole.
 async fn load(
     registry: &Registry,
     order: &Order,
     entry: &Entry,
     restore: Restore,
-) -> Result<Loaded, String> {
+) -> Result<Restored, String> {
     let Some(folder) = registry.surroundings().snapshots() else {
         return Err("this server has no folder to read snapshots from".into());
     };
     let (run, entry) = (order.run.clone(), entry.clone());
     let read = tokio::task::spawn_blocking(move || {
         let blocks: Vec<BlockId> = entry.placement.blocks(restore.shard).collect();
-        let slots = crate::core::optimizer::from_spec(entry.spec.optimizer).slots();
-        snapshot::read::newest(
-            &folder,
-            &run,
-            (restore.newest, restore.only),
-            &blocks,
-            (&entry.layout, slots),
-        )
+        let slots = optimizer::from_spec(entry.spec.optimizer).slots();
+        let wanted = (restore.newest, restore.only);
+        newest(&folder, &run, wanted, &blocks, &entry.layout, slots)
     });
     match read.await {
         Ok(read) => read.map_err(|error| error.to_string()),

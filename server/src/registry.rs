@@ -52,7 +52,7 @@ pub struct Surroundings {
 impl Surroundings {
     /// Where the snapshots are.
     pub fn snapshots(&self) -> Option<Folder> {
-        self.folder.as_ref().map(Folder::new)
+        self.folder.clone().map(Folder::new)
     }
 }
 
