@@ -86,6 +86,16 @@ reasons! {
     VersionAhead => "version-ahead", OutOfRange;
     /// A generation that has not been given out.
     GenerationAhead => "generation-ahead", OutOfRange;
+    /// Another server answers for the shard, or will.
+    NotPrimary => "not-primary", Unavailable;
+    /// The server has not been told to keep a copy, or not any more.
+    NotCopy => "not-copy", Unavailable;
+    /// A record of a former primary, or for a former life of a copy.
+    StaleLog => "stale-log", PermissionDenied;
+    /// A record after one that did not come.
+    Gap => "gap", OutOfRange;
+    /// Too many answers wait for a copy.
+    Busy => "busy", Unavailable;
     /// Not all servers are there yet.
     ServersMissing => "servers-missing", Unavailable;
     /// The fleet is full.

@@ -29,6 +29,11 @@ pub fn refusal(refusal: Refusal) -> Status {
         Refusal::WrongLength { .. } | Refusal::WrongBytes { .. } => Reason::WrongLength,
         Refusal::NotFinite { .. } => Reason::NotFinite,
         Refusal::NoSamples(_) => Reason::NoSamples,
+        Refusal::NotPrimary(_) => Reason::NotPrimary,
+        Refusal::NotCopy(_) => Reason::NotCopy,
+        Refusal::StaleLog { .. } => Reason::StaleLog,
+        Refusal::Gap { .. } => Reason::Gap,
+        Refusal::Busy => Reason::Busy,
     };
     status(reason, refusal.to_string())
 }

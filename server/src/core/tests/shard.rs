@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use tradewind_common::holders::Holders;
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, ShardId};
 
 use super::spec;
 use crate::core::ReplyTo;
@@ -12,7 +13,7 @@ use crate::core::askers::{ASKERS_MAX, Wants};
 use crate::core::block::{Gradient, Verdict};
 use crate::core::refusal::Refusal;
 use crate::core::shard::{Action, Answer, Output, Push, Reply, Shard};
-use crate::core::view::View;
+use crate::core::view::{Acknowledge, View};
 
 /// Two values, a buffer.
 pub(super) const MEAN: BlockId = BlockId(0);
@@ -36,6 +37,11 @@ pub(super) fn view(
     }
 }
 
+/// The shard's only holder follows a view.
+pub(super) fn follow(shard: &mut Shard, view: View) -> Acknowledge {
+    shard.handle_order(view, &Holders::alone(ServerId(0)), 0)
+}
+
 /// A shard with all blocks at 1.0 and the groups of `live`.
 fn ready(consistency: ConsistencySpec, live: &[(u32, u64)]) -> Shard {
     ready_as(spec(&[1, 1, 1], consistency), live)
@@ -44,16 +50,22 @@ fn ready(consistency: ConsistencySpec, live: &[(u32, u64)]) -> Shard {
 /// The same with another specification.
 pub(super) fn ready_as(spec: RunSpec, live: &[(u32, u64)]) -> Shard {
     let layout = spec.check().unwrap();
-    let mut shard = Shard::new(Arc::new(spec), &layout, [MEAN, WEIGHT]);
-    shard.handle_view(view(1, &[], &[0], Some(0)), 0);
+    let mut shard = Shard::new(
+        ServerId(0),
+        ShardId(0),
+        Arc::new(spec),
+        &layout,
+        [MEAN, WEIGHT],
+    );
+    follow(&mut shard, view(1, &[], &[0], Some(0)));
     for (block, length) in [(MEAN, 2), (WEIGHT, 3)] {
         let create = push(0, 0, block, Action::Create(vec![1.0; length]));
         shard.handle_push(create, ReplyTo(0), 0);
     }
     let made = outputs(&mut shard);
-    let told = |o: &Output| matches!(o, Output::Complete(seen) if seen.complete);
+    let told = |o: &Output| matches!(o, Output::Report(seen) if seen.complete);
     assert_eq!(made.iter().filter(|o| told(o)).count(), 1);
-    shard.handle_view(view(2, live, &[], None), 0);
+    follow(&mut shard, view(2, live, &[], None));
     shard
 }
 
@@ -73,6 +85,7 @@ pub(super) fn gradient(values: &[f32], samples: u32) -> Action {
         values: values.to_vec(),
         samples,
         pulled_version: 0,
+        lineage: Generation(0),
         samples_seen: 0,
     }))
 }
@@ -85,7 +98,7 @@ fn outputs(shard: &mut Shard) -> Vec<Output> {
 pub(super) fn replies(shard: &mut Shard) -> Vec<(u64, Result<Reply, Refusal>)> {
     let reply = |output| match output {
         Output::Reply { to, result } => (to.0, result),
-        Output::Complete(_) => panic!("complete again"),
+        other => panic!("{other:?}"),
     };
     outputs(shard).into_iter().map(reply).collect()
 }
@@ -108,7 +121,7 @@ fn a_refusal_changes_nothing() {
             0,
         );
     }
-    shard.handle_view(view(3, &[(0, 4), (1, 4)], &[2], None), 0);
+    follow(&mut shard, view(3, &[(0, 4), (1, 4)], &[2], None));
     outputs(&mut shard);
 
     let good = || gradient(&[1.0; 3], 1);
@@ -216,9 +229,15 @@ fn a_refusal_changes_nothing() {
 fn before_ready_nothing_is_pushed_or_pulled() {
     let spec = spec(&[1, 1], Async);
     let layout = spec.check().unwrap();
-    let mut shard = Shard::new(Arc::new(spec), &layout, [MEAN, WEIGHT]);
+    let mut shard = Shard::new(
+        ServerId(0),
+        ShardId(0),
+        Arc::new(spec),
+        &layout,
+        [MEAN, WEIGHT],
+    );
     let mut refused = |view: View, push, want| {
-        shard.handle_view(view, 0);
+        follow(&mut shard, view);
         let before = shard.digest();
         shard.handle_push(push, ReplyTo(0), 0);
         assert_eq!(only(&mut shard), Err(want));
@@ -230,8 +249,10 @@ fn before_ready_nothing_is_pushed_or_pulled() {
         incarnation: Incarnation(0),
         ..push(0, 0, WEIGHT, Action::Pull)
     };
-    refused(nobody.clone(), pull(), Refusal::NotReady);
-    refused(nobody, create(0), Refusal::NotLive(GroupId(0)));
+    // Before the first order it is nobody's.
+    for frame in [pull(), create(0)] {
+        refused(nobody.clone(), frame, Refusal::NotPrimary(ShardId(0)));
+    }
     let creating = || view(1, &[], &[0, 1], Some(0));
     refused(creating(), pull(), Refusal::NotReady);
     refused(
@@ -251,7 +272,7 @@ fn before_ready_nothing_is_pushed_or_pulled() {
 
     // The first values win, also over those of a later creator.
     for (generation, creator, value) in [(1, 0, 2.0), (2, 1, 3.0)] {
-        shard.handle_view(view(generation, &[], &[0, 1], Some(creator)), 0);
+        follow(&mut shard, view(generation, &[], &[0, 1], Some(creator)));
         let create = push(creator, 0, WEIGHT, Action::Create(vec![value; 3]));
         shard.handle_push(create, ReplyTo(0), 0);
         let reply = only(&mut shard).unwrap();
@@ -337,7 +358,7 @@ fn every_frame_that_asks_for_what_waits_has_an_answer() {
     for to in 0..20 {
         shard.handle_push(push(0, 1, WEIGHT, gradient(&[1.0; 3], 1)), ReplyTo(to), 0);
     }
-    shard.handle_view(view(3, &[(1, 0)], &[], None), 0);
+    follow(&mut shard, view(3, &[(1, 0)], &[], None));
     let refused = replies(&mut shard);
     let first_left = 20 - ASKERS_MAX as u64;
     for ((to, reply), want) in refused.into_iter().zip(0..20) {
@@ -394,7 +415,7 @@ fn a_buffer_moves_by_each_groups_part_of_the_live_groups() {
     };
     assert_eq!(ask(0, 0, 4.0), 1.0 + 2.0);
     assert_eq!(ask(1, 0, 8.0), 3.0 + 4.0);
-    shard.handle_view(view(3, &[(0, 0), (1, 0), (2, 1)], &[], None), 0);
+    follow(&mut shard, view(3, &[(0, 0), (1, 0), (2, 1)], &[], None));
     shard.handle_push(push(2, 1, MEAN, gradient(&[9.0; 2], 9)), ReplyTo(0), 0);
     assert_eq!(only(&mut shard).unwrap().fresh.values()[0], 7.0 + 3.0);
 }
@@ -415,14 +436,14 @@ fn the_others_wait_for_a_group_that_joins() {
             assert_eq!(ask(&mut shard, clock), 1);
         }
         // Group 1 will start at 3 or later.
-        let seen = shard.handle_view(view(3, &[(0, 0)], &[1], None), 0);
+        let seen = follow(&mut shard, view(3, &[(0, 0)], &[1], None));
         assert_eq!(seen.clock_seen, Some(Clock(2)));
         let passed = (3..10)
             .take_while(|clock| ask(&mut shard, *clock) == 1)
             .count();
         assert_eq!(passed as u64, released, "{consistency:?}");
         // It dies, and what waits goes on.
-        shard.handle_view(view(4, &[(0, 0)], &[], None), 0);
+        follow(&mut shard, view(4, &[(0, 0)], &[], None));
         assert_eq!(replies(&mut shard).len(), usize::from(released < 7));
     };
     check(Sync, 0);
@@ -434,7 +455,7 @@ fn the_others_wait_for_a_group_that_joins() {
 #[test]
 fn older_views_change_nothing() {
     let mut shard = ready(Async, &[(0, 0)]);
-    let seen = shard.handle_view(view(1, &[(1, 0)], &[], Some(1)), 0);
+    let seen = follow(&mut shard, view(1, &[(1, 0)], &[], Some(1)));
     assert_eq!(seen.generation, Generation(2));
     shard.handle_push(push(0, 0, WEIGHT, gradient(&[1.0; 3], 1)), ReplyTo(0), 0);
     assert!(only(&mut shard).is_ok());
@@ -445,8 +466,14 @@ fn a_shard_holds_the_blocks_that_it_was_given() {
     let spec = spec(&[1], Async);
     let layout = spec.check().unwrap();
     let placement =
-        tradewind_common::placement::Placement::from_owners(vec![ServerId(1), ServerId(0)]);
-    let shard = Shard::new(Arc::new(spec), &layout, placement.shard(ServerId(0)));
+        tradewind_common::placement::Placement::from_shards(vec![ShardId(1), ShardId(0)]);
+    let shard = Shard::new(
+        ServerId(0),
+        ShardId(0),
+        Arc::new(spec),
+        &layout,
+        placement.blocks(ShardId(0)),
+    );
     let blocks: Vec<_> = shard.blocks().map(|(id, b)| (id, b.length())).collect();
     assert_eq!(blocks, [(WEIGHT, 3)]);
 }
