@@ -68,6 +68,31 @@ pub enum LeaseRefused {
     },
 }
 
+/// How far the training data have been passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPosition {
+    /// Whole epochs.
+    pub epoch: u64,
+    /// Samples of the epoch after them.
+    pub samples: u64,
+}
+
+impl DataPosition {
+    /// The position that many samples in, all epochs counted whole.
+    pub fn after(samples: u64, epoch_samples: u64) -> Self {
+        Self {
+            epoch: samples / epoch_samples,
+            samples: samples % epoch_samples,
+        }
+    }
+
+    /// Samples up to here, all epochs counted whole; a position past the end of its epoch, which
+    /// had more samples once, is the beginning of the next one.
+    pub fn passed(self, epoch_samples: u64) -> u64 {
+        self.epoch * epoch_samples + self.samples.min(epoch_samples)
+    }
+}
+
 /// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ledger {
@@ -88,6 +113,40 @@ impl Ledger {
             returned: BTreeSet::new(),
             unused: 0,
         }
+    }
+
+    /// A ledger that goes on where another run or form of the data has come to, so many samples
+    /// of whole epochs and positions in; a chunk that begins before is not leased.
+    pub fn from_position(chunking: Chunking, position: DataPosition) -> Self {
+        let per_epoch = chunking.epoch_samples.div_ceil(chunking.chunk_samples);
+        let within = position.samples.min(chunking.epoch_samples);
+        Self {
+            next: position.epoch * per_epoch + within.div_ceil(chunking.chunk_samples),
+            ..Self::new(chunking)
+        }
+    }
+
+    /// How epochs are cut.
+    pub fn chunking(&self) -> Chunking {
+        self.chunking
+    }
+
+    /// Where the first chunk begins that was never leased.
+    pub fn position(&self) -> DataPosition {
+        let chunk = self.chunking.chunk(self.next);
+        DataPosition {
+            epoch: chunk.epoch,
+            samples: chunk.positions.start,
+        }
+    }
+
+    /// The same with everything returned that is out, for a time in which nobody holds anything.
+    #[must_use]
+    pub fn all_returned(&self) -> Self {
+        let mut ledger = self.clone();
+        let held = std::mem::take(&mut ledger.held);
+        ledger.returned.extend(held.into_keys());
+        ledger
     }
 
     /// Samples of finished chunks that did not fill a batch of the group that had them.
@@ -172,26 +231,77 @@ pub struct SyncShare {
     pub positions: Range<u64>,
 }
 
-/// The share of `rank` of `group` at `clock`, when every rank of all groups takes `batch` samples.
-/// An epoch's incomplete last global batch is dropped. `None` if not even one fits.
+/// How the data are dealt under `sync`, when every rank of all groups takes `batch` samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SyncDeal<'a> {
+    /// Ranks of each group, as configured.
+    pub group_sizes: &'a [u32],
+    /// Samples per rank and clock.
+    pub batch: u32,
+    /// Samples in an epoch.
+    pub epoch_samples: u64,
+    /// At this clock so many samples had been passed, whole epochs counted; a run that is resumed
+    /// goes on there.
+    pub origin: (Clock, u64),
+}
+
+impl SyncDeal<'_> {
+    /// Where the global batch of `clock` begins. An epoch's incomplete last global batch is
+    /// dropped. `None` if not even one fits.
+    pub fn position(&self, clock: Clock) -> Option<DataPosition> {
+        let global = ranks(self.group_sizes) * u64::from(self.batch);
+        let steps = self
+            .epoch_samples
+            .checked_div(global)
+            .filter(|steps| *steps > 0)?;
+        let (from, passed) = self.origin;
+        let begun = DataPosition::after(passed, self.epoch_samples);
+        let first = (self.epoch_samples - begun.samples) / global;
+        let after = clock.0.saturating_sub(from.0);
+        let Some(later) = after.checked_sub(first) else {
+            return Some(DataPosition {
+                epoch: begun.epoch,
+                samples: begun.samples + after * global,
+            });
+        };
+        Some(DataPosition {
+            epoch: begun.epoch + 1 + later / steps,
+            samples: later % steps * global,
+        })
+    }
+
+    /// The share of `rank` of `group` at `clock`.
+    pub fn share(&self, clock: Clock, group: GroupId, rank: Rank) -> Option<SyncShare> {
+        let position = self.position(clock)?;
+        let batch = u64::from(self.batch);
+        let before = ranks(&self.group_sizes[..group.0 as usize]) + u64::from(rank.0);
+        let begin = position.samples + before * batch;
+        Some(SyncShare {
+            epoch: position.epoch,
+            positions: begin..begin + batch,
+        })
+    }
+}
+
+fn ranks(sizes: &[u32]) -> u64 {
+    sizes.iter().map(|n| u64::from(*n)).sum()
+}
+
+/// The share of `rank` of `group` at `clock`, when every rank of all groups takes `batch` samples
+/// and clock 0 begins the first epoch.
 pub fn sync_share(
     group_sizes: &[u32],
     batch: u32,
     epoch_samples: u64,
     (clock, group, rank): (Clock, GroupId, Rank),
 ) -> Option<SyncShare> {
-    let batch = u64::from(batch);
-    let ranks = |sizes: &[u32]| sizes.iter().map(|n| u64::from(*n)).sum::<u64>();
-    let global = ranks(group_sizes) * batch;
-    let steps = epoch_samples
-        .checked_div(global)
-        .filter(|steps| *steps > 0)?;
-    let before = ranks(&group_sizes[..group.0 as usize]) + u64::from(rank.0);
-    let begin = clock.0 % steps * global + before * batch;
-    Some(SyncShare {
-        epoch: clock.0 / steps,
-        positions: begin..begin + batch,
-    })
+    let deal = SyncDeal {
+        group_sizes,
+        batch,
+        epoch_samples,
+        origin: (Clock(0), 0),
+    };
+    deal.share(clock, group, rank)
 }
 
 #[cfg(test)]
@@ -277,5 +387,89 @@ mod tests {
             sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))),
             None
         );
+    }
+
+    #[test]
+    fn a_resumed_deal_goes_on_where_it_was() {
+        let deal = |sizes: &'static [u32], origin| SyncDeal {
+            group_sizes: sizes,
+            batch: 2,
+            epoch_samples: 21,
+            origin,
+        };
+        let whole = deal(&[1, 2], (Clock(0), 0));
+        for stop in 0..12 {
+            let passed = whole.position(Clock(stop)).unwrap().passed(21);
+            for gap in [0, 5] {
+                let resumed = deal(&[1, 2], (Clock(stop + gap), passed));
+                for later in 0..12 {
+                    let share =
+                        |deal: SyncDeal, clock| deal.share(Clock(clock), GroupId(1), Rank(1));
+                    let want = share(whole, stop + later);
+                    assert_eq!(
+                        share(resumed, stop + gap + later),
+                        want,
+                        "{stop} {gap} {later}"
+                    );
+                }
+            }
+        }
+        // Five ranks at once instead of three: from position 6 of epoch 0 on, tiles of ten.
+        let more = deal(&[5], (Clock(9), 6));
+        let at = |clock| more.position(Clock(clock)).unwrap();
+        let position = |epoch, samples| DataPosition { epoch, samples };
+        assert_eq!(at(9), position(0, 6));
+        assert_eq!(
+            [at(10), at(11), at(12)],
+            [position(1, 0), position(1, 10), position(2, 0)]
+        );
+    }
+
+    #[test]
+    fn a_ledger_goes_on_with_chunks_of_another_size() {
+        let ledger = |samples, epoch| {
+            let position = DataPosition { epoch, samples };
+            Ledger::from_position(CHUNKING, position).position()
+        };
+        assert_eq!(
+            ledger(0, 1),
+            DataPosition {
+                epoch: 1,
+                samples: 0
+            }
+        );
+        assert_eq!(
+            ledger(5, 1),
+            DataPosition {
+                epoch: 1,
+                samples: 8
+            }
+        );
+        assert_eq!(
+            ledger(9, 1),
+            DataPosition {
+                epoch: 2,
+                samples: 0
+            }
+        );
+        assert_eq!(
+            ledger(99, 1),
+            DataPosition {
+                epoch: 2,
+                samples: 0
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_out_returns_at_once() {
+        let mut before = Ledger::new(CHUNKING);
+        lease(&mut before, 0, &[], &[]);
+        lease(&mut before, 0, &[], &[0]);
+        lease(&mut before, 1, &[], &[]);
+        lease(&mut before, 1, &[2], &[]);
+        let mut after = before.all_returned();
+        let next = [0, 1, 3, 4].map(|want| (lease(&mut after, want as u32 + 5, &[], &[]), want));
+        assert!(next.iter().all(|(got, want)| got == want), "{next:?}");
     }
 }
