@@ -67,6 +67,31 @@ pub enum LeaseRefused {
     },
 }
 
+/// How far the training data have been passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPosition {
+    /// Whole epochs.
+    pub epoch: u64,
+    /// Samples of the epoch after them.
+    pub samples: u64,
+}
+
+impl DataPosition {
+    /// The position that many samples in, all epochs counted whole.
+    pub fn after(samples: u64, epoch_samples: u64) -> Self {
+        Self {
+            epoch: samples / epoch_samples,
+            samples: samples % epoch_samples,
+        }
+    }
+
+    /// Samples up to here, all epochs counted whole; a position past the end of its epoch, which
+    /// had more samples once, is the beginning of the next one.
+    pub fn passed(self, epoch_samples: u64) -> u64 {
+        self.epoch * epoch_samples + self.samples.min(epoch_samples)
+    }
+}
+
 /// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ledger {
@@ -87,6 +112,40 @@ impl Ledger {
             returned: BTreeSet::new(),
             unused: 0,
         }
+    }
+
+    /// A ledger that goes on where another run or form of the data has come to, so many samples
+    /// of whole epochs and positions in; a chunk that begins before is not leased.
+    pub fn from_position(chunking: Chunking, position: DataPosition) -> Self {
+        let per_epoch = chunking.epoch_samples.div_ceil(chunking.chunk_samples);
+        let within = position.samples.min(chunking.epoch_samples);
+        Self {
+            next: position.epoch * per_epoch + within.div_ceil(chunking.chunk_samples),
+            ..Self::new(chunking)
+        }
+    }
+
+    /// How epochs are cut.
+    pub fn chunking(&self) -> Chunking {
+        self.chunking
+    }
+
+    /// Where the first chunk begins that was never leased.
+    pub fn position(&self) -> DataPosition {
+        let chunk = self.chunking.chunk(self.next);
+        DataPosition {
+            epoch: chunk.epoch,
+            samples: chunk.positions.start,
+        }
+    }
+
+    /// The same with everything returned that is out, for a time in which nobody holds anything.
+    #[must_use]
+    pub fn all_returned(&self) -> Self {
+        let mut ledger = self.clone();
+        let held = std::mem::take(&mut ledger.held);
+        ledger.returned.extend(held.into_keys());
+        ledger
     }
 
     /// Samples of finished chunks that did not fill a batch of the group that had them.
@@ -225,5 +284,53 @@ mod tests {
                 chunk: 99
             })
         );
+    }
+
+    #[test]
+    fn a_ledger_goes_on_with_chunks_of_another_size() {
+        let ledger = |samples, epoch| {
+            let position = DataPosition { epoch, samples };
+            Ledger::from_position(CHUNKING, position).position()
+        };
+        assert_eq!(
+            ledger(0, 1),
+            DataPosition {
+                epoch: 1,
+                samples: 0
+            }
+        );
+        assert_eq!(
+            ledger(5, 1),
+            DataPosition {
+                epoch: 1,
+                samples: 8
+            }
+        );
+        assert_eq!(
+            ledger(9, 1),
+            DataPosition {
+                epoch: 2,
+                samples: 0
+            }
+        );
+        assert_eq!(
+            ledger(99, 1),
+            DataPosition {
+                epoch: 2,
+                samples: 0
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_out_returns_at_once() {
+        let mut before = Ledger::new(CHUNKING);
+        lease(&mut before, 0, &[], &[]);
+        lease(&mut before, 0, &[], &[0]);
+        lease(&mut before, 1, &[], &[]);
+        lease(&mut before, 1, &[2], &[]);
+        let mut after = before.all_returned();
+        let next = [0, 1, 3, 4].map(|want| (lease(&mut after, want as u32 + 5, &[], &[]), want));
+        assert!(next.iter().all(|(got, want)| got == want), "{next:?}");
     }
 }

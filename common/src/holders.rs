@@ -64,6 +64,13 @@ impl Holders {
             .or_else(|| copy().map(|copy| Role::Copy(copy.since)))
     }
 
+    /// Since when `server` holds the shard, in the role that it has; `None` if it does not.
+    pub fn since(&self, server: ServerId) -> Option<Generation> {
+        self.role(server).map(|role| match role {
+            Role::Primary(since) | Role::Copy(since) => since,
+        })
+    }
+
     /// The primary, then the copies.
     pub fn servers(&self) -> impl Iterator<Item = ServerId> + '_ {
         let primary = self.primary.iter().map(|primary| primary.server);

@@ -1,7 +1,7 @@
 //! Leases: permission that expires unless it is renewed by heartbeats.
 
-/// One lease. Times are milliseconds of the caller's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One lease; the default has run out. Times are milliseconds of the caller's clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     until_ms: u64,
     length_ms: u64,

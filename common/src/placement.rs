@@ -1,11 +1,13 @@
 //! Blocks → shards, by bytes, so that shards are equal to within one block.
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{BlockId, ShardId};
 use crate::layout::Layout;
 
 /// Which shard each block belongs to, for the whole life of a run; indexed by block number. Who
 /// holds a shard may change: [`Holders`](crate::holders::Holders).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement(Vec<ShardId>);
 
 impl Placement {

@@ -2,7 +2,7 @@
 
 use tradewind_common::data::LeaseRefused;
 use tradewind_common::spec::SpecError;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
 
 use super::refusal::Refusal;
 
@@ -29,9 +29,14 @@ pub enum Refused {
     /// A data lease that cannot be granted.
     #[error(transparent)]
     Lease(#[from] LeaseRefused),
-    /// Another process holds the rank.
-    #[error("group {0} is running; wait until it has left or its lease has run out")]
-    GroupRunning(GroupId),
+    /// The rank has called again, or another process in its place.
+    #[error("rank {rank} of group {group} has called again; the answer goes there")]
+    Replaced {
+        /// Its group.
+        group: GroupId,
+        /// The rank.
+        rank: Rank,
+    },
     /// Not all servers are there yet.
     #[error("{registered} of {expected} servers have registered; try again")]
     ServersMissing {
@@ -64,6 +69,39 @@ pub enum Refused {
         /// Who may.
         current: Incarnation,
     },
+    /// A server speaks that does not count as being there.
+    #[error("server {0} is not registered, or its lease has run out; register anew")]
+    NotRegistered(ServerId),
+    /// A run that wants more copies than there are servers.
+    #[error(
+        "servers.replication is {replication}, but the fleet has {servers} servers; lower it, or start more servers"
+    )]
+    Replication {
+        /// Holders of each shard, as configured.
+        replication: u32,
+        /// What there is.
+        servers: u32,
+    },
+    /// A run cannot be resumed in this form.
+    #[error(
+        "the snapshot has another {field}, which a resumed run must keep; use the same configuration, or give the run another name"
+    )]
+    ResumeDiffers {
+        /// The first field that differs.
+        field: &'static str,
+    },
+    /// A run that is there cannot be resumed.
+    #[error("run {0} exists; only a run that the fleet does not hold can be resumed")]
+    RunExists(RunId),
+    /// Snapshots need a folder.
+    #[error("the fleet has no folder for snapshots; start its servers with one")]
+    NoFolder,
+    /// A snapshot was given up.
+    #[error("no snapshot was taken: {0}")]
+    Snapshot(String),
+    /// Too many callers wait for a snapshot.
+    #[error("{0} callers wait for a snapshot already; try again later")]
+    TooManyWaiting(usize),
     /// A server acknowledges what it cannot have been told.
     #[error("generation {given} of run {run} has not been given out; the run is at {current}")]
     GenerationAhead {
@@ -83,8 +121,15 @@ pub enum Answer {
     Joined {
         /// The life of the group.
         incarnation: Incarnation,
-        /// Where its store is.
+        /// Where its store is: at its lowest rank.
         store_address: String,
+        /// Its ranks.
+        group_size: u32,
+        /// The number of this one among them.
+        group_rank: u32,
+        /// Under `sync`: at this clock so many samples of the training data had been passed, whole
+        /// epochs counted.
+        origin: (Clock, u64),
     },
     /// Create the blocks of your slice and ask again.
     Create,
@@ -94,5 +139,10 @@ pub enum Answer {
         generation: Generation,
         /// Its first clock.
         start: Clock,
+    },
+    /// The snapshot is whole.
+    Snapshot {
+        /// Its number.
+        number: u64,
     },
 }

@@ -1,67 +1,125 @@
-//! The coordinator's view of one run: who is in it, which life of whom may push, and when.
+//! The coordinator's knowledge of one run: who is in it and who holds it, which life of whom may
+//! push, and when.
 //!
-//! A group goes Gathering → Joined (its former life is fenced) → Admitting → Live → Left or Dead.
-//! Each arrow that shards must know about is a new generation, and the next step is taken only
-//! when every server has acknowledged it (rule 2).
+//! A group goes Gathering → Joined (its former life is fenced) → Admitting → Live → Left, and back
+//! to Gathering whenever it loses a rank or gets one. Each arrow that shards must know about is a
+//! new generation, and the next step is taken only when every shard's primary has acknowledged it
+//! (rule 2).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use tradewind_common::data::{Chunk, Chunking, LeaseRefused, Ledger};
-use tradewind_common::lease::Lease;
+use serde::{Deserialize, Serialize};
+use tradewind_common::data::{Chunking, Ledger};
+use tradewind_common::holders::Holders;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, ServerId};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 
 mod advance;
 mod group;
+mod holders;
+mod membership;
+mod reports;
+pub(super) mod resume;
+mod snapshots;
 
 use self::group::Member;
-pub use self::group::{Caller, Group, GroupRow, GroupState, Join};
+pub use self::group::{Caller, Group, GroupRow, GroupState, Join, RankRow};
+use self::holders::Orphan;
+use self::snapshots::Snapshots;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
+use super::coordinator::Output;
+use super::durable::shared;
+use super::event::{Event, EventKind};
+use super::fleet::Fleet;
+use super::order::{Capture, Order, Restore};
 use super::refusal::Refusal;
 use super::view::{Acknowledge, View};
 
 /// Who creates the initial values, or that they exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// No group has gathered yet.
     Forming,
     /// This incarnation creates; shards know it since this generation.
     Creating(GroupId, Incarnation, Generation),
+    /// The run is resumed: its shards restore a snapshot.
+    Restoring,
     /// Every shard is complete; no creation is accepted any more (rule 6).
     Ready,
     /// The run cannot go on, and why.
     Failed(String),
 }
 
-/// One run.
-#[derive(Debug)]
+impl Phase {
+    /// The word of the status page.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Forming => "forming",
+            Self::Creating(..) => "creating",
+            Self::Restoring => "restoring",
+            Self::Ready => "ready",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// One run. What is not written down is what callers and servers say again, and times.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
+    name: RunId,
+    #[serde(with = "shared")]
     spec: Arc<RunSpec>,
-    placement: Placement,
-    acknowledged: BTreeMap<ServerId, Option<Acknowledge>>,
+    #[serde(with = "shared")]
+    placement: Arc<Placement>,
     generation: Generation,
     phase: Phase,
-    /// Whether clock 0 has been released.
+    /// Whether the first clock has been released.
     formed: bool,
     /// The generation that made the run ready.
     ready_at: Option<Generation>,
-    since_ms: u64,
+    /// By shard.
+    holders: Vec<Holders>,
+    /// Shards without a primary.
+    orphans: BTreeMap<ShardId, Orphan>,
+    /// Shards whose primary has not yet restored them.
+    restoring: BTreeMap<ShardId, Restore>,
+    /// The highest clock that any holder of a shard has ever reported.
+    clock_seen: Option<Clock>,
+    /// By shard: contributions lost by restoring, of which lineage; and before that lineage.
+    lost: BTreeMap<ShardId, (Generation, u64)>,
+    lost_before: u64,
     groups: BTreeMap<GroupId, Group>,
+    /// Groups begin past this life.
+    lives_before: Incarnation,
     ledger: Ledger,
-    /// Answers, and whether servers must be told the view.
-    pub(super) replies: VecDeque<(ReplyTo, Result<Answer, Refused>)>,
-    pub(super) view_changed: bool,
+    /// Where the data of `sync` begin: at this clock so many samples had been passed.
+    origin: (Clock, u64),
+    snapshots: Snapshots,
+    #[serde(skip)]
+    acknowledged: BTreeMap<(ShardId, ServerId), Acknowledge>,
+    #[serde(skip)]
+    since_ms: u64,
+    #[serde(skip)]
+    pub(super) outputs: VecDeque<Output>,
+    /// Whether servers must be told.
+    #[serde(skip)]
+    pub(super) order_due: bool,
+    /// Whether something has changed that is not written down.
+    #[serde(skip)]
+    pub(super) dirty: bool,
 }
 
 impl Run {
-    /// A run that nobody has joined, placed on `servers`.
-    pub fn new(
+    /// A run that nobody has joined, placed on the fleet's servers, all of which are up.
+    pub(super) fn new(
+        name: RunId,
         spec: Arc<RunSpec>,
         placement: Placement,
-        servers: &[ServerId],
+        fleet: &Fleet,
+        snapshots: bool,
         now_ms: u64,
     ) -> Self {
         let chunking = Chunking {
@@ -69,19 +127,46 @@ impl Run {
             chunk_samples: spec.chunk_samples,
         };
         Self {
+            name,
+            holders: holders::spread(fleet, spec.faults.replication),
             spec,
-            placement,
-            acknowledged: servers.iter().map(|s| (*s, None)).collect(),
+            placement: Arc::new(placement),
             generation: Generation(0),
             phase: Phase::Forming,
             formed: false,
             ready_at: None,
-            since_ms: now_ms,
+            orphans: BTreeMap::new(),
+            restoring: BTreeMap::new(),
+            clock_seen: None,
+            lost: BTreeMap::new(),
+            lost_before: 0,
             groups: BTreeMap::new(),
+            lives_before: Incarnation(0),
             ledger: Ledger::new(chunking),
-            replies: VecDeque::new(),
-            view_changed: false,
+            origin: (Clock(0), 0),
+            snapshots: Snapshots::new(snapshots),
+            acknowledged: BTreeMap::new(),
+            since_ms: now_ms,
+            outputs: VecDeque::new(),
+            order_due: false,
+            dirty: true,
         }
+    }
+
+    /// Takes a run over from a former coordinator: every rank has one lease to show up, and calls
+    /// that waited are made again.
+    pub(super) fn recover(&mut self, snapshots: bool, now_ms: u64) {
+        self.since_ms = now_ms;
+        let lease_ms = self.spec.lease_ms;
+        for group in self.groups.values_mut() {
+            group.recover(now_ms, lease_ms);
+        }
+        self.recover_snapshots(snapshots, now_ms);
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &RunId {
+        &self.name
     }
 
     /// The specification that the first joiner brought.
@@ -89,9 +174,14 @@ impl Run {
         &self.spec
     }
 
-    /// Which server owns each block.
-    pub fn placement(&self) -> &Placement {
+    /// Which shard each block belongs to.
+    pub fn placement(&self) -> &Arc<Placement> {
         &self.placement
+    }
+
+    /// Who holds each shard.
+    pub fn holders(&self) -> &[Holders] {
+        &self.holders
     }
 
     /// Where the run stands.
@@ -104,185 +194,19 @@ impl Run {
         self.generation
     }
 
+    /// The number of the newest whole snapshot.
+    pub fn newest_snapshot(&self) -> Option<u64> {
+        self.snapshots.newest()
+    }
+
+    /// Contributions that restored shards have lost.
+    pub fn lost(&self) -> u64 {
+        self.lost_before + self.lost.values().map(|(_, lost)| lost).sum::<u64>()
+    }
+
     /// Samples of finished chunks that filled no batch.
     pub fn samples_unused(&self) -> u64 {
         self.ledger.unused()
-    }
-
-    /// A rank joins; answered when its group is complete and fenced.
-    pub fn join(&mut self, join: Join, to: ReplyTo, now_ms: u64) {
-        if let Err(refused) = self.try_join(join, to, now_ms) {
-            self.replies.push_back((to, Err(refused)));
-        }
-        self.advance(now_ms);
-    }
-
-    fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
-        let size = self.check_rank(join.group, join.rank)?;
-        let fresh = |incarnation| Group {
-            incarnation,
-            state: GroupState::Gathering,
-            start: Clock(0),
-            store_address: String::new(),
-            members: BTreeMap::new(),
-        };
-        let group = self
-            .groups
-            .entry(join.group)
-            .or_insert_with(|| fresh(Incarnation(0)));
-        if matches!(group.state, GroupState::Left | GroupState::Dead) {
-            *group = fresh(group.incarnation);
-        }
-        let known = group
-            .members
-            .get(&join.rank)
-            .is_some_and(|m| m.life == join.life);
-        if group.state != GroupState::Gathering && !known {
-            return Err(Refused::GroupRunning(join.group));
-        }
-        let member = group.members.entry(join.rank).or_insert_with(|| Member {
-            life: join.life,
-            lease: Lease::grant(now_ms, self.spec.lease_ms),
-            clock: Clock(0),
-            created: false,
-            joining: None,
-            awaiting: None,
-        });
-        member.life = join.life;
-        if let Some(former) = member.joining.replace(to) {
-            let refused = Refused::GroupRunning(join.group);
-            self.replies.push_back((former, Err(refused)));
-        }
-        if join.rank == Rank(0) {
-            group.store_address = join.store_address;
-        }
-        if group.state == GroupState::Gathering && group.members.len() == size as usize {
-            group.incarnation = group.incarnation.next();
-            for member in group.members.values_mut() {
-                member.lease = Lease::grant(now_ms, self.spec.lease_ms);
-            }
-            group.state = GroupState::Joined(self.generation.next());
-            self.change();
-        }
-        Ok(())
-    }
-
-    /// A rank asks to push; answered when it may, or when it shall create.
-    pub fn await_ready(&mut self, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
-        let creates = matches!(self.phase, Phase::Creating(group, life, _)
-            if (group, life) == (caller.group, caller.incarnation));
-        match self.member(caller) {
-            Ok(member) => {
-                // Who was not told to create has created nothing: it may have to, later.
-                member.created |= created && creates;
-                let former = member.awaiting.replace(to);
-                member.lease.renew(now_ms);
-                let refused = Refused::GroupRunning(caller.group);
-                let former = former.map(|former| (former, Err(refused)));
-                self.replies.extend(former);
-            }
-            Err(refused) => self.replies.push_back((to, Err(refused))),
-        }
-        self.advance(now_ms);
-    }
-
-    /// Renews a rank's lease.
-    pub fn heartbeat(
-        &mut self,
-        caller: Caller,
-        clock: Clock,
-        now_ms: u64,
-    ) -> Result<Generation, Refused> {
-        // A rank whose sibling has left first is not lost: the group is done.
-        if self.has_left(caller) {
-            return Ok(self.generation);
-        }
-        let member = self.member(caller)?;
-        member.lease.renew(now_ms);
-        member.clock = member.clock.max(clock);
-        Ok(self.generation)
-    }
-
-    /// Leases a chunk of training data.
-    pub fn lease_chunk(
-        &mut self,
-        (group, incarnation): (GroupId, Incarnation),
-        finished: &[u64],
-        holds: &[u64],
-    ) -> Result<Chunk, Refused> {
-        let size = self.check_rank(group, Rank(0))?;
-        self.member(Caller {
-            group,
-            incarnation,
-            rank: Rank(0),
-        })?;
-        self.ledger.check((group, incarnation), finished, holds)?;
-        let batch = u64::from(self.spec.batch) * u64::from(size);
-        self.ledger.finish((group, incarnation), finished, batch);
-        self.ledger
-            .lease((group, incarnation), holds)
-            .map_err(|refused: LeaseRefused| refused.into())
-    }
-
-    /// A rank of a group that is done; the first one takes the group out of the view.
-    pub fn leave(&mut self, caller: Caller, now_ms: u64) -> Result<(), Refused> {
-        if !self.has_left(caller) {
-            self.member(caller)?;
-            self.remove(caller.group, GroupState::Left);
-            self.advance(now_ms);
-        }
-        Ok(())
-    }
-
-    /// A server has followed a view, or its shard has become complete.
-    pub fn acknowledge(&mut self, server: ServerId, acknowledge: Acknowledge, now_ms: u64) {
-        // A shard that follows the ready run without its values has lost them (rule 6).
-        let follows = self.ready_at.is_some_and(|at| acknowledge.generation >= at);
-        if follows && !acknowledge.complete {
-            self.fail(format!("server {server} came back without the run's state"));
-        }
-        if let Some(known) = self.acknowledged.get_mut(&server) {
-            // Acknowledgements of one server may overtake each other; keep the most they say.
-            let before = known.unwrap_or(acknowledge);
-            *known = Some(Acknowledge {
-                generation: acknowledge.generation.max(before.generation),
-                clock_seen: acknowledge.clock_seen.max(before.clock_seen),
-                complete: acknowledge.complete | before.complete,
-            });
-        }
-        self.advance(now_ms);
-    }
-
-    /// Time has passed: leases run out, the start grace ends.
-    pub fn tick(&mut self, now_ms: u64) {
-        let expired = |group: &Group| group.members.values().any(|m| m.lease.expired(now_ms));
-        let dead: Vec<GroupId> = self
-            .groups
-            .iter()
-            .filter(|(_, g)| g.holds_leases() && expired(g))
-            .map(|(id, _)| *id)
-            .collect();
-        for group in dead {
-            self.remove(group, GroupState::Dead);
-        }
-        self.advance(now_ms);
-    }
-
-    /// The run cannot go on: every call is told why.
-    pub fn fail(&mut self, reason: String) {
-        let refused = Refused::Failed(reason.clone());
-        for group in self.groups.values_mut() {
-            for member in group.members.values_mut() {
-                let waiting = member
-                    .joining
-                    .take()
-                    .into_iter()
-                    .chain(member.awaiting.take());
-                self.replies
-                    .extend(waiting.map(|to| (to, Err(refused.clone()))));
-            }
-        }
-        self.phase = Phase::Failed(reason);
     }
 
     /// The present view.
@@ -300,7 +224,9 @@ impl Run {
             creator: match &self.phase {
                 Phase::Creating(group, life, _) => Some((*group, *life)),
                 // Nobody: group 0 has no life 0.
-                Phase::Forming | Phase::Failed(_) => Some((GroupId(0), Incarnation(0))),
+                Phase::Forming | Phase::Restoring | Phase::Failed(_) => {
+                    Some((GroupId(0), Incarnation(0)))
+                }
                 Phase::Ready => None,
             },
         }
@@ -308,31 +234,45 @@ impl Run {
 
     /// The groups for the status page.
     pub fn rows(&self, now_ms: u64) -> Vec<GroupRow> {
-        let row = |(id, group): (&GroupId, &Group)| GroupRow {
-            group: *id,
-            size: self.spec.group_sizes[id.0 as usize],
-            incarnation: group.incarnation,
-            state: group.state,
-            clock: group
-                .members
-                .values()
-                .map(|m| m.clock)
-                .max()
-                .unwrap_or_default(),
-            lease_left_ms: if group.holds_leases() {
-                let left = |m: &Member| m.lease.until_ms().saturating_sub(now_ms);
-                group.members.values().map(left).min().unwrap_or(0)
-            } else {
-                0
-            },
+        let row = |(id, group): (&GroupId, &Group)| {
+            group.row(*id, self.spec.group_sizes[id.0 as usize], now_ms)
         };
         self.groups.iter().map(row).collect()
     }
 
-    fn has_left(&self, caller: Caller) -> bool {
-        self.groups.get(&caller.group).is_some_and(|group| {
-            group.state == GroupState::Left && group.incarnation == caller.incarnation
-        })
+    /// The run as `server` has to hold it.
+    pub(super) fn order(&self, server: ServerId, fleet: &Fleet) -> Order {
+        let primary = |shard: ShardId| self.primary(shard).map(|primary| primary.server);
+        let mine = |shard: ShardId| primary(shard) == Some(server);
+        let restore = self.restoring.values().copied();
+        Order {
+            server,
+            run: self.name.clone(),
+            spec: self.spec.clone(),
+            placement: self.placement.clone(),
+            holders: self.holders.clone(),
+            servers: fleet.endpoints(),
+            view: self.view(),
+            restore: restore.filter(|restore| mine(restore.shard)).collect(),
+            capture: self.captures().filter(|c| mine(c.shard)).collect(),
+        }
+    }
+
+    /// The run cannot go on: every call is told why.
+    pub(super) fn fail(&mut self, reason: String) {
+        if matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
+        let text = format!("run {} cannot go on: {reason}", self.name);
+        self.tell(Event::new(EventKind::RunFailed, text));
+        let refused = Refused::Failed(reason.clone());
+        let groups = self.groups.values_mut();
+        let members = groups.flat_map(|group| group.members.values_mut());
+        let waiting: Vec<ReplyTo> = members.flat_map(Member::take_waiting).collect();
+        self.reply_all(waiting, Err(refused.clone()));
+        self.stop_snapshots(refused);
+        self.phase = Phase::Failed(reason);
+        self.change();
     }
 
     fn check_rank(&self, group: GroupId, rank: Rank) -> Result<u32, Refused> {
@@ -355,43 +295,37 @@ impl Run {
         Ok(size)
     }
 
-    fn member(&mut self, caller: Caller) -> Result<&mut Member, Refused> {
-        self.check_rank(caller.group, caller.rank)?;
-        let group = self.groups.get_mut(&caller.group);
-        let group = group.ok_or(Refusal::NotLive(caller.group))?;
-        if group.incarnation != caller.incarnation || group.state == GroupState::Gathering {
-            let (given, current) = (caller.incarnation, group.incarnation);
-            return Err(Refusal::StaleIncarnation {
-                group: caller.group,
-                given,
-                current,
-            }
-            .into());
-        }
-        if !group.holds_leases() {
-            return Err(Refusal::NotLive(caller.group).into());
-        }
-        let member = group.members.get_mut(&caller.rank);
-        member.ok_or_else(|| Refusal::NotLive(caller.group).into())
-    }
-
+    /// A new generation of membership and holders.
     fn change(&mut self) {
         self.generation = self.generation.next();
-        self.view_changed = true;
+        self.order_due = true;
+        self.dirty = true;
     }
 
-    fn remove(&mut self, id: GroupId, state: GroupState) {
-        let group = self.groups.get_mut(&id).expect("a known group");
-        group.state = state;
-        for member in std::mem::take(&mut group.members).into_values() {
-            let waiting = member.joining.into_iter().chain(member.awaiting);
-            self.replies
-                .extend(waiting.map(|to| (to, Err(Refusal::NotLive(id).into()))));
-        }
-        self.ledger.give_back(id);
-        if matches!(self.phase, Phase::Creating(creator, ..) if creator == id) {
-            self.phase = Phase::Forming;
-        }
-        self.change();
+    fn tell(&mut self, mut event: Event) {
+        event.run = Some(self.name.clone());
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    fn reply(&mut self, to: ReplyTo, answer: Result<Answer, Refused>) {
+        self.outputs.push_back(Output::Reply(to, answer));
+    }
+
+    fn reply_all(
+        &mut self,
+        to: impl IntoIterator<Item = ReplyTo>,
+        answer: Result<Answer, Refused>,
+    ) {
+        let replies = to.into_iter().map(|to| Output::Reply(to, answer.clone()));
+        self.outputs.extend(replies);
+    }
+
+    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
+        (0..self.holders.len() as u32).map(ShardId)
+    }
+
+    fn captures(&self) -> impl Iterator<Item = Capture> + '_ {
+        self.shards()
+            .filter_map(|shard| self.snapshots.capture(shard))
     }
 }

@@ -1,20 +1,34 @@
-//! What follows when something has happened to a run: creation, readiness, admission, answers. Each
-//! step is taken when its conditions are met, whoever met them.
+//! What follows when something has happened to a run: groups form, values are created, the run is
+//! ready, groups are admitted, callers answered. Each step is taken when its conditions are met,
+//! whoever met them.
 
-use tradewind_common::{Clock, Generation, GroupId};
+use tradewind_common::{Clock, Generation, GroupId, ShardId};
 
 use super::group::{Group, GroupState};
 use super::{Phase, Run};
 use crate::core::answer::Answer;
+use crate::core::coordinator::Output;
+use crate::core::event::{Event, EventKind};
 use crate::core::view::Acknowledge;
 
 impl Run {
     /// Takes every step whose conditions are met.
     pub(super) fn advance(&mut self, now_ms: u64) {
+        if matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
+        self.form(now_ms);
         self.choose_creator();
-        self.finish_creation();
+        self.advance_snapshots(now_ms);
+        self.become_ready(now_ms);
         self.admit(now_ms);
         self.answer();
+    }
+
+    /// Time has passed: leases run out, graces end, snapshots are due.
+    pub(in crate::core) fn tick(&mut self, now_ms: u64) {
+        self.expire(now_ms);
+        self.advance(now_ms);
     }
 
     fn choose_creator(&mut self) {
@@ -30,16 +44,40 @@ impl Run {
         }
     }
 
-    fn finish_creation(&mut self) {
-        let complete = self
-            .acknowledged
-            .values()
-            .all(|a| a.is_some_and(|a| a.complete));
-        if complete && matches!(self.phase, Phase::Creating(..)) {
-            self.phase = Phase::Ready;
-            self.change();
-            self.ready_at = Some(self.generation);
-        }
+    /// Whether every holder of every shard has all its values.
+    pub(super) fn created_everywhere(&self) -> bool {
+        let complete = |shard, server| {
+            let seen = self.acknowledged.get(&(shard, server));
+            seen.is_some_and(|seen| seen.complete)
+        };
+        self.shards().all(|shard| {
+            let mut servers = self.holders[shard.0 as usize].servers();
+            self.primary(shard).is_some() && servers.all(|server| complete(shard, server))
+        })
+    }
+
+    fn become_ready(&mut self, now_ms: u64) {
+        let how = match self.phase {
+            Phase::Creating(group, ..)
+                if self.created_everywhere() && self.snapshots.first_taken() =>
+            {
+                format!("group {group} has created its values")
+            }
+            Phase::Restoring if self.restored_everywhere() => "it is resumed".into(),
+            _ => return,
+        };
+        let text = format!("run {} is ready: {how}", self.name);
+        self.tell(Event::new(EventKind::RunReady, text));
+        self.phase = Phase::Ready;
+        self.change();
+        self.ready_at = Some(self.generation);
+        self.snapshots
+            .schedule(now_ms, self.spec.faults.snapshot_ms);
+    }
+
+    fn restored_everywhere(&self) -> bool {
+        let complete = |shard| self.followed(shard).is_some_and(|seen| seen.complete);
+        self.restoring.is_empty() && self.shards().all(complete)
     }
 
     /// Lets groups push whose former life every shard has fenced: all at once at the beginning,
@@ -48,11 +86,9 @@ impl Run {
         if self.phase != Phase::Ready {
             return;
         }
-        let everyone = self.groups.len() == self.spec.group_sizes.len()
-            && self
-                .groups
-                .values()
-                .all(|g| matches!(g.state, GroupState::Joined(_)));
+        let joined = |group: &Group| matches!(group.state, GroupState::Joined(_));
+        let everyone =
+            self.groups.len() == self.spec.group_sizes.len() && self.groups.values().all(joined);
         let grace_over = now_ms.saturating_sub(self.since_ms) >= self.spec.start_grace_ms;
         if !(self.formed || everyone || grace_over) {
             return;
@@ -64,23 +100,16 @@ impl Run {
             .filter(|(_, g)| matches!(g.state, GroupState::Joined(at) if Some(at) <= everywhere))
             .map(|(id, _)| *id)
             .collect();
-        let joining = self
-            .groups
-            .values()
-            .filter(|g| matches!(g.state, GroupState::Joined(_)));
-        if fenced.is_empty() || (!self.formed && fenced.len() < joining.count()) {
+        let joining = self.groups.values().filter(|group| joined(group)).count();
+        if fenced.is_empty() || (!self.formed && fenced.len() < joining) {
             return;
         }
-        let seen = self
-            .acknowledged
-            .values()
-            .filter_map(|a| a.and_then(|a| a.clock_seen))
-            .max();
+        let start = self.clock_seen.map_or(Clock(0), Clock::tick);
         self.formed = true;
         self.change();
         for id in fenced {
             let group = self.groups.get_mut(&id).expect("a known group");
-            group.start = seen.map_or(Clock(0), Clock::tick);
+            group.start = start;
             group.state = GroupState::Admitting(self.generation);
         }
     }
@@ -95,18 +124,25 @@ impl Run {
         for (id, group) in &mut self.groups {
             if matches!(group.state, GroupState::Admitting(at) if followed(at)) {
                 group.state = GroupState::Live;
+                self.dirty = true;
             }
             let joined = match group.state {
                 GroupState::Joined(at) => followed(at),
                 state => matches!(state, GroupState::Admitting(_) | GroupState::Live),
             };
-            for member in group.members.values_mut() {
+            let lowest = group.members.first_key_value();
+            let store_address = lowest.map(|(_, member)| member.store_address.clone());
+            let group_size = group.members.len() as u32;
+            for (number, member) in group.members.values_mut().enumerate() {
                 if joined && let Some(to) = member.joining.take() {
                     let answer = Answer::Joined {
                         incarnation: group.incarnation,
-                        store_address: group.store_address.clone(),
+                        store_address: store_address.clone().unwrap_or_default(),
+                        group_size,
+                        group_rank: number as u32,
+                        origin: self.origin,
                     };
-                    self.replies.push_back((to, Ok(answer)));
+                    self.outputs.push_back(Output::Reply(to, Ok(answer)));
                 }
                 let ready = if group.state == GroupState::Live {
                     Answer::Ready {
@@ -118,15 +154,24 @@ impl Run {
                 } else {
                     continue;
                 };
-                self.replies
-                    .extend(member.awaiting.take().map(|to| (to, Ok(ready))));
+                if let Some(to) = member.awaiting.take() {
+                    self.outputs.push_back(Output::Reply(to, Ok(ready)));
+                }
             }
         }
     }
 
-    /// The generation that every server follows, or a later one; `None` if one follows none.
+    /// What the primary of a shard has said since it is one.
+    pub(super) fn followed(&self, shard: ShardId) -> Option<&Acknowledge> {
+        let primary = self.primary(shard)?;
+        let seen = self.acknowledged.get(&(shard, primary.server))?;
+        (seen.generation >= primary.since).then_some(seen)
+    }
+
+    /// The generation that every shard's primary follows, or a later one; `None` if one follows
+    /// none, or a shard has no primary.
     fn followed_everywhere(&self) -> Option<Generation> {
-        let generation = |a: &Option<Acknowledge>| a.map(|a| a.generation);
-        self.acknowledged.values().map(generation).min().flatten()
+        let generation = |shard| self.followed(shard).map(|seen| seen.generation);
+        self.shards().map(generation).min().flatten()
     }
 }

@@ -1,0 +1,141 @@
+//! What happened to the fleet and its runs, in words: for the status page and the run's folder.
+
+use tradewind_common::{GroupId, Rank, RunId, ServerId, ShardId};
+
+/// Events that are kept for the status page.
+pub const EVENTS_MAX: usize = 64;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A server registered.
+    ServerUp,
+    /// A server is gone.
+    ServerLost,
+    /// Another server answers for a shard, or the same one again.
+    Promoted,
+    /// A server shall keep a copy of a shard.
+    CopyAdded,
+    /// A copy has everything.
+    CopyFull,
+    /// A server's copy of a shard counts no more.
+    CopyRemoved,
+    /// Nobody answers for a shard.
+    Orphaned,
+    /// A shard has its values from a snapshot.
+    Restored,
+    /// A snapshot could not be used.
+    DamagedSnapshot,
+    /// A restored shard lacks contributions that groups had made.
+    UpdatesLost,
+    /// The ranks of a group are together.
+    GroupFormed,
+    /// A group lost a rank and forms anew.
+    RankLost,
+    /// A group is done.
+    GroupLeft,
+    /// A run may train.
+    RunReady,
+    /// A run cannot go on.
+    RunFailed,
+    /// A snapshot is whole.
+    Snapshot,
+    /// A snapshot was given up.
+    SnapshotFailed,
+    /// A coordinator took over.
+    Coordinator,
+}
+
+impl EventKind {
+    /// The word for programs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::ServerUp => "server_up",
+            Self::ServerLost => "server_lost",
+            Self::Promoted => "promoted",
+            Self::CopyAdded => "copy_added",
+            Self::CopyFull => "copy_full",
+            Self::CopyRemoved => "copy_removed",
+            Self::Orphaned => "orphaned",
+            Self::Restored => "restored",
+            Self::DamagedSnapshot => "damaged_snapshot",
+            Self::UpdatesLost => "updates_lost",
+            Self::GroupFormed => "group_formed",
+            Self::RankLost => "rank_lost",
+            Self::GroupLeft => "group_left",
+            Self::RunReady => "run_ready",
+            Self::RunFailed => "run_failed",
+            Self::Snapshot => "snapshot",
+            Self::SnapshotFailed => "snapshot_failed",
+            Self::Coordinator => "coordinator",
+        }
+    }
+}
+
+/// Something that happened, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// From 1 in the life of the coordinator; 0 until it is told.
+    pub number: u64,
+    /// When, by the coordinator's `now`.
+    pub at_ms: u64,
+    /// What.
+    pub kind: EventKind,
+    /// A sentence for people.
+    pub text: String,
+    /// The run it is about.
+    pub run: Option<RunId>,
+    /// The server it is about.
+    pub server: Option<ServerId>,
+    /// The group it is about.
+    pub group: Option<GroupId>,
+    /// The rank it is about.
+    pub rank: Option<Rank>,
+    /// The shard it is about.
+    pub shard: Option<ShardId>,
+    /// Which life of the rank, group or server; 0 where none is meant.
+    pub life: u64,
+}
+
+impl Event {
+    /// Something that happened.
+    pub fn new(kind: EventKind, text: impl Into<String>) -> Self {
+        Self {
+            number: 0,
+            at_ms: 0,
+            kind,
+            text: text.into(),
+            run: None,
+            server: None,
+            group: None,
+            rank: None,
+            shard: None,
+            life: 0,
+        }
+    }
+
+    pub(super) fn server(mut self, server: ServerId) -> Self {
+        self.server = Some(server);
+        self
+    }
+
+    pub(super) fn shard(mut self, shard: ShardId) -> Self {
+        self.shard = Some(shard);
+        self
+    }
+
+    pub(super) fn group(mut self, group: GroupId) -> Self {
+        self.group = Some(group);
+        self
+    }
+
+    pub(super) fn rank(mut self, rank: Rank) -> Self {
+        self.rank = Some(rank);
+        self
+    }
+
+    pub(super) fn life(mut self, life: u64) -> Self {
+        self.life = life;
+        self
+    }
+}

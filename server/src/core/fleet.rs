@@ -1,0 +1,223 @@
+//! The servers of the fleet, and which of them are there.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tradewind_common::lease::Lease;
+use tradewind_common::{Incarnation, ServerId};
+
+use super::answer::Refused;
+use super::order::Server;
+
+/// Whether a server is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Presence {
+    /// It is registered and its lease holds.
+    Up,
+    /// It was up when the coordinator died; it has one lease to register again.
+    Awaited,
+    /// It is gone, and has one lease to come back before others take over what only it held.
+    Gone,
+    /// It is not waited for.
+    GivenUp,
+}
+
+/// A server that has registered once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Known {
+    server: Server,
+    presence: Presence,
+    #[serde(skip)]
+    lease: Lease,
+}
+
+/// A row of the status page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerRow {
+    /// Its number.
+    pub id: ServerId,
+    /// Which life of it, and where.
+    pub server: Server,
+    /// Whether it is registered and its lease holds.
+    pub alive: bool,
+    /// Time left on its lease, milliseconds.
+    pub lease_left_ms: u64,
+}
+
+/// What time has done to the fleet.
+#[derive(Debug, Default)]
+pub(super) struct Elapsed {
+    /// Their leases have run out.
+    pub(super) lost: Vec<(ServerId, Incarnation)>,
+    /// They have not come back.
+    pub(super) given_up: bool,
+}
+
+/// The servers of the fleet. Its table is bounded by the number of servers that are expected.
+#[derive(Debug)]
+pub struct Fleet {
+    expected: u32,
+    lease_ms: u64,
+    known: BTreeMap<ServerId, Known>,
+}
+
+impl Fleet {
+    pub(super) fn new(expected: u32, lease_ms: u64) -> Self {
+        Self {
+            expected,
+            lease_ms,
+            known: BTreeMap::new(),
+        }
+    }
+
+    /// The fleet as a former coordinator wrote it down: everybody has one lease to show up.
+    pub(super) fn recover(
+        expected: u32,
+        lease_ms: u64,
+        mut known: BTreeMap<ServerId, Known>,
+        now_ms: u64,
+    ) -> Self {
+        for server in known.values_mut() {
+            server.presence = match server.presence {
+                Presence::Up | Presence::Awaited => Presence::Awaited,
+                Presence::Gone | Presence::GivenUp => Presence::Gone,
+            };
+            server.lease = Lease::grant(now_ms, lease_ms);
+        }
+        Self {
+            expected,
+            lease_ms,
+            known,
+        }
+    }
+
+    pub(super) fn known(&self) -> &BTreeMap<ServerId, Known> {
+        &self.known
+    }
+
+    /// How many servers the fleet shall have.
+    pub fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    /// Refuses a server that the fleet does not expect, and a life that another has followed.
+    pub(super) fn check(&self, server: ServerId, given: Incarnation) -> Result<(), Refused> {
+        if server.0 >= self.expected {
+            let last = ServerId(self.expected - 1);
+            return Err(Refused::UnknownServer { server, last });
+        }
+        match self.incarnation(server) {
+            Some(current) if current > given => Err(Refused::StaleServer {
+                server,
+                given,
+                current,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn register(&mut self, id: ServerId, server: Server, now_ms: u64) {
+        let known = Known {
+            server,
+            presence: Presence::Up,
+            lease: Lease::grant(now_ms, self.lease_ms),
+        };
+        self.known.insert(id, known);
+    }
+
+    pub(super) fn beat(
+        &mut self,
+        server: ServerId,
+        given: Incarnation,
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        self.check(server, given)?;
+        let known = self.known.get_mut(&server);
+        let up = known.filter(|k| k.presence == Presence::Up && k.server.incarnation == given);
+        let up = up.ok_or(Refused::NotRegistered(server))?;
+        up.lease.renew(now_ms);
+        Ok(())
+    }
+
+    /// Notes that a server is gone; says whether this life of it was thought to be there.
+    pub(super) fn lose(&mut self, server: ServerId, life: Incarnation, now_ms: u64) -> bool {
+        let Some(known) = self.known.get_mut(&server) else {
+            return false;
+        };
+        let there = matches!(known.presence, Presence::Up | Presence::Awaited);
+        if !there || known.server.incarnation != life {
+            return false;
+        }
+        known.presence = Presence::Gone;
+        known.lease = Lease::grant(now_ms, self.lease_ms);
+        true
+    }
+
+    /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
+    pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
+        let mut elapsed = Elapsed::default();
+        for (id, known) in &mut self.known {
+            if !known.lease.expired(now_ms) {
+                continue;
+            }
+            match known.presence {
+                Presence::Up | Presence::Awaited => {
+                    elapsed.lost.push((*id, known.server.incarnation));
+                }
+                Presence::Gone => {
+                    known.presence = Presence::GivenUp;
+                    elapsed.given_up = true;
+                }
+                Presence::GivenUp => {}
+            }
+        }
+        elapsed
+    }
+
+    /// The last life of a server that registered.
+    pub fn incarnation(&self, server: ServerId) -> Option<Incarnation> {
+        Some(self.known.get(&server)?.server.incarnation)
+    }
+
+    /// What is known of a server's being there; `None` before it first registers.
+    pub fn presence(&self, server: ServerId) -> Option<Presence> {
+        Some(self.known.get(&server)?.presence)
+    }
+
+    /// Whether a server is registered and its lease holds.
+    pub fn is_up(&self, server: ServerId) -> bool {
+        self.presence(server) == Some(Presence::Up)
+    }
+
+    /// The servers that are up.
+    pub fn up(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let up = |(_, known): &(&ServerId, &Known)| known.presence == Presence::Up;
+        self.known.iter().filter(up).map(|(id, _)| *id)
+    }
+
+    /// The machine of a server.
+    pub fn host(&self, server: ServerId) -> Option<&str> {
+        Some(&self.known.get(&server)?.server.host)
+    }
+
+    /// Where all servers are, or were last.
+    pub fn endpoints(&self) -> BTreeMap<ServerId, Server> {
+        let endpoint = |(id, known): (&ServerId, &Known)| (*id, known.server.clone());
+        self.known.iter().map(endpoint).collect()
+    }
+
+    /// The servers for the status page.
+    pub fn rows(&self, now_ms: u64) -> Vec<ServerRow> {
+        let row = |(id, known): (&ServerId, &Known)| {
+            let alive = known.presence == Presence::Up;
+            let left = known.lease.until_ms().saturating_sub(now_ms);
+            ServerRow {
+                id: *id,
+                server: known.server.clone(),
+                alive,
+                lease_left_ms: if alive { left } else { 0 },
+            }
+        };
+        self.known.iter().map(row).collect()
+    }
+}

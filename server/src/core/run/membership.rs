@@ -1,0 +1,272 @@
+//! Ranks come, stay and go.
+
+use tradewind_common::data::{Chunk, LeaseRefused};
+use tradewind_common::lease::Lease;
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
+
+use super::group::{Group, Member};
+use super::{Caller, GroupState, Join, Phase, Run};
+use crate::core::ReplyTo;
+use crate::core::answer::Refused;
+use crate::core::event::{Event, EventKind};
+use crate::core::refusal::Refusal;
+
+impl Run {
+    /// A rank joins; answered when its group is together and its former life fenced.
+    pub(in crate::core) fn join(&mut self, join: Join, to: ReplyTo, now_ms: u64) {
+        if let Err(refused) = self.try_join(join, to, now_ms) {
+            self.reply(to, Err(refused));
+        }
+        self.advance(now_ms);
+    }
+
+    fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
+        let (id, rank) = (join.group, join.rank);
+        self.check_rank(id, rank)?;
+        let before = self.lives_before;
+        let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
+        if group.state == GroupState::Left {
+            *group = Group::new(group.incarnation);
+        }
+        if group.holds_leases() {
+            let broken = match group.members.get_mut(&rank) {
+                // It has not heard that it has joined, and asks again.
+                Some(member) if member.life == join.life && !member.entered => {
+                    let former = member.joining.replace(to);
+                    self.replace(id, rank, former);
+                    return Ok(());
+                }
+                Some(member) if member.life == join.life => {
+                    Some((member.life, "it saw its group break and has joined again"))
+                }
+                Some(member) => Some((member.life, "another process has taken its place")),
+                None => None,
+            };
+            if let Some((life, reason)) = broken {
+                self.tell_lost(id, rank, life, reason);
+            }
+            self.gather(id);
+        }
+        let group = self.groups.get_mut(&id).expect("a known group");
+        if group.members.is_empty() {
+            group.gathering_ms = now_ms;
+        }
+        let fresh = || Member::new(join.life);
+        let member = group.members.entry(rank).or_insert_with(fresh);
+        member.life = join.life;
+        member.store_address = join.store_address;
+        let former = member.joining.replace(to);
+        self.replace(id, rank, former);
+        self.dirty = true;
+        Ok(())
+    }
+
+    fn replace(&mut self, group: GroupId, rank: Rank, former: Option<ReplyTo>) {
+        self.reply_all(former, Err(Refused::Replaced { group, rank }));
+    }
+
+    /// Forms the groups whose ranks are all there, or have waited long enough.
+    pub(super) fn form(&mut self, now_ms: u64) {
+        let gathering = |g: &&GroupId| {
+            let group = &self.groups[*g];
+            group.state == GroupState::Gathering && !group.members.is_empty()
+        };
+        let gathering: Vec<GroupId> = self.groups.keys().filter(gathering).copied().collect();
+        for id in gathering {
+            let size = self.spec.group_sizes[id.0 as usize] as usize;
+            let group = self.groups.get_mut(&id).expect("a known group");
+            let grace_ms = if group.formed {
+                self.spec.faults.reform_grace_ms
+            } else {
+                self.spec.start_grace_ms
+            };
+            let waited_ms = now_ms.saturating_sub(group.gathering_ms);
+            let there = group.members.len();
+            if there < size && waited_ms < grace_ms {
+                continue;
+            }
+            group.incarnation = group.incarnation.next();
+            group.formed = true;
+            group.state = GroupState::Joined(self.generation.next());
+            for member in group.members.values_mut() {
+                member.lease = Lease::grant(now_ms, self.spec.lease_ms);
+            }
+            let life = group.incarnation;
+            let text = if there == size {
+                format!("group {id} is together: {there} ranks, incarnation {life}")
+            } else {
+                format!("group {id} goes on with {there} of {size} ranks, incarnation {life}")
+            };
+            let event = Event::new(EventKind::GroupFormed, text);
+            self.tell(event.group(id).life(life.0));
+            self.change();
+        }
+    }
+
+    /// Takes a group out of the view until its ranks have joined anew.
+    fn gather(&mut self, id: GroupId) {
+        self.take_out(id);
+        let group = self.groups.get_mut(&id).expect("a known group");
+        group.state = GroupState::Gathering;
+    }
+
+    fn take_out(&mut self, id: GroupId) {
+        let group = self.groups.get_mut(&id).expect("a known group");
+        let mut members = std::mem::take(&mut group.members);
+        let waiting: Vec<ReplyTo> = members
+            .values_mut()
+            .flat_map(Member::take_waiting)
+            .collect();
+        self.reply_all(waiting, Err(Refusal::NotLive(id).into()));
+        self.ledger.give_back(id);
+        if matches!(self.phase, Phase::Creating(creator, ..) if creator == id) {
+            self.phase = Phase::Forming;
+        }
+        self.change();
+    }
+
+    fn tell_lost(&mut self, group: GroupId, rank: Rank, life: u64, reason: &str) {
+        let text =
+            format!("rank {rank} of group {group} is lost, and the group forms anew: {reason}");
+        let event = Event::new(EventKind::RankLost, text);
+        self.tell(event.group(group).rank(rank).life(life));
+    }
+
+    /// The connection that held a rank's lease has broken.
+    pub(in crate::core) fn rank_lost(&mut self, caller: Caller, now_ms: u64) {
+        if let Ok(member) = self.member(caller) {
+            let life = member.life;
+            let reason = "its heartbeat connection broke";
+            self.tell_lost(caller.group, caller.rank, life, reason);
+            self.gather(caller.group);
+            self.advance(now_ms);
+        }
+    }
+
+    /// Finds ranks whose leases have run out.
+    pub(super) fn expire(&mut self, now_ms: u64) {
+        let holding = self.groups.iter().filter(|(_, group)| group.holds_leases());
+        let expired = holding.flat_map(|(id, group)| {
+            let members = group.members.iter();
+            let expired = members.filter(|(_, member)| member.lease.expired(now_ms));
+            expired.map(|(rank, member)| (*id, *rank, member.life))
+        });
+        let expired: Vec<(GroupId, Rank, u64)> = expired.collect();
+        for &(group, rank, life) in &expired {
+            self.tell_lost(group, rank, life, "its lease ran out");
+        }
+        let mut broken: Vec<GroupId> = expired.into_iter().map(|(group, ..)| group).collect();
+        broken.dedup();
+        for group in broken {
+            self.gather(group);
+        }
+    }
+
+    /// A rank asks to push; answered when it may, or when it shall create.
+    pub(in crate::core) fn await_ready(
+        &mut self,
+        caller: Caller,
+        created: bool,
+        to: ReplyTo,
+        now_ms: u64,
+    ) {
+        let creates = matches!(self.phase, Phase::Creating(group, life, _)
+            if (group, life) == (caller.group, caller.incarnation));
+        match self.member(caller) {
+            Ok(member) => {
+                // Who was not told to create has created nothing: it may have to, later.
+                member.created |= created && creates;
+                member.entered = true;
+                let former = member.awaiting.replace(to);
+                member.lease.renew(now_ms);
+                self.dirty |= created;
+                self.replace(caller.group, caller.rank, former);
+            }
+            Err(refused) => self.reply(to, Err(refused)),
+        }
+        self.advance(now_ms);
+    }
+
+    /// Renews a rank's lease.
+    pub(in crate::core) fn heartbeat(
+        &mut self,
+        caller: Caller,
+        clock: Clock,
+        now_ms: u64,
+    ) -> Result<Generation, Refused> {
+        // A rank whose sibling has left first is not lost: the group is done.
+        if self.has_left(caller) {
+            return Ok(self.generation);
+        }
+        let member = self.member(caller)?;
+        // Not worth a write of its own: after a recovery the next beat says it again.
+        member.entered = true;
+        member.lease.renew(now_ms);
+        member.clock = member.clock.max(clock);
+        Ok(self.generation)
+    }
+
+    /// Leases a chunk of training data to a group; any of its ranks may ask for it.
+    pub(in crate::core) fn lease_chunk(
+        &mut self,
+        owner: (GroupId, Incarnation),
+        finished: &[u64],
+        holds: &[u64],
+    ) -> Result<Chunk, Refused> {
+        let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
+        self.ledger.check(owner, finished, holds)?;
+        let batch = u64::from(self.spec.batch) * ranks;
+        self.ledger.finish(owner, finished, batch);
+        self.dirty = true;
+        let leased = self.ledger.lease(owner, holds);
+        leased.map_err(|refused: LeaseRefused| refused.into())
+    }
+
+    /// A rank of a group that is done; the first one takes the group out of the view.
+    pub(in crate::core) fn leave(&mut self, caller: Caller, now_ms: u64) -> Result<(), Refused> {
+        if !self.has_left(caller) {
+            self.member(caller)?;
+            self.take_out(caller.group);
+            let group = self.groups.get_mut(&caller.group).expect("a member's");
+            group.state = GroupState::Left;
+            let text = format!("group {} is done and has left", caller.group);
+            let event = Event::new(EventKind::GroupLeft, text);
+            self.tell(event.group(caller.group).life(caller.incarnation.0));
+            self.want_last_snapshot();
+            self.advance(now_ms);
+        }
+        Ok(())
+    }
+
+    fn has_left(&self, caller: Caller) -> bool {
+        self.groups.get(&caller.group).is_some_and(|group| {
+            group.state == GroupState::Left && group.incarnation == caller.incarnation
+        })
+    }
+
+    /// The group in this life, if it holds leases.
+    fn living(&mut self, id: GroupId, given: Incarnation) -> Result<&mut Group, Refused> {
+        self.check_rank(id, Rank(0))?;
+        let group = self.groups.get_mut(&id).ok_or(Refusal::NotLive(id))?;
+        let current = group.incarnation;
+        if current != given {
+            return Err(Refusal::StaleIncarnation {
+                group: id,
+                given,
+                current,
+            }
+            .into());
+        }
+        if !group.holds_leases() {
+            return Err(Refusal::NotLive(id).into());
+        }
+        Ok(group)
+    }
+
+    fn member(&mut self, caller: Caller) -> Result<&mut Member, Refused> {
+        self.check_rank(caller.group, caller.rank)?;
+        let group = self.living(caller.group, caller.incarnation)?;
+        let member = group.members.get_mut(&caller.rank);
+        member.ok_or_else(|| Refusal::NotLive(caller.group).into())
+    }
+}

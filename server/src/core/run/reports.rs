@@ -1,0 +1,117 @@
+//! What servers say of the shards that they hold.
+
+use tradewind_common::{Generation, ServerId, ShardId};
+
+use super::{Phase, Run};
+use crate::core::event::{Event, EventKind};
+use crate::core::order::ShardReport;
+use crate::core::view::Acknowledge;
+
+/// Most problems of one report that are told.
+const DAMAGED_MAX: usize = 8;
+
+impl Run {
+    /// A holder of a shard has followed an order, or has got further. Reports of the same server
+    /// may overtake each other.
+    pub(in crate::core) fn report(&mut self, server: ServerId, report: ShardReport, now_ms: u64) {
+        let (shard, seen) = (report.shard, &report.seen);
+        // Whoever has seen a clock: no later life of a group may begin before it.
+        if seen.clock_seen > self.clock_seen {
+            self.clock_seen = seen.clock_seen;
+            self.dirty = true;
+        }
+        let known = self.holders.get(shard.0 as usize);
+        let Some(since) = known.and_then(|holders| holders.since(server)) else {
+            return;
+        };
+        // What it said of an earlier time as a holder says nothing of this one.
+        if seen.generation < since || matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
+        self.remember(shard, server, seen);
+        if self.primary(shard).is_some_and(|p| p.server == server) {
+            self.primary_reports(server, report);
+        }
+        self.advance(now_ms);
+    }
+
+    fn remember(&mut self, shard: ShardId, server: ServerId, seen: &Acknowledge) {
+        let known = self.acknowledged.entry((shard, server)).or_default();
+        known.generation = known.generation.max(seen.generation);
+        known.complete |= seen.complete;
+    }
+
+    fn primary_reports(&mut self, server: ServerId, report: ShardReport) {
+        let (shard, seen) = (report.shard, &report.seen);
+        let lineage = self.holders[shard.0 as usize].lineage;
+        if seen.generation < lineage {
+            return;
+        }
+        for damaged in report.damaged.iter().take(DAMAGED_MAX) {
+            if self.restoring.contains_key(&shard) {
+                let text = format!("a snapshot of shard {shard} is passed over: {damaged}");
+                let event = Event::new(EventKind::DamagedSnapshot, text);
+                self.tell(event.server(server).shard(shard));
+            }
+        }
+        if let Some(failure) = report.failure {
+            self.fail(format!("shard {shard} cannot be restored: {failure}"));
+            return;
+        }
+        if seen.complete && self.restoring.remove(&shard).is_some() {
+            let from = report.restored.map(|number| number.to_string());
+            let from = from.unwrap_or_else(|| "it named".into());
+            let text = format!("server {server} has restored shard {shard} from snapshot {from}");
+            let event = Event::new(EventKind::Restored, text);
+            self.tell(event.server(server).shard(shard));
+            self.prune();
+            // Its primary need not be told again.
+            self.dirty = true;
+        }
+        let follows = self.ready_at.is_some_and(|at| seen.generation >= at);
+        if follows && !seen.complete && !self.restoring.contains_key(&shard) {
+            // Rule 6: a shard that follows the ready run without values has lost them.
+            self.fail(format!(
+                "server {server} has lost the values of shard {shard}"
+            ));
+            return;
+        }
+        self.copies_are_full(shard, &seen.full);
+        self.count_lost(shard, lineage, seen.lost);
+    }
+
+    fn copies_are_full(&mut self, shard: ShardId, full: &[(ServerId, Generation)]) {
+        let mut filled = Vec::new();
+        for copy in &mut self.holders[shard.0 as usize].copies {
+            if !copy.full && full.contains(&(copy.server, copy.since)) {
+                copy.full = true;
+                filled.push(copy.server);
+            }
+        }
+        if filled.is_empty() {
+            return;
+        }
+        self.change();
+        for server in filled {
+            let text = format!("server {server} has a full copy of shard {shard}");
+            let event = Event::new(EventKind::CopyFull, text);
+            self.tell(event.server(server).shard(shard));
+        }
+    }
+
+    fn count_lost(&mut self, shard: ShardId, lineage: Generation, lost: u64) {
+        let (of, known) = self.lost.entry(shard).or_insert((lineage, 0));
+        if *of != lineage {
+            self.lost_before += std::mem::take(known);
+            *of = lineage;
+        }
+        let more = lost.saturating_sub(*known);
+        if more > 0 {
+            *known = lost;
+            self.dirty = true;
+            let text = format!("shard {shard} was restored without {more} contributions of groups");
+            let event = Event::new(EventKind::UpdatesLost, text);
+            self.tell(event.shard(shard));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A run goes on from a snapshot, on the servers and with the groups that there are now.
+
+use std::sync::Arc;
+
+use tradewind_common::data::{Chunking, DataPosition, Ledger};
+use tradewind_common::shares::sync_position;
+use tradewind_common::holders::CopyHolder;
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::{Clock, Incarnation};
+
+use super::{Phase, Run, Snapshots};
+use crate::core::durable::{ManifestData, Saved};
+use crate::core::fleet::Fleet;
+use crate::core::order::Restore;
+
+/// Groups had lives after the snapshot that nobody has written down; theirs are passed over.
+const LIVES_MARGIN: u64 = 1_000;
+
+/// The first thing in which a run differs from its snapshot that must be the same.
+pub(in crate::core) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
+    let kind = |spec: &RunSpec| std::mem::discriminant(&spec.optimizer);
+    let differs = [
+        (saved.tensors != spec.tensors, "tensors"),
+        (saved.bucket_bytes != spec.bucket_bytes, "bucket_bytes"),
+        (saved.block_bytes != spec.block_bytes, "block_bytes"),
+        (kind(saved) != kind(spec), "kind of optimizer"),
+    ];
+    let mut fields = differs.into_iter().filter(|(differs, _)| *differs);
+    fields.next().map(|(_, field)| field)
+}
+
+impl Run {
+    /// The run of a snapshot, with a specification that fits it: every shard is restored first.
+    pub(in crate::core) fn resumed(
+        saved: &Saved,
+        spec: Arc<RunSpec>,
+        placement: Placement,
+        fleet: &Fleet,
+        snapshots: bool,
+        now_ms: u64,
+    ) -> Self {
+        let manifest = &saved.manifest;
+        let name = manifest.run.clone();
+        let mut run = Self::new(name, spec, placement, fleet, snapshots, now_ms);
+        run.phase = Phase::Restoring;
+        run.generation = manifest.generation.next();
+        for shard in run.shards() {
+            let holders = &mut run.holders[shard.0 as usize];
+            let since = run.generation;
+            holders.lineage = since;
+            holders.primary = holders
+                .primary
+                .map(|primary| tradewind_common::holders::Primary { since, ..primary });
+            let anew = |copy: &CopyHolder| CopyHolder { since, ..*copy };
+            holders.copies = holders.copies.iter().map(anew).collect();
+            let restore = Restore {
+                shard,
+                newest: manifest.number,
+                only: true,
+            };
+            run.restoring.insert(shard, restore);
+        }
+        let lives = manifest.groups.values().map(|group| group.incarnation);
+        let last = lives.max().unwrap_or_default().max(manifest.lives_before);
+        run.lives_before = Incarnation(last.0 + LIVES_MARGIN);
+        run.clock_seen = manifest.clock;
+        run.lost_before = manifest.lost;
+        let position = position(manifest);
+        let chunking = Chunking {
+            epoch_samples: run.spec.epoch_samples,
+            chunk_samples: run.spec.chunk_samples,
+        };
+        let leased = manifest.spec.consistency != ConsistencySpec::Sync;
+        run.ledger = if leased && manifest.ledger.chunking() == chunking {
+            manifest.ledger.all_returned()
+        } else {
+            Ledger::from_position(chunking, position)
+        };
+        let start = run.clock_seen.map_or(Clock(0), Clock::tick);
+        run.origin = (start, position.passed(run.spec.epoch_samples));
+        run.snapshots = Snapshots::resumed(snapshots, manifest.number, &saved.numbers);
+        run.order_due = true;
+        run
+    }
+}
+
+/// How far the values of a snapshot have come through the data.
+fn position(manifest: &ManifestData) -> DataPosition {
+    let spec = &manifest.spec;
+    if spec.consistency != ConsistencySpec::Sync {
+        return manifest.ledger.position();
+    }
+    let decided = manifest.files.iter().map(|file| file.clock_next).max();
+    let next = manifest.at_clock.or(decided).unwrap_or_default();
+    let passed = sync_position(
+        &spec.group_sizes,
+        spec.batch,
+        spec.epoch_samples,
+        manifest.origin,
+        next,
+    );
+    DataPosition::after(passed.unwrap_or_default(), spec.epoch_samples)
+}
