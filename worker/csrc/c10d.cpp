@@ -1,8 +1,12 @@
 #include "c10d.h"
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+
+#include <unistd.h>
 
 #include <ATen/ATen.h>
 #include <c10/util/Logging.h>
@@ -190,6 +194,9 @@ struct Received final : torch::autograd::PostAccumulateGradHook {
 
 using std::chrono::milliseconds;
 
+// Weeks. There is none at all, and the largest numbers overflow when a time is added to them.
+constexpr milliseconds NO_TIMEOUT{INT32_MAX};
+
 // Settings of libtorch's that are the process's. Made before main, when there is one thread, since
 // one of them is read from the environment. A user's own setting wins.
 struct Settings {
@@ -258,6 +265,10 @@ void tradewind_message_free(char* message) {
   free(message);
 }
 
+void tradewind_exit(int status) {
+  _exit(status);
+}
+
 char* tradewind_store_serve(
     const char* host, uint16_t port, int listener, int64_t timeout_ms, tradewind_store** out) {
   return guard([&] {
@@ -295,6 +306,9 @@ char* tradewind_group_new(
     auto group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
     group->setBackend(transport.device, transport.type, transport.backend);
     group->setDefaultBackend(transport.type);
+    // The timeout was for the meeting. A rank may be as slow as it likes; whoever holds its lease
+    // decides when it is gone.
+    group->setTimeout(NO_TIMEOUT);
     *out = new tradewind_group{std::move(group)};
   });
 }

@@ -140,8 +140,7 @@ mod sealed {
 
 /// Ranks that are connected to each other. All ranks make the same calls in the same order.
 ///
-/// Dropping it waits for the collectives that are under way; with a peer that hangs, that takes
-/// up to the group's timeout.
+/// Dropping it waits for the collectives that are under way; with a peer that hangs, for ever.
 #[derive(Debug)]
 pub struct ProcessGroup {
     raw: NonNull<ffi::Group>,
@@ -153,8 +152,8 @@ unsafe impl Send for ProcessGroup {}
 
 impl ProcessGroup {
     /// Joins the `size` ranks that meet in `store` under `prefix`, which is used only once in a
-    /// store; returns when all are connected, or with an error after `timeout`. The same
-    /// `timeout` bounds every collective. `host` names this rank's network address.
+    /// store; returns when all are connected, or with an error after `timeout`. Collectives have
+    /// no timeout. `host` names this rank's network address.
     pub fn new(
         store: &Store,
         prefix: &str,
@@ -343,6 +342,13 @@ pub fn set_grad(tensor: &Tensor, gradient: &Tensor) -> Result<(), C10dError> {
     check("setting a gradient", unsafe {
         ffi::tradewind_set_grad(tensor.as_ptr().cast_mut().cast(), gradient.as_ptr().cast())
     })
+}
+
+/// Ends the process at once, with this status. Nothing is cleaned up: `std::process::exit` runs
+/// libtorch's destructors beside threads that still use what they destroy.
+pub fn exit(status: i32) {
+    // SAFETY: it touches nothing of this process, and does not return.
+    unsafe { ffi::tradewind_exit(status) }
 }
 
 /// The values of a contiguous f32 tensor in main memory; `None` for any other.

@@ -1,5 +1,8 @@
 //! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use tonic::Status;
 use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
@@ -14,8 +17,12 @@ use tradewind_proto::v1::{
 };
 
 use crate::away::Away;
+use crate::directory::News;
 use crate::network::{Authorized, PAUSE, Reach};
 pub use crate::whereabouts::CoordinatorAt;
+
+/// Pause between two questions of somebody who has no lease.
+const FOLLOW: Duration = Duration::from_secs(1);
 
 /// Why the coordinator did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -298,6 +305,18 @@ impl Coordinator {
         let what = "tell the status";
         let reply = call!(self, "tell the status", status, request)?;
         placement(reply.placement).map_err(|status| MembershipError::Refused { what, status })
+    }
+
+    /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
+    /// them. Does not return.
+    pub async fn follow(&mut self, run: &RunId, news: &News) -> Infallible {
+        loop {
+            tokio::time::sleep(FOLLOW).await;
+            match self.placement(run).await {
+                Ok((_, holding)) => _ = news.tell(holding),
+                Err(error) => tracing::debug!("no news of the shards: {error}"),
+            }
+        }
     }
 }
 

@@ -15,21 +15,21 @@ use crate::flat::in_layout_order;
 /// Where and how the ranks of a group meet.
 #[derive(Debug)]
 pub struct Rendezvous<'a> {
-    /// Served by rank 0 ([`Store::serve`]), connected to by the others ([`Store::connect`]).
+    /// Served by one of them ([`Store::serve`]), connected to by the others ([`Store::connect`]).
     pub store: &'a Store,
     /// A name that no other group uses in this store: one for each incarnation of the group.
     pub prefix: &'a str,
     /// This rank's own network address, or a name that resolves to it on this machine: the peers
     /// connect to it.
     pub host: &'a str,
-    /// Bounds the wait for the peers, and every collective: a peer that hangs is noticed only
-    /// when it has passed. A peer that dies is noticed at once.
+    /// Bounds the wait for the peers. Collectives have none, so that no rank is too slow for its
+    /// group. A peer that dies is noticed at once; one that hangs must be made to die.
     pub timeout: Duration,
 }
 
 /// Several ranks, one process each, over Gloo. After [`GroupError::Broken`] it is of no use:
-/// drop it (which, with a peer that hangs, may take up to the timeout) and make another on the
-/// same tensors.
+/// drop it (which waits for a peer that hangs) and make another, of as many ranks as there are
+/// then, on the same tensors.
 #[derive(Debug)]
 pub struct C10d {
     rank: Rank,

@@ -46,8 +46,7 @@ pub enum GroupError {
         /// Names of the parameters.
         names: Vec<String>,
     },
-    /// A peer is gone, or a collective took longer than the timeout, or backward failed here and
-    /// the peers cannot know. The group can no longer be used: drop it and form another.
+    /// A peer is gone, or backward failed here and the peers cannot know. The group can no longer be used: drop it and form another.
     #[error("the group is broken: {message}")]
     Broken {
         /// What libtorch said.
