@@ -40,7 +40,7 @@ pub enum Message {
     /// A server registers; its orders go there.
     Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
     /// A server is alive.
-    ServerBeat(ServerId, Incarnation),
+    ServerBeat(ServerId, Incarnation, Reply<()>),
     /// The bond with a server broke.
     ServerLost(ServerId, Incarnation),
     /// What became of a shard on a server.
@@ -48,10 +48,9 @@ pub enum Message {
     /// A shard's part of a snapshot, by number.
     Captured(
         ServerId,
-        RunId,
-        ShardId,
-        u64,
+        (RunId, ShardId, u64),
         Result<ShardFile, NotCaptured>,
+        Reply<()>,
     ),
     /// The manifest of a snapshot has been written, or could not be.
     Written(RunId, u64, Result<(), String>),
@@ -213,13 +212,16 @@ impl Task {
                 }
                 let _ = reply.send(registered);
             }
-            Message::ServerBeat(id, incarnation) => core.server_beat(id, incarnation, now_ms),
+            Message::ServerBeat(id, incarnation, reply) => {
+                let _ = reply.send(core.server_beat(id, incarnation, now_ms));
+            }
             Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
-            Message::Captured(server, run, shard, number, result) => {
-                core.captured(server, &run, shard, (number, result), now_ms);
+            Message::Captured(server, (run, shard, number), result, reply) => {
+                let taken = core.captured(server, &run, shard, number, result, now_ms);
+                let _ = reply.send(taken);
             }
             Message::Written(run, number, result) => core.written(&run, number, result, now_ms),
             Message::Join(run, spec, join, reply) => {
@@ -260,7 +262,8 @@ impl Task {
                 let _ = reply.send(status::status(core, &run, now_ms));
             }
             Message::Runs(reply) => {
-                let _ = reply.send(Ok(core.runs()));
+                let runs = core.runs().map(|run| run.name().clone());
+                let _ = reply.send(Ok(runs.collect()));
             }
         }
     }

@@ -6,11 +6,10 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tradewind_common::{Incarnation, RunId};
+use tradewind_common::{Incarnation, RunId, ShardId};
 
-use crate::core::durable::Durable;
+use crate::core::durable::{Durable, ManifestData};
 use crate::core::event::Event;
-use crate::core::manifest::ManifestData;
 use crate::events::EventLog;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
@@ -116,7 +115,7 @@ impl Disk {
             written_at: wall(),
             configuration: self.snapshots.configuration(),
             files: data.files.clone(),
-            shards: data.shards.clone(),
+            shards: data.shards.iter().copied().map(ShardId).collect(),
             data,
         };
         manifest::write(&self.snapshots, &manifest).map_err(|error| error.to_string())

@@ -71,8 +71,8 @@ impl Bond {
         while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
             match report.report {
                 Some(Report::Beat(v1::ServerBeat {})) => {
-                    let beat = Message::ServerBeat(self.server, self.incarnation);
-                    self.coordinator.tell(beat).await;
+                    let beat = |reply| Message::ServerBeat(self.server, self.incarnation, reply);
+                    self.coordinator.call(beat).await.map_err(refuse::call)?;
                 }
                 Some(Report::Acknowledge(seen)) => {
                     let (run, report) = report_from_wire(seen).map_err(refuse::malformed)?;
@@ -82,8 +82,9 @@ impl Bond {
                 Some(Report::Captured(captured)) => {
                     let (run, shard, number, result) =
                         captured_from_wire(captured).map_err(refuse::malformed)?;
-                    let part = Message::Captured(self.server, run, shard, number, result);
-                    self.coordinator.tell(part).await;
+                    let of = (run, shard, number);
+                    let part = |reply| Message::Captured(self.server, of, result, reply);
+                    self.coordinator.call(part).await.map_err(refuse::call)?;
                 }
                 Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
             }
