@@ -10,7 +10,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::holding::{Holding, placement_from_wire};
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
-use tradewind_proto::refusal::{self, Reason};
+use tradewind_proto::refusal;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{
     self, AwaitReadyRequest, JoinReply, JoinRequest, LeaseChunkRequest, LeaveRequest, StatusRequest,
