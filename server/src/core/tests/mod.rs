@@ -1,7 +1,14 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
+mod captures;
 mod compressed;
+mod copies;
+mod failover;
+mod filling;
+mod holders;
 mod membership;
+mod refusals;
+mod restored;
 mod shard;
 
 use tradewind_common::compress::Compression;
