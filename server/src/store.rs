@@ -147,22 +147,14 @@ impl Store {
         let guard = self.within.join("address.lock");
         let lock = OpenOptions::new().create(true).append(true).open(&guard);
         let lock = lock.map_err(at(&guard))?;
-        // Between the look and the write there is nobody else. One that holds the lock for long is
-        // stuck, and the caller comes again. File systems without locks leave a moment in which the
-        // lower of two could win, until the higher calls again.
-        match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => {
-                let error = io::Error::new(io::ErrorKind::WouldBlock, "another coordinator has it");
-                return Err(at(&guard)(error));
-            }
-            Err(fs::TryLockError::Error(error)) if error.kind() != io::ErrorKind::Unsupported => {
-                return Err(at(&guard)(error));
-            }
-            _ => {}
+        // With the lock, nobody is between the look and the write. Who holds it for long is stuck, and
+        // the caller comes again. Where the file system has no locks, the lower of two that come at
+        // once could win, until the higher calls again.
+        if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
+            let error = io::Error::new(io::ErrorKind::WouldBlock, "another coordinator holds it");
+            return Err(at(&guard)(error));
         }
-        if let Some(by) = self.later()? {
-            return Err(StoreError::Deposed { by });
-        }
+        self.check()?;
         match read_address(self.root()) {
             Ok(Some(there)) if there.incarnation > self.incarnation => Err(StoreError::Deposed {
                 by: there.incarnation,
@@ -174,6 +166,14 @@ impl Store {
                 let written = json.and_then(|json| disk::replace(&path, &json));
                 written.map_err(at(&path))
             }
+        }
+    }
+
+    /// Whether this is still the coordinator. One that has nothing to write learns it here.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self.later()? {
+            Some(by) => Err(StoreError::Deposed { by }),
+            None => Ok(()),
         }
     }
 
