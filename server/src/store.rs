@@ -95,6 +95,7 @@ pub struct Address {
 
 impl Store {
     /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
+    /// [`StoreError::Deposed`] if somebody else has done so meanwhile.
     pub fn claim(folder: &Path) -> Result<Claimed, StoreError> {
         let within = folder.join("coordinator");
         disk::create_folders(&within).map_err(at(&within))?;
@@ -108,6 +109,8 @@ impl Store {
             former: former.as_ref().map(|(former, _)| *former),
             deposed: Mutex::new(None),
         };
+        // Later ones may have deleted the states that this one looked for.
+        store.check()?;
         Ok(Claimed {
             store,
             incarnation,
@@ -125,15 +128,12 @@ impl Store {
             return Err(StoreError::Deposed { by });
         }
         let path = state_path(&self.within, self.incarnation);
-        disk::replace(&path, &disk::seal(state)).map_err(at(&path))?;
+        let written = disk::replace(&path, &disk::seal(state)).map_err(at(&path));
         *deposed = self.later()?;
-        match *deposed {
-            Some(by) => Err(StoreError::Deposed { by }),
-            None => {
-                self.forget();
-                Ok(())
-            }
+        if let Some(by) = *deposed {
+            return Err(StoreError::Deposed { by });
         }
+        written.map(|()| self.forget())
     }
 
     /// Says where this coordinator is. Does nothing if that is said already, so it may be called
@@ -266,19 +266,25 @@ fn read_newest(
     within: &Path,
     below: Incarnation,
 ) -> Result<Option<(Incarnation, Vec<u8>)>, StoreError> {
-    let names = disk::names(within).map_err(at(within))?;
-    let states = names.iter().filter_map(|name| numbered(name, "state"));
-    let Some(newest) = states.filter(|of| *of < below).max() else {
-        return Ok(None);
-    };
-    let path = state_path(within, newest);
-    let sealed = fs::read(&path).map_err(at(&path))?;
-    match disk::unseal(&sealed) {
-        Ok(state) => Ok(Some((newest, state.to_vec()))),
-        Err(what) => Err(StoreError::Damaged {
-            path,
-            what: what.to_owned(),
-        }),
+    loop {
+        let names = disk::names(within).map_err(at(within))?;
+        let states = names.iter().filter_map(|name| numbered(name, "state"));
+        let Some(newest) = states.filter(|of| *of < below).max() else {
+            return Ok(None);
+        };
+        let path = state_path(within, newest);
+        let sealed = match fs::read(&path) {
+            // It was deleted because there is a newer one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            sealed => sealed.map_err(at(&path))?,
+        };
+        return match disk::unseal(&sealed) {
+            Ok(state) => Ok(Some((newest, state.to_vec()))),
+            Err(what) => Err(StoreError::Damaged {
+                path,
+                what: what.to_owned(),
+            }),
+        };
     }
 }
 

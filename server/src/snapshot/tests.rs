@@ -38,8 +38,8 @@ impl World {
             kind,
         };
         let tensors = [
-            tensor("stem.weight", &[5, 7], TensorKind::Parameter),
             tensor("scale", &[], TensorKind::Parameter),
+            tensor("stem.weight", &[5, 7], TensorKind::Parameter),
             tensor("norm.mean", &[3], TensorKind::Buffer),
             tensor("head.weight", &[2, 3, 4], TensorKind::Parameter),
             tensor("head.bias", &[2], TensorKind::Parameter),

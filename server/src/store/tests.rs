@@ -67,15 +67,23 @@ fn a_later_claim_deposes() {
 #[test]
 fn claimers_at_once_get_different_numbers() {
     let folder = folder();
+    let claim = || match Store::claim(folder.path()) {
+        Ok(claimed) => Some(claimed),
+        Err(StoreError::Deposed { .. }) => None,
+        Err(error) => panic!("{error}"),
+    };
     let claimed: Vec<Claimed> = std::thread::scope(|threads| {
-        let started: Vec<_> = (0..8).map(|_| threads.spawn(|| claim(&folder))).collect();
-        started
+        let started: Vec<_> = (0..8).map(|_| threads.spawn(claim)).collect();
+        let claimed = started
             .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+            .filter_map(|thread| thread.join().unwrap());
+        claimed.collect()
     });
+    let claims: BTreeSet<_> = (1..=8).map(|number| format!("claim-{number}")).collect();
+    assert_eq!(names(&folder), claims);
     let numbers: BTreeSet<_> = claimed.iter().map(|one| one.incarnation).collect();
-    assert_eq!(numbers, (1..=8).map(Incarnation).collect());
+    assert_eq!(numbers.len(), claimed.len());
+    assert_eq!(numbers.last(), Some(&Incarnation(8)));
     for one in &claimed {
         match one.incarnation {
             Incarnation(8) => one.store.write(b"0").unwrap(),
@@ -95,7 +103,11 @@ fn nothing_acted_upon_is_lost_however_they_meet() {
             threads.spawn(|| {
                 for _ in 0..15 {
                     let acted_before = *acted.lock().unwrap();
-                    let Claimed { store, former, .. } = claim(&folder);
+                    let (store, former) = match Store::claim(folder.path()) {
+                        Ok(claimed) => (claimed.store, claimed.former),
+                        Err(StoreError::Deposed { .. }) => continue,
+                        Err(error) => panic!("{error}"),
+                    };
                     let former = former.map(|state| String::from_utf8(state).unwrap());
                     let mut count: u64 = former.map_or(0, |state| state.parse().unwrap());
                     assert!(count >= acted_before, "{count} < {acted_before}: forgotten");

@@ -105,4 +105,27 @@ fn files_stay_small() {
     assert_eq!(next.former.as_deref(), Some(&b"{}"[..]));
 
     same(&world.newest().unwrap().states, &before);
+    a_torn_event_is_ended_before_the_next(folder.root());
+}
+
+fn a_torn_event_is_ended_before_the_next(folder: &std::path::Path) {
+    let log = crate::events::EventLog::open(folder).unwrap();
+    log.write(&"x".repeat(6000));
+    log.write(&"y".repeat(6000));
+    // Space again, but what was written of the second stays.
+    let path = folder.join("events.jsonl");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    assert_eq!(
+        file.metadata().unwrap().len(),
+        8192,
+        "the second is cut off"
+    );
+    file.set_len(7000).unwrap();
+    log.write(&"z");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        (lines.len(), lines[1].len(), lines[2]),
+        (3, 7000 - 6003, "\"z\"")
+    );
 }
