@@ -199,6 +199,37 @@ fn blocks_that_do_not_fit() {
     assert!(read.unwrap_err().to_string().contains("blocks, the run 1"));
 }
 
+/// Files that have the checksum of the manifest, and yet are not what this program writes.
+#[test]
+fn files_that_nobody_should_have_written() {
+    let world = World::new();
+    world.snapshot(1, 2);
+    let (folder, run) = (&world.folder, &world.run);
+    let sound: Manifest<Vec<String>> = manifest::read(folder, run, 1).unwrap();
+    let refused = |changed: &Manifest<Vec<String>>, what: &str| {
+        manifest::write(folder, changed).unwrap();
+        let text = world.newest().unwrap_err().to_string();
+        assert!(text.contains(what), "{text}");
+    };
+    let mut swapped = sound.clone();
+    swapped.files.reverse();
+    refused(&swapped, "its shard is 1, not 0");
+
+    let path = folder.snapshot(run, 1).join(SHARD);
+    let mut bytes = fs::read(&path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let block = Placement::by_bytes(&world.layout, 2)
+        .blocks(ShardId(1))
+        .next();
+    let name = format!("block.{}.values", block.unwrap());
+    let at = file.tensor(&name).unwrap().data().as_ptr() as usize - bytes.as_ptr() as usize;
+    bytes[at..at + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let mut infinite = sound;
+    infinite.files[1].digest = blake3::hash(&bytes).to_hex().to_string();
+    refused(&infinite, "not finite");
+}
+
 #[test]
 fn values_that_are_not_finite_are_not_written() {
     let world = World::new();
