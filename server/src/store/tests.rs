@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use tempfile::TempDir;
 
@@ -202,7 +203,10 @@ fn a_damaged_state_is_named_and_nothing_older_is_taken() {
     running.store.write(b"{\"newer\":2}").unwrap();
     let sound = fs::read(&path).unwrap();
     let refused = |bytes: &[u8]| {
-        fs::write(&path, bytes).unwrap();
+        // In place: a file that is cut to nothing and written anew goes to the disk each time.
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
         let error = Store::claim(folder.path()).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let text = error.to_string();
