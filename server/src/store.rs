@@ -102,6 +102,7 @@ impl Store {
         // One that could not start must not end one that runs.
         read_newest(&within, Incarnation(u64::MAX))?;
         let incarnation = take_next(&within)?;
+        between(Step::Claimed);
         let former = read_newest(&within, incarnation)?;
         let store = Self {
             within,
@@ -129,6 +130,7 @@ impl Store {
         }
         let path = state_path(&self.within, self.incarnation);
         let written = disk::replace(&path, &disk::seal(state)).map_err(at(&path));
+        between(Step::Written);
         *deposed = self.later()?;
         if let Some(by) = *deposed {
             return Err(StoreError::Deposed { by });
@@ -248,6 +250,7 @@ fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
         // States count as well, for somebody may have tidied the claims away.
         let next = highest(within, &["claim", "state"])?.next();
         let path = within.join(format!("claim-{next}"));
+        between(Step::Numbered);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(_) => {
                 disk::sync_folder(within).map_err(at(within))?;
@@ -286,6 +289,23 @@ fn read_newest(
             }),
         };
     }
+}
+
+/// Moments in which others may come between what one coordinator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The next number is known, and not yet claimed.
+    Numbered,
+    /// Claimed; the former state is not yet read.
+    Claimed,
+    /// The state is written; the claims are not yet listed.
+    Written,
+}
+
+/// Where tests let others come between.
+fn between(_step: Step) {
+    #[cfg(test)]
+    tests::interfere(_step);
 }
 
 #[cfg(test)]

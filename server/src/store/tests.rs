@@ -1,11 +1,31 @@
 //! One coordinator acts, whatever the order in which several write, claim, list and read.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use tempfile::TempDir;
 
 use super::*;
+
+type Interference = (Step, Box<dyn FnOnce()>);
+
+thread_local! {
+    static NEXT: RefCell<Option<Interference>> = const { RefCell::new(None) };
+}
+
+/// Does what was arranged for this step, once.
+pub(super) fn interfere(step: Step) {
+    let taken = NEXT.with_borrow_mut(|next| next.take_if(|(at, _)| *at == step));
+    if let Some((_, act)) = taken {
+        act();
+    }
+}
+
+fn arrange(step: Step, act: impl FnOnce() + 'static) {
+    NEXT.set(Some((step, Box::new(act))));
+}
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -62,6 +82,51 @@ fn a_later_claim_deposes() {
     new.store.write(b"4").unwrap();
     deposed(old.store.publish_address("old:1"), 2);
     assert_eq!(claim(&folder).former.as_deref(), Some(&b"4"[..]));
+}
+
+#[test]
+fn a_former_one_that_writes_after_a_claim_does_not_act() {
+    let folder = folder();
+    let old = claim(&folder).store;
+    old.write(b"1").unwrap();
+    arrange(Step::Claimed, move || deposed(old.write(b"2"), 2));
+    // It was not acted upon, so either state will do.
+    let former = claim(&folder).former.unwrap();
+    assert!([&b"1"[..], b"2"].contains(&&former[..]));
+}
+
+#[test]
+fn a_claim_before_the_claims_are_listed_is_seen() {
+    let folder = std::rc::Rc::new(folder());
+    let old = claim(&folder).store;
+    let shared = folder.clone();
+    arrange(Step::Written, move || drop(claim(&shared)));
+    deposed(old.write(b"1"), 2);
+}
+
+#[test]
+fn a_number_that_is_taken_meanwhile_is_not_taken_twice() {
+    let folder = std::rc::Rc::new(folder());
+    let shared = folder.clone();
+    arrange(Step::Numbered, move || {
+        assert_eq!(claim(&shared).incarnation, Incarnation(1));
+    });
+    assert_eq!(claim(&folder).incarnation, Incarnation(2));
+}
+
+/// Such a one finds no state, for those below its number are deleted; that is no fresh fleet.
+#[test]
+fn a_claimer_that_is_overtaken_is_deposed_at_once() {
+    let folder = std::rc::Rc::new(folder());
+    claim(&folder).store.write(b"1").unwrap();
+    let shared = folder.clone();
+    arrange(Step::Claimed, move || {
+        for state in [b"3", b"4"] {
+            claim(&shared).store.write(state).unwrap();
+        }
+    });
+    deposed(Store::claim(folder.path()).map(drop), 4);
+    assert!(!names(&folder).contains("state-1.json"));
 }
 
 #[test]
@@ -138,7 +203,10 @@ fn a_damaged_state_is_named_and_nothing_older_is_taken() {
     running.store.write(b"{\"newer\":2}").unwrap();
     let sound = fs::read(&path).unwrap();
     let refused = |bytes: &[u8]| {
-        fs::write(&path, bytes).unwrap();
+        // In place: a file that is cut to nothing and written anew goes to the disk each time.
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file.set_len(bytes.len() as u64).unwrap();
         let error = Store::claim(folder.path()).unwrap_err();
         assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
         let text = error.to_string();

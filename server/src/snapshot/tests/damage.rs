@@ -1,6 +1,7 @@
 //! Damage of every kind.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::*;
@@ -62,15 +63,16 @@ fn a_bit_that_changed_anywhere() {
     world.snapshot(2, 2);
     let path = world.folder.snapshot(&world.run, 2).join(SHARD);
     let sound = fs::read(&path).unwrap();
+    // In place: a file that is cut to nothing and written anew goes to the disk each time.
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     for at in 0..sound.len() {
-        let mut bytes = sound.clone();
-        bytes[at] ^= 1 << (at % 8);
-        fs::write(&path, bytes).unwrap();
+        let bit = 1 << (at % 8);
+        file.write_all_at(&[sound[at] ^ bit], at as u64).unwrap();
         let found = world.newest().unwrap();
         assert_eq!(found.number, 1, "byte {at}");
         assert!(found.damaged[0].contains(SHARD), "{:?}", found.damaged);
+        file.write_all_at(&sound[at..=at], at as u64).unwrap();
     }
-    fs::write(&path, sound).unwrap();
     assert_eq!(world.newest().unwrap().number, 2);
 }
 
@@ -197,6 +199,37 @@ fn blocks_that_do_not_fit() {
     let few = Layout::new(&[world.layout.tensors[0].spec.clone()], 120, 40).unwrap();
     let read = read::blocks(&world.folder, &world.run, 1, &[BlockId(0)], &few, SLOTS);
     assert!(read.unwrap_err().to_string().contains("blocks, the run 1"));
+}
+
+/// Files that have the checksum of the manifest, and yet are not what this program writes.
+#[test]
+fn files_that_nobody_should_have_written() {
+    let world = World::new();
+    world.snapshot(1, 2);
+    let (folder, run) = (&world.folder, &world.run);
+    let sound: Manifest<Vec<String>> = manifest::read(folder, run, 1).unwrap();
+    let refused = |changed: &Manifest<Vec<String>>, what: &str| {
+        manifest::write(folder, changed).unwrap();
+        let text = world.newest().unwrap_err().to_string();
+        assert!(text.contains(what), "{text}");
+    };
+    let mut swapped = sound.clone();
+    swapped.files.reverse();
+    refused(&swapped, "its shard is 1, not 0");
+
+    let path = folder.snapshot(run, 1).join(SHARD);
+    let mut bytes = fs::read(&path).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let block = Placement::by_bytes(&world.layout, 2)
+        .blocks(ShardId(1))
+        .next();
+    let name = format!("block.{}.values", block.unwrap());
+    let at = file.tensor(&name).unwrap().data().as_ptr() as usize - bytes.as_ptr() as usize;
+    bytes[at..at + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    fs::write(&path, &bytes).unwrap();
+    let mut infinite = sound;
+    infinite.files[1].digest = blake3::hash(&bytes).to_hex().to_string();
+    refused(&infinite, "not finite");
 }
 
 #[test]
