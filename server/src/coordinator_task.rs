@@ -29,6 +29,9 @@ const MAILBOX_MAX: usize = 4096;
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether another coordinator has followed.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Orders that wait for one server. A server that is this far behind has lost its connection, and
 /// it is sent all of them when it comes back.
 pub const ORDERS_MAX: usize = 1024;
@@ -106,14 +109,17 @@ pub enum CallError {
 }
 
 impl CoordinatorHandle {
-    /// Starts the task of a coordinator, which writes to `disk` if the fleet has one.
-    pub fn spawn(core: Coordinator, disk: Option<Disk>, origin: Origin) -> Self {
+    /// Starts the task of a coordinator. If the fleet has a disk, it writes there, and says that it
+    /// is reached at host:port.
+    pub fn spawn(core: Coordinator, disk: Option<(Disk, String)>, origin: Origin) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
         let (changed, changes) = watch::channel(0);
+        let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
         let task = Task {
             core,
             disk: disk.map(Arc::new),
+            address: address.unwrap_or_default(),
             origin,
             own: mailbox.downgrade(),
             changed,
@@ -157,6 +163,7 @@ impl CoordinatorHandle {
 struct Task {
     core: Coordinator,
     disk: Option<Arc<Disk>>,
+    address: String,
     origin: Origin,
     own: mpsc::WeakSender<Message>,
     changed: watch::Sender<u64>,
@@ -173,7 +180,10 @@ impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let mut looked = Saved::Yes;
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.handle(message),
@@ -183,8 +193,13 @@ impl Task {
                     self.core.tick(self.origin.now_ms());
                     self.waiting.retain(|_, reply| !reply.is_closed());
                 }
+                _ = looks.tick() => looked = self.look().await,
             }
-            match self.save().await {
+            let saved = match looked {
+                Saved::Deposed(_) => looked,
+                Saved::Yes | Saved::NotNow => self.save().await,
+            };
+            match saved {
                 Saved::Yes => self.drain(),
                 // What was decided waits, and so does whoever asked for it.
                 Saved::NotNow => {}
@@ -273,6 +288,16 @@ impl Task {
         let to = ReplyTo(self.next_reply);
         self.waiting.insert(to, reply);
         to
+    }
+
+    /// Looks whether this is still the coordinator, which one that decides nothing would not hear.
+    async fn look(&self) -> Saved {
+        let Some(disk) = self.disk.clone() else {
+            return Saved::Yes;
+        };
+        let address = self.address.clone();
+        let looked = tokio::task::spawn_blocking(move || disk.look(&address)).await;
+        looked.unwrap_or(Saved::NotNow)
     }
 
     /// Writes down what was decided, before anybody hears of it.

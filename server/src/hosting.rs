@@ -87,9 +87,9 @@ impl Hosting {
             core.resume(run.clone(), saved)?;
         }
         let disk = Disk::new((store, incarnation), folder)?;
-        disk.publish(address)?;
         tracing::info!(%incarnation, "hosting the coordinator");
-        Ok(self.put(CoordinatorHandle::spawn(core, Some(disk), *origin)))
+        let disk = Some((disk, address.clone()));
+        Ok(self.put(CoordinatorHandle::spawn(core, disk, *origin)))
     }
 
     fn put(&self, handle: CoordinatorHandle) -> u64 {
