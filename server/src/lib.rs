@@ -6,9 +6,13 @@ mod attach;
 pub mod clock;
 pub mod coordinator_task;
 pub mod core;
+pub mod disk;
+pub mod events;
 pub mod registry;
 pub mod rpc;
 pub mod shard_task;
+pub mod snapshot;
+pub mod store;
 pub mod telemetry;
 
 use std::sync::Arc;
