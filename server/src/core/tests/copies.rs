@@ -136,6 +136,7 @@ fn creations_wait_for_copies_too() {
     stage.deliver(1);
     assert_eq!(stage.answer().unwrap().answer, Answer::Created);
     stage.assert_equal();
+    assert!(stage.reports.is_empty(), "one block is not there yet");
 }
 
 #[test]
