@@ -1,6 +1,7 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
 mod captures;
+mod chaos;
 mod compressed;
 mod copies;
 mod failover;
