@@ -15,7 +15,7 @@ use super::ReplyTo;
 use super::answer::{Answer, RUNS_MAX, Refused};
 use super::durable::{Durable, ManifestData, Saved};
 use super::event::{EVENTS_MAX, Event, EventKind};
-use super::fleet::Fleet;
+use super::fleet::{Fleet, Presence};
 use super::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
 use super::refusal::Refusal;
 use super::run::{Caller, Join, Run, resume};
@@ -118,6 +118,9 @@ impl Coordinator {
         if self.runs.contains_key(&run) {
             return Err(Refused::RunExists(run));
         }
+        if !self.snapshots {
+            return Err(Refused::NoFolder);
+        }
         let known = self.resuming.contains_key(&run);
         if !known && self.runs.len() + self.resuming.len() >= RUNS_MAX {
             return Err(Refused::TooManyRuns);
@@ -135,6 +138,7 @@ impl Coordinator {
         if let Some(former) = former.filter(|former| *former != given) {
             self.lose(id, former, "another life of it has registered");
         }
+        let there = matches!(self.fleet.presence(id), Some(Presence::Up | Presence::Awaited));
         if !self.fleet.is_up(id) {
             let text = format!("server {id} is there, at {}", server.address);
             let event = Event::new(EventKind::ServerUp, text);
@@ -143,7 +147,7 @@ impl Coordinator {
         self.fleet.register(id, server, now_ms);
         self.dirty = true;
         for run in self.runs.values_mut() {
-            run.place(&self.fleet, now_ms);
+            run.place((!there).then_some(id), &self.fleet, now_ms);
         }
         self.drain();
         for run in self.runs.values() {
@@ -182,6 +186,7 @@ impl Coordinator {
         for run in self.runs.values_mut() {
             run.server_lost(id, incarnation, &self.fleet, self.now_ms);
         }
+        self.collect();
     }
 
     /// A rank joins a run; the first one creates it, or resumes it.
@@ -369,7 +374,7 @@ impl Coordinator {
         }
         for run in self.runs.values_mut() {
             if elapsed.given_up {
-                run.place(&self.fleet, now_ms);
+                run.place(None, &self.fleet, now_ms);
             }
             run.tick(now_ms);
         }
@@ -422,8 +427,8 @@ impl Coordinator {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Collects what runs want done.
-    fn drain(&mut self) {
+    /// Collects what runs want done, in the order in which it came up.
+    fn collect(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
         for run in runs.values_mut() {
             self.dirty |= std::mem::take(&mut run.dirty);
@@ -433,12 +438,19 @@ impl Coordinator {
                     output => self.outputs.push_back(output),
                 }
             }
+        }
+        self.runs = runs;
+    }
+
+    /// Collects what runs want done, and tells servers what has come of it.
+    fn drain(&mut self) {
+        self.collect();
+        for run in self.runs.values_mut() {
             if std::mem::take(&mut run.order_due) {
                 let orders = self.fleet.up().map(|server| run.order(server, &self.fleet));
                 let orders = orders.map(|order| Output::Order(Box::new(order)));
                 self.outputs.extend(orders);
             }
         }
-        self.runs = runs;
     }
 }

@@ -1,12 +1,17 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
 mod compressed;
+mod desk;
+mod holders;
 mod membership;
+mod recovery;
+mod resume;
 mod shard;
+mod snapshots;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 /// A run of plain SGD with rate 1 on two blocks: block 0 is a buffer of two values, block 1 a
@@ -45,5 +50,6 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         start_grace_ms: 150,
         up: Compression::None,
         down: Compression::None,
+        faults: FaultSpec::default(),
     }
 }
