@@ -138,7 +138,10 @@ impl Coordinator {
         if let Some(former) = former.filter(|former| *former != given) {
             self.lose(id, former, "another life of it has registered");
         }
-        let there = matches!(self.fleet.presence(id), Some(Presence::Up | Presence::Awaited));
+        let there = matches!(
+            self.fleet.presence(id),
+            Some(Presence::Up | Presence::Awaited)
+        );
         if !self.fleet.is_up(id) {
             let text = format!("server {id} is there, at {}", server.address);
             let event = Event::new(EventKind::ServerUp, text);
@@ -149,9 +152,12 @@ impl Coordinator {
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
+        let same = |run: &&Run| !run.order_due;
+        let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
+        let told_nothing: Vec<RunId> = told_nothing.collect();
         self.drain();
-        for run in self.runs.values() {
-            let order = run.order(id, &self.fleet);
+        for run in told_nothing {
+            let order = self.runs[&run].order(id, &self.fleet);
             self.outputs.push_back(Output::Order(Box::new(order)));
         }
         Ok(())

@@ -102,7 +102,11 @@ impl Run {
 
     fn count_lost(&mut self, shard: ShardId, lineage: Generation, lost: u64) {
         let (of, known) = self.lost.get(&shard).copied().unwrap_or((lineage, 0));
-        let (before, counted) = if of == lineage { (0, known) } else { (known, 0) };
+        let (before, counted) = if of == lineage {
+            (0, known)
+        } else {
+            (known, 0)
+        };
         if lost <= counted {
             return;
         }

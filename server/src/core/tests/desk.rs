@@ -178,6 +178,7 @@ impl Desk {
             }
             "down" => {
                 let life = self.up.remove(&server()).unwrap();
+                self.reports.retain(|(of, _), _| *of != server());
                 coordinator.server_lost(server(), life, now_ms);
                 None
             }
@@ -192,7 +193,7 @@ impl Desk {
                 None
             }
             "captured" => {
-                let order = self.order.as_ref().expect("an order");
+                let order = self.order.as_ref()?;
                 let mine = |shard: ShardId| order.holders[shard.0 as usize].role(server());
                 let captures = order.capture.iter();
                 let mut captures = captures
@@ -210,8 +211,7 @@ impl Desk {
                     };
                     let (shard, number) = (capture.shard, capture.number);
                     let coordinator = &mut self.coordinator;
-                    let taken =
-                        coordinator.captured(server(), &run, shard, number, result, now_ms);
+                    let taken = coordinator.captured(server(), &run, shard, number, result, now_ms);
                     taken.err().map(Err)
                 })
             }
@@ -247,7 +247,9 @@ impl Desk {
         } else if words.contains(&"empty") {
             self.complete.remove(&server);
         }
-        let order = self.order.as_ref().expect("an order");
+        let Some(order) = &self.order else {
+            return Ok(());
+        };
         self.saw = self.saw.max(number("saw").map(Clock));
         let generation = number("at").map_or(order.view.generation, Generation);
         let held: Vec<(ShardId, Holders)> = (0..)
@@ -291,12 +293,16 @@ impl Desk {
         // What a rank says with every beat is not worth a write.
         let without = |text: &str| text.replace("\"entered\":true", "\"entered\":false");
         let same = without(&self.written) == without(&durable);
-        assert!(self.coordinator.take_dirty() || same, "a change is not written down");
+        assert!(
+            self.coordinator.take_dirty() || same,
+            "a change is not written down"
+        );
         self.written = durable;
     }
 
     fn outputs(&mut self) -> Vec<String> {
-        let (mut said_to, mut changed, mut manifest) = (Vec::new(), None, None);
+        let (mut said_to, mut manifest) = (Vec::new(), None);
+        let (mut orders, mut last) = (BTreeMap::<ServerId, Box<Order>>::new(), None);
         let before = self.order.clone();
         while let Some(output) = self.coordinator.poll_output() {
             match output {
@@ -306,20 +312,8 @@ impl Desk {
                     said_to.push(format!("{} {answer}", self.callers[&to]).trim().into());
                 }
                 Output::Order(order) => {
-                    // Together the orders of a generation say what each server has to do.
-                    let mut order = order;
-                    if let Some(last) = changed.take() {
-                        let last: Box<Order> = last;
-                        if last.view.generation == order.view.generation {
-                            let has = |c: &_| !order.capture.contains(c);
-                            let more: Vec<_> = last.capture.iter().copied().filter(has).collect();
-                            if last.server != order.server {
-                                order.capture.extend(more);
-                                order.restore.extend(last.restore.iter().copied());
-                            }
-                        }
-                    }
-                    changed = Some(order);
+                    last = Some(order.server);
+                    orders.insert(order.server, order);
                 }
                 Output::Event(_) => {}
                 Output::Manifest(data) => {
@@ -329,10 +323,20 @@ impl Desk {
                 Output::Delete { number, .. } => said_to.push(format!("delete {number}")),
             }
         }
-        let shown = changed.as_ref().map(|order| show(before.as_deref(), order));
+        // Together the orders of a generation say what each server has to do.
+        let mut changed = last.and_then(|last| orders.remove(&last));
+        if let Some(order) = &mut changed {
+            for other in orders.values() {
+                if other.view.generation == order.view.generation {
+                    order.capture.extend(&other.capture);
+                    order.restore.extend(&other.restore);
+                }
+            }
+        }
         if let Some(order) = &changed {
             self.keeps_the_rules(before.as_deref(), order);
         }
+        let shown = changed.as_ref().map(|order| show(before.as_deref(), order));
         self.order = changed.or(before);
         said_to.into_iter().chain(manifest).chain(shown).collect()
     }
@@ -345,7 +349,9 @@ impl Desk {
             let Some(primary) = holders.primary else {
                 continue;
             };
-            let new = self.primaries.insert((shard, primary.server, primary.since));
+            let new = self
+                .primaries
+                .insert((shard, primary.server, primary.since));
             let Some(before) = before.filter(|before| new && before.view.ready()) else {
                 continue;
             };
@@ -360,7 +366,10 @@ impl Desk {
         for (group, (life, start)) in &view.live {
             let was = before.and_then(|before| before.view.live.get(group));
             let passed = self.saw.is_some_and(|saw| saw >= *start);
-            assert!(was == Some(&(*life, *start)) || !passed, "a clock comes twice");
+            assert!(
+                was == Some(&(*life, *start)) || !passed,
+                "a clock comes twice"
+            );
         }
         let live = view.live.iter().map(|(group, (life, _))| (group, life));
         for (group, life) in view.joined.iter().chain(live) {
@@ -371,9 +380,16 @@ impl Desk {
     }
 
     fn events(&mut self) -> String {
-        let new = self.coordinator.recent_events().filter(|e| e.number > self.told);
+        let new = self
+            .coordinator
+            .recent_events()
+            .filter(|e| e.number > self.told);
         let words: Vec<&str> = new.map(|event| event.kind.word()).collect();
-        self.told = self.coordinator.recent_events().last().map_or(0, |e| e.number);
+        self.told = self
+            .coordinator
+            .recent_events()
+            .last()
+            .map_or(0, |e| e.number);
         words.join(" ")
     }
 
@@ -406,9 +422,17 @@ impl Desk {
         }
         self.told = 0;
         self.write_down();
+        let told = self.order.is_some();
         let mut outputs = self.outputs();
+        if !told {
+            self.order = None;
+        }
         outputs.retain(|said| !said.starts_with("view") && !said.starts_with("manifest"));
-        self.told = self.coordinator.recent_events().last().map_or(0, |e| e.number);
+        self.told = self
+            .coordinator
+            .recent_events()
+            .last()
+            .map_or(0, |e| e.number);
         let after = self.picture();
         if outputs.is_empty() && before == after {
             return Ok(());

@@ -134,7 +134,10 @@ fn data_of_sync_go_on_exactly() {
     desk.happen("join 0.0 a");
     // The values are as before clock 20; clocks go on past 19, the highest that was known.
     let joined = desk.happen("ack 0 complete restored 2");
-    assert!(joined.starts_with("0.0 joined as 1002 from 20 at 20"), "{joined}");
+    assert!(
+        joined.starts_with("0.0 joined as 1002 from 20 at 20"),
+        "{joined}"
+    );
     let deal = |origin| SyncDeal {
         group_sizes: &spec.group_sizes,
         batch: spec.batch,
