@@ -60,6 +60,8 @@ pub(super) struct Desk {
     /// Whoever has answered for a shard, and since when.
     primaries: BTreeSet<(ShardId, ServerId, Generation)>,
     saw: Option<Clock>,
+    /// Who was told to create.
+    pub(super) creators: BTreeSet<String>,
     lives_seen: BTreeMap<GroupId, Incarnation>,
 }
 
@@ -96,6 +98,7 @@ impl Desk {
             told: 0,
             primaries: BTreeSet::new(),
             saw: None,
+            creators: BTreeSet::new(),
             lives_seen: BTreeMap::new(),
         };
         for id in 0..servers {
@@ -250,7 +253,6 @@ impl Desk {
         let Some(order) = &self.order else {
             return Ok(());
         };
-        self.saw = self.saw.max(number("saw").map(Clock));
         let generation = number("at").map_or(order.view.generation, Generation);
         let held: Vec<(ShardId, Holders)> = (0..)
             .map(ShardId)
@@ -258,6 +260,7 @@ impl Desk {
             .filter(|(_, holders)| holders.role(server).is_some())
             .collect();
         for (shard, holders) in held {
+            self.saw = self.saw.max(number("saw").map(Clock));
             let full = number("full").map(|copy| ServerId(copy as u32));
             let full = holders.copies.iter().filter(|c| Some(c.server) == full);
             let report = ShardReport {
@@ -308,6 +311,9 @@ impl Desk {
             match output {
                 Output::Reply(to, answer) => {
                     self.waiting.remove(&to);
+                    if answer == Ok(Answer::Create) {
+                        self.creators.insert(self.callers[&to].clone());
+                    }
                     let answer = said(answer.map(|answer| word(&answer)));
                     said_to.push(format!("{} {answer}", self.callers[&to]).trim().into());
                 }

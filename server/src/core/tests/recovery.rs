@@ -50,7 +50,8 @@ fn line(dice: &mut Dice, desk: &Desk, lives: &mut [u64], clock: &mut u64) -> Str
         ),
         // Who speaks as a life of the group knows that it has joined.
         4..9 if desk.joins(&format!("{group}.{rank}")) => "live 9".into(),
-        4..7 => format!("await {who} created"),
+        4..7 if desk.creators.contains(&who) => format!("await {who} created"),
+        4..7 => format!("await {who}"),
         7 if live => format!("beat {who} {clock}"),
         8 if dice.below(3) == 0 => format!("lost {who}"),
         9 if dice.below(8) == 0 => format!("leave {who}"),
