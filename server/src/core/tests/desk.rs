@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::holders::{CopyHolder, Holders, Role};
+use tradewind_common::holders::{CopyHolder, Holders};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 
@@ -47,6 +47,8 @@ pub(super) struct Desk {
     run: RunId,
     now_ms: u64,
     order: Option<Box<Order>>,
+    /// The last order to each server.
+    told: BTreeMap<ServerId, Box<Order>>,
     /// By call: who, and the words of those that wait.
     callers: BTreeMap<ReplyTo, String>,
     waiting: BTreeMap<ReplyTo, String>,
@@ -56,7 +58,7 @@ pub(super) struct Desk {
     lives: BTreeMap<ServerId, Incarnation>,
     reports: BTreeMap<(ServerId, ShardId), ShardReport>,
     written: String,
-    told: u64,
+    heard: u64,
     /// Whoever has answered for a shard, and since when.
     primaries: BTreeSet<(ShardId, ServerId, Generation)>,
     saw: Option<Clock>,
@@ -95,7 +97,8 @@ impl Desk {
             lives: BTreeMap::new(),
             reports: BTreeMap::new(),
             written: String::new(),
-            told: 0,
+            heard: 0,
+            told: BTreeMap::new(),
             primaries: BTreeSet::new(),
             saw: None,
             creators: BTreeSet::new(),
@@ -196,14 +199,8 @@ impl Desk {
                 None
             }
             "captured" => {
-                let order = self.order.as_ref()?;
-                let mine = |shard: ShardId| order.holders[shard.0 as usize].role(server());
-                let captures = order.capture.iter();
-                let mut captures = captures
-                    .filter(|c| matches!(mine(c.shard), Some(Role::Primary(_))))
-                    .copied()
-                    .collect::<Vec<_>>()
-                    .into_iter();
+                let captures = self.told.get(&server())?.capture.clone();
+                let mut captures = captures.into_iter();
                 captures.find_map(|capture| {
                     let result = match number("passed") {
                         Some(clock) => Err(NotCaptured::Passed(Clock(clock))),
@@ -319,6 +316,7 @@ impl Desk {
                 }
                 Output::Order(order) => {
                     last = Some(order.server);
+                    self.told.insert(order.server, order.clone());
                     orders.insert(order.server, order);
                 }
                 Output::Event(_) => {}
@@ -389,9 +387,9 @@ impl Desk {
         let new = self
             .coordinator
             .recent_events()
-            .filter(|e| e.number > self.told);
+            .filter(|e| e.number > self.heard);
         let words: Vec<&str> = new.map(|event| event.kind.word()).collect();
-        self.told = self
+        self.heard = self
             .coordinator
             .recent_events()
             .last()
@@ -426,7 +424,7 @@ impl Desk {
             let words: Vec<&str> = line.split_whitespace().collect();
             self.call(&words, to);
         }
-        self.told = 0;
+        self.heard = 0;
         self.write_down();
         let told = self.order.is_some();
         let mut outputs = self.outputs();
@@ -434,7 +432,7 @@ impl Desk {
             self.order = None;
         }
         outputs.retain(|said| !said.starts_with("view") && !said.starts_with("manifest"));
-        self.told = self
+        self.heard = self
             .coordinator
             .recent_events()
             .last()
