@@ -5,8 +5,8 @@
 //! `lease 0@2 [done 4] [holds 5]`: its group asks for data.
 //!
 //! Servers: `up 1 [life 2]` registers, `down 1` is cut off, `live 1` beats. `ack 1 [saw 7]
-//! [complete|empty] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`: server 1 has followed
-//! the last order in everything that it holds; server 2 has a full copy.
+//! [complete|empty] [of 1] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`: server 1 has followed
+//! the last order in everything that it holds, or in shard 1; server 2 has a full copy.
 //!
 //! Snapshots: `shot a` asks for one, `captured 1 [passed 7] [failed]`, `written [failed]`.
 //! `pass 50`: so many milliseconds pass. `events` prints what has happened since it was last asked,
@@ -23,6 +23,9 @@ use tradewind_common::holders::{CopyHolder, Holders};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 
+mod show;
+
+use self::show::{said, show, show_holders, show_view, word};
 use super::spec;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
@@ -30,7 +33,7 @@ use crate::core::coordinator::{Coordinator, Output};
 use crate::core::durable::{Durable, ManifestData};
 use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
 use crate::core::run::{Caller, Join, Run};
-use crate::core::view::{Acknowledge, View};
+use crate::core::view::Acknowledge;
 
 /// Length of a server's lease.
 pub(super) const SERVER_LEASE_MS: u64 = 1_000;
@@ -255,6 +258,7 @@ impl Desk {
             .map(ShardId)
             .zip(order.holders.clone())
             .filter(|(_, holders)| holders.role(server).is_some())
+            .filter(|(shard, _)| number("of").is_none_or(|of| of == u64::from(shard.0)))
             .collect();
         for (shard, holders) in held {
             self.saw = self.saw.max(number("saw").map(Clock));
@@ -499,96 +503,6 @@ fn caller(text: &str) -> Caller {
         incarnation: Incarnation(incarnation.parse().unwrap()),
         rank: Rank(rank.parse().unwrap()),
     }
-}
-
-fn word(answer: &Answer) -> String {
-    match answer {
-        Answer::Joined {
-            incarnation,
-            store_address,
-            group_size,
-            group_rank,
-            origin,
-        } => {
-            let mut text = format!("joined as {incarnation}");
-            // A group of one rank says no more.
-            if *group_size > 1 || *group_rank > 0 {
-                text += &format!(" {group_rank}/{group_size} at {store_address}");
-            }
-            if *origin != (Clock(0), 0) {
-                text += &format!(" from {} at {}", origin.1, origin.0);
-            }
-            text
-        }
-        Answer::Create => "create".into(),
-        Answer::Ready { start, .. } => format!("start at {start}"),
-        Answer::Snapshot { number } => format!("snapshot {number}"),
-    }
-}
-
-/// An answer, or the name of the refusal.
-fn said(answer: Result<String, Refused>) -> String {
-    let name = |refused: Refused| {
-        let text = match refused {
-            Refused::Refusal(refusal) => format!("{refusal:?}"),
-            other => format!("{other:?}"),
-        };
-        let end = text.find(['(', ' ']).unwrap_or(text.len());
-        format!("refused {}", &text[..end])
-    };
-    answer.unwrap_or_else(name)
-}
-
-fn show(before: Option<&Order>, order: &Order) -> String {
-    let mut text = show_view(&order.view);
-    if before.is_some_and(|before| before.holders != order.holders) {
-        text += &format!(" | {}", show_holders(&order.holders));
-    }
-    let mut restores: Vec<_> = order.restore.clone();
-    restores.sort_by_key(|restore| restore.shard);
-    for restore in restores {
-        let from = if restore.only { "=" } else { "<=" };
-        text += &format!(" | restore {}{from}{}", restore.shard, restore.newest);
-    }
-    let mut captures: Vec<_> = order.capture.clone();
-    captures.sort_by_key(|capture| capture.shard);
-    for capture in captures {
-        let at = capture.at_clock.map_or("now".into(), |c| c.to_string());
-        text += &format!(" | capture {}:{} at {at}", capture.number, capture.shard);
-    }
-    text
-}
-
-fn show_holders(holders: &[Holders]) -> String {
-    let show = |(shard, holders): (usize, &Holders)| {
-        let primary = holders.primary.map(|p| format!("{}@{}", p.server, p.since));
-        let mut text = format!("{shard}:{}", primary.unwrap_or_else(|| "-".into()));
-        for copy in &holders.copies {
-            let full = if copy.full { "*" } else { "" };
-            text += &format!("+{}@{}{full}", copy.server, copy.since);
-        }
-        if holders.lineage > Generation(0) {
-            text += &format!("^{}", holders.lineage);
-        }
-        text
-    };
-    let shown: Vec<String> = holders.iter().enumerate().map(show).collect();
-    shown.join(" ")
-}
-
-fn show_view(view: &View) -> String {
-    let live = view
-        .live
-        .iter()
-        .map(|(g, (life, start))| format!("{g}@{life}:{start} "));
-    let joined = view.joined.iter().map(|(g, life)| format!("{g}@{life} "));
-    let creator = match view.creator {
-        None => "nobody".into(),
-        Some((_, Incarnation(0))) => "none yet".into(),
-        Some((group, life)) => format!("{group}@{life}"),
-    };
-    let (live, joined) = (live.collect::<String>(), joined.collect::<String>());
-    format!("view {} {live}+ {joined}by {creator}", view.generation)
 }
 
 /// A run of groups of these sizes.

@@ -57,8 +57,8 @@ fn a_run_is_ready_when_the_copies_are_complete() {
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete =>
-        ack 1 => 0.0 joined as 1
-        ack 1 complete => view 4 0@1:0 + by nobody
+        ack 1 complete of 1 => 0.0 joined as 1
+        ack 1 complete of 0 => view 4 0@1:0 + by nobody
         ",
     );
 }
