@@ -195,6 +195,12 @@ impl Fleet {
         self.known.iter().filter(up).map(|(id, _)| *id)
     }
 
+    /// Whether a server is gone that may come back.
+    pub fn waits(&self) -> bool {
+        let waited = |known: &Known| matches!(known.presence, Presence::Awaited | Presence::Gone);
+        self.known.values().any(waited)
+    }
+
     /// The machine of a server.
     pub fn host(&self, server: ServerId) -> Option<&str> {
         Some(&self.known.get(&server)?.server.host)

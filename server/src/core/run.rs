@@ -271,6 +271,7 @@ impl Run {
         let waiting: Vec<ReplyTo> = members.flat_map(Member::take_waiting).collect();
         self.reply_all(waiting, Err(refused.clone()));
         self.stop_snapshots(refused);
+        self.restoring.clear();
         self.phase = Phase::Failed(reason);
         self.change();
     }

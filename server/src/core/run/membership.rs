@@ -29,21 +29,25 @@ impl Run {
             *group = Group::new(group.incarnation);
         }
         if group.holds_leases() {
-            let broken = match group.members.get_mut(&rank) {
+            let lost = match group.members.get_mut(&rank) {
                 // It has not heard that it has joined, and asks again.
                 Some(member) if member.life == join.life && !member.entered => {
                     let former = member.joining.replace(to);
                     self.replace(id, rank, former);
                     return Ok(());
                 }
-                Some(member) if member.life == join.life => {
-                    Some((member.life, "it saw its group break and has joined again"))
-                }
-                Some(member) => Some((member.life, "another process has taken its place")),
-                None => None,
+                Some(member) if member.life != join.life => Some(member.life),
+                _ => None,
             };
-            if let Some((life, reason)) = broken {
-                self.tell_lost(id, rank, life, reason);
+            match lost {
+                Some(life) => {
+                    self.tell_lost(id, rank, life, "another process has taken its place");
+                }
+                None => {
+                    let text = format!("group {id} forms anew: rank {rank} has joined");
+                    let event = Event::new(EventKind::GroupReforms, text);
+                    self.tell(event.group(id).rank(rank).life(join.life));
+                }
             }
             self.gather(id);
         }
@@ -104,7 +108,7 @@ impl Run {
     }
 
     /// Takes a group out of the view until its ranks have joined anew.
-    fn gather(&mut self, id: GroupId) {
+    pub(super) fn gather(&mut self, id: GroupId) {
         self.take_out(id);
         let group = self.groups.get_mut(&id).expect("a known group");
         group.state = GroupState::Gathering;

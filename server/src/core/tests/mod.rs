@@ -4,13 +4,18 @@ mod captures;
 mod chaos;
 mod compressed;
 mod copies;
+mod desk;
 mod failover;
 mod filling;
 mod holders;
 mod membership;
+mod recovery;
 mod refusals;
 mod restored;
+mod resume;
 mod shard;
+mod snapshots;
+mod takeover;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
