@@ -4,6 +4,7 @@
 //! This file, `c10d/watch.rs` and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
 //! a call returns null or a message, objects belong to one thread at a time.
 
+mod breaker;
 mod ffi;
 mod watch;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 
+pub use self::breaker::Breaker;
 pub use self::watch::{Told, Watch};
 
 /// Why a call into c10d failed.
@@ -140,7 +142,7 @@ mod sealed {
 
 /// Ranks that are connected to each other. All ranks make the same calls in the same order.
 ///
-/// Dropping it waits for the collectives that are under way; with a peer that hangs, for ever.
+/// Dropping it breaks the collectives that are under way, and waits for their end.
 #[derive(Debug)]
 pub struct ProcessGroup {
     raw: NonNull<ffi::Group>,
@@ -180,6 +182,11 @@ impl ProcessGroup {
             raw: made("forming the group", message, out)?,
             size,
         })
+    }
+
+    /// What breaks the group from another thread.
+    pub fn breaker(&self) -> Result<Breaker, C10dError> {
+        Breaker::new(self)
     }
 
     /// Sums over the ranks, in place; the same bits on all ranks. All ranks give equal lengths.

@@ -74,7 +74,7 @@ fn one_life(
     *progress = entered.worker.exchanged;
     if let Err(error) = trained {
         // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
-        // for its collectives.
+        // for the end of its collectives.
         fence.ending();
         drop(heartbeat);
         drop(entered);

@@ -94,6 +94,11 @@ impl Link {
                 away = Away::default();
             }
             away.begin();
+            let successor = directory.primary(shard);
+            if successor.is_some() && successor != primary {
+                // It has not been tried yet.
+                continue;
+            }
             if away.so_far() >= self.reach.retry {
                 let place = place(primary.as_ref());
                 return Err(ExchangeError::Unreachable {
@@ -285,3 +290,6 @@ impl Shared<'_, '_> {
         Ok(self.session.borrow_mut().answer(&arriving.answer))
     }
 }
+
+#[cfg(test)]
+mod tests;

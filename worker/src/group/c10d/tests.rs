@@ -260,6 +260,29 @@ fn a_slow_peer_is_waited_for() {
     assert_eq!(seen, [2.0, 2.0]);
 }
 
+#[test]
+fn a_group_with_a_peer_that_hangs_can_be_broken() {
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    ranks(3, LONG, |_, group| {
+        if group.rank() == Rank(2) {
+            // Connected, but in no collective, until the others have given up.
+            let _ = (0..2).try_for_each(|_| wait.lock().unwrap().recv());
+            return;
+        }
+        let breaker = group.breaker().unwrap().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SHORT / 10);
+                breaker.break_group();
+            });
+            let error = group.all_reduce_sum(&mut [1.0]).unwrap_err();
+            assert!(matches!(error, GroupError::Broken { .. }), "{error}");
+        });
+        done.send(()).unwrap();
+    });
+}
+
 /// What a rank saw of the lives of its group: how large each was, the gradients of its steps, and
 /// whether the last one broke.
 #[derive(Debug, PartialEq)]
