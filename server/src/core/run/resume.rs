@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tradewind_common::data::{Chunking, DataPosition, Ledger};
-use tradewind_common::shares::sync_position;
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::placement::Placement;
+use tradewind_common::shares::sync_position;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
