@@ -296,6 +296,25 @@ fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
 }
 
 #[test]
+fn lost_contributions_are_summed_over_lineages() {
+    let mut desk = desk(1, 1, true);
+    play(&mut desk, READY);
+    for (line, lost) in [
+        ("ack 0", 0),
+        ("up 0 life 2", 0),
+        ("ack 0 complete lost 5", 5),
+        ("ack 0 lost 3", 5),
+        ("ack 0 lost 7", 7),
+        ("up 0 life 3", 7),
+        ("ack 0 complete lost 2", 9),
+        ("ack 0 lost 4", 11),
+    ] {
+        desk.happen(line);
+        assert_eq!(desk.run().unwrap().lost(), lost, "{line}");
+    }
+}
+
+#[test]
 fn a_shard_is_restored_elsewhere_when_its_server_does_not_come_back() {
     check_timed(
         2,

@@ -267,3 +267,22 @@ fn a_broken_connection_of_a_former_life_says_nothing() {
         .generation();
     assert_eq!(before, after);
 }
+
+#[test]
+fn who_waited_to_join_counts_when_it_has_called_the_successor() {
+    let mut desk = Desk::new(run_of(&[2]), 2, true);
+    play(&mut desk, "join 0.0 a =>");
+    let mut coordinator = successor(&desk, 0);
+    for id in 0..2 {
+        let id = ServerId(id);
+        coordinator.register(id, at(id, Incarnation(1)), 0).unwrap();
+    }
+    desk.coordinator = coordinator;
+    play(
+        &mut desk,
+        "
+        join 0.1 b => view 0 + by none yet
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ",
+    );
+}
