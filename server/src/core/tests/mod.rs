@@ -2,7 +2,7 @@
 
 mod compressed;
 mod desk;
-mod holders;
+mod failover;
 mod membership;
 mod recovery;
 mod resume;
