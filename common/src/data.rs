@@ -93,7 +93,7 @@ impl DataPosition {
 }
 
 /// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     chunking: Chunking,
     next: u64,

@@ -22,7 +22,7 @@ use super::refusal::Refusal;
 use super::run::{Caller, Join, Run};
 
 /// What the coordinator wants done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Answer a call.
     Reply(ReplyTo, Result<Answer, Refused>),

@@ -73,7 +73,7 @@ impl Run {
         };
         let leased = manifest.spec.consistency != ConsistencySpec::Sync;
         run.ledger = if leased && manifest.ledger.chunking() == chunking {
-            manifest.ledger.all_returned()
+            manifest.ledger.clone()
         } else {
             Ledger::from_position(chunking, position)
         };

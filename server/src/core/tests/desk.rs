@@ -5,8 +5,9 @@
 //! `lease 0@2 [done 4] [holds 5]`: its group asks for data.
 //!
 //! Servers: `up 1 [life 2]` registers, `down 1` is cut off, `live 1` beats. `ack 1 [saw 7]
-//! [complete|empty] [of 1] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`: server 1 has followed
-//! the last order in everything that it holds, or in shard 1; server 2 has a full copy.
+//! [complete|empty] [of 1] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`:
+//! server 1 has followed the last order in everything that it holds, or in shard 1; server 2 has a
+//! full copy.
 //!
 //! Snapshots: `shot a` asks for one, `captured 1 [passed 7] [failed]`, `written [failed]`.
 //! `pass 50`: so many milliseconds pass. `events` prints what has happened since it was last asked,

@@ -2,7 +2,7 @@
 
 use tradewind_common::shares::sync_share;
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{Clock, GroupId, Rank, RunId};
+use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 
 use super::desk::{Desk, check, play, run_of};
 use crate::core::answer::Refused;
@@ -29,7 +29,11 @@ fn stopped(consistency: ConsistencySpec) -> ManifestData {
     let shot = desk.happen("shot x");
     assert!(shot.ends_with("at 20") || consistency == ConsistencySpec::Async);
     assert_eq!(desk.happen("captured 0"), "manifest 2");
-    desk.manifests.pop().unwrap()
+    let manifest = desk.manifests.pop().unwrap();
+    let anybody = (GroupId(9), Incarnation(9));
+    let next = manifest.ledger.clone().lease(anybody, &[]).unwrap();
+    assert_eq!(next.number, 1, "chunk 0 is finished, chunk 1 was out");
+    manifest
 }
 
 /// A fleet that shall resume it.

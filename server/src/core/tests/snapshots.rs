@@ -175,3 +175,28 @@ fn a_snapshot_waits_for_shards_without_a_holder() {
         "),
     );
 }
+
+#[test]
+fn no_snapshot_is_deleted_while_a_shard_may_be_read_from_it() {
+    let mut desk = desk(2, ConsistencySpec::Async);
+    desk.spec.faults.replication = 1;
+    desk.spec.faults.snapshots_kept = 1;
+    desk.keep_servers = true;
+    play(
+        &mut desk,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete => 0.0 joined as 1, view 2 + 0@1 by 0@1 | capture 1:0 at now | capture 1:1 at now
+        captured 0 =>
+        captured 1 => manifest 1
+        written => view 4 0@1:0 + by nobody
+        shot x => view 4 0@1:0 + by nobody | capture 2:0 at now | capture 2:1 at now
+        captured 0 =>
+        captured 1 => manifest 2
+        up 1 life 2 => view 6 0@1:0 + by nobody | 0:0@0 1:1@6^6 | restore 1<=1
+        written => x snapshot 2
+        ack 1 complete restored 1 => delete 1
+        ",
+    );
+}
