@@ -1,5 +1,8 @@
 //! Keeps the processes of a run going: tells the supervisor what happens and does what it decides.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
