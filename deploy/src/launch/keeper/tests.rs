@@ -3,18 +3,27 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Request, Response, Status};
 use tradewind_common::config::Config;
+use tradewind_proto::v1::host_server::{Host, HostServer};
+use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingRequest};
 
 use super::*;
 use crate::folder::RunFolder;
 use crate::launch::{Programs, processes};
 
-/// Says where it listens, and that it is there.
+/// Says where it listens, or somebody does in its place.
 const SERVER: &str = r#"
-for argument; do case $argument in --address-file=*) file=${argument#*=} ;; esac; done
+for argument; do case $argument in
+--address-file=*) file=${argument#*=} ;;
+--server=*) address=$(cat "$0.${argument#*=}" 2> /dev/null) ;;
+esac; done
 echo "$@"
-echo 127.0.0.1:1 > "$file.part" && mv "$file.part" "$file"
+echo "${address:-127.0.0.1:1}" > "$file.part" && mv "$file.part" "$file"
 while :; do sleep 0.05; done"#;
 
 /// A folder with programs that do this.
@@ -26,7 +35,12 @@ struct Stage {
 }
 
 impl Stage {
+    /// Nobody hears of silence while a test lasts.
     fn new(server: &str, worker: &str) -> Self {
+        Self::with_lease(server, worker, 20_000)
+    }
+
+    fn with_lease(server: &str, worker: &str, lease_ms: u64) -> Self {
         let root = tempfile::tempdir().unwrap();
         let script = |name: &str, text: &str| {
             let path = root.path().join(name);
@@ -41,7 +55,8 @@ impl Stage {
         let text = "run.name = \"r\"\ncluster.servers = 2\ncluster.groups = [1]\n\
             data.files = [\"x\"]\ndata.variable = \"x\"\ndata.validation = [1, 2]\n\
             data.held_out = [2, 3]\ntrain.samples = 8\noptimizer.learning_rate = 0.1\n";
-        let config = Config::parse(text, "c.toml", Path::new("/"), &[]).unwrap();
+        let text = format!("{text}liveness.lease_ms = {lease_ms}\nliveness.heartbeat_ms = 20\n");
+        let config = Config::parse(&text, "c.toml", Path::new("/"), &[]).unwrap();
         Self {
             config,
             programs: Programs {
@@ -58,12 +73,26 @@ impl Stage {
     }
 
     /// Runs until this says so; what was told.
-    fn keep(&self, mut until: impl FnMut(&Found, &Keeper<'_>) -> bool) -> (Vec<String>, Found) {
+    fn keep(&self, until: impl FnMut(&Found, &Keeper<'_>) -> bool) -> (Vec<String>, Found) {
+        self.keep_with(&[], until)
+    }
+
+    /// As [`keep`](Self::keep), while somebody answers in place of the first servers.
+    fn keep_with(
+        &self,
+        voices: &[Voice],
+        mut until: impl FnMut(&Found, &Keeper<'_>) -> bool,
+    ) -> (Vec<String>, Found) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         runtime.block_on(async {
+            for (server, voice) in voices.iter().enumerate() {
+                let address = voice.speak().await;
+                let file = self.programs.server.with_extension(server.to_string());
+                fs::write(file, address).unwrap();
+            }
             let ground = Ground {
                 config: &self.config,
                 programs: &self.programs,
@@ -75,8 +104,8 @@ impl Stage {
             let mut keeper = Keeper::start(ground, Clock::start()).unwrap();
             let mut messages = Vec::new();
             loop {
-                let mut found = keeper.look().unwrap();
-                messages.append(&mut found.messages);
+                let found = keeper.look().unwrap();
+                messages.extend(found.messages.iter().cloned());
                 if until(&found, &keeper) {
                     return (messages, found);
                 }
@@ -85,11 +114,105 @@ impl Stage {
         })
     }
 
+    /// Kinds of what has happened, in order.
     fn kinds(&self) -> Vec<String> {
         let mut events = Lines::<Event>::new(self.file("events.jsonl"));
         let kinds = events.fresh().unwrap().into_iter().map(|event| event.kind);
         kinds.collect()
     }
+}
+
+/// Answers in place of a server.
+#[derive(Clone, Default)]
+struct Voice(Arc<Mutex<Said>>);
+
+#[derive(Default)]
+struct Said {
+    pong: PingReply,
+    /// Nobody is answered.
+    silent: bool,
+    /// How often it was asked to host the coordinator.
+    asked: u32,
+}
+
+impl Voice {
+    fn new(server: u32, coordinates: bool) -> Self {
+        let voice = Self::default();
+        voice.said().pong = PingReply {
+            server,
+            incarnation: 1,
+            coordinates,
+        };
+        voice
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap()
+    }
+
+    /// From now on; where.
+    async fn speak(&self) -> String {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let incoming = TcpIncoming::from(listener);
+        let service = HostServer::new(self.clone());
+        let serving = Server::builder().add_service(service);
+        tokio::spawn(serving.serve_with_incoming(incoming));
+        address
+    }
+}
+
+#[tonic::async_trait]
+impl Host for Voice {
+    async fn ping(&self, _: Request<PingRequest>) -> Result<Response<PingReply>, Status> {
+        if self.said().silent {
+            std::future::pending::<()>().await;
+        }
+        Ok(Response::new(self.said().pong))
+    }
+
+    async fn coordinate(
+        &self,
+        _: Request<CoordinateRequest>,
+    ) -> Result<Response<CoordinateReply>, Status> {
+        let mut said = self.said();
+        said.asked += 1;
+        if said.silent {
+            return Err(Status::unavailable("not now"));
+        }
+        said.pong.coordinates = true;
+        Ok(Response::new(CoordinateReply::default()))
+    }
+}
+
+#[test]
+fn a_silent_host_of_the_coordinator_is_killed_and_a_survivor_takes_over() {
+    let stage = Stage::with_lease(SERVER, "sleep 1000", 2_000);
+    let voices = [Voice::new(0, true), Voice::new(1, false)];
+    let mut looks = 0;
+    let (messages, found) = stage.keep_with(&voices, |found, _| {
+        looks += 1;
+        voices[0].said().silent = looks > 20;
+        let moved = |message: &String| message.contains("hosts the coordinator now");
+        found.messages.iter().any(moved) || found.failure.is_some()
+    });
+    assert!(found.failure.is_none());
+    let want = [
+        "server 0 answered no ping for 2000 ms and was killed; restarted",
+        "server 1 hosts the coordinator now: server 0 answered no ping for 2000 ms and was killed",
+    ];
+    assert_eq!(messages, want);
+    let kinds = [
+        "process_killed",
+        "process_died",
+        "process_restarted",
+        "coordinator_moved",
+    ];
+    assert_eq!(stage.kinds(), kinds);
+    assert_eq!((voices[0].said().asked, voices[1].said().asked), (0, 1));
+    let log = fs::read_to_string(stage.file("logs/server-0.log")).unwrap();
+    let lives: Vec<bool> = log.lines().map(|l| l.contains("--coordinate=2")).collect();
+    assert_eq!(lives, [true, false], "it hosts it no more: {log}");
 }
 
 #[test]
@@ -139,7 +262,7 @@ while"#,
     let first = fs::read_to_string(stage.file("logs/server-0.log")).unwrap();
     assert!(first.contains("--coordinate=2"), "{first}");
     assert!(
-        first.contains("--lease-ms=10000 --host=127.0.0.1"),
+        first.contains("--lease-ms=20000 --host=127.0.0.1"),
         "{first}"
     );
 }
