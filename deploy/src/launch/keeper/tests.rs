@@ -190,11 +190,14 @@ fn a_silent_host_of_the_coordinator_is_killed_and_a_survivor_takes_over() {
     let stage = Stage::with_lease(SERVER, "sleep 1000", 2_000);
     let voices = [Voice::new(0, true), Voice::new(1, false)];
     let mut looks = 0;
-    let (messages, found) = stage.keep_with(&voices, |found, _| {
+    let mut has_moved = false;
+    let (messages, found) = stage.keep_with(&voices, |found, keeper| {
         looks += 1;
         voices[0].said().silent = looks > 20;
         let moved = |message: &String| message.contains("hosts the coordinator now");
-        found.messages.iter().any(moved) || found.failure.is_some()
+        has_moved |= found.messages.iter().any(moved);
+        let back = keeper.local.address(0).is_some_and(|(life, _)| life == 2);
+        (has_moved && back) || found.failure.is_some()
     });
     assert!(found.failure.is_none());
     let want = [
@@ -213,6 +216,30 @@ fn a_silent_host_of_the_coordinator_is_killed_and_a_survivor_takes_over() {
     let log = fs::read_to_string(stage.file("logs/server-0.log")).unwrap();
     let lives: Vec<bool> = log.lines().map(|l| l.contains("--coordinate=2")).collect();
     assert_eq!(lives, [true, false], "it hosts it no more: {log}");
+}
+
+#[test]
+fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
+    let worker = r#"test -e "$0.slept" && exit 0; touch "$0.slept"; kill -STOP $$; sleep 1000"#;
+    let stage = Stage::with_lease(SERVER, worker, 2_000);
+    let log = EventLog::open(stage.folder.path()).unwrap();
+    let text = "rank 0 of group 0 is lost, and the group forms anew: its lease ran out";
+    let rank = Member::Rank { group: 0, rank: 0 };
+    let voices = [Voice::new(0, true), Voice::new(1, false)];
+    let (messages, found) = stage.keep_with(&voices, |found, _| {
+        // Said again and again; at first the process is too young to have been silent for so long.
+        log.write(&Event::of(wall(), "rank_lost", text.into(), rank, 1));
+        found.done || found.failure.is_some()
+    });
+    assert!(found.failure.is_none());
+    let line = "rank 0 of group 0 was silent for its lease of 2000 ms and was killed; restarted";
+    assert_eq!(messages, [line]);
+    let mut kinds = stage.kinds();
+    kinds.retain(|kind| kind != "rank_lost");
+    assert_eq!(
+        kinds,
+        ["process_killed", "process_died", "process_restarted"]
+    );
 }
 
 #[test]
