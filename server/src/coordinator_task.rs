@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tradewind_common::data::Chunk;
+use tradewind_common::data::{Chunk, FORGOTTEN_MAX};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
@@ -29,6 +29,12 @@ const MAILBOX_MAX: usize = 4096;
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_millis(20);
 
+/// A coordinator that has not looked at leases for longer than this was not running.
+const GAP_MS: u64 = 250;
+
+/// How long leases of data may stay unwritten, milliseconds.
+const LEASES_UNSAVED_MS: u64 = 250;
+
 /// How often it is looked whether another coordinator has followed.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -38,14 +44,23 @@ pub const ORDERS_MAX: usize = 1024;
 
 type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 
+/// Which stream of a server speaks: each registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration(u64);
+
 /// What the coordinator is asked.
 pub enum Message {
     /// A server registers; its orders go there.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
+    Register(
+        ServerId,
+        Server,
+        mpsc::Sender<Box<Order>>,
+        Reply<Registration>,
+    ),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
-    /// The bond with a server broke.
-    ServerLost(ServerId, Incarnation),
+    /// The bond with a server broke, which was of this registration.
+    ServerLost(ServerId, Incarnation, Registration),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
     /// A shard's part of a snapshot, by number.
@@ -127,6 +142,10 @@ impl CoordinatorHandle {
             next_reply: 0,
             servers: HashMap::new(),
             unsaved: false,
+            leases: 0,
+            saved_ms: 0,
+            ticked_ms: origin.now_ms(),
+            registrations: 0,
         };
         tokio::spawn(task.run(inbox));
         Self {
@@ -171,9 +190,16 @@ struct Task {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
-    servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    servers: HashMap<ServerId, (mpsc::Sender<Box<Order>>, Registration)>,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// Leases of data that are not written down.
+    leases: u64,
+    /// When the state was written last, milliseconds.
+    saved_ms: u64,
+    /// When leases were looked at last, milliseconds.
+    ticked_ms: u64,
+    registrations: u64,
 }
 
 impl Task {
@@ -190,7 +216,13 @@ impl Task {
                     None => return,
                 },
                 _ = ticks.tick() => {
-                    self.core.tick(self.origin.now_ms());
+                    let now_ms = self.origin.now_ms();
+                    let gap_ms = now_ms - std::mem::replace(&mut self.ticked_ms, now_ms);
+                    if gap_ms > GAP_MS {
+                        tracing::warn!("held up for {gap_ms} ms; leases are that much longer");
+                        self.core.forgive(gap_ms);
+                    }
+                    self.core.tick(now_ms);
                     self.waiting.retain(|_, reply| !reply.is_closed());
                 }
                 _ = looks.tick() => looked = self.look().await,
@@ -217,7 +249,9 @@ impl Task {
         match message {
             Message::Register(id, server, orders, reply) => {
                 // Orders follow at once.
-                let known = self.servers.insert(id, orders);
+                self.registrations += 1;
+                let registration = Registration(self.registrations);
+                let known = self.servers.insert(id, (orders, registration));
                 let registered = core.register(id, server, now_ms);
                 if registered.is_err() {
                     match known {
@@ -225,12 +259,18 @@ impl Task {
                         None => self.servers.remove(&id),
                     };
                 }
-                let _ = reply.send(registered);
+                let _ = reply.send(registered.map(|()| registration));
             }
             Message::ServerBeat(id, incarnation, reply) => {
                 let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
-            Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
+            Message::ServerLost(id, incarnation, registration) => {
+                // Whoever has registered anew is not lost.
+                let current = self.servers.get(&id).map(|(_, current)| *current);
+                if current.is_none_or(|current| current == registration) {
+                    core.server_lost(id, incarnation, now_ms);
+                }
+            }
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
@@ -300,13 +340,20 @@ impl Task {
         looked.unwrap_or(Saved::NotNow)
     }
 
-    /// Writes down what was decided, before anybody hears of it.
+    /// Writes down what was decided, before anybody hears of it. Leases of data alone are written
+    /// now and then: a successor asks groups for the last of them.
     async fn save(&mut self) -> Saved {
         self.unsaved |= self.core.take_dirty();
-        let Some(disk) = self.disk.clone().filter(|_| self.unsaved) else {
+        self.leases += u64::from(self.core.take_leased());
+        let now_ms = self.origin.now_ms();
+        let late = now_ms.saturating_sub(self.saved_ms) >= LEASES_UNSAVED_MS;
+        let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
+        let due = self.unsaved || leases;
+        let Some(disk) = self.disk.clone().filter(|_| due) else {
             self.unsaved = false;
             return Saved::Yes;
         };
+        (self.leases, self.saved_ms) = (0, now_ms);
         let durable = self.core.durable();
         let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
         let saved = saved.unwrap_or(Saved::NotNow);
@@ -359,7 +406,7 @@ impl Task {
         let sent = self
             .servers
             .get(&server)
-            .map(|orders| orders.try_send(order).is_ok());
+            .map(|(orders, _)| orders.try_send(order).is_ok());
         if sent != Some(true) {
             // Its stream ends with the sender; it registers anew and is told everything.
             self.servers.remove(&server);

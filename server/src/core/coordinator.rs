@@ -56,6 +56,7 @@ pub struct Coordinator {
     events: u64,
     now_ms: u64,
     dirty: bool,
+    leased: bool,
 }
 
 impl Coordinator {
@@ -72,6 +73,7 @@ impl Coordinator {
             events: 0,
             now_ms: 0,
             dirty: true,
+            leased: false,
         }
     }
 
@@ -109,9 +111,16 @@ impl Coordinator {
         }
     }
 
-    /// Whether [`Self::durable`] has changed since this was last asked.
+    /// Whether something was decided, since this was last asked, that has to be written down before
+    /// it is acted on.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
+    }
+
+    /// Whether data were leased since this was last asked. What is written of that survives the
+    /// coordinator's process, but need not survive its host: some samples would be seen twice.
+    pub fn take_leased(&mut self) -> bool {
+        std::mem::take(&mut self.leased)
     }
 
     /// A rank joins a run; the first one creates it, or resumes it.
@@ -267,6 +276,21 @@ impl Coordinator {
         self.drain();
     }
 
+    /// The coordinator itself was held up for so long, and heard nobody: what was silent meanwhile
+    /// need not have been.
+    pub fn forgive(&mut self, gap_ms: u64) {
+        self.fleet.forgive(gap_ms);
+        for run in self.runs.values_mut() {
+            run.forgive(gap_ms);
+        }
+    }
+
+    /// As after a lease in which no group has said that it holds data which were forgotten.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        self.runs.values_mut().for_each(Run::settle);
+    }
+
     /// The next thing to do, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
@@ -317,6 +341,7 @@ impl Coordinator {
         let mut runs = std::mem::take(&mut self.runs);
         for run in runs.values_mut() {
             self.dirty |= std::mem::take(&mut run.dirty);
+            self.leased |= std::mem::take(&mut run.leased);
             for output in std::mem::take(&mut run.outputs) {
                 match output {
                     Output::Event(event) => self.tell(event),

@@ -153,6 +153,12 @@ impl Fleet {
         true
     }
 
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        for known in self.known.values_mut() {
+            known.lease.forgive(gap_ms);
+        }
+    }
+
     /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
     pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
         let mut elapsed = Elapsed::default();

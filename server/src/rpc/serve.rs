@@ -40,20 +40,21 @@ pub(super) async fn serve(
         address: register.address,
         host: register.host,
     };
-    let bond = Bond {
-        server: id,
-        incarnation: server.incarnation,
-        coordinator: coordinator.clone(),
-    };
+    let server_incarnation = server.incarnation;
     let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
     let ask = |reply| Message::Register(id, server, orders, reply);
-    coordinator.call(ask).await.map_err(refuse::call)?;
+    let registration = coordinator.call(ask).await.map_err(refuse::call)?;
+    let bond = Bond {
+        server: id,
+        incarnation: server_incarnation,
+        coordinator: coordinator.clone(),
+    };
     let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
     let incarnation = coordinator.incarnation();
     tokio::spawn(async move {
         let reports = bond.take(reports);
         give_orders(inbox, reports, (out, incarnation)).await;
-        let lost = Message::ServerLost(bond.server, bond.incarnation);
+        let lost = Message::ServerLost(bond.server, bond.incarnation, registration);
         bond.coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(answers))

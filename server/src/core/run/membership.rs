@@ -147,6 +147,16 @@ impl Run {
         }
     }
 
+    pub(in crate::core) fn forgive(&mut self, gap_ms: u64) {
+        let members = self
+            .groups
+            .values_mut()
+            .flat_map(|g| g.members.values_mut());
+        for member in members {
+            member.lease.forgive(gap_ms);
+        }
+    }
+
     /// Finds ranks whose leases have run out.
     pub(super) fn expire(&mut self, now_ms: u64) {
         let holding = self.groups.iter().filter(|(_, group)| group.holds_leases());
@@ -226,10 +236,11 @@ impl Run {
         holds: &[u64],
     ) -> Result<Chunk, Refused> {
         let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
+        self.ledger.believe(owner, holds);
         self.ledger.check(owner, finished, holds)?;
         let batch = u64::from(self.spec.batch) * ranks;
         self.ledger.finish(owner, finished, batch);
-        self.dirty = true;
+        self.leased = true;
         let leased = self.ledger.lease(owner, holds);
         leased.map_err(|refused: LeaseRefused| refused.into())
     }

@@ -299,7 +299,7 @@ impl Desk {
         let without = |text: &str| text.replace("\"entered\":true", "\"entered\":false");
         let same = without(&self.written) == without(&durable);
         assert!(
-            self.coordinator.take_dirty() || same,
+            self.coordinator.take_dirty() | self.coordinator.take_leased() || same,
             "a change is not written down"
         );
         self.written = durable;
@@ -414,6 +414,8 @@ impl Desk {
             durable,
             self.now_ms,
         );
+        // Every lease was written down.
+        self.coordinator.settle();
         for (id, life) in self.up.clone() {
             self.coordinator
                 .register(id, at(id, life), self.now_ms)
