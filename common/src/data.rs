@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use crate::clock::Clock;
-use crate::ids::{GroupId, Incarnation, Rank};
+use crate::ids::{GroupId, Incarnation};
 
 /// A numbered piece of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,88 +221,6 @@ impl Ledger {
     }
 }
 
-/// The samples of one rank at one clock under `sync`, where the data follow from (clock, rank).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SyncShare {
-    /// The epoch.
-    pub epoch: u64,
-    /// Positions in the epoch's permutation.
-    pub positions: Range<u64>,
-}
-
-/// How the data are dealt under `sync`, when every rank of all groups takes `batch` samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncDeal<'a> {
-    /// Ranks of each group, as configured.
-    pub group_sizes: &'a [u32],
-    /// Samples per rank and clock.
-    pub batch: u32,
-    /// Samples in an epoch.
-    pub epoch_samples: u64,
-    /// At this clock so many samples had been passed, whole epochs counted; a run that is resumed
-    /// goes on there.
-    pub origin: (Clock, u64),
-}
-
-impl SyncDeal<'_> {
-    /// Where the global batch of `clock` begins. An epoch's incomplete last global batch is
-    /// dropped. `None` if not even one fits.
-    pub fn position(&self, clock: Clock) -> Option<DataPosition> {
-        let global = ranks(self.group_sizes) * u64::from(self.batch);
-        let steps = self
-            .epoch_samples
-            .checked_div(global)
-            .filter(|steps| *steps > 0)?;
-        let (from, passed) = self.origin;
-        let begun = DataPosition::after(passed, self.epoch_samples);
-        let first = (self.epoch_samples - begun.samples) / global;
-        let after = clock.0.saturating_sub(from.0);
-        let Some(later) = after.checked_sub(first) else {
-            return Some(DataPosition {
-                epoch: begun.epoch,
-                samples: begun.samples + after * global,
-            });
-        };
-        Some(DataPosition {
-            epoch: begun.epoch + 1 + later / steps,
-            samples: later % steps * global,
-        })
-    }
-
-    /// The share of `rank` of `group` at `clock`.
-    pub fn share(&self, clock: Clock, group: GroupId, rank: Rank) -> Option<SyncShare> {
-        let position = self.position(clock)?;
-        let batch = u64::from(self.batch);
-        let before = ranks(&self.group_sizes[..group.0 as usize]) + u64::from(rank.0);
-        let begin = position.samples + before * batch;
-        Some(SyncShare {
-            epoch: position.epoch,
-            positions: begin..begin + batch,
-        })
-    }
-}
-
-fn ranks(sizes: &[u32]) -> u64 {
-    sizes.iter().map(|n| u64::from(*n)).sum()
-}
-
-/// The share of `rank` of `group` at `clock`, when every rank of all groups takes `batch` samples
-/// and clock 0 begins the first epoch.
-pub fn sync_share(
-    group_sizes: &[u32],
-    batch: u32,
-    epoch_samples: u64,
-    (clock, group, rank): (Clock, GroupId, Rank),
-) -> Option<SyncShare> {
-    let deal = SyncDeal {
-        group_sizes,
-        batch,
-        epoch_samples,
-        origin: (Clock(0), 0),
-    };
-    deal.share(clock, group, rank)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,62 +283,6 @@ mod tests {
                 group: GroupId(0),
                 chunk: 99
             })
-        );
-    }
-
-    #[test]
-    fn sync_shares_tile_the_epoch_and_drop_its_rest() {
-        let mut seen = vec![];
-        for clock in 0..3 {
-            for (group, rank) in [(0, 0), (1, 0), (1, 1)] {
-                let who = (Clock(clock), GroupId(group), Rank(rank));
-                let share = sync_share(&[1, 2], 2, 20, who).unwrap();
-                assert_eq!(share.epoch, 0);
-                seen.extend(share.positions);
-            }
-        }
-        assert_eq!(seen, (0..18).collect::<Vec<_>>());
-        let next = sync_share(&[1, 2], 2, 20, (Clock(3), GroupId(0), Rank(0))).unwrap();
-        assert_eq!((next.epoch, next.positions), (1, 0..2));
-        assert_eq!(
-            sync_share(&[1, 2], 2, 5, (Clock(0), GroupId(0), Rank(0))),
-            None
-        );
-    }
-
-    #[test]
-    fn a_resumed_deal_goes_on_where_it_was() {
-        let deal = |sizes: &'static [u32], origin| SyncDeal {
-            group_sizes: sizes,
-            batch: 2,
-            epoch_samples: 21,
-            origin,
-        };
-        let whole = deal(&[1, 2], (Clock(0), 0));
-        for stop in 0..12 {
-            let passed = whole.position(Clock(stop)).unwrap().passed(21);
-            for gap in [0, 5] {
-                let resumed = deal(&[1, 2], (Clock(stop + gap), passed));
-                for later in 0..12 {
-                    let share =
-                        |deal: SyncDeal, clock| deal.share(Clock(clock), GroupId(1), Rank(1));
-                    let want = share(whole, stop + later);
-                    assert_eq!(
-                        share(resumed, stop + gap + later),
-                        want,
-                        "{stop} {gap} {later}"
-                    );
-                }
-            }
-        }
-        // Five ranks at once instead of three: from position 6 of epoch 0 on, tiles of ten.
-        let more = deal(&[5], (Clock(9), 6));
-        let at = |clock| more.position(Clock(clock)).unwrap();
-        let position = |epoch, samples| DataPosition { epoch, samples };
-        assert_eq!(at(9), position(0, 6));
-        assert_eq!(
-            [at(10), at(11), at(12)],
-            [position(1, 0), position(1, 10), position(2, 0)]
         );
     }
 

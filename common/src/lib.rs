@@ -16,6 +16,7 @@ pub mod lease;
 pub mod placement;
 pub mod record;
 pub mod schedule;
+pub mod shares;
 pub mod spec;
 pub mod staleness;
 

@@ -14,6 +14,8 @@ pub(crate) struct RunFolder {
     _lock: File,
     /// Where a former run of the same name was moved.
     pub(crate) moved: Option<PathBuf>,
+    /// The configuration that the run in this folder had before; `None` if it is a new run.
+    before: Option<String>,
 }
 
 impl RunFolder {
@@ -43,6 +45,23 @@ impl RunFolder {
             path,
             _lock: lock,
             moved,
+            before: None,
+        })
+    }
+
+    /// Takes the folder of a run that has ended, to go on in it.
+    pub(crate) fn reopen(path: &Path) -> anyhow::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let lock = lock(&path)?;
+        let before = fs::read_to_string(path.join("config.toml"));
+        let before =
+            before.with_context(|| format!("cannot read the run in {}", path.display()))?;
+        fs::create_dir_all(path.join("logs"))?;
+        Ok(Self {
+            path,
+            _lock: lock,
+            moved: None,
+            before: Some(before),
         })
     }
 
@@ -76,8 +95,13 @@ impl RunFolder {
             .with_context(|| format!("cannot write {}", self.file(name).display()))
     }
 
-    /// Removes the folder of a run that never began, and puts the former one back.
+    /// Removes the folder of a run that never began, and puts the former one back. One that was
+    /// reopened stays, with its former configuration.
     pub(crate) fn discard(self) {
+        if let Some(before) = &self.before {
+            let _ = self.write("config.toml", before);
+            return;
+        }
         let _ = fs::remove_dir_all(&self.path);
         if let Some(moved) = &self.moved {
             let _ = fs::rename(moved, &self.path);
@@ -98,7 +122,8 @@ fn lock(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-fn free_name(path: &Path) -> PathBuf {
+/// A name beside `path` that nothing has yet: with -1, -2, … behind it.
+pub(crate) fn free_name(path: &Path) -> PathBuf {
     let numbered = |n: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!("-{n}"));
@@ -136,6 +161,21 @@ mod tests {
             fs::read_to_string(path.join("config.toml")).unwrap(),
             "first"
         );
+    }
+
+    #[test]
+    fn a_run_is_gone_on_with_in_its_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("r");
+        let first = RunFolder::create(&path).unwrap();
+        first.write("config.toml", "first").unwrap();
+        assert!(RunFolder::reopen(&path).is_err(), "it is under way");
+        drop(first);
+        let again = RunFolder::reopen(&path).unwrap();
+        again.write("config.toml", "second").unwrap();
+        again.discard();
+        let kept = fs::read_to_string(path.join("config.toml")).unwrap();
+        assert_eq!(kept, "first");
     }
 
     #[test]

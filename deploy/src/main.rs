@@ -1,11 +1,14 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
 mod bench;
+mod clock;
 mod cluster;
 mod config;
+mod events;
+mod failure;
 mod folder;
 mod launch;
-mod metrics;
+mod lines;
 mod progress;
 mod report;
 mod results;

@@ -71,6 +71,24 @@ pub fn bulk(values: Arc<Vec<f32>>) -> Bytes {
     Bytes::from_owner(Owner(values))
 }
 
+/// Bulk values appended to others, from a piece of their bytes. `cut` keeps the beginning of a value
+/// that the piece cuts, for the next one.
+pub fn append_bulk(mut piece: &[u8], values: &mut Vec<f32>, cut: &mut Vec<u8>) {
+    if !cut.is_empty() {
+        let missing = piece.len().min(4 - cut.len());
+        cut.extend_from_slice(&piece[..missing]);
+        piece = &piece[missing..];
+        let Ok(whole) = <[u8; 4]>::try_from(&cut[..]) else {
+            return;
+        };
+        values.push(f32::from_le_bytes(whole));
+        cut.clear();
+    }
+    let (whole, rest) = piece.as_chunks::<4>();
+    values.extend(whole.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+    cut.extend_from_slice(rest);
+}
+
 impl From<&TensorSpec> for v1::Tensor {
     fn from(tensor: &TensorSpec) -> Self {
         let kind = match tensor.kind {

@@ -5,6 +5,9 @@ use tradewind_common::spec::BLOCK_BYTES_MAX;
 /// Largest frame of an exchange: a block and its header.
 pub const FRAME_BYTES_MAX: usize = BLOCK_BYTES_MAX + 4096;
 
+/// Largest record of a log: a block with what its optimizer keeps of it, and of every group.
+pub const RECORD_BYTES_MAX: usize = 4 * BLOCK_BYTES_MAX;
+
 /// Largest message of the coordinator service: the tensors of a model are in it.
 pub const COORDINATOR_MESSAGE_BYTES_MAX: usize = 64 << 20;
 

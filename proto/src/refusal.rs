@@ -68,8 +68,18 @@ reasons! {
     NotLive => "not-live", PermissionDenied;
     /// The group may not create.
     NotCreator => "not-creator", AlreadyExists;
-    /// Another process holds the rank.
-    GroupRunning => "group-running", AlreadyExists;
+    /// The rank has called again, or another process in its place.
+    Replaced => "replaced", Aborted;
+    /// The fleet holds a run of this name.
+    RunExists => "run-exists", AlreadyExists;
+    /// The fleet has no folder.
+    NoFolder => "no-folder", FailedPrecondition;
+    /// A snapshot was given up.
+    SnapshotFailed => "snapshot-failed", Aborted;
+    /// Too many callers wait already.
+    TooManyWaiting => "too-many-waiting", ResourceExhausted;
+    /// A server speaks whose lease has run out.
+    NotRegistered => "not-registered", Unavailable;
     /// The run has no values yet.
     NotReady => "not-ready", FailedPrecondition;
     /// Another configuration than the run's.
@@ -86,6 +96,16 @@ reasons! {
     VersionAhead => "version-ahead", OutOfRange;
     /// A generation that has not been given out.
     GenerationAhead => "generation-ahead", OutOfRange;
+    /// Another server answers for the shard, or will.
+    NotPrimary => "not-primary", Unavailable;
+    /// The server has not been told to keep a copy, or not any more.
+    NotCopy => "not-copy", Unavailable;
+    /// A record of a former primary, or for a former life of a copy.
+    StaleLog => "stale-log", PermissionDenied;
+    /// A record after one that did not come.
+    Gap => "gap", OutOfRange;
+    /// Too many answers wait for a copy.
+    Busy => "busy", Unavailable;
     /// Not all servers are there yet.
     ServersMissing => "servers-missing", Unavailable;
     /// The fleet is full.

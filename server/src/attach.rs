@@ -1,58 +1,77 @@
-//! A server's side of its bond with the coordinator: registers, follows views, acknowledges.
+//! A server's bond with the coordinator: registers, beats, obeys orders, reports.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
-use tradewind_common::placement::Placement;
-use tradewind_common::spec::RunSpec;
-use tradewind_common::{RunId, ServerId};
 use tradewind_proto::auth::{ShowToken, Token};
-use tradewind_proto::convert;
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
-use tradewind_proto::v1::server_report::Report;
+use tradewind_proto::v1::server_report::Report as Body;
 use tradewind_proto::v1::{self, ServerReport};
 
-use crate::core::coordinator::Order;
-use crate::core::view::Acknowledge;
-use crate::registry::Registry;
-use crate::rpc::coordinator::decode_view;
+use crate::orders::obey;
+use crate::registry::{Registry, Report};
+use crate::rpc::order::{captured_to_wire, decode_order, report_to_wire};
+use crate::store::read_address;
 
 /// Reports that wait for the connection.
-const REPORTS_MAX: usize = 64;
+const OUTGOING_MAX: usize = 64;
 
 /// Pause before the coordinator is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY: Duration = Duration::from_millis(100);
 
-/// Shards that have become complete.
-pub(crate) type Completions = mpsc::Receiver<(RunId, Acknowledge)>;
+/// How long a connection to the coordinator may take.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// Beats in a lease.
+const BEATS: u32 = 5;
+
+/// Reports of shards that nobody asked for.
+pub(crate) type Reports = mpsc::Receiver<Report>;
+
+/// Where a coordinator is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// host:port
+    At(String),
+    /// In the fleet's folder, which says it anew when it has moved.
+    In(PathBuf),
+}
 
 /// Who registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Registration {
-    /// host:port of the coordinator.
-    pub(crate) coordinator: String,
+    /// Where the coordinator is.
+    pub(crate) coordinator: Found,
     /// host:port under which workers reach this server.
     pub(crate) address: String,
+    /// Names this machine.
+    pub(crate) host: String,
     /// Which life of the server.
     pub(crate) incarnation: u64,
     /// The fleet's token.
     pub(crate) token: Token,
+    /// Length of a server's lease.
+    pub(crate) lease: Duration,
 }
 
 /// Stays registered for as long as the process lives. A broken connection is made again, and the
-/// coordinator then sends all views anew.
-pub(crate) async fn stay_registered(
-    me: Registration,
-    registry: Arc<Registry>,
-    completions: Completions,
-) {
-    let completions = Mutex::new(completions);
+/// coordinator then sends all orders anew.
+pub(crate) async fn stay_registered(me: Registration, registry: Arc<Registry>, reports: Reports) {
+    let bond = Bond {
+        me,
+        registry,
+        reports: Mutex::new(reports),
+        obeyed: AtomicU64::new(0),
+    };
     loop {
-        match follow(&me, &registry, &completions).await {
+        match bond.follow().await {
             Ok(()) => tracing::warn!("the coordinator closed the connection; trying again"),
             Err(error) => tracing::warn!("no bond with the coordinator: {error:#}; trying again"),
         }
@@ -60,72 +79,119 @@ pub(crate) async fn stay_registered(
     }
 }
 
-async fn follow(
-    me: &Registration,
-    registry: &Registry,
-    completions: &Mutex<Completions>,
-) -> anyhow::Result<()> {
-    let channel = Endpoint::try_from(format!("http://{}", me.coordinator))?
-        .http2_keep_alive_interval(Duration::from_secs(5))
-        .connect()
-        .await?;
-    let mut client = CoordinatorClient::with_interceptor(channel, ShowToken(me.token.clone()))
-        .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
-    let (reports, outgoing) = mpsc::channel(REPORTS_MAX);
-    let register = v1::Register {
-        server: registry.server().0,
-        incarnation: me.incarnation,
-        address: me.address.clone(),
-    };
-    reports
-        .send(ServerReport {
-            report: Some(Report::Register(register)),
-        })
-        .await?;
-    let mut orders = client
-        .serve(ReceiverStream::new(outgoing))
-        .await?
-        .into_inner();
-    tracing::info!("registered with the coordinator at {}", me.coordinator);
-    let mut completions = completions.lock().await;
-    loop {
-        let (run, seen) = tokio::select! {
-            order = orders.message() => match order? {
-                Some(order) => obey(registry, order).await?,
-                None => return Ok(()),
-            },
-            Some(complete) = completions.recv() => complete,
+struct Bond {
+    me: Registration,
+    registry: Arc<Registry>,
+    reports: Mutex<Reports>,
+    /// The highest incarnation of a coordinator that was obeyed; lower ones are deposed.
+    obeyed: AtomicU64,
+}
+
+impl Bond {
+    async fn follow(&self) -> anyhow::Result<()> {
+        let address = self.coordinator()?;
+        let channel = Endpoint::try_from(format!("http://{address}"))?
+            .connect_timeout(CONNECT)
+            .http2_keep_alive_interval(self.me.lease)
+            .keep_alive_timeout(self.me.lease)
+            .connect()
+            .await?;
+        let token = ShowToken(self.me.token.clone());
+        let mut client = CoordinatorClient::with_interceptor(channel, token)
+            .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+        let (outgoing, stream) = mpsc::channel(OUTGOING_MAX);
+        outgoing.send(self.register()).await?;
+        let mut orders = client.serve(ReceiverStream::new(stream)).await?.into_inner();
+        tracing::info!("registered with the coordinator at {address}");
+        let mut reports = self.reports.lock().await;
+        let mut beats = interval(self.me.lease / BEATS);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // Obeying may take long, for values are read from disk: beats go on meanwhile.
+        let (done, mut obeyed) = mpsc::channel(1);
+        let mut obeying = None;
+        loop {
+            tokio::select! {
+                order = orders.message(), if obeying.is_none() => match order? {
+                    Some(order) => {
+                        self.check(order.coordinator)?;
+                        let (registry, done) = (self.registry.clone(), done.clone());
+                        obeying = Some(tokio::spawn(async move {
+                            let _ = done.send(obey_wire(&registry, order).await).await;
+                        }));
+                    }
+                    None => return Ok(()),
+                },
+                Some(report) = obeyed.recv() => {
+                    obeying = None;
+                    for report in report? {
+                        outgoing.send(report).await?;
+                    }
+                }
+                Some(report) = reports.recv() => outgoing.send(encode(report)).await?,
+                _ = beats.tick() => {
+                    let beat = Body::Beat(v1::ServerBeat {});
+                    outgoing.send(ServerReport { report: Some(beat) }).await?;
+                }
+            }
+        }
+    }
+
+    fn coordinator(&self) -> anyhow::Result<String> {
+        match &self.me.coordinator {
+            Found::At(address) => Ok(address.clone()),
+            Found::In(folder) => {
+                let found = read_address(folder)?
+                    .ok_or_else(|| anyhow::anyhow!("no coordinator has been in {} yet", folder.display()))?;
+                self.check(found.incarnation.0)?;
+                Ok(found.address)
+            }
+        }
+    }
+
+    /// Refuses a coordinator that another one has followed.
+    fn check(&self, incarnation: u64) -> anyhow::Result<()> {
+        let highest = self.obeyed.fetch_max(incarnation, Ordering::Relaxed);
+        if incarnation < highest {
+            anyhow::bail!(
+                "coordinator incarnation {incarnation} is deposed; {highest} has followed it"
+            );
+        }
+        Ok(())
+    }
+
+    fn register(&self) -> ServerReport {
+        let register = v1::Register {
+            server: self.registry.server().0,
+            incarnation: self.me.incarnation,
+            address: self.me.address.clone(),
+            host: self.me.host.clone(),
         };
-        reports.send(acknowledge(&run, seen)).await?;
+        ServerReport {
+            report: Some(Body::Register(register)),
+        }
     }
 }
 
-async fn obey(registry: &Registry, order: v1::ServerOrder) -> anyhow::Result<(RunId, Acknowledge)> {
-    let missing = |field: &str| anyhow::anyhow!("an order without {field}");
-    let spec: RunSpec = order.spec.ok_or_else(|| missing("spec"))?.try_into()?;
-    let layout = spec.check()?;
-    let order = Order {
-        server: registry.server(),
-        run: convert::run_id(&order.run)?,
-        spec: Arc::new(spec),
-        placement: Placement::from_owners(order.owners.into_iter().map(ServerId).collect()),
-        view: decode_view(order.view.ok_or_else(|| missing("view"))?),
-    };
-    let shard = registry.find_or_create(&order, Arc::new(layout));
-    let generation = order.view.generation;
-    let live = order.view.live.len();
-    let seen = shard.follow(order.view).await?;
-    tracing::info!(run = %order.run, %generation, live, complete = seen.complete, "view followed");
-    Ok((order.run, seen))
+async fn obey_wire(
+    registry: &Registry,
+    order: v1::ServerOrder,
+) -> anyhow::Result<Vec<ServerReport>> {
+    let order = decode_order(registry.server(), order)?;
+    let layout = Arc::new(order.spec.check()?);
+    let run = order.run.clone();
+    let reports = obey(registry, order, layout).await;
+    let encode = |report| encode(Report::Shard(run.clone(), report));
+    Ok(reports.into_iter().map(encode).collect())
 }
 
-fn acknowledge(run: &RunId, seen: Acknowledge) -> ServerReport {
+fn encode(report: Report) -> ServerReport {
+    let report = match report {
+        Report::Shard(run, report) => Body::Acknowledge(report_to_wire(&run, report)),
+        Report::Captured(run, shard, number, result) => {
+            Body::Captured(captured_to_wire(&run, shard, number, result))
+        }
+    };
     ServerReport {
-        report: Some(Report::Acknowledge(v1::Acknowledge {
-            run: run.to_string(),
-            generation: seen.generation.0,
-            clock_seen: seen.clock_seen.map(|clock| clock.0),
-            complete: seen.complete,
-        })),
+        report: Some(report),
     }
 }

@@ -1,31 +1,39 @@
-//! One task owns the coordinator: mailbox, clock, replies, the streams to the servers.
+//! One task owns the coordinator: mailbox, clock, replies, the streams to the servers, its durable
+//! state. Nothing that was decided leaves before it is written down.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId};
-use tradewind_proto::convert::Endpoint;
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
+use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
-use crate::core::coordinator::{Coordinator, Order, Output, Server};
-use crate::core::run::{Caller, GroupRow, Join, Phase};
-use crate::core::view::Acknowledge;
+use crate::core::coordinator::{Coordinator, Output};
+use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
+use crate::core::run::{Caller, Join};
+use crate::durable::{Disk, Saved};
+use crate::status::{self, Status};
+use crate::telemetry;
 
 /// Messages that wait for the coordinator; senders wait when it is full.
 const MAILBOX_MAX: usize = 4096;
 
 /// How often leases are looked at.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(20);
 
-/// Orders that wait for one server. Orders are views, so a server that is this far behind has lost
-/// its connection, and it is sent all views when it comes back.
+/// How often it is looked whether another coordinator has followed.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Orders that wait for one server. A server that is this far behind has lost its connection, and
+/// it is sent all of them when it comes back.
 pub const ORDERS_MAX: usize = 1024;
 
 type Reply<T> = oneshot::Sender<Result<T, Refused>>;
@@ -34,14 +42,35 @@ type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 pub enum Message {
     /// A server registers; its orders go there.
     Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
-    /// A server has followed a view.
-    Acknowledge(ServerId, RunId, Acknowledge, Reply<()>),
+    /// A server is alive.
+    ServerBeat(ServerId, Incarnation, Reply<()>),
+    /// The bond with a server broke.
+    ServerLost(ServerId, Incarnation),
+    /// What became of a shard on a server.
+    Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
+    /// A shard's part of a snapshot, by number.
+    Captured(
+        ServerId,
+        (RunId, ShardId, u64),
+        Result<ShardFile, NotCaptured>,
+        Reply<()>,
+    ),
+    /// The manifest of a snapshot has been written, or could not be.
+    Written(RunId, u64, Result<(), String>),
     /// A rank joins.
     Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
     /// A rank asks to push; whether it has created its slice.
     AwaitReady(RunId, Caller, bool, Reply<Answer>),
     /// A rank is alive.
     Heartbeat(RunId, Caller, Clock, Reply<Generation>),
+    /// Whether a rank's life of its group is still the one.
+    Check(RunId, Caller, Reply<Generation>),
+    /// The connection of a rank's heartbeats broke.
+    RankLost(RunId, Caller),
+    /// Who holds the shards of a run.
+    Holding(RunId, Reply<Holding>),
+    /// Which blocks the shards have, and who holds them.
+    Placement(RunId, Reply<(Arc<Placement>, Holding)>),
     /// A group asks for data: finished chunks, held chunks.
     LeaseChunk(
         RunId,
@@ -52,30 +81,21 @@ pub enum Message {
     ),
     /// A rank is done.
     Leave(RunId, Caller, Reply<()>),
+    /// Take a snapshot; answered when it is whole.
+    Snapshot(RunId, Reply<Answer>),
     /// The status page.
     Status(RunId, Reply<Status>),
-}
-
-/// A run as the status page shows it.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// The present generation.
-    pub generation: Generation,
-    /// Where the run stands.
-    pub phase: Phase,
-    /// Its groups.
-    pub groups: Vec<GroupRow>,
-    /// Who owns which block.
-    pub placement: Placement,
-    /// Where the servers are.
-    pub servers: Vec<Endpoint>,
-    /// Samples of finished chunks that filled no batch.
-    pub samples_unused: u64,
+    /// The names of the runs.
+    Runs(Reply<Vec<RunId>>),
 }
 
 /// The way to the coordinator.
 #[derive(Clone, Debug)]
-pub struct CoordinatorHandle(mpsc::Sender<Message>);
+pub struct CoordinatorHandle {
+    mailbox: mpsc::Sender<Message>,
+    changes: watch::Receiver<u64>,
+    incarnation: u64,
+}
 
 /// Why a call to the coordinator has no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -83,49 +103,87 @@ pub enum CallError {
     /// It refused.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// The process is ending.
-    #[error("the coordinator is shutting down")]
+    /// The process is ending, or another coordinator has followed this one.
+    #[error("the coordinator is not here any more")]
     Gone,
 }
 
 impl CoordinatorHandle {
-    /// Starts the task of a coordinator for a fleet of `servers`.
-    pub fn spawn(servers: u32, origin: Origin) -> Self {
+    /// Starts the task of a coordinator. If the fleet has a disk, it writes there, and says that it
+    /// is reached at host:port.
+    pub fn spawn(core: Coordinator, disk: Option<(Disk, String)>, origin: Origin) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
+        let (changed, changes) = watch::channel(0);
+        let (disk, address) = disk.unzip();
+        let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
         let task = Task {
-            core: Coordinator::new(servers),
+            core,
+            disk: disk.map(Arc::new),
+            address: address.unwrap_or_default(),
             origin,
+            own: mailbox.downgrade(),
+            changed,
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
+            unsaved: false,
         };
         tokio::spawn(task.run(inbox));
-        Self(mailbox)
+        Self {
+            mailbox,
+            changes,
+            incarnation,
+        }
+    }
+
+    /// Which life of the coordinator it is.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Told whenever membership or holders of some run have changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
     }
 
     /// Asks and waits for the answer.
     pub async fn call<T>(&self, ask: impl FnOnce(Reply<T>) -> Message) -> Result<T, CallError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(ask(reply)).await.map_err(|_| CallError::Gone)?;
+        let sent = self.mailbox.send(ask(reply)).await;
+        sent.map_err(|_| CallError::Gone)?;
         Ok(answer.await.map_err(|_| CallError::Gone)??)
+    }
+
+    /// Tells without waiting for what comes of it.
+    pub async fn tell(&self, message: Message) {
+        let _ = self.mailbox.send(message).await;
     }
 }
 
 struct Task {
     core: Coordinator,
+    disk: Option<Arc<Disk>>,
+    address: String,
     origin: Origin,
+    own: mpsc::WeakSender<Message>,
+    changed: watch::Sender<u64>,
     /// Calls that wait; bounded by the ranks of all runs, because a retry replaces what it repeats
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
     servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    /// Something was decided that is not written down.
+    unsaved: bool,
 }
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let mut looked = Saved::Yes;
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.handle(message),
@@ -135,24 +193,52 @@ impl Task {
                     self.core.tick(self.origin.now_ms());
                     self.waiting.retain(|_, reply| !reply.is_closed());
                 }
+                _ = looks.tick() => looked = self.look().await,
             }
-            self.drain();
+            let saved = match looked {
+                Saved::Deposed(_) => looked,
+                Saved::Yes | Saved::NotNow => self.save().await,
+            };
+            match saved {
+                Saved::Yes => self.drain(),
+                // What was decided waits, and so does whoever asked for it.
+                Saved::NotNow => {}
+                Saved::Deposed(by) => {
+                    tracing::error!("coordinator incarnation {by} has followed this one; it ends");
+                    return;
+                }
+            }
         }
     }
 
     fn handle(&mut self, message: Message) {
         let now_ms = self.origin.now_ms();
+        let core = &mut self.core;
         match message {
             Message::Register(id, server, orders, reply) => {
-                let registered = self.core.register(id, server);
-                if registered.is_ok() {
-                    self.servers.insert(id, orders);
+                // Orders follow at once.
+                let known = self.servers.insert(id, orders);
+                let registered = core.register(id, server, now_ms);
+                if registered.is_err() {
+                    match known {
+                        Some(known) => self.servers.insert(id, known),
+                        None => self.servers.remove(&id),
+                    };
                 }
                 let _ = reply.send(registered);
             }
-            Message::Acknowledge(server, run, seen, reply) => {
-                let _ = reply.send(self.core.acknowledge(server, &run, seen, now_ms));
+            Message::ServerBeat(id, incarnation, reply) => {
+                let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
+            Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
+            Message::Report(server, run, report, reply) => {
+                let _ = reply.send(core.report(server, &run, *report, now_ms));
+            }
+            Message::Captured(server, (run, shard, number), result, reply) => {
+                let taken = core.captured(server, &run, shard, number, result, now_ms);
+                let _ = reply.send(taken);
+            }
+            Message::Written(run, number, result) => core.written(&run, number, result, now_ms),
             Message::Join(run, spec, join, reply) => {
                 let to = self.wait(reply);
                 self.core.join(run, *spec, join, to, now_ms);
@@ -162,16 +248,37 @@ impl Task {
                 self.core.await_ready(&run, caller, created, to, now_ms);
             }
             Message::Heartbeat(run, caller, clock, reply) => {
-                let _ = reply.send(self.core.heartbeat(&run, caller, clock, now_ms));
+                let _ = reply.send(core.heartbeat(&run, caller, clock, now_ms));
+            }
+            Message::Check(run, caller, reply) => {
+                let _ = reply.send(core.check(&run, caller));
+            }
+            Message::RankLost(run, caller) => core.rank_lost(&run, caller, now_ms),
+            Message::Holding(run, reply) => {
+                let _ = reply.send(status::holding(core, &run));
+            }
+            Message::Placement(run, reply) => {
+                let placement = core.run(&run).map(|run| run.placement().clone());
+                let holding = status::holding(core, &run);
+                let both = placement.and_then(|placement| Ok((placement, holding?)));
+                let _ = reply.send(both);
             }
             Message::LeaseChunk(run, owner, finished, holds, reply) => {
-                let _ = reply.send(self.core.lease_chunk(&run, owner, &finished, &holds));
+                let _ = reply.send(core.lease_chunk(&run, owner, &finished, &holds));
             }
             Message::Leave(run, caller, reply) => {
-                let _ = reply.send(self.core.leave(&run, caller, now_ms));
+                let _ = reply.send(core.leave(&run, caller, now_ms));
+            }
+            Message::Snapshot(run, reply) => {
+                let to = self.wait(reply);
+                self.core.snapshot(&run, to, now_ms);
             }
             Message::Status(run, reply) => {
-                let _ = reply.send(self.status(&run, now_ms));
+                let _ = reply.send(status::status(core, &run, now_ms));
+            }
+            Message::Runs(reply) => {
+                let runs = core.runs().map(|run| run.name().clone());
+                let _ = reply.send(Ok(runs.collect()));
             }
         }
     }
@@ -183,6 +290,30 @@ impl Task {
         to
     }
 
+    /// Looks whether this is still the coordinator, which one that decides nothing would not hear.
+    async fn look(&self) -> Saved {
+        let Some(disk) = self.disk.clone() else {
+            return Saved::Yes;
+        };
+        let address = self.address.clone();
+        let looked = tokio::task::spawn_blocking(move || disk.look(&address)).await;
+        looked.unwrap_or(Saved::NotNow)
+    }
+
+    /// Writes down what was decided, before anybody hears of it.
+    async fn save(&mut self) -> Saved {
+        self.unsaved |= self.core.take_dirty();
+        let Some(disk) = self.disk.clone().filter(|_| self.unsaved) else {
+            self.unsaved = false;
+            return Saved::Yes;
+        };
+        let durable = self.core.durable();
+        let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
+        let saved = saved.unwrap_or(Saved::NotNow);
+        self.unsaved = matches!(saved, Saved::NotNow);
+        saved
+    }
+
     fn drain(&mut self) {
         while let Some(output) = self.core.poll_output() {
             match output {
@@ -191,35 +322,47 @@ impl Task {
                         let _ = reply.send(answer);
                     }
                 }
-                Output::Order(order) => {
-                    let server = order.server;
-                    let sent = self
-                        .servers
-                        .get(&server)
-                        .map(|orders| orders.try_send(order).is_ok());
-                    if sent != Some(true) {
-                        // Its stream ends with the sender; it registers anew and is told all views.
-                        self.servers.remove(&server);
+                Output::Order(order) => self.order(order),
+                Output::Event(event) => {
+                    telemetry::event(event.kind.word());
+                    tracing::info!(kind = event.kind.word(), "{}", event.text);
+                    if let Some(disk) = &self.disk {
+                        disk.event(&event);
+                    }
+                }
+                Output::Manifest(manifest) => {
+                    let (Some(disk), own) = (self.disk.clone(), self.own.clone()) else {
+                        continue;
+                    };
+                    tokio::spawn(async move {
+                        let (run, number) = (manifest.run.clone(), manifest.number);
+                        let write = move || disk.write_manifest(*manifest);
+                        let written = tokio::task::spawn_blocking(write).await;
+                        let written = written.unwrap_or_else(|error| Err(error.to_string()));
+                        if let Some(own) = own.upgrade() {
+                            let _ = own.send(Message::Written(run, number, written)).await;
+                        }
+                    });
+                }
+                Output::Delete { run, number } => {
+                    if let Some(disk) = self.disk.clone() {
+                        tokio::task::spawn_blocking(move || disk.delete(&run, number));
                     }
                 }
             }
         }
     }
 
-    fn status(&self, run: &RunId, now_ms: u64) -> Result<Status, Refused> {
-        let run = self.core.run(run)?;
-        let endpoint = |(id, server): (&ServerId, &Server)| Endpoint {
-            server: *id,
-            incarnation: server.incarnation,
-            address: server.address.clone(),
-        };
-        Ok(Status {
-            generation: run.generation(),
-            phase: run.phase().clone(),
-            groups: run.rows(now_ms),
-            placement: run.placement().clone(),
-            servers: self.core.servers().iter().map(endpoint).collect(),
-            samples_unused: run.samples_unused(),
-        })
+    fn order(&mut self, order: Box<Order>) {
+        self.changed.send_modify(|changes| *changes += 1);
+        let server = order.server;
+        let sent = self
+            .servers
+            .get(&server)
+            .map(|orders| orders.try_send(order).is_ok());
+        if sent != Some(true) {
+            // Its stream ends with the sender; it registers anew and is told everything.
+            self.servers.remove(&server);
+        }
     }
 }

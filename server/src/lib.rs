@@ -1,17 +1,29 @@
 //! Sharded parameter server and coordinator: pure Rust, no libtorch.
 //!
-//! Wire → `rpc` → `shard_task` or `coordinator_task` → `core` → back.
+//! Wire → `rpc` → `shard_task` or `coordinator_task` → `core` → back. What is on disk is in
+//! `snapshot` and `store`.
 
 mod attach;
 pub mod clock;
 pub mod coordinator_task;
 pub mod core;
+mod disk;
+mod durable;
+pub mod events;
+pub mod hosting;
+mod orders;
 pub mod registry;
+mod replication;
 pub mod rpc;
 pub mod shard_task;
+pub mod snapshot;
+mod status;
+pub mod store;
 pub mod telemetry;
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -19,20 +31,21 @@ use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tradewind_common::ServerId;
+use tradewind_common::{RunId, ServerId};
 use tradewind_proto::auth::{AskToken, Token};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
+use tradewind_proto::v1::host_server::HostServer;
 use tradewind_proto::{
     limits::{COORDINATOR_MESSAGE_BYTES_MAX, HTTP2_FRAME_BYTES, WINDOW_BYTES},
     socket,
 };
 
-use crate::attach::Registration;
+use crate::attach::{Found, Registration};
 use crate::clock::Origin;
-use crate::coordinator_task::CoordinatorHandle;
-use crate::core::answer::RUNS_MAX;
-use crate::registry::Registry;
+use crate::hosting::{Host, Hosting};
+use crate::registry::{REPORTS_MAX, Registry, Surroundings};
 use crate::rpc::coordinator::CoordinatorService;
+use crate::rpc::host::HostService;
 use crate::rpc::shard::ShardService;
 
 /// How a server takes part in its fleet.
@@ -44,10 +57,17 @@ pub struct Config {
     pub incarnation: u64,
     /// host:port under which workers reach it.
     pub address: String,
+    /// Names its machine: copies of a shard go to different ones.
+    pub host: String,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
     /// The fleet's token.
     pub token: Token,
+    /// The fleet's folder: snapshots, and what the coordinator must not forget. Without one nothing
+    /// outlives the processes.
+    pub folder: Option<PathBuf>,
+    /// A server that has been silent for so long is dead, milliseconds.
+    pub lease_ms: u64,
 }
 
 /// Where the coordinator is.
@@ -57,9 +77,13 @@ pub enum CoordinatorAt {
     Here {
         /// At least 1.
         servers: u32,
+        /// Go on with this run from its newest whole snapshot.
+        resume: Option<RunId>,
     },
     /// At host:port.
     Elsewhere(String),
+    /// Where the fleet's folder says.
+    InFolder,
 }
 
 /// Serves until `shutdown` resolves. Streams that are open then are cut.
@@ -70,37 +94,58 @@ pub async fn serve(
 ) -> anyhow::Result<()> {
     telemetry::describe();
     let origin = Origin::start();
-    // Every shard says once that it is complete, so nobody ever waits to say it.
-    let (complete, completions) = mpsc::channel(RUNS_MAX);
-    let registry = Arc::new(Registry::new(config.server, origin, complete));
-    let ask = AskToken(config.token.clone());
-    let shards = ShardService::new(registry.clone());
-    let (coordinator, coordinator_address) = match config.coordinator {
-        CoordinatorAt::Here { servers } => {
-            let service = CoordinatorService(CoordinatorHandle::spawn(servers, origin));
-            let service = CoordinatorServer::new(service)
-                .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
-                .max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
-            (
-                Some(InterceptedService::new(service, ask.clone())),
-                config.address.clone(),
-            )
+    let (sender, reports) = mpsc::channel(REPORTS_MAX);
+    let registry = Arc::new(Registry::new(Surroundings {
+        server: config.server,
+        origin,
+        token: config.token.clone(),
+        folder: config.folder.clone(),
+        reports: sender,
+    }));
+    let hosting = Hosting::new(Host {
+        address: config.address.clone(),
+        folder: config.folder.clone(),
+        lease_ms: config.lease_ms,
+        origin,
+    });
+    let coordinator = match (&config.coordinator, &config.folder) {
+        (CoordinatorAt::Here { servers, resume }, folder) => {
+            hosting.begin(*servers, resume.as_ref())?;
+            let own = || Found::At(config.address.clone());
+            folder.clone().map_or_else(own, Found::In)
         }
-        CoordinatorAt::Elsewhere(address) => (None, address),
+        (CoordinatorAt::Elsewhere(address), _) => Found::At(address.clone()),
+        (CoordinatorAt::InFolder, Some(folder)) => Found::In(folder.clone()),
+        (CoordinatorAt::InFolder, None) => {
+            anyhow::bail!("no folder is given that says where the coordinator is")
+        }
     };
     let me = Registration {
-        coordinator: coordinator_address,
+        coordinator,
         address: config.address,
+        host: config.host,
         incarnation: config.incarnation,
-        token: config.token,
+        token: config.token.clone(),
+        lease: Duration::from_millis(config.lease_ms),
     };
-    let registered = tokio::spawn(attach::stay_registered(me, registry, completions));
+    let registered = tokio::spawn(attach::stay_registered(me, registry.clone(), reports));
+    let ask = AskToken(config.token);
+    let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))
+        .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+    let host = HostServer::new(HostService {
+        hosting,
+        registry: registry.clone(),
+        incarnation: config.incarnation,
+    });
+    let shards = ShardService::new(registry);
     let serving = Server::builder()
         .max_frame_size(HTTP2_FRAME_BYTES)
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
-        .add_service(InterceptedService::new(shards, ask))
-        .add_optional_service(coordinator)
+        .add_service(InterceptedService::new(shards, ask.clone()))
+        .add_service(InterceptedService::new(coordinator, ask.clone()))
+        .add_service(InterceptedService::new(host, ask))
         .serve_with_incoming(
             TcpIncoming::from(listener).map(|accepted| accepted.inspect(socket::tune)),
         );

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tradewind_common::ServerId;
+use tradewind_common::{RunId, ServerId};
 use tradewind_proto::auth::Token;
 use tradewind_server::{Config, CoordinatorAt, serve};
 
@@ -30,15 +30,24 @@ struct Arguments {
     #[arg(long)]
     advertise: Option<String>,
     /// Host the coordinator, for a fleet of this many servers.
-    #[arg(
-        long,
-        conflicts_with = "coordinator",
-        required_unless_present = "coordinator"
-    )]
+    #[arg(long, conflicts_with = "coordinator")]
     coordinate: Option<u32>,
-    /// Address (host:port) of the coordinator.
-    #[arg(long)]
+    /// Address (host:port) of the coordinator; if neither is given, the fleet's folder says it.
+    #[arg(long, required_unless_present_any = ["coordinate", "folder"])]
     coordinator: Option<String>,
+    /// The fleet's folder: snapshots, and what the coordinator must not forget. Without one nothing
+    /// outlives the processes.
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Go on with this run from its newest whole snapshot.
+    #[arg(long, value_name = "RUN", requires = "coordinate", requires = "folder")]
+    resume: Option<String>,
+    /// Name of this machine: copies of a shard go to different ones; the advertised host if not given.
+    #[arg(long)]
+    host: Option<String>,
+    /// A server that has been silent for so many milliseconds is dead.
+    #[arg(long, default_value_t = 10_000)]
+    lease_ms: u64,
     /// Write the address (host:port) into this file once the server listens.
     #[arg(long)]
     address_file: Option<PathBuf>,
@@ -97,9 +106,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let coordinator = match (arguments.coordinate, arguments.coordinator) {
         (Some(0), _) => anyhow::bail!("--coordinate 0: a fleet has at least 1 server"),
-        (Some(servers), _) => CoordinatorAt::Here { servers },
+        (Some(servers), _) => CoordinatorAt::Here {
+            servers,
+            resume: arguments.resume.map(RunId::new).transpose()?,
+        },
         (None, Some(address)) => CoordinatorAt::Elsewhere(address),
-        (None, None) => unreachable!("clap requires one of the two"),
+        (None, None) => CoordinatorAt::InFolder,
     };
     if let Some(path) = &arguments.address_file {
         write_whole(path, &address)
@@ -109,9 +121,12 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let config = Config {
         server: ServerId(arguments.server),
         incarnation: arguments.incarnation,
+        host: arguments.host.unwrap_or_else(|| host_of(&address).to_owned()),
         address,
         coordinator,
         token: Token::from_env()?,
+        folder: arguments.folder,
+        lease_ms: arguments.lease_ms,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -122,6 +137,11 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
     })
     .await
+}
+
+/// The host of host:port.
+fn host_of(address: &str) -> &str {
+    address.rsplit_once(':').map_or(address, |(host, _)| host)
 }
 
 /// Readers see the whole file or none.

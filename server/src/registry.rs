@@ -1,29 +1,70 @@
-//! The shards of many runs on this server.
+//! The shards of many runs that this server holds.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Compression, Layout, RunId, ServerId, TensorKind};
+use tradewind_common::{
+    BlockId, Compression, Generation, Layout, RunId, ServerId, ShardId, TensorKind,
+};
+use tradewind_proto::auth::Token;
 
 use crate::clock::Origin;
-use crate::core::coordinator::Order;
+use crate::core::order::{NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
 use crate::core::shard::Shard;
-use crate::core::view::Acknowledge;
 use crate::shard_task::ShardHandle;
+use crate::snapshot::Folder;
 use crate::telemetry;
 
-/// A shard as the shell finds it.
+/// What a server has to say to the coordinator besides what it answers to orders. What is lost here
+/// is asked for again: whoever registers anew is sent all orders anew.
+#[derive(Clone, Debug)]
+pub enum Report {
+    /// Of a shard.
+    Shard(RunId, ShardReport),
+    /// A shard's part of a snapshot, by number.
+    Captured(RunId, ShardId, u64, Result<ShardFile, NotCaptured>),
+}
+
+/// Reports that wait for the connection to the coordinator.
+pub const REPORTS_MAX: usize = 1024;
+
+/// What the shards of a server share.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// Which server this is.
+    pub server: ServerId,
+    /// Its clock.
+    pub origin: Origin,
+    /// The fleet's token.
+    pub token: Token,
+    /// The fleet's folder, if it has one.
+    pub folder: Option<PathBuf>,
+    /// Where reports go.
+    pub reports: mpsc::Sender<Report>,
+}
+
+impl Surroundings {
+    /// Where the snapshots are.
+    pub fn snapshots(&self) -> Option<Folder> {
+        self.folder.clone().map(Folder::new)
+    }
+}
+
+/// A run as streams need to know it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The way to its task.
-    pub handle: ShardHandle,
     /// The run's specification.
     pub spec: Arc<RunSpec>,
     /// The layout that follows from it.
     pub layout: Arc<Layout>,
+    /// Which shard each block belongs to.
+    pub placement: Arc<Placement>,
 }
 
 impl Entry {
@@ -41,66 +82,110 @@ impl Entry {
     }
 }
 
-/// Run → shard. The only shared table of the server; it holds at most
-/// [`RUNS_MAX`](crate::core::answer::RUNS_MAX) entries, because the coordinator creates them.
+/// Runs and shards of this server. It holds at most
+/// [`RUNS_MAX`](crate::core::answer::RUNS_MAX) runs, because the coordinator creates them.
 #[derive(Debug)]
 pub struct Registry {
-    server: ServerId,
-    origin: Origin,
-    complete: mpsc::Sender<(RunId, Acknowledge)>,
-    shards: DashMap<RunId, Entry>,
+    surroundings: Surroundings,
+    runs: DashMap<RunId, Entry>,
+    shards: DashMap<(RunId, ShardId), Held>,
+    /// One order at a time, and none that is older than one before.
+    pub(crate) orders: Mutex<HashMap<RunId, Generation>>,
+}
+
+/// A shard that is held here, and where its values come from.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// The way to its task.
+    pub handle: ShardHandle,
+    /// The lineage that it was restored for; 0 if it never was.
+    pub lineage: Generation,
+    /// From which snapshot.
+    pub restored: Option<u64>,
+    /// Snapshots that were passed over, and what was wrong with each.
+    pub damaged: Vec<String>,
 }
 
 impl Registry {
-    /// An empty registry; `complete` is told when a shard has all its values.
-    pub fn new(
-        server: ServerId,
-        origin: Origin,
-        complete: mpsc::Sender<(RunId, Acknowledge)>,
-    ) -> Self {
+    /// An empty registry.
+    pub fn new(surroundings: Surroundings) -> Self {
         Self {
-            server,
-            origin,
-            complete,
+            surroundings,
+            runs: DashMap::new(),
             shards: DashMap::new(),
+            orders: Mutex::default(),
         }
+    }
+
+    /// What the shards share.
+    pub fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
     }
 
     /// Which server this is.
     pub fn server(&self) -> ServerId {
-        self.server
+        self.surroundings.server
     }
 
-    /// The shard of a run.
+    /// A run of which shards are held here.
     pub fn find(&self, run: &RunId) -> Result<Entry, Refusal> {
-        let found = self.shards.get(run).map(|entry| entry.clone());
+        let found = self.runs.get(run).map(|entry| entry.clone());
         found.ok_or_else(|| Refusal::UnknownRun(run.clone()))
     }
 
-    /// The shard of an order's run, created at the first order.
-    pub fn find_or_create(&self, order: &Order, layout: Arc<Layout>) -> ShardHandle {
-        let create = || {
-            let shard = Shard::new(
-                order.spec.clone(),
-                &layout,
-                order.placement.shard(self.server),
+    /// A shard that is held here.
+    pub fn shard(&self, run: &RunId, shard: ShardId) -> Result<ShardHandle, Refusal> {
+        let found = self.shards.get(&(run.clone(), shard));
+        match found {
+            Some(held) => Ok(held.handle.clone()),
+            None if self.runs.contains_key(run) => Err(Refusal::NotPrimary(shard)),
+            None => Err(Refusal::UnknownRun(run.clone())),
+        }
+    }
+
+    /// The shards of a run that are held here.
+    pub fn shards(&self, run: &RunId) -> Vec<(ShardId, ShardHandle)> {
+        let of_run = self.shards.iter().filter(|held| held.key().0 == *run);
+        let mut all: Vec<_> = of_run.map(|held| (held.key().1, held.handle.clone())).collect();
+        all.sort_by_key(|(shard, _)| *shard);
+        all
+    }
+
+    /// A run of which this server is told.
+    pub(crate) fn learn(&self, run: &RunId, entry: Entry) {
+        self.runs.entry(run.clone()).or_insert(entry);
+        telemetry::runs(self.runs.len());
+    }
+
+    /// What is known of a shard; it begins empty.
+    pub(crate) fn hold(&self, run: &RunId, shard: ShardId, entry: &Entry) -> Held {
+        let begin = || {
+            let core = Shard::new(
+                self.server(),
+                shard,
+                entry.spec.clone(),
+                &entry.layout,
+                entry.placement.blocks(shard),
             );
-            let run = order.run.clone();
-            let complete = self.complete.clone();
-            let handle = ShardHandle::spawn(shard, run, self.server, self.origin, complete);
-            Entry {
-                handle,
-                spec: order.spec.clone(),
-                layout,
+            Held {
+                handle: ShardHandle::spawn(core, (run.clone(), shard), self.surroundings.clone()),
+                lineage: Generation(0),
+                restored: None,
+                damaged: Vec::new(),
             }
         };
-        let handle = self
-            .shards
-            .entry(order.run.clone())
-            .or_insert_with(create)
-            .handle
-            .clone();
-        telemetry::runs(self.shards.len());
-        handle
+        let key = (run.clone(), shard);
+        self.shards.entry(key).or_insert_with(begin).clone()
+    }
+
+    /// Notes where a shard's values come from.
+    pub(crate) fn note(&self, run: &RunId, shard: ShardId, held: Held) {
+        self.shards.insert((run.clone(), shard), held);
+    }
+
+    /// Holds a shard no longer.
+    pub(crate) fn drop_shard(&self, run: &RunId, shard: ShardId) -> Option<ShardHandle> {
+        let removed = self.shards.remove(&(run.clone(), shard));
+        removed.map(|(_, held)| held.handle)
     }
 }

@@ -1,15 +1,21 @@
-//! One task owns one shard: mailbox, clock, replies.
+//! One task owns one shard: mailbox, clock, replies, the ways to its copies, its part of snapshots.
 
 use std::collections::HashMap;
 
 use tokio::sync::{mpsc, oneshot};
-use tradewind_common::{RunId, ServerId};
+use tradewind_common::holders::{Holders, Role};
+use tradewind_common::{Generation, RunId, ServerId, ShardId};
 
-use crate::clock::Origin;
 use crate::core::ReplyTo;
+use crate::core::log::{Confirm, Record};
+use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
 use crate::core::shard::{Counters, Output, Push, Reply, Shard};
+use crate::core::state::BlockState;
 use crate::core::view::{Acknowledge, View};
+use crate::registry::{Report, Surroundings};
+use crate::replication::{Copies, Copy};
+use crate::snapshot;
 use crate::telemetry;
 
 /// Messages that wait for a shard; senders wait when it is full.
@@ -27,10 +33,32 @@ pub enum Message {
     Push(Push, ReplyTo),
     /// A frame of a stream that is no push.
     Malformed(Refusal, ReplyTo),
-    /// A view to follow.
-    View(View, oneshot::Sender<Acknowledge>),
+    /// Membership and holders to follow.
+    Order(Box<Ordered>, oneshot::Sender<Acknowledge>),
+    /// A record of the primary's log.
+    Record(Box<Record>, oneshot::Sender<Result<Confirm, Refusal>>),
+    /// The way to a copy is there; its records go there.
+    Linked(ServerId, Generation, mpsc::UnboundedSender<Record>),
+    /// A copy has applied records.
+    Confirm(Confirm),
     /// Counters and versions.
     Status(oneshot::Sender<Status>),
+    /// The shard is not held here any more.
+    Close,
+}
+
+/// What a shard has to follow.
+pub struct Ordered {
+    /// Membership.
+    pub view: View,
+    /// Who holds the shard.
+    pub holders: Holders,
+    /// Where its copies are, if it is the primary.
+    pub copies: Vec<Copy>,
+    /// Values to take over first, of this lineage.
+    pub restored: Option<(Vec<BlockState>, Generation)>,
+    /// Parts of snapshots to write.
+    pub captures: Vec<Capture>,
 }
 
 /// What a shard tells about itself.
@@ -38,6 +66,8 @@ pub enum Message {
 pub struct Status {
     /// The generation it follows.
     pub generation: u64,
+    /// Whether it answers for the shard.
+    pub primary: bool,
     /// Bytes of parameters.
     pub bytes: u64,
     /// Number of blocks.
@@ -48,34 +78,32 @@ pub struct Status {
     pub counters: Counters,
     /// BLAKE3 over (block, version, values).
     pub digest: [u8; 32],
+    /// Records that copies have not confirmed.
+    pub unconfirmed: u64,
 }
 
 /// The way to a shard.
 #[derive(Clone, Debug)]
 pub struct ShardHandle(mpsc::Sender<Message>);
 
-/// The shard's task has ended: the server is shutting down.
+/// The shard's task has ended: the server is shutting down, or does not hold it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server is shutting down")]
+#[error("the server is shutting down, or holds the shard no longer")]
 pub struct Gone;
 
 impl ShardHandle {
-    /// Starts the task. `complete` is told when every block has a value.
-    pub fn spawn(
-        shard: Shard,
-        run: RunId,
-        server: ServerId,
-        origin: Origin,
-        complete: mpsc::Sender<(RunId, Acknowledge)>,
-    ) -> Self {
+    /// Starts the task.
+    pub fn spawn(shard: Shard, name: (RunId, ShardId), surroundings: Surroundings) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
+        let copies = Copies::new(name.clone(), surroundings.token.clone(), mailbox.downgrade());
         let task = Task {
             shard,
-            run,
-            server,
-            origin,
-            complete,
+            name,
+            copies,
             streams: HashMap::new(),
+            capture: None,
+            captured: mpsc::channel(1),
+            surroundings,
         };
         tokio::spawn(task.run(inbox));
         Self(mailbox)
@@ -86,57 +114,119 @@ impl ShardHandle {
         self.0.send(message).await.map_err(|_| Gone)
     }
 
-    /// Has the shard follow a view.
-    pub async fn follow(&self, view: View) -> Result<Acknowledge, Gone> {
-        let (answer, acknowledged) = oneshot::channel();
-        self.send(Message::View(view, answer)).await?;
-        acknowledged.await.map_err(|_| Gone)
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Gone> {
+        let (reply, answer) = oneshot::channel();
+        self.send(message(reply)).await?;
+        answer.await.map_err(|_| Gone)
+    }
+
+    /// Has the shard follow an order.
+    pub async fn follow(&self, ordered: Ordered) -> Result<Acknowledge, Gone> {
+        self.ask(|reply| Message::Order(Box::new(ordered), reply)).await
+    }
+
+    /// Hands a record of the primary's log over.
+    pub async fn record(&self, record: Record) -> Result<Result<Confirm, Refusal>, Gone> {
+        self.ask(|reply| Message::Record(Box::new(record), reply)).await
     }
 
     /// Asks for counters and versions.
     pub async fn status(&self) -> Result<Status, Gone> {
-        let (answer, status) = oneshot::channel();
-        self.send(Message::Status(answer)).await?;
-        status.await.map_err(|_| Gone)
+        self.ask(Message::Status).await
     }
+}
+
+/// A part of a snapshot as it came out.
+type Part = (u64, Result<ShardFile, NotCaptured>);
+
+/// The part of a snapshot that was asked for last.
+struct CaptureState {
+    number: u64,
+    /// What came of it; `None` while it is under way.
+    result: Option<Result<ShardFile, NotCaptured>>,
 }
 
 struct Task {
     shard: Shard,
-    run: RunId,
-    server: ServerId,
-    origin: Origin,
-    complete: mpsc::Sender<(RunId, Acknowledge)>,
+    name: (RunId, ShardId),
+    surroundings: Surroundings,
+    copies: Copies,
     streams: HashMap<ReplyTo, Answers>,
+    capture: Option<CaptureState>,
+    captured: (mpsc::Sender<Part>, mpsc::Receiver<Part>),
 }
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
-        while let Some(message) = inbox.recv().await {
-            let now_us = self.origin.now_us();
+        loop {
+            let message = tokio::select! {
+                message = inbox.recv() => message,
+                Some((number, result)) = self.captured.1.recv() => {
+                    self.finish_capture(number, result);
+                    continue;
+                }
+            };
             match message {
-                Message::Open(stream, answers) => {
-                    self.streams.retain(|_, answers| !answers.is_closed());
-                    self.streams.insert(stream, answers);
+                None => return,
+                Some(Message::Close) => {
+                    self.shard.close();
+                    self.drain();
+                    return;
                 }
-                Message::Push(push, to) => self.shard.handle_push(push, to, now_us),
-                Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
-                Message::View(view, answer) => {
-                    let _ = answer.send(self.shard.handle_view(view, now_us));
-                }
-                Message::Status(answer) => {
-                    let _ = answer.send(self.status());
-                }
+                Some(message) => self.handle(message),
             }
-            self.drain().await;
+            self.drain();
             // Counters are published between bursts, not once a frame.
             if inbox.is_empty() {
-                telemetry::shard(&self.run, self.server, self.shard.counters());
+                let (run, shard) = &self.name;
+                telemetry::shard(run, *shard, self.shard.counters());
             }
         }
     }
 
-    async fn drain(&mut self) {
+    fn handle(&mut self, message: Message) {
+        let now_us = self.surroundings.origin.now_us();
+        match message {
+            Message::Open(stream, answers) => {
+                self.streams.retain(|_, answers| !answers.is_closed());
+                self.streams.insert(stream, answers);
+            }
+            Message::Push(push, to) => self.shard.handle_push(push, to, now_us),
+            Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
+            Message::Order(ordered, reply) => {
+                let _ = reply.send(self.order(*ordered, now_us));
+            }
+            Message::Record(record, reply) => {
+                let _ = reply.send(self.shard.handle_record(*record));
+            }
+            Message::Linked(copy, since, records) => {
+                if self.copies.linked(copy, since, records) {
+                    self.shard.handle_link(copy);
+                }
+            }
+            Message::Confirm(confirm) => self.shard.handle_confirm(confirm),
+            Message::Status(answer) => {
+                let _ = answer.send(self.status());
+            }
+            Message::Close => unreachable!("handled by the caller"),
+        }
+    }
+
+    fn order(&mut self, ordered: Ordered, now_us: u64) -> Acknowledge {
+        if let Some((states, lineage)) = ordered.restored {
+            self.shard.restore(states, lineage);
+        }
+        let seen = self
+            .shard
+            .handle_order(ordered.view, &ordered.holders, now_us);
+        self.copies.follow(ordered.copies);
+        for capture in ordered.captures {
+            self.begin_capture(capture);
+        }
+        seen
+    }
+
+    fn drain(&mut self) {
         while let Some(output) = self.shard.poll_output() {
             match output {
                 // A stream that has gone asks again on another one.
@@ -145,11 +235,73 @@ impl Task {
                         let _ = answers.send(result);
                     }
                 }
-                Output::Complete(acknowledge) => {
-                    let _ = self.complete.send((self.run.clone(), acknowledge)).await;
+                Output::Record { to, record } => self.copies.send(to, record),
+                Output::Report(seen) => {
+                    let (run, shard) = self.name.clone();
+                    let report = ShardReport {
+                        shard,
+                        seen,
+                        restored: None,
+                        damaged: Vec::new(),
+                        failure: None,
+                    };
+                    self.report(Report::Shard(run, report));
                 }
+                Output::Captured { number, result } => self.write_capture(number, result),
             }
         }
+    }
+
+    fn begin_capture(&mut self, capture: Capture) {
+        match &self.capture {
+            Some(known) if known.number == capture.number => {
+                if let Some(result) = known.result.clone() {
+                    self.finish_capture(capture.number, result);
+                }
+            }
+            Some(known) if known.number > capture.number => {}
+            _ => {
+                let number = capture.number;
+                self.capture = Some(CaptureState {
+                    number,
+                    result: None,
+                });
+                self.shard.handle_capture(number, capture.at_clock);
+            }
+        }
+    }
+
+    /// Writes beside the exchanges: the states are shared with the blocks until those change.
+    fn write_capture(&mut self, number: u64, captured: Result<Vec<BlockState>, NotCaptured>) {
+        let states = match captured {
+            Ok(states) => states,
+            Err(not) => return self.finish_capture(number, Err(not)),
+        };
+        let Some(folder) = self.surroundings.snapshots() else {
+            let text = "this server has no folder to write snapshots into".to_owned();
+            return self.finish_capture(number, Err(NotCaptured::Failed(text)));
+        };
+        let ((run, shard), done) = (self.name.clone(), self.captured.0.clone());
+        tokio::task::spawn_blocking(move || {
+            let written = snapshot::write::shard(&folder, &run, number, shard, &states);
+            let written = written.map_err(|error| NotCaptured::Failed(error.to_string()));
+            let _ = done.blocking_send((number, written));
+        });
+    }
+
+    fn finish_capture(&mut self, number: u64, result: Result<ShardFile, NotCaptured>) {
+        if let Some(capture) = &mut self.capture
+            && capture.number == number
+        {
+            capture.result = Some(result.clone());
+        }
+        let (run, shard) = self.name.clone();
+        self.report(Report::Captured(run, shard, number, result));
+    }
+
+    /// A full channel means that the bond with the coordinator is broken; it asks again.
+    fn report(&self, report: Report) {
+        let _ = self.surroundings.reports.try_send(report);
     }
 
     fn status(&mut self) -> Status {
@@ -157,11 +309,13 @@ impl Task {
         let versions = || blocks().map(|b| b.version());
         Status {
             generation: self.shard.generation().0,
+            primary: matches!(self.shard.role(), Some(Role::Primary(_))),
             bytes: blocks().map(|b| b.length() as u64 * 4).sum(),
             blocks: blocks().count() as u64,
             versions: (versions().min().unwrap_or(0), versions().max().unwrap_or(0)),
             counters: self.shard.counters().clone(),
             digest: self.shard.digest(),
+            unconfirmed: self.shard.unconfirmed(),
         }
     }
 }

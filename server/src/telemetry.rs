@@ -1,12 +1,14 @@
-//! Every metric name, once. Labelled by run and server, never by rank.
+//! Every metric name, once. Labelled by run and shard, never by rank.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
-use tradewind_common::{RunId, ServerId};
+use tradewind_common::{RunId, ShardId};
 
 use crate::core::shard::Counters;
 
 const CONTRIBUTIONS: &str = "tradewind_contributions_total";
 const UPDATES: &str = "tradewind_updates_total";
+const LOST: &str = "tradewind_lost_total";
+const EVENTS: &str = "tradewind_events_total";
 const REFUSALS: &str = "tradewind_refusals_total";
 const PUSHED: &str = "tradewind_pushed_bytes_total";
 const PULLED: &str = "tradewind_pulled_bytes_total";
@@ -21,6 +23,16 @@ pub fn describe() {
         "Block contributions decided, by verdict"
     );
     describe_counter!(UPDATES, Unit::Count, "Updates applied to blocks");
+    describe_counter!(
+        LOST,
+        Unit::Count,
+        "Contributions to blocks lost because a shard was restored from a snapshot"
+    );
+    describe_counter!(
+        EVENTS,
+        Unit::Count,
+        "Faults and recoveries that the coordinator saw, by kind"
+    );
     describe_counter!(REFUSALS, Unit::Count, "Frames refused");
     describe_counter!(PUSHED, Unit::Bytes, "Bulk bytes received");
     describe_counter!(PULLED, Unit::Bytes, "Bulk bytes sent");
@@ -29,25 +41,31 @@ pub fn describe() {
 }
 
 /// Publishes a shard's counters.
-pub fn shard(run: &RunId, server: ServerId, counters: &Counters) {
+pub fn shard(run: &RunId, shard: ShardId, counters: &Counters) {
     let verdicts = [
         ("applied", counters.applied),
         ("skipped", counters.skipped),
         ("dropped", counters.dropped),
         ("duplicate", counters.duplicate),
     ];
-    let (run, server) = (run.to_string(), server.to_string());
+    let (run, shard) = (run.to_string(), shard.to_string());
     for (verdict, count) in verdicts {
         let labels = [
             ("run", run.clone()),
-            ("server", server.clone()),
+            ("shard", shard.clone()),
             ("verdict", verdict.into()),
         ];
         counter!(CONTRIBUTIONS, &labels).absolute(count);
     }
-    let labels = [("run", run), ("server", server)];
+    let labels = [("run", run), ("shard", shard)];
     counter!(UPDATES, &labels).absolute(counters.updates);
     counter!(REFUSALS, &labels).absolute(counters.refused);
+    counter!(LOST, &labels).absolute(counters.lost);
+}
+
+/// The coordinator saw a fault or a recovery.
+pub fn event(kind: &'static str) {
+    counter!(EVENTS, "kind" => kind).increment(1);
 }
 
 /// Bulk bytes came in.

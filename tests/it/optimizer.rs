@@ -33,6 +33,7 @@ fn train(spec: OptimizerSpec, config: impl OptimizerConfig) -> (Vec<f32>, Vec<f3
         let loss = (&theirs * Tensor::from_slice(&gradient)).sum(Kind::Float);
         reference.backward_step(&loss);
         let step = Step { rate: RATE, number };
+        let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
         optimizer.apply(step, &mut ours, &mut slots, &gradient);
     }
     let theirs = Vec::<f32>::try_from(theirs.detach()).unwrap();

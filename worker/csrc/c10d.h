@@ -17,6 +17,9 @@ typedef struct tradewind_reducer tradewind_reducer;
 
 void tradewind_message_free(char* message);
 
+// Ends the process at once: no destructor runs, in no thread.
+void tradewind_exit(int status);
+
 // A store served by this process on `listener`, a bound TCP socket on `port`, which the store
 // owns from here on; it is reached as `host`.
 char* tradewind_store_serve(
@@ -27,11 +30,19 @@ char* tradewind_store_connect(
 void tradewind_store_free(tradewind_store* store);
 
 // Joins the group of `size` ranks that meet in `store` under `prefix`; returns when all are
-// connected. `host` names this rank's own network address.
+// connected, or `timeout_ms` has passed. Collectives have no timeout. `host` names this rank's own
+// network address.
 char* tradewind_group_new(
     const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
     int64_t timeout_ms, tradewind_group** out);
 void tradewind_group_free(tradewind_group* group);
+
+// Breaks a group from any thread: the collectives that are under way fail, here at once and at the
+// peers, which lose their connections. Does nothing to a group that has been freed.
+typedef struct tradewind_breaker tradewind_breaker;
+char* tradewind_breaker_new(const tradewind_group* group, tradewind_breaker** out);
+void tradewind_breaker_break(const tradewind_breaker* breaker);
+void tradewind_breaker_free(tradewind_breaker* breaker);
 
 // Types of the elements of a collective.
 enum { TRADEWIND_F32 = 0, TRADEWIND_F64 = 1, TRADEWIND_I64 = 2 };

@@ -4,6 +4,7 @@
 //! This file, `c10d/watch.rs` and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
 //! a call returns null or a message, objects belong to one thread at a time.
 
+mod breaker;
 mod ffi;
 mod watch;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 
+pub use self::breaker::Breaker;
 pub use self::watch::{Told, Watch};
 
 /// Why a call into c10d failed.
@@ -140,8 +142,7 @@ mod sealed {
 
 /// Ranks that are connected to each other. All ranks make the same calls in the same order.
 ///
-/// Dropping it waits for the collectives that are under way; with a peer that hangs, that takes
-/// up to the group's timeout.
+/// Dropping it breaks the collectives that are under way, and waits for their end.
 #[derive(Debug)]
 pub struct ProcessGroup {
     raw: NonNull<ffi::Group>,
@@ -153,8 +154,8 @@ unsafe impl Send for ProcessGroup {}
 
 impl ProcessGroup {
     /// Joins the `size` ranks that meet in `store` under `prefix`, which is used only once in a
-    /// store; returns when all are connected, or with an error after `timeout`. The same
-    /// `timeout` bounds every collective. `host` names this rank's network address.
+    /// store; returns when all are connected, or with an error after `timeout`. Collectives have
+    /// no timeout. `host` names this rank's network address.
     pub fn new(
         store: &Store,
         prefix: &str,
@@ -181,6 +182,11 @@ impl ProcessGroup {
             raw: made("forming the group", message, out)?,
             size,
         })
+    }
+
+    /// What breaks the group from another thread.
+    pub fn breaker(&self) -> Result<Breaker, C10dError> {
+        Breaker::new(self)
     }
 
     /// Sums over the ranks, in place; the same bits on all ranks. All ranks give equal lengths.
@@ -343,6 +349,13 @@ pub fn set_grad(tensor: &Tensor, gradient: &Tensor) -> Result<(), C10dError> {
     check("setting a gradient", unsafe {
         ffi::tradewind_set_grad(tensor.as_ptr().cast_mut().cast(), gradient.as_ptr().cast())
     })
+}
+
+/// Ends the process at once, with this status. Nothing is cleaned up: `std::process::exit` runs
+/// libtorch's destructors beside threads that still use what they destroy.
+pub fn exit(status: i32) {
+    // SAFETY: it touches nothing of this process, and does not return.
+    unsafe { ffi::tradewind_exit(status) }
 }
 
 /// The values of a contiguous f32 tensor in main memory; `None` for any other.

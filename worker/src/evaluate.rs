@@ -12,19 +12,20 @@ use tradewind_common::record::Evaluation;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
-use crate::enter::{build_task, named, run_spec};
 use crate::flat::Flat;
+use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
 use tradewind_client::core::session::{Identity, Session};
-use tradewind_client::exchange::{Exchange, owners};
-use tradewind_client::membership::Coordinator;
+use tradewind_client::directory::Directory;
+use tradewind_client::exchange::{Exchange, placed};
+use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
 /// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
 pub fn evaluate(
     config: &Config,
-    coordinator: &str,
+    coordinator: &CoordinatorAt,
     token: Token,
     out: &Path,
     runtime: &Handle,
@@ -34,7 +35,7 @@ pub fn evaluate(
     let mut flat = Flat::new(&layout, &named(&*task))?;
     let reach = Reach {
         token,
-        retry: Duration::from_millis(config.exchange.retry_ms),
+        retry: Duration::from_millis(config.liveness.retry_ms),
         connections: config.exchange.connections,
     };
     runtime.block_on(pull(
@@ -66,14 +67,14 @@ pub fn evaluate(
 /// Reads the flat vector of a run from its servers, as somebody who takes no part in it.
 pub async fn pull(
     run: &RunId,
-    coordinator: &str,
+    coordinator: &CoordinatorAt,
     reach: &Reach,
     layout: &Arc<Layout>,
     values: &mut [f32],
 ) -> anyhow::Result<()> {
-    let (placement, servers) = Coordinator::new(coordinator, reach.clone())
-        .placement(run)
-        .await?;
+    let mut coordinator = Coordinator::new(coordinator.clone(), reach.clone());
+    let (placement, holding) = coordinator.placement(run).await?;
+    let (directory, news) = Directory::new(holding);
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
     // A bare pull may come from nobody.
     let nobody = Identity {
@@ -81,9 +82,12 @@ pub async fn pull(
         group: GroupId(0),
         incarnation: Incarnation(0),
     };
-    let session = Session::new(nobody, Clock(0), owners(&all, &placement));
-    let mut exchange = Exchange::new(layout.clone(), session, &servers, reach);
-    exchange.pull(values).await?;
+    let session = Session::new(nobody, Clock(0), placed(&all, &placement));
+    let mut exchange = Exchange::new(layout.clone(), session, &directory, reach);
+    tokio::select! {
+        pulled = exchange.pull(values) => pulled?,
+        never = coordinator.follow(run, &news) => match never {},
+    };
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Which samples a rank takes, batch by batch, prepared ahead by a thread.
 //!
-//! Under `sync` they follow from (clock, rank). Otherwise the group's rank 0 leases chunks from the
+//! Under `sync` they follow from (clock, rank), whoever else is there. Otherwise the group's rank 0 leases chunks from the
 //! coordinator and tells the others; every rank counts the same, so all ask at the same step.
 
 use std::collections::VecDeque;
 
-use tradewind_common::data::{Chunk, sync_share};
+use tradewind_common::data::Chunk;
+use tradewind_common::shares::sync_share;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Rank};
 
@@ -48,10 +49,23 @@ pub enum FeedError {
     },
 }
 
+/// Whose batches, and from where on.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The group.
+    pub group: GroupId,
+    /// The rank in it, as configured.
+    pub rank: Rank,
+    /// The first clock.
+    pub start: Clock,
+    /// Where the run's data begin under `sync`.
+    pub origin: (Clock, u64),
+}
+
 /// The batches of one rank.
 pub struct Feed {
     plan: Plan,
-    group: GroupId,
+    place: Place,
     prefetch: Prefetch,
     /// Of the next batch to be asked for.
     clock: Clock,
@@ -96,13 +110,8 @@ struct Order {
 }
 
 impl Feed {
-    /// Batches of `group` from `start` on.
-    pub fn new(
-        spec: &RunSpec,
-        group: GroupId,
-        start: Clock,
-        prefetch: Prefetch,
-    ) -> Result<Self, FeedError> {
+    /// The batches of `place`.
+    pub fn new(spec: &RunSpec, place: Place, prefetch: Prefetch) -> Result<Self, FeedError> {
         let plan = Plan {
             seed: spec.seed,
             sizes: spec.group_sizes.clone(),
@@ -110,12 +119,12 @@ impl Feed {
             samples: spec.epoch_samples,
             sync: spec.consistency == ConsistencySpec::Sync,
         };
-        check_batch(spec, group)?;
+        check_batch(spec, place.group)?;
         Ok(Self {
             plan,
-            group,
+            place,
             prefetch,
-            clock: start,
+            clock: place.start,
             order: Order::default(),
             chunk: None,
             held: VecDeque::new(),
@@ -127,7 +136,7 @@ impl Feed {
     pub fn next(&mut self, ranks: &dyn Group, lease: Lease<'_>) -> Result<Batch, FeedError> {
         while self.prefetch.room() > 0 {
             let samples = if self.plan.sync {
-                self.share(ranks.rank())
+                self.share()
             } else {
                 self.leased(ranks, lease)?
             };
@@ -147,9 +156,21 @@ impl Feed {
         }
     }
 
-    fn share(&mut self, rank: Rank) -> Vec<usize> {
-        let who = (self.clock, self.group, rank);
-        let share = sync_share(&self.plan.sizes, self.plan.batch, self.plan.samples, who);
+    fn share(&mut self) -> Vec<usize> {
+        let Place {
+            group,
+            rank,
+            origin,
+            ..
+        } = self.place;
+        let who = (self.clock, group, rank);
+        let Plan {
+            sizes,
+            batch,
+            samples,
+            ..
+        } = &self.plan;
+        let share = sync_share(sizes, *batch, *samples, origin, who);
         let share = share.expect("checked when the feed was made");
         self.clock = self.clock.tick();
         self.order.pick(&self.plan, share.epoch, share.positions)

@@ -6,20 +6,23 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
-use tradewind_worker::enter::{Entry, build_task, enter, run_spec};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
+use tradewind_worker::lives::live;
+use tradewind_worker::member::{Entry, Member, build_task, run_spec};
 use tradewind_worker::telemetry::{Recorder, wall};
+use tradewind_worker::verdict::{GivenUp, Verdict};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Another life of the group has taken over, or the lease has run out.
-const EXIT_FENCED: i32 = 3;
+/// The configuration is wrong, or training has diverged: another process would end the same way.
+const EXIT_GIVEN_UP: u8 = 4;
 
 /// A rank of a training group, on libtorch.
 #[derive(Debug, Parser)]
@@ -42,16 +45,16 @@ enum Verb {
         /// The configuration.
         #[arg(long)]
         config: PathBuf,
-        /// Address (host:port) of the coordinator.
-        #[arg(long)]
-        coordinator: String,
+        #[command(flatten)]
+        coordinator: At,
         /// Number of the group.
         #[arg(long)]
         group: u32,
         /// Number of this rank in its group.
         #[arg(long)]
         rank: u32,
-        /// Append a line for each exchange to this file (rank 0 only).
+        /// Append a line for each exchange to this file (the group's first rank only, whichever that
+        /// is at the time).
         #[arg(long)]
         metrics: Option<PathBuf>,
     },
@@ -60,13 +63,32 @@ enum Verb {
         /// The configuration.
         #[arg(long)]
         config: PathBuf,
-        /// Address (host:port) of the coordinator.
-        #[arg(long)]
-        coordinator: String,
+        #[command(flatten)]
+        coordinator: At,
         /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
         #[arg(long)]
         out: PathBuf,
     },
+}
+
+/// Where the coordinator is.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct At {
+    /// Address (host:port) of the coordinator.
+    #[arg(long)]
+    coordinator: Option<String>,
+    /// File of the fleet's folder that tells where the coordinator is (coordinator/address.json).
+    #[arg(long)]
+    coordinator_file: Option<PathBuf>,
+}
+
+impl At {
+    fn coordinator(self) -> CoordinatorAt {
+        let file = self.coordinator_file.map(CoordinatorAt::File);
+        let address = self.coordinator.map(CoordinatorAt::Address);
+        file.or(address).expect("one of them is required")
+    }
 }
 
 fn main() -> ExitCode {
@@ -85,7 +107,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
-            ExitCode::FAILURE
+            match Verdict::of(&error) {
+                Verdict::GivenUp => ExitCode::from(EXIT_GIVEN_UP),
+                Verdict::Again | Verdict::Failed => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -120,26 +145,17 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             rank,
             metrics,
         } => {
-            let config = read(&config)?;
-            let task = build_task(&config)?;
+            let config = read(&config).map_err(GivenUp)?;
             let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
             let entry = Entry {
                 config,
                 group: GroupId(group),
                 rank: Rank(rank),
                 life: (wall() * 1e9) as u64,
-                coordinator,
+                coordinator: coordinator.coordinator(),
                 token,
             };
-            let lost = |error| {
-                tracing::error!("this life of the group is over: {error}");
-                std::process::exit(EXIT_FENCED);
-            };
-            let mut entered = enter(&entry, task, recorder, runtime.handle(), lost)?;
-            let worker = &mut entered.worker;
-            worker.train(entered.samples_seen)?;
-            drop(entered.heartbeat);
-            runtime.block_on(worker.coordinator.leave(&worker.seat, worker.incarnation))?;
+            live(&mut Member::new(entry, recorder, runtime.handle())?)?;
             tracing::info!("the budget is applied: done");
             Ok(())
         }
@@ -148,7 +164,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             coordinator,
             out,
         } => {
-            evaluate(&read(&config)?, &coordinator, token, &out, runtime.handle())?;
+            let (config, at) = (read(&config)?, coordinator.coordinator());
+            evaluate(&config, &at, token, &out, runtime.handle())?;
             Ok(())
         }
     }

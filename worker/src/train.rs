@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tch::Tensor;
-use tokio::runtime::Handle;
 use tradewind_common::finite::all_finite;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
@@ -13,23 +12,18 @@ use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 use crate::buffers::Buffers;
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
-use crate::flat::Flat;
+use crate::fence::Guard;
 use crate::group::{Group, GroupError};
-use crate::model::Task;
-use crate::telemetry::{Recorder, wall};
+use crate::member::Member;
+use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
-use tradewind_client::membership::{Coordinator, Seat};
 use tradewind_client::stopwatch::Stopwatch;
 
-/// Everything that a rank trains with.
-pub struct Worker {
-    /// Model, loss, data.
-    pub task: Box<dyn Task>,
-    /// Its parameters as one vector.
-    pub flat: Flat,
-    /// The flat vector's blocks.
-    pub layout: Arc<Layout>,
+/// Everything that a rank trains with in one life of its group.
+pub struct Worker<'a> {
+    /// What it has in all of them.
+    pub member: &'a mut Member,
     /// The ranks that step together.
     pub group: Box<dyn Group>,
     /// The streams to the shards, and when they are used.
@@ -38,18 +32,14 @@ pub struct Worker {
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
-    /// Where data are leased.
-    pub coordinator: Coordinator,
-    /// Who this is.
-    pub seat: Seat,
     /// Which life of the group.
     pub incarnation: Incarnation,
-    /// Where leases are asked for.
-    pub runtime: Handle,
     /// What heartbeats tell.
     pub clock: Arc<AtomicU64>,
-    /// Where rank 0 writes its steps down.
-    pub recorder: Recorder,
+    /// Knows whether the lease is lost.
+    pub guard: Guard,
+    /// Whether an exchange has ended.
+    pub exchanged: bool,
 }
 
 /// Why training ended before the budget.
@@ -64,6 +54,9 @@ pub enum TrainError {
     /// A shard refused, or is gone.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// The coordinator has taken the group out, or has not been heard for too long.
+    #[error("the lease is lost")]
+    LeaseLost,
     /// The training has diverged, or the data are not finite.
     #[error(
         "{SKIPS_MAX} exchanges in a row had no finite gradient, or not of all (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
@@ -78,14 +71,17 @@ pub enum TrainError {
 /// the model would never be trained.
 pub const SKIPS_MAX: u32 = 100;
 
-impl Worker {
+impl Worker<'_> {
     /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
     pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
         let mut skips = 0;
         loop {
+            if self.guard.is_lost() {
+                return Err(TrainError::LeaseLost);
+            }
             let mut watch = Stopwatch::start();
             let batch = self.next_batch()?;
-            let loss = self.task.loss(&batch);
+            let loss = self.member.task.loss(&batch);
             self.begin(batch.samples.len(), samples_seen);
             let exposed = self.group.backward(&loss)?;
             let compute = watch.lap().saturating_sub(exposed);
@@ -100,6 +96,7 @@ impl Worker {
 
             let Ended { step, summary, .. } = ended;
             self.feed.done();
+            self.exchanged = true;
             self.clock.store(step.clock.tick().0, Ordering::Relaxed);
             samples_seen = summary.samples_applied;
             self.record(&ended);
@@ -117,14 +114,18 @@ impl Worker {
 
     fn next_batch(&mut self) -> Result<crate::data::Batch, FeedError> {
         let Self {
+            member,
             feed,
             group,
-            coordinator,
-            seat,
             incarnation,
-            runtime,
             ..
         } = self;
+        let Member {
+            coordinator,
+            seat,
+            runtime,
+            ..
+        } = &mut **member;
         feed.next(&**group, &mut |finished, held| {
             runtime.block_on(coordinator.lease_chunk(seat, *incarnation, finished, held))
         })
@@ -143,7 +144,8 @@ impl Worker {
     /// bucket they have come to the same result about the gradient, and agree about the buffers.
     fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, GroupError> {
         let loss = f64::try_from(loss).unwrap_or(f64::NAN);
-        let buckets = self.layout.buckets.len();
+        let layout = &self.member.layout;
+        let buckets = layout.buckets.len();
         let bad = match &self.exchanges {
             Exchanges::During(during) => during.skipped(),
             Exchanges::Between(..) | Exchanges::Behind(_) => {
@@ -151,7 +153,9 @@ impl Worker {
                 gradients.filter(|values| !all_finite(values)).count()
             }
         };
-        let buffers = self.buffers.changed(self.flat.values(), &*self.group)?;
+        let buffers = self
+            .buffers
+            .changed(self.member.flat.values(), &*self.group)?;
         let mut sums = [
             loss * samples as f64,
             samples as f64,
@@ -162,7 +166,7 @@ impl Worker {
         let clock = self.exchanges.clock();
         let buckets_skipped = match &self.exchanges {
             _ if not_finite == 0.0 => 0,
-            Exchanges::During(_) => bad + self.layout.count(TensorKind::Buffer),
+            Exchanges::During(_) => bad + layout.count(TensorKind::Buffer),
             Exchanges::Between(..) | Exchanges::Behind(_) => buckets,
         };
         if buckets_skipped > 0 {
@@ -190,13 +194,13 @@ impl Worker {
     /// if there was one, has ended; unless that one's answers said stop.
     fn exchange(&mut self, mut step: Step, samples_seen: u64) -> Result<Option<Ended>, TrainError> {
         let Self {
+            member,
             exchanges,
-            flat,
             group,
-            layout,
             buffers,
             ..
         } = self;
+        let Member { flat, layout, .. } = &mut **member;
         let pushed = |id| pushed(&**group, layout, buffers, id);
         match exchanges {
             Exchanges::Between(exchange, wire) => {
@@ -264,8 +268,8 @@ impl Worker {
         }
         let Ended { step, summary, .. } = ended;
         let wait_seconds = summary.waited_us as f64 / 1e6;
-        let GroupId(group) = self.seat.group;
-        self.recorder.write(&StepRecord {
+        let GroupId(group) = self.member.seat.group;
+        self.member.recorder.write(&StepRecord {
             wall: ended.wall,
             group,
             clock: step.clock.0,

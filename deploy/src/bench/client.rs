@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
-use tradewind_client::exchange::{Exchange, owners};
-use tradewind_client::membership::{Coordinator, Joined, Seat, Start, keep_lease};
+use tradewind_client::directory::Directory;
+use tradewind_client::exchange::{Exchange, placed};
+use tradewind_client::lease::{Lease, keep_lease};
+use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
-use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
 use super::model::{LEASE_MS, Model, gradient, values};
@@ -71,14 +73,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         retry: RETRY,
         connections: arguments.model.connections,
     };
-    let mut coordinator = Coordinator::new(&arguments.coordinator, reach.clone());
-    let joined = runtime.block_on(coordinator.join(&seat, LIFE, &spec, ""))?;
+    let at = CoordinatorAt::Address(arguments.coordinator.clone());
+    let mut coordinator = Coordinator::new(at, reach.clone());
+    let join = coordinator.join(&seat, LIFE, &spec, "", Incarnation(0));
+    let joined = runtime.block_on(join)?;
+    let (directory, news) = Directory::new(joined.holding.clone());
     let clock = Arc::new(AtomicU64::new(0));
     let heartbeat = {
         let _context = runtime.enter();
-        let who = (seat.clone(), joined.incarnation);
-        let pause = Duration::from_millis(LEASE_MS / 6);
-        keep_lease(coordinator.clone(), who, pause, clock.clone(), |error| {
+        let lease = Lease {
+            seat: seat.clone(),
+            incarnation: joined.incarnation,
+            pause: Duration::from_millis(LEASE_MS / 6),
+            length: Duration::from_millis(LEASE_MS),
+            clock: clock.clone(),
+            news,
+        };
+        keep_lease(&coordinator, lease, |error| {
             eprintln!("the lease is lost: {error}");
             std::process::exit(1);
         })
@@ -90,9 +101,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &joined.placement))
+        let session = Session::new(identity, start, placed(&slice, &joined.placement))
             .with_overlap(arguments.model.step_seconds.is_some());
-        let exchange = Exchange::new(layout.clone(), session, &joined.servers, &reach);
+        let exchange = Exchange::new(layout.clone(), session, &directory, &reach);
         exchange.compressing(spec.up, spec.down)
     };
     let mut client = Client {
@@ -109,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     client.work(Work::Pull, &wire)?;
     let bytes = |id: &BlockId| layout.block(*id).map_or(0, |block| block.bytes());
     let ready = Ready {
-        servers: joined.servers.len(),
+        servers: joined.holding.servers.len(),
         bytes: slice.iter().map(bytes).sum(),
     };
     match arguments.model.step_seconds {
@@ -124,11 +135,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             })?;
         }
     }
-    drop(heartbeat);
-    // The first rank to leave takes its group out.
+    // The first rank to leave takes its group out; what its beats hear then is no news.
     if rank == 0 {
         runtime.block_on(coordinator.leave(&seat, joined.incarnation))?;
     }
+    drop(heartbeat);
     Ok(())
 }
 

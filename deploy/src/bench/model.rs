@@ -5,7 +5,7 @@ use std::fmt;
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::size;
@@ -221,6 +221,7 @@ impl Model {
             start_grace_ms: LEASE_MS,
             up: self.form(self.up),
             down: self.form(self.down),
+            faults: FaultSpec::default(),
         }
     }
 

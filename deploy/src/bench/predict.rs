@@ -5,7 +5,6 @@ mod report;
 
 use tradewind_common::compress::{Compression, FractionError};
 use tradewind_common::cost::{Rates, Run};
-use tradewind_common::ids::ServerId;
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::{BLOCK_BYTES_MAX, GROUP_SIZE_MAX, GROUPS_MAX};
@@ -106,7 +105,7 @@ fn predict(arguments: &Arguments) -> Result<Report, String> {
     let rates = arguments.rates();
     let step = arguments.step_seconds;
     // How many it takes does not follow from how many there are.
-    let one = Placement::by_bytes(&layout, &[ServerId(0)]);
+    let one = Placement::by_bytes(&layout, 1);
     let mut run = Run {
         layout: &layout,
         placement: &one,
@@ -132,8 +131,7 @@ fn predict(arguments: &Arguments) -> Result<Report, String> {
             arguments.copies
         ));
     }
-    let ids: Vec<_> = (0..servers as u32).map(ServerId).collect();
-    let placement = Placement::by_bytes(&layout, &ids);
+    let placement = Placement::by_bytes(&layout, servers as u32);
     run.placement = &placement;
     Ok(Report::new(arguments, &run, rates, needed))
 }

@@ -15,7 +15,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-use crate::v1::{PullFrame, PushFrame, push_frame};
+use crate::v1::{Confirm, PullFrame, PushFrame, Record, push_frame, record};
 
 /// The prefix of a gRPC message: a flag and the length.
 const PREFIX_BYTES: usize = 5;
@@ -42,6 +42,8 @@ pub trait Bulk: Message + Default {
 const VALUES: u32 = 15;
 const GRADIENT: u32 = 14;
 const CREATE: u32 = 15;
+const STATE: u32 = 14;
+const UPDATE: u32 = 15;
 
 impl Bulk for PullFrame {
     const PATHS: &'static [&'static [u32]] = &[&[VALUES]];
@@ -82,17 +84,72 @@ impl Bulk for PushFrame {
             }
             _ => return self.encode_raw(out),
         };
-        if bulk > 0 {
-            open(VALUES, bulk, &mut inner);
-        }
         let outer = Self {
             action: None,
             ..self.clone()
         };
-        outer.encode_raw(out);
-        open(number, inner.len() + bulk, out);
-        out.put(inner);
+        enclose(&outer, (number, inner), bulk, out);
     }
+}
+
+impl Bulk for Record {
+    const PATHS: &'static [&'static [u32]] = &[&[STATE, VALUES], &[UPDATE, VALUES]];
+
+    fn take_bulk(&mut self) -> Bytes {
+        match &mut self.entry {
+            Some(record::Entry::State(state)) => std::mem::take(&mut state.values),
+            Some(record::Entry::Update(update)) => std::mem::take(&mut update.values),
+            _ => Bytes::new(),
+        }
+    }
+
+    fn encode_head(&self, bulk: usize, out: &mut BytesMut) {
+        let mut inner = BytesMut::new();
+        let number = match &self.entry {
+            Some(record::Entry::State(state)) => {
+                state.encode_raw(&mut inner);
+                STATE
+            }
+            Some(record::Entry::Update(update)) => {
+                update.encode_raw(&mut inner);
+                UPDATE
+            }
+            _ => return self.encode_raw(out),
+        };
+        let outer = Self {
+            entry: None,
+            ..self.clone()
+        };
+        enclose(&outer, (number, inner), bulk, out);
+    }
+}
+
+/// It has none; it travels on a stream of its own in the other direction.
+impl Bulk for Confirm {
+    const PATHS: &'static [&'static [u32]] = &[];
+
+    fn take_bulk(&mut self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn encode_head(&self, _: usize, out: &mut BytesMut) {
+        self.encode_raw(out);
+    }
+}
+
+/// A message whose last field, `number`, is a message that ends with `bulk` bytes of values.
+fn enclose<M: Message>(
+    outer: &M,
+    (number, mut inner): (u32, BytesMut),
+    bulk: usize,
+    out: &mut BytesMut,
+) {
+    if bulk > 0 {
+        open(VALUES, bulk, &mut inner);
+    }
+    outer.encode_raw(out);
+    open(number, inner.len() + bulk, out);
+    out.put(inner);
 }
 
 /// The key and the length of a field.

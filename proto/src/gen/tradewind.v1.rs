@@ -699,9 +699,9 @@ pub struct ShardFile {
     pub name: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub bytes: u64,
-    /// BLAKE3 of the file; 32 bytes.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub digest: ::prost::bytes::Bytes,
+    /// BLAKE3 of the file, in hexadecimal digits.
+    #[prost(string, tag = "3")]
+    pub digest: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]
     pub version_min: u64,
     #[prost(uint64, tag = "5")]
@@ -733,9 +733,6 @@ pub struct ServerOrder {
     pub restore: ::prost::alloc::vec::Vec<Restore>,
     #[prost(message, repeated, tag = "7")]
     pub capture: ::prost::alloc::vec::Vec<Capture>,
-    /// The fleet's length of a server's lease.
-    #[prost(uint64, tag = "8")]
-    pub lease_ms: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Restore {

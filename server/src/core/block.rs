@@ -1,18 +1,21 @@
 //! One block: values, version, and up to which clock each live group has been decided.
 
+mod apply;
+mod whole;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::clock;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation, TensorKind};
+use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
 use super::askers::{Asker, Askers, Fresh, Wants};
 use super::consistency::Standing;
 use super::held::Holdings;
-use super::optimizer::{Optimizer, Step};
-use super::refusal::{Refusal, check_finite};
+use super::optimizer::Optimizer;
+use super::refusal::Refusal;
 use super::view::View;
 
 /// What was decided about one (group, clock, block).
@@ -35,6 +38,8 @@ pub struct Gradient {
     pub samples: u32,
     /// Version that it was computed on.
     pub pulled_version: u64,
+    /// Lineage of the values that the version names; in another than the shard's it means nothing.
+    pub lineage: Generation,
     /// Applied samples of the run as the group knew them: the schedule's argument.
     pub samples_seen: u64,
 }
@@ -58,6 +63,8 @@ pub struct Terms<'a> {
 #[derive(Clone, Debug)]
 struct Waiting {
     contribution: Contribution,
+    /// Whether its delay can be measured: the version it was computed on is of this lineage.
+    measured: bool,
     askers: Askers,
 }
 
@@ -66,7 +73,9 @@ struct Waiting {
 struct Cursor {
     incarnation: Incarnation,
     next: Clock,
-    last: Option<Decided>,
+    /// Values were restored since the group was last heard: its first contribution may be past
+    /// `next`.
+    attaching: bool,
     waiting: Option<Waiting>,
 }
 
@@ -84,8 +93,13 @@ pub struct Decided {
 /// What pushing a contribution came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It waits to be decided; a stream that asked for it long ago waits no more.
-    Waits(Option<ReplyTo>),
+    /// It waits to be decided.
+    Waits {
+        /// A stream that asked for it long ago waits no more.
+        superseded: Option<ReplyTo>,
+        /// Contributions of its group before it that were lost by restoring.
+        lost: u64,
+    },
     /// It had been decided before.
     Repeat(Decided),
 }
@@ -97,6 +111,8 @@ pub struct Outcome {
     pub group: GroupId,
     /// Clock, verdict and delay.
     pub decided: Decided,
+    /// Whether the delay was measured.
+    pub measured: bool,
     /// Who waits for it.
     pub askers: Askers,
 }
@@ -109,11 +125,16 @@ pub struct Block {
     length: usize,
     /// Shared with answers that are on their way: an update copies them only then.
     values: Option<Arc<Vec<f32>>>,
-    slots: Vec<Vec<f32>>,
+    /// Shared with captures and records in the same way.
+    slots: Vec<Arc<Vec<f32>>>,
     /// Where answers are compressed.
     held: Holdings,
     version: u64,
     samples_applied: u64,
+    /// What was decided last of each group's latest life, live or not: at most one entry for each
+    /// group that the run is configured with. Cursors are made from it.
+    decided: BTreeMap<GroupId, (Incarnation, Decided)>,
+    /// Of the live groups; empty where the shard is not its primary's.
     cursors: BTreeMap<GroupId, Cursor>,
     /// Incarnations that have joined, with the earliest clock that they may start at. The others
     /// wait for them as for live ones, or a joiner would find itself behind by more than the
@@ -133,9 +154,15 @@ impl Block {
             held: Holdings::default(),
             version: 0,
             samples_applied: 0,
+            decided: BTreeMap::new(),
             cursors: BTreeMap::new(),
             joined: BTreeMap::new(),
         }
+    }
+
+    /// Which one it is.
+    pub fn id(&self) -> BlockId {
+        self.id
     }
 
     /// Updates applied.
@@ -186,6 +213,11 @@ impl Block {
         })
     }
 
+    /// The highest clock that was decided of any group.
+    pub fn clock_decided(&self) -> Option<Clock> {
+        self.decided.values().map(|(_, last)| last.clock).max()
+    }
+
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
         let all = self.cursors.values().map(|cursor| cursor.next);
@@ -214,25 +246,16 @@ impl Block {
         standing
     }
 
-    /// Sets the initial values; the first ones win (rule 6).
-    pub fn create(&mut self, values: Vec<f32>, optimizer: &dyn Optimizer) -> Result<(), Refusal> {
-        self.check_values(&values)?;
-        if self.values.is_none() {
-            let slots = if self.kind == TensorKind::Parameter {
-                optimizer.slots()
-            } else {
-                0
-            };
-            self.slots = vec![vec![0.0; self.length]; slots];
-            self.values = Some(Arc::new(values));
-        }
-        Ok(())
-    }
-
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
-    /// Answers who waited in vain: the groups that are no longer live, whose undecided
-    /// contributions are forgotten.
-    pub fn follow(&mut self, view: &View, earliest: Clock) -> Vec<(GroupId, Askers)> {
+    /// Groups that are new here go on after what was decided of them; if `attaching`, their first
+    /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
+    /// live, whose undecided contributions are forgotten.
+    pub fn follow(
+        &mut self,
+        view: &View,
+        earliest: Clock,
+        attaching: bool,
+    ) -> Vec<(GroupId, Askers)> {
         self.forget_holdings(view);
         let stays = |group: &GroupId, cursor: &Cursor| {
             view.live
@@ -241,10 +264,11 @@ impl Block {
         };
         let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
         for (group, (incarnation, start)) in &view.live {
+            let last = self.last(*group, *incarnation);
             self.cursors.entry(*group).or_insert(Cursor {
                 incarnation: *incarnation,
-                next: *start,
-                last: None,
+                next: last.map_or(*start, |last| last.clock.tick()),
+                attaching,
                 waiting: None,
             });
         }
@@ -258,6 +282,24 @@ impl Block {
             .collect()
     }
 
+    /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
+    /// waited in vain.
+    pub fn retire(&mut self) -> Vec<Askers> {
+        self.held = Holdings::default();
+        self.joined.clear();
+        let cursors = std::mem::take(&mut self.cursors);
+        cursors
+            .into_values()
+            .filter_map(|c| Some(c.waiting?.askers))
+            .collect()
+    }
+
+    /// What was decided last of this life of a group.
+    fn last(&self, group: GroupId, life: Incarnation) -> Option<Decided> {
+        let (of, last) = self.decided.get(&group)?;
+        (*of == life).then_some(*last)
+    }
+
     /// Keeps only what lives hold that go on: a new one begins with values as they are.
     fn forget_holdings(&mut self, view: &View) {
         let (cursors, joined) = (&self.cursors, &self.joined);
@@ -268,18 +310,20 @@ impl Block {
         });
     }
 
-    /// Takes a contribution in, or finds that it was decided before (rule 2).
+    /// Takes a contribution in, or finds that it was decided before (rule 2). The block's values
+    /// are of `lineage`.
     pub fn push(
         &mut self,
-        group: GroupId,
-        clock: Clock,
+        (group, clock): (GroupId, Clock),
         contribution: Contribution,
+        lineage: Generation,
         (asker, now_us): (Asker, u64),
     ) -> Result<Arrival, Refusal> {
         let block = self.id;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
         let expected = cursor.next;
-        if clock > expected {
+        // After the last clock there is none, so that no group may come to stand there by a gap.
+        if clock > expected && !(cursor.attaching && clock < Clock(u64::MAX)) {
             return Err(Refusal::ClockAhead {
                 block,
                 group,
@@ -288,8 +332,8 @@ impl Block {
             });
         }
         if clock < expected {
-            let repeat = cursor
-                .last
+            let repeat = self
+                .last(group, cursor.incarnation)
                 .filter(|last| last.clock == clock)
                 .map(Arrival::Repeat);
             return repeat.ok_or(Refusal::ClockPassed {
@@ -299,145 +343,26 @@ impl Block {
                 expected,
             });
         }
+        let mut measured = true;
         if let Some(gradient) = &contribution {
-            self.check_gradient(gradient)?;
+            measured = gradient.lineage == lineage;
+            self.check_gradient(gradient, measured)?;
         }
         let cursor = self.cursors.get_mut(&group).expect("looked up above");
-        match &mut cursor.waiting {
-            Some(waiting) => Ok(Arrival::Waits(waiting.askers.join(asker))),
+        let superseded = match &mut cursor.waiting {
+            Some(waiting) => waiting.askers.join(asker),
             None => {
                 cursor.waiting = Some(Waiting {
                     contribution,
+                    measured,
                     askers: Askers::new(asker, now_us),
                 });
-                Ok(Arrival::Waits(None))
-            }
-        }
-    }
-
-    /// Merges the waiting contributions of `groups` into one update and decides them. Gradients
-    /// are averaged by samples, in the order of `groups`.
-    pub fn update(&mut self, groups: &[GroupId], terms: Terms<'_>) -> Vec<Outcome> {
-        let mut taken = Vec::with_capacity(groups.len());
-        for group in groups {
-            let cursor = self
-                .cursors
-                .get_mut(group)
-                .expect("a policy names live groups");
-            let waiting = cursor
-                .waiting
-                .take()
-                .expect("a policy names groups that wait");
-            let clock = cursor.next;
-            cursor.next = clock.tick();
-            taken.push((*group, clock, waiting));
-        }
-        let version = self.version;
-        let gradients: Vec<&Gradient> = taken
-            .iter()
-            .filter_map(|(_, _, w)| w.contribution.as_ref())
-            .collect();
-        if !gradients.is_empty() {
-            let added: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
-            let seen = gradients.iter().map(|g| g.samples_seen).max().unwrap_or(0);
-            let rate = terms.schedule.rate(seen, added, terms.budget);
-            self.apply(&gradients, terms, rate);
-            self.samples_applied += added;
-        }
-        let decide = |(group, clock, waiting): (GroupId, Clock, Waiting)| {
-            let (verdict, delay) = match &waiting.contribution {
-                Some(gradient) => (Verdict::Applied, version - gradient.pulled_version),
-                None => (Verdict::Skipped, 0),
-            };
-            Outcome {
-                group,
-                decided: Decided {
-                    clock,
-                    verdict,
-                    delay,
-                },
-                askers: waiting.askers,
+                None
             }
         };
-        let outcomes: Vec<_> = taken.into_iter().map(decide).collect();
-        for outcome in &outcomes {
-            self.cursors.get_mut(&outcome.group).expect("live").last = Some(outcome.decided);
-        }
-        outcomes
+        cursor.next = clock;
+        cursor.attaching = false;
+        let lost = clock.0 - expected.0;
+        Ok(Arrival::Waits { superseded, lost })
     }
-
-    fn apply(&mut self, gradients: &[&Gradient], terms: Terms<'_>, rate: f64) {
-        let merged;
-        let gradient = match gradients {
-            [only] => &only.values,
-            several => {
-                merged = weighted_mean(several);
-                &merged
-            }
-        };
-        let values = self.values.as_mut();
-        let values = Arc::make_mut(values.expect("live groups push only to a ready run"));
-        self.version += 1;
-        match self.kind {
-            TensorKind::Parameter => {
-                let step = Step {
-                    rate,
-                    number: self.version,
-                };
-                terms
-                    .optimizer
-                    .apply(step, values, &mut self.slots, gradient);
-            }
-            TensorKind::Buffer => {
-                let share = if terms.averages {
-                    1.0
-                } else {
-                    1.0 / self.cursors.len() as f32
-                };
-                for (x, change) in values.iter_mut().zip(gradient) {
-                    *x += share * change;
-                }
-            }
-        }
-    }
-
-    fn check_values(&self, values: &[f32]) -> Result<(), Refusal> {
-        let (block, expected, given) = (self.id, self.length, values.len());
-        if given != expected {
-            return Err(Refusal::WrongLength {
-                block,
-                expected,
-                given,
-            });
-        }
-        check_finite(block, values)
-    }
-
-    fn check_gradient(&self, gradient: &Gradient) -> Result<(), Refusal> {
-        let (block, given, current) = (self.id, gradient.pulled_version, self.version);
-        if gradient.samples == 0 {
-            return Err(Refusal::NoSamples(block));
-        }
-        if given > current {
-            return Err(Refusal::VersionAhead {
-                block,
-                given,
-                current,
-            });
-        }
-        self.check_values(&gradient.values)
-    }
-}
-
-/// Σ wᵢgᵢ / Σ wᵢ with w the samples, summed in the order given.
-fn weighted_mean(gradients: &[&Gradient]) -> Vec<f32> {
-    let total: f64 = gradients.iter().map(|g| f64::from(g.samples)).sum();
-    let mut mean = vec![0.0f32; gradients[0].values.len()];
-    for gradient in gradients {
-        let weight = (f64::from(gradient.samples) / total) as f32;
-        for (sum, g) in mean.iter_mut().zip(&gradient.values) {
-            *sum += weight * g;
-        }
-    }
-    mean
 }

@@ -151,6 +151,12 @@ impl Coordinator {
         self.run_mut(run, now_ms)?.heartbeat(caller, clock, now_ms)
     }
 
+    /// Whether a rank's life of its group is still the one; nothing is renewed.
+    pub fn check(&mut self, run: &RunId, caller: Caller) -> Result<Generation, Refused> {
+        let now_ms = self.now_ms;
+        self.run_mut(run, now_ms)?.check(caller)
+    }
+
     /// The connection that held a rank's lease has broken.
     pub fn rank_lost(&mut self, run: &RunId, caller: Caller, now_ms: u64) {
         if let Ok(run) = self.run_mut(run, now_ms) {

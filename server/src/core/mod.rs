@@ -4,6 +4,7 @@
 pub mod answer;
 pub mod askers;
 pub mod block;
+pub mod capture;
 pub mod consistency;
 pub mod coordinator;
 pub mod durable;
@@ -13,7 +14,9 @@ pub mod held;
 pub mod log;
 pub mod optimizer;
 pub mod order;
+pub mod pending;
 pub mod refusal;
+pub mod replica;
 pub mod run;
 pub mod shard;
 pub mod state;

@@ -1,7 +1,7 @@
 //! Why a frame or a call is refused. A refusal decides nothing and changes nothing (rule 7).
 
 use tradewind_common::finite::all_finite;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Rank, RunId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Rank, RunId, ShardId};
 
 /// The reason of a refusal; tests match on it, people read its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,6 +137,34 @@ pub enum Refusal {
         /// What there is.
         current: u64,
     },
+    /// Another server answers for the shard, or will.
+    #[error("this server does not answer for shard {0}; follow its holders and try again")]
+    NotPrimary(ShardId),
+    /// A record for a server that has not been told to keep a copy, or not any more.
+    #[error("this server keeps no copy of shard {0}, or has not been told yet; try again")]
+    NotCopy(ShardId),
+    /// A record of a former primary, or for a former life of this copy.
+    #[error(
+        "log {}, for the copy added in generation {}, is old: the newest is {}, in generation {}",
+        .given.0, .given.1, .newest.0, .newest.1
+    )]
+    StaleLog {
+        /// The log, and since when the receiver is a copy in it.
+        given: (Generation, Generation),
+        /// What the receiver knows.
+        newest: (Generation, Generation),
+    },
+    /// A record after one that did not come.
+    #[error("the record follows record {previous}, but the copy has come to {reached}")]
+    Gap {
+        /// The last one that was applied.
+        reached: u64,
+        /// The one that was sent before.
+        previous: u64,
+    },
+    /// Too many answers wait for a copy.
+    #[error("too many answers wait until a copy confirms them; try again")]
+    Busy,
 }
 
 /// The first value that is not finite, if any.

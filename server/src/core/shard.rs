@@ -1,159 +1,94 @@
-//! Shard: the blocks that one server owns of one run.
+//! Shard: blocks of one run that belong together, as one of their holders has them. The primary
+//! answers for them, a copy follows it.
+
+mod answers;
+mod copy;
+mod counters;
+mod frame;
+mod order;
+mod snapshot;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use tradewind_common::holders::Role;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Layout};
+use tradewind_common::{
+    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId,
+};
 
+pub use self::counters::{Counters, DELAYS_MAX};
+pub use self::frame::{Action, Answer, Output, Push, Reply};
 use super::ReplyTo;
-use super::askers::{Asker, Fresh, Wants};
-use super::block::{Arrival, Block, Contribution, Decided, Terms, Verdict};
+use super::askers::{Asker, Wants};
+use super::block::{Arrival, Block, Contribution, Terms};
+use super::capture::Capture;
 use super::consistency::{self, Consistency};
+use super::log::Entry;
 use super::optimizer::{self, Optimizer};
+use super::pending::Pending;
 use super::refusal::Refusal;
-use super::view::{Acknowledge, View};
+use super::replica::{Outboxes, Position};
+use super::view::View;
 
-/// One frame of an exchange.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Push {
-    /// Who speaks; a bare pull may come from nobody.
-    pub group: GroupId,
-    /// Which life of it.
-    pub incarnation: Incarnation,
-    /// The group's clock; 0 for pulls and creations.
-    pub clock: Clock,
-    /// What it is about.
-    pub block: BlockId,
-    /// What the answer shall carry.
-    pub wants: Wants,
-    /// What is asked for.
-    pub action: Action,
-}
-
-/// What a frame asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Decide the group's gradient, or its skip, and answer with the fresh values.
-    Contribute(Contribution),
-    /// Only the current values.
-    Pull,
-    /// Set the initial values.
-    Create(Vec<f32>),
-}
-
-/// The kind of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// A contribution was decided; `true` if it had been before.
-    Decided(Decided, bool),
-    /// To a pull.
-    Read,
-    /// To a creation.
-    Created,
-}
-
-/// What goes back for one frame.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    /// The frame's block.
-    pub block: BlockId,
-    /// The frame's clock.
-    pub clock: Clock,
-    /// Which kind.
-    pub answer: Answer,
-    /// Version of the values.
-    pub version: u64,
-    /// Exchanges by which the group was behind the fastest when the block was decided.
-    pub lag: u64,
-    /// How long the policy held the block back, microseconds.
-    pub waited_us: u64,
-    /// Samples applied to the block.
-    pub samples_applied: u64,
-    /// The budget is reached.
-    pub stop: bool,
-    /// Number of values of the block.
-    pub length: usize,
-    /// What was asked for of the current values.
-    pub fresh: Fresh,
-}
-
-/// What a shard wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// Answer a frame.
-    Reply {
-        /// Whom.
-        to: ReplyTo,
-        /// With what.
-        result: Result<Reply, Refusal>,
-    },
-    /// Every block has a value now: tell the coordinator.
-    Complete(Acknowledge),
-}
-
-/// Delays of this many updates and more are counted together.
-pub const DELAYS_MAX: usize = 256;
-
-/// What a shard counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// Contributions that are in the values.
-    pub applied: u64,
-    /// Contributions of weight 0.
-    pub skipped: u64,
-    /// Contributions that a policy left out.
-    pub dropped: u64,
-    /// Frames that repeated a decided one.
-    pub duplicate: u64,
-    /// Frames refused.
-    pub refused: u64,
-    /// Updates; one may merge several contributions.
-    pub updates: u64,
-    /// `delays[d]` contributions had delay d; the last entry holds all longer ones.
-    pub delays: Vec<u64>,
-}
-
-/// The blocks of one server, the view it follows, and the answers it owes.
+/// One shard at one of its holders: the blocks, the view that is followed, and what is owed to
+/// groups and to copies.
 pub struct Shard {
+    me: ServerId,
+    id: ShardId,
     spec: Arc<RunSpec>,
     consistency: Box<dyn Consistency>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
+    /// How many of them have no value yet.
+    uncreated: usize,
     view: View,
+    /// What this server is to the shard in that view.
+    role: Option<Role>,
+    /// When the values were last restored.
+    lineage: Generation,
     clock_seen: Option<Clock>,
+    /// As a copy.
+    position: Position,
+    /// As the primary.
+    log: Outboxes,
+    pending: Pending,
+    capture: Option<Capture>,
     counters: Counters,
     outputs: VecDeque<Output>,
 }
 
 impl Shard {
-    /// A shard without values that holds `owned` blocks of `layout`.
+    /// A shard without values that holds `blocks` of `layout`, on server `me`. It is nobody's until
+    /// the first order.
     pub fn new(
+        me: ServerId,
+        shard: ShardId,
         spec: Arc<RunSpec>,
         layout: &Layout,
-        owned: impl IntoIterator<Item = BlockId>,
+        blocks: impl IntoIterator<Item = BlockId>,
     ) -> Self {
-        let consistency = consistency::from_spec(spec.consistency);
-        let owned = owned.into_iter().filter_map(|id| layout.block(id));
-        let blocks = owned
+        let blocks = blocks.into_iter().filter_map(|id| layout.block(id));
+        let blocks: BTreeMap<_, _> = blocks
             .map(|b| (b.id, Block::new(b.id, b.kind, b.elements.len())))
             .collect();
         Self {
-            consistency,
+            me,
+            id: shard,
+            consistency: consistency::from_spec(spec.consistency),
             optimizer: optimizer::from_spec(spec.optimizer),
             spec,
+            uncreated: blocks.len(),
             blocks,
             view: View::default(),
+            role: None,
+            lineage: Generation::default(),
             clock_seen: None,
-            counters: Counters {
-                applied: 0,
-                skipped: 0,
-                dropped: 0,
-                duplicate: 0,
-                refused: 0,
-                updates: 0,
-                delays: vec![0; DELAYS_MAX],
-            },
+            position: Position::default(),
+            log: Outboxes::default(),
+            pending: Pending::default(),
+            capture: None,
+            counters: Counters::default(),
             outputs: VecDeque::new(),
         }
     }
@@ -164,15 +99,13 @@ impl Shard {
         self
     }
 
-    /// Takes a frame in. Its answer is polled out, at once or when the policy lets it go.
+    /// Takes a frame in. Its answer is polled out: at once, or when the policy lets it go and every
+    /// copy has confirmed what it tells.
     pub fn handle_push(&mut self, push: Push, to: ReplyTo, now_us: u64) {
         let block = push.block;
         match self.push(push, to, now_us) {
-            Ok(Some(reply)) => self.outputs.push_back(Output::Reply {
-                to,
-                result: Ok(reply),
-            }),
-            Ok(None) => self.decide(block, now_us),
+            Ok(Taken::Answered) => {}
+            Ok(Taken::Waits) => self.decide(block, now_us),
             Err(refusal) => self.refuse(to, refusal),
         }
     }
@@ -180,25 +113,6 @@ impl Shard {
     /// Answers a frame that could not even be taken in.
     pub fn handle_malformed(&mut self, refusal: Refusal, to: ReplyTo) {
         self.refuse(to, refusal);
-    }
-
-    /// Follows a view, unless it is older than the present one, and re-evaluates what waits.
-    pub fn handle_view(&mut self, view: View, now_us: u64) -> Acknowledge {
-        if view.generation > self.view.generation {
-            let earliest = self.clock_seen.map_or(Clock(0), Clock::tick);
-            let blocks: Vec<_> = self.blocks.keys().copied().collect();
-            for id in blocks {
-                let block = self.blocks.get_mut(&id).expect("own block");
-                for (group, askers) in block.follow(&view, earliest) {
-                    for asker in askers.to {
-                        self.refuse(asker.to, Refusal::NotLive(group));
-                    }
-                }
-                self.decide(id, now_us);
-            }
-            self.view = view;
-        }
-        self.acknowledge()
     }
 
     /// The next thing to do, oldest first.
@@ -214,6 +128,21 @@ impl Shard {
     /// The generation that the shard follows.
     pub fn generation(&self) -> Generation {
         self.view.generation
+    }
+
+    /// What this server is to the shard; `None` before the first order, and after the last.
+    pub fn role(&self) -> Option<Role> {
+        self.role
+    }
+
+    /// When the values were last restored from a snapshot; 0 if they were created.
+    pub fn lineage(&self) -> Generation {
+        self.lineage
+    }
+
+    /// Records that copies have not confirmed.
+    pub fn unconfirmed(&self) -> u64 {
+        self.log.unconfirmed()
     }
 
     /// The blocks, in flat order.
@@ -234,7 +163,10 @@ impl Shard {
         *hasher.finalize().as_bytes()
     }
 
-    fn push(&mut self, push: Push, to: ReplyTo, now_us: u64) -> Result<Option<Reply>, Refusal> {
+    fn push(&mut self, push: Push, to: ReplyTo, now_us: u64) -> Result<Taken, Refusal> {
+        if !matches!(self.role, Some(Role::Primary(_))) {
+            return Err(Refusal::NotPrimary(self.id));
+        }
         let Push {
             group,
             incarnation,
@@ -246,56 +178,27 @@ impl Shard {
         if !self.blocks.contains_key(&id) {
             return Err(Refusal::UnknownBlock(id));
         }
+        let wants = match action {
+            // A bare pull may come from nobody, who holds nothing.
+            Action::Pull if incarnation == Incarnation(0) => match wants {
+                Wants::Difference { .. } => Wants::Values,
+                wants => wants,
+            },
+            _ => {
+                self.check_incarnation(group, incarnation)?;
+                wants
+            }
+        };
+        let asker = Asker { to, wants };
         match action {
-            Action::Pull => {
-                // A bare pull may come from nobody, who holds nothing.
-                let wants = match wants {
-                    Wants::Difference { .. } if incarnation == Incarnation(0) => Wants::Values,
-                    wants => wants,
-                };
-                if incarnation != Incarnation(0) {
-                    self.check_incarnation(group, incarnation)?;
-                }
-                if !self.view.ready() {
-                    return Err(Refusal::NotReady);
-                }
-                self.reply(id, group, clock, (Answer::Read, wants), 0)
-                    .map(Some)
+            Action::Pull if !self.view.ready() => Err(Refusal::NotReady),
+            Action::Pull => self.tell(asker, id, (group, clock), Answer::Read),
+            Action::Create(_) if self.view.creator != Some((group, incarnation)) => {
+                Err(Refusal::NotCreator(group))
             }
-            Action::Create(values) => {
-                self.check_incarnation(group, incarnation)?;
-                if self.view.creator != Some((group, incarnation)) {
-                    return Err(Refusal::NotCreator(group));
-                }
-                self.create(id, values)?;
-                let answer = (Answer::Created, wants);
-                self.reply(id, group, clock, answer, 0).map(Some)
-            }
+            Action::Create(values) => self.create(asker, id, (group, clock), values),
             Action::Contribute(contribution) => {
-                self.check_incarnation(group, incarnation)?;
-                if !self.view.ready() {
-                    return Err(Refusal::NotReady);
-                }
-                let block = self.blocks.get_mut(&id).expect("checked above");
-                if !block.created() {
-                    return Err(Refusal::NotReady);
-                }
-                let arrival =
-                    block.push(group, clock, contribution, (Asker { to, wants }, now_us))?;
-                self.clock_seen = self.clock_seen.max(Some(clock));
-                match arrival {
-                    Arrival::Waits(superseded) => {
-                        if let Some(stream) = superseded {
-                            self.refuse(stream, Refusal::Superseded(id));
-                        }
-                        Ok(None)
-                    }
-                    Arrival::Repeat(decided) => {
-                        self.counters.duplicate += 1;
-                        let answer = (Answer::Decided(decided, true), wants);
-                        self.reply(id, group, clock, answer, 0).map(Some)
-                    }
-                }
+                self.contribute(asker, id, (group, clock), contribution, now_us)
             }
         }
     }
@@ -316,14 +219,67 @@ impl Shard {
         }
     }
 
-    fn create(&mut self, id: BlockId, values: Vec<f32>) -> Result<(), Refusal> {
+    fn create(
+        &mut self,
+        asker: Asker,
+        id: BlockId,
+        of: (GroupId, Clock),
+        values: Vec<f32>,
+    ) -> Result<Taken, Refusal> {
         let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        let was_created = block.created();
-        block.create(values, &*self.optimizer)?;
-        if !was_created && self.complete() {
-            self.outputs.push_back(Output::Complete(self.acknowledge()));
+        if !block.create(values, &*self.optimizer)? {
+            return self.tell(asker, id, of, Answer::Created);
         }
-        Ok(())
+        self.uncreated -= 1;
+        if !self.log.none() {
+            let state = block.state().expect("it was created");
+            self.log.append(Entry::State(state), &mut self.outputs);
+        }
+        if self.complete() {
+            self.report();
+        }
+        let reply = self.reply(id, of, (Answer::Created, asker.wants), 0);
+        self.answer(Output::Reply {
+            to: asker.to,
+            result: reply,
+        });
+        Ok(Taken::Answered)
+    }
+
+    fn contribute(
+        &mut self,
+        mut asker: Asker,
+        id: BlockId,
+        (group, clock): (GroupId, Clock),
+        contribution: Contribution,
+        now_us: u64,
+    ) -> Result<Taken, Refusal> {
+        let block = self.blocks.get_mut(&id).expect("checked by the caller");
+        if !self.view.ready() || !block.created() {
+            return Err(Refusal::NotReady);
+        }
+        if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
+            && gradient.lineage != self.lineage
+        {
+            // What it holds has a version of another lineage, too.
+            *holds = None;
+        }
+        let at = (asker, now_us);
+        let arrival = block.push((group, clock), contribution, self.lineage, at)?;
+        self.clock_seen = self.clock_seen.max(Some(clock));
+        match arrival {
+            Arrival::Waits { superseded, lost } => {
+                self.counters.lost += lost;
+                if let Some(stream) = superseded {
+                    self.refuse(stream, Refusal::Superseded(id));
+                }
+                Ok(Taken::Waits)
+            }
+            Arrival::Repeat(decided) => {
+                self.counters.duplicate += 1;
+                self.tell(asker, id, (group, clock), Answer::Decided(decided, true))
+            }
+        }
     }
 
     /// Lets the policy decide until it has to wait.
@@ -336,37 +292,37 @@ impl Shard {
         };
         let block = self.blocks.get_mut(&id).expect("own block");
         let mut outcomes = Vec::new();
-        while let Some(groups) = self.consistency.decide(&block.standing()) {
-            let version = block.version();
-            outcomes.push(block.update(&groups, terms));
-            self.counters.updates += block.version() - version;
-        }
-        for outcome in outcomes.into_iter().flatten() {
-            let decided = outcome.decided;
-            match decided.verdict {
-                Verdict::Applied => {
-                    self.counters.applied += 1;
-                    let delay = (decided.delay as usize).min(DELAYS_MAX - 1);
-                    self.counters.delays[delay] += 1;
-                }
-                Verdict::Skipped => self.counters.skipped += 1,
-                Verdict::Dropped => self.counters.dropped += 1,
+        loop {
+            if let Some(capture) = &mut self.capture {
+                capture.look(block);
             }
+            let Some(groups) = self.consistency.decide(&block.standing()) else {
+                break;
+            };
+            let (update, decided) = block.update(&groups, terms);
+            self.counters.updates += u64::from(update.applied.is_some());
+            self.log.append(Entry::Update(update), &mut self.outputs);
+            outcomes.extend(decided);
+        }
+        for outcome in outcomes {
+            self.counters.decided(&outcome);
             let waited_us = now_us.saturating_sub(outcome.askers.since_us);
-            let answer = Answer::Decided(decided, false);
+            let (of, answer) = (
+                (outcome.group, outcome.decided.clock),
+                Answer::Decided(outcome.decided, false),
+            );
             for Asker { to, wants } in outcome.askers.to {
-                let answer = (answer, wants);
-                let result = self.reply(id, outcome.group, decided.clock, answer, waited_us);
-                self.outputs.push_back(Output::Reply { to, result });
+                let result = self.reply(id, of, (answer, wants), waited_us);
+                self.answer(Output::Reply { to, result });
             }
         }
+        self.finish_capture();
     }
 
     fn reply(
         &mut self,
         id: BlockId,
-        group: GroupId,
-        clock: Clock,
+        (group, clock): (GroupId, Clock),
         (answer, wants): (Answer, Wants),
         waited_us: u64,
     ) -> Result<Reply, Refusal> {
@@ -380,6 +336,7 @@ impl Shard {
             waited_us,
             samples_applied: block.samples_applied(),
             stop: block.samples_applied() >= self.spec.samples,
+            lineage: self.lineage,
             length: block.length(),
             fresh: block.fresh(group, wants, self.spec.down)?,
         })
@@ -394,14 +351,14 @@ impl Shard {
     }
 
     fn complete(&self) -> bool {
-        self.blocks.values().all(Block::created)
+        self.uncreated == 0
     }
+}
 
-    fn acknowledge(&self) -> Acknowledge {
-        Acknowledge {
-            generation: self.view.generation,
-            clock_seen: self.clock_seen,
-            complete: self.complete(),
-        }
-    }
+/// What became of a frame that was not refused.
+enum Taken {
+    /// Its answer is on its way, or waits for copies.
+    Answered,
+    /// It waits to be decided.
+    Waits,
 }

@@ -1,25 +1,22 @@
 //! The coordinator service: calls to the coordinator's task.
 
-use std::pin::Pin;
-
-use tokio::sync::mpsc;
-use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId};
+use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert::{self, Malformed};
+use tradewind_proto::holding::placement_to_wire;
 use tradewind_proto::v1;
-use tradewind_proto::v1::server_report::Report;
 
+use super::keep_lease::{KeepLeaseStream, keep_lease};
 use super::refuse;
-use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
+use super::serve::{ServeStream, serve};
+use crate::coordinator_task::Message;
 use crate::core::answer::Answer;
-use crate::core::coordinator::{Order, Server};
-use crate::core::run::{Caller, Join, Phase};
-use crate::core::view::{Acknowledge, View};
+use crate::core::run::{Caller, Join};
+use crate::hosting::Hosting;
+use crate::status;
 
 /// The coordinator service.
-pub struct CoordinatorService(pub CoordinatorHandle);
+pub struct CoordinatorService(pub Hosting);
 
 fn run_id(name: &str) -> Result<RunId, Status> {
     convert::run_id(name).map_err(refuse::malformed)
@@ -40,14 +37,20 @@ fn caller(group: u32, incarnation: u64, rank: u32) -> Caller {
     }
 }
 
+fn wrong_answer() -> Status {
+    Status::internal("a call was answered with what another one asks for")
+}
+
 #[tonic::async_trait]
 impl v1::coordinator_server::Coordinator for CoordinatorService {
-    type ServeStream = Pin<Box<dyn Stream<Item = Result<v1::ServerOrder, Status>> + Send>>;
+    type ServeStream = ServeStream;
+    type KeepLeaseStream = KeepLeaseStream;
 
     async fn join(
         &self,
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinReply>, Status> {
+        let coordinator = self.0.current()?;
         let request = request.into_inner();
         let run = run_id(&request.run)?;
         let spec = request.spec.ok_or_else(|| missing("spec"))?;
@@ -66,29 +69,27 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             store_address: request.store_address,
         };
         let asked = run.clone();
-        let answer = self
-            .0
-            .call(|reply| Message::Join(asked, spec, join, reply))
-            .await;
+        let ask = |reply| Message::Join(asked, spec, join, reply);
         let Answer::Joined {
             incarnation,
             store_address,
-        } = answer.map_err(refuse::call)?
+            group_size,
+            group_rank,
+            origin,
+        } = coordinator.call(ask).await.map_err(refuse::call)?
         else {
-            return Err(Status::internal("a join was answered with something else"));
+            return Err(wrong_answer());
         };
-        let status = self
-            .0
-            .call(|reply| Message::Status(run, reply))
-            .await
-            .map_err(refuse::call)?;
+        let placed = coordinator.call(|reply| Message::Placement(run, reply));
+        let (placement, holding) = placed.await.map_err(refuse::call)?;
         Ok(Response::new(v1::JoinReply {
             incarnation: incarnation.0,
             store_address,
-            placement: Some(convert::placement_to_wire(
-                &status.placement,
-                status.servers,
-            )),
+            placement: Some(placement_to_wire(&placement, &holding)),
+            group_size,
+            group_rank,
+            origin_clock: origin.0.0,
+            origin_samples: origin.1,
         }))
     }
 
@@ -100,16 +101,12 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let run = run_id(&request.run)?;
         let who = caller(request.group, request.incarnation, request.rank);
         let ask = |reply| Message::AwaitReady(run, who, request.created, reply);
-        let (create, generation, start_clock) =
-            match self.0.call(ask).await.map_err(refuse::call)? {
-                Answer::Create => (true, 0, 0),
-                Answer::Ready { generation, start } => (false, generation.0, start.0),
-                Answer::Joined { .. } => {
-                    return Err(Status::internal(
-                        "a rank that waits was answered with something else",
-                    ));
-                }
-            };
+        let answer = self.0.current()?.call(ask).await;
+        let (create, generation, start_clock) = match answer.map_err(refuse::call)? {
+            Answer::Create => (true, 0, 0),
+            Answer::Ready { generation, start } => (false, generation.0, start.0),
+            Answer::Joined { .. } | Answer::Snapshot { .. } => return Err(wrong_answer()),
+        };
         Ok(Response::new(v1::AwaitReadyReply {
             create,
             generation,
@@ -117,16 +114,12 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         }))
     }
 
-    async fn heartbeat(
+    async fn keep_lease(
         &self,
-        request: Request<v1::HeartbeatRequest>,
-    ) -> Result<Response<v1::HeartbeatReply>, Status> {
-        let request = request.into_inner();
-        let run = run_id(&request.run)?;
-        let who = caller(request.group, request.incarnation, request.rank);
-        let ask = |reply| Message::Heartbeat(run, who, Clock(request.clock), reply);
-        let generation = self.0.call(ask).await.map_err(refuse::call)?.0;
-        Ok(Response::new(v1::HeartbeatReply { generation }))
+        request: Request<Streaming<v1::Beat>>,
+    ) -> Result<Response<Self::KeepLeaseStream>, Status> {
+        let replies = keep_lease(self.0.current()?, request).await?;
+        Ok(Response::new(Box::pin(replies)))
     }
 
     async fn lease_chunk(
@@ -137,7 +130,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let run = run_id(&request.run)?;
         let owner = (GroupId(request.group), Incarnation(request.incarnation));
         let ask = |reply| Message::LeaseChunk(run, owner, request.finished, request.held, reply);
-        let chunk = self.0.call(ask).await.map_err(refuse::call)?;
+        let chunk = self.0.current()?.call(ask).await.map_err(refuse::call)?;
         Ok(Response::new(v1::LeaseChunkReply {
             chunk: chunk.number,
             epoch: chunk.epoch,
@@ -153,182 +146,51 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let request = request.into_inner();
         let run = run_id(&request.run)?;
         let who = caller(request.group, request.incarnation, request.rank);
-        self.0
-            .call(|reply| Message::Leave(run, who, reply))
-            .await
-            .map_err(refuse::call)?;
+        let ask = |reply| Message::Leave(run, who, reply);
+        self.0.current()?.call(ask).await.map_err(refuse::call)?;
         Ok(Response::new(v1::LeaveReply {}))
+    }
+
+    async fn snapshot(
+        &self,
+        request: Request<v1::SnapshotRequest>,
+    ) -> Result<Response<v1::SnapshotReply>, Status> {
+        let run = run_id(&request.into_inner().run)?;
+        let folder = self.0.snapshots(&run);
+        let ask = |reply| Message::Snapshot(run, reply);
+        let answer = self.0.current()?.call(ask).await;
+        let Answer::Snapshot { number } = answer.map_err(refuse::call)? else {
+            return Err(wrong_answer());
+        };
+        let folder = folder.map(|of| of(number)).unwrap_or_default();
+        Ok(Response::new(v1::SnapshotReply { number, folder }))
     }
 
     async fn status(
         &self,
         request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
-        let run = run_id(&request.into_inner().run)?;
-        let status = self
-            .0
-            .call(|reply| Message::Status(run, reply))
-            .await
-            .map_err(refuse::call)?;
-        let fastest = status
-            .groups
-            .iter()
-            .map(|g| g.clock)
-            .max()
-            .unwrap_or_default();
-        let group = |row: crate::core::run::GroupRow| v1::GroupStatus {
-            group: row.group.0,
-            size: row.size,
-            incarnation: row.incarnation.0,
-            state: row.state.word().into(),
-            clock: row.clock.0,
-            lag: fastest.0 - row.clock.0,
-            lease_left_ms: row.lease_left_ms,
+        let coordinator = self.0.current()?;
+        let name = request.into_inner().run;
+        let runs = coordinator.call(Message::Runs);
+        let runs = runs.await.map_err(refuse::call)?;
+        let mut reply = if name.is_empty() {
+            v1::StatusReply::default()
+        } else {
+            let run = run_id(&name)?;
+            let asked = coordinator.call(|reply| Message::Status(run, reply));
+            status::encode(asked.await.map_err(refuse::call)?)
         };
-        let phase = match &status.phase {
-            Phase::Forming => "forming",
-            Phase::Creating(..) => "creating",
-            Phase::Ready => "ready",
-            Phase::Failed(_) => "failed",
-        };
-        Ok(Response::new(v1::StatusReply {
-            generation: status.generation.0,
-            phase: phase.into(),
-            groups: status.groups.into_iter().map(group).collect(),
-            placement: Some(convert::placement_to_wire(
-                &status.placement,
-                status.servers,
-            )),
-            samples_unused: status.samples_unused,
-        }))
+        reply.runs = runs.iter().map(RunId::to_string).collect();
+        reply.coordinator = coordinator.incarnation();
+        Ok(Response::new(reply))
     }
 
     async fn serve(
         &self,
         request: Request<Streaming<v1::ServerReport>>,
     ) -> Result<Response<Self::ServeStream>, Status> {
-        let mut reports = request.into_inner();
-        let first = reports.message().await.map_err(refuse::unreadable)?;
-        let Some(Report::Register(register)) = first.and_then(|first| first.report) else {
-            return Err(missing("register"));
-        };
-        if register.incarnation == 0 {
-            return Err(missing("register.incarnation"));
-        }
-        convert::host_port("register.address", &register.address).map_err(refuse::malformed)?;
-        let id = ServerId(register.server);
-        let server = Server {
-            incarnation: Incarnation(register.incarnation),
-            address: register.address,
-        };
-        let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
-        let ask = |reply| Message::Register(id, server, orders, reply);
-        self.0.call(ask).await.map_err(refuse::call)?;
-        let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
-        let reports = take_reports(self.0.clone(), id, reports);
-        tokio::spawn(give_orders(inbox, reports, out));
-        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
-    }
-}
-
-/// Orders on their way into a connection.
-const ORDERS_OUT_MAX: usize = 4;
-
-/// Hands acknowledgements over until the server ends its side, or says what cannot be.
-async fn take_reports(
-    coordinator: CoordinatorHandle,
-    server: ServerId,
-    mut reports: Streaming<v1::ServerReport>,
-) -> Result<(), Status> {
-    while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
-        let Some(Report::Acknowledge(seen)) = report.report else {
-            return Err(missing("acknowledge"));
-        };
-        let run = run_id(&seen.run)?;
-        if seen.clock_seen == Some(u64::MAX) {
-            let problem = "no clock comes after it".into();
-            let field = "clock_seen";
-            return Err(refuse::malformed(Malformed { field, problem }));
-        }
-        let seen = Acknowledge {
-            generation: Generation(seen.generation),
-            clock_seen: seen.clock_seen.map(Clock),
-            complete: seen.complete,
-        };
-        let told = coordinator.call(|reply| Message::Acknowledge(server, run, seen, reply));
-        told.await.map_err(refuse::call)?;
-    }
-    Ok(())
-}
-
-/// Sends orders for as long as the server reports; a report that is refused ends the stream.
-async fn give_orders(
-    mut orders: mpsc::Receiver<Box<Order>>,
-    reports: impl Future<Output = Result<(), Status>>,
-    out: mpsc::Sender<Result<v1::ServerOrder, Status>>,
-) {
-    tokio::pin!(reports);
-    loop {
-        let order = tokio::select! {
-            reported = &mut reports => match reported {
-                Ok(()) => return,
-                Err(status) => Err(status),
-            },
-            order = orders.recv() => match order {
-                Some(order) => Ok(encode(*order)),
-                // It registered anew, or was too slow and shall.
-                None => return,
-            },
-        };
-        let refused = order.is_err();
-        if out.send(order).await.is_err() || refused {
-            return;
-        }
-    }
-}
-
-fn encode(order: Order) -> v1::ServerOrder {
-    v1::ServerOrder {
-        run: order.run.to_string(),
-        spec: Some((&*order.spec).into()),
-        owners: convert::owners_to_wire(&order.placement),
-        view: Some(encode_view(&order.view)),
-    }
-}
-
-fn encode_view(view: &View) -> v1::View {
-    let group = |group: GroupId, incarnation: Incarnation, start: Clock| v1::GroupView {
-        group: group.0,
-        incarnation: incarnation.0,
-        start_clock: start.0,
-    };
-    v1::View {
-        generation: view.generation.0,
-        live: view
-            .live
-            .iter()
-            .map(|(g, (life, start))| group(*g, *life, *start))
-            .collect(),
-        joined: view
-            .joined
-            .iter()
-            .map(|(g, life)| group(*g, *life, Clock(0)))
-            .collect(),
-        creator: view.creator.map(|(g, life)| group(g, life, Clock(0))),
-    }
-}
-
-/// A view from the wire.
-pub(crate) fn decode_view(view: v1::View) -> View {
-    let life = |g: &v1::GroupView| (GroupId(g.group), Incarnation(g.incarnation));
-    View {
-        generation: Generation(view.generation),
-        live: view
-            .live
-            .iter()
-            .map(|g| (life(g).0, (life(g).1, Clock(g.start_clock))))
-            .collect(),
-        joined: view.joined.iter().map(life).collect(),
-        creator: view.creator.as_ref().map(life),
+        let orders = serve(self.0.current()?, request).await?;
+        Ok(Response::new(Box::pin(orders)))
     }
 }

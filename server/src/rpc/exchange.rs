@@ -12,21 +12,21 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio_stream::Stream;
 use tonic::Status;
 use tonic::body::Body;
-use tradewind_common::{BlockId, Compression, RunId};
+use tradewind_common::{BlockId, Compression, RunId, ShardId};
 use tradewind_proto::convert;
 use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
 use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAMES_IN_FLIGHT_MAX};
 use tradewind_proto::v1::{self, PullFrame, PushFrame};
 
 use super::incoming::Incoming;
+use super::record::verdict_to_wire;
 use super::refuse;
 use crate::core::ReplyTo;
 use crate::core::askers::Fresh;
-use crate::core::block::Verdict;
 use crate::core::refusal::Refusal;
 use crate::core::shard::{Answer, Reply};
 use crate::registry::{Entry, Registry};
-use crate::shard_task::{Answers, Message};
+use crate::shard_task::{Answers, Message, ShardHandle};
 use crate::telemetry;
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
@@ -39,6 +39,7 @@ pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {
         stream,
         answers,
         room: room.clone(),
+        runs: HashMap::new(),
         open: HashMap::new(),
     };
     tokio::spawn(async move {
@@ -104,8 +105,9 @@ struct Frames {
     stream: ReplyTo,
     answers: Answers,
     room: Arc<Semaphore>,
+    runs: HashMap<String, (RunId, Entry)>,
     /// Shards that know this stream.
-    open: HashMap<RunId, Entry>,
+    open: HashMap<(RunId, ShardId), ShardHandle>,
 }
 
 impl Frames {
@@ -117,32 +119,34 @@ impl Frames {
                 continue;
             };
             while let Some(part) = reader.next(&mut bytes).map_err(refuse::no_frame)? {
-                let (entry, incoming) = match part {
+                let (run, entry, incoming) = match part {
                     Part::Head(frame, bulk) => {
-                        let entry = self.entry(&frame.run).await?;
+                        let (run, entry) = self.run(&frame.run)?;
                         let (length, form) = entry.block(BlockId(frame.block));
                         if !self.make_room(length).await {
                             return Ok(());
                         }
-                        (entry, Incoming::new(frame, bulk, (length, form)))
+                        (run, entry, Incoming::new(frame, bulk, (length, form)))
                     }
                     Part::Bulk(piece) => {
-                        let (entry, mut incoming): (Entry, Incoming) =
+                        let (run, entry, mut incoming): (RunId, Entry, Incoming) =
                             arriving.take().expect("a head came before");
                         incoming.take(&piece);
-                        (entry, incoming)
+                        (run, entry, incoming)
                     }
                 };
                 if !incoming.is_complete() {
-                    arriving = Some((entry, incoming));
+                    arriving = Some((run, entry, incoming));
                     continue;
                 }
+                let block = incoming.block();
                 let message = match incoming.finish() {
                     Ok(push) => Message::Push(push, self.stream),
                     // The shard counts it, and answers the frames before it first.
                     Err(refusal) => Message::Malformed(refusal, self.stream),
                 };
-                entry.handle.send(message).await.map_err(refuse::gone)?;
+                let shard = self.shard(&run, &entry, block).await?;
+                shard.send(message).await.map_err(refuse::gone)?;
             }
         }
         if reader.between_messages() {
@@ -165,27 +169,48 @@ impl Frames {
         }
     }
 
-    async fn entry(&mut self, run: &str) -> Result<Entry, Status> {
-        let run = convert::run_id(run).map_err(refuse::malformed)?;
-        if let Some(entry) = self.open.get(&run) {
-            return Ok(entry.clone());
+    fn run(&mut self, name: &str) -> Result<(RunId, Entry), Status> {
+        if let Some(known) = self.runs.get(name) {
+            return Ok(known.clone());
         }
+        let run = convert::run_id(name).map_err(refuse::malformed)?;
         let entry = self.registry.find(&run).map_err(refuse::refusal)?;
+        self.runs.insert(name.to_owned(), (run.clone(), entry.clone()));
+        Ok((run, entry))
+    }
+
+    /// The shard of a block. A block that there is not is refused by whichever shard is here, which
+    /// counts it.
+    async fn shard(
+        &mut self,
+        run: &RunId,
+        entry: &Entry,
+        block: BlockId,
+    ) -> Result<ShardHandle, Status> {
+        let shard = match entry.placement.shard(block) {
+            Some(shard) => shard,
+            None => {
+                let mut held = self.registry.shards(run).into_iter();
+                let first = held.next().map(|(shard, _)| shard);
+                first.ok_or_else(|| refuse::refusal(Refusal::UnknownBlock(block)))?
+            }
+        };
+        let key = (run.clone(), shard);
+        if let Some(handle) = self.open.get(&key) {
+            return Ok(handle.clone());
+        }
+        let handle = self.registry.shard(run, shard).map_err(refuse::refusal)?;
         let open = Message::Open(self.stream, self.answers.clone());
-        entry.handle.send(open).await.map_err(refuse::gone)?;
-        self.open.insert(run, entry.clone());
-        Ok(entry)
+        handle.send(open).await.map_err(refuse::gone)?;
+        self.open.insert(key, handle.clone());
+        Ok(handle)
     }
 }
 
 fn encode(reply: Reply) -> Framed {
     let (verdict, repeated_verdict, delay) = match reply.answer {
         Answer::Decided(decided, repeated) => {
-            let verdict = match decided.verdict {
-                Verdict::Applied => v1::Verdict::Applied,
-                Verdict::Dropped => v1::Verdict::Dropped,
-                Verdict::Skipped => v1::Verdict::Skipped,
-            };
+            let verdict = verdict_to_wire(decided.verdict);
             (verdict, repeated, decided.delay)
         }
         Answer::Read => (v1::Verdict::Read, false, 0),
@@ -211,6 +236,7 @@ fn encode(reply: Reply) -> Framed {
         stop: reply.stop,
         dtype: convert::dtype(form).into(),
         difference,
+        lineage: reply.lineage.0,
         values: Bytes::new(),
     };
     Framed::new(&head, values)

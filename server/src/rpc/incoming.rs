@@ -1,7 +1,7 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
 use tradewind_common::compress::DecodeError;
-use tradewind_common::{BlockId, Clock, Compression, GroupId, Incarnation};
+use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation};
 use tradewind_proto::convert;
 use tradewind_proto::v1::{DType, PushFrame, push_frame};
 
@@ -62,7 +62,7 @@ impl Incoming {
     pub fn take(&mut self, piece: &[u8]) {
         self.left -= piece.len();
         match &mut self.values {
-            Values::Plain(values, cut) => convert_piece(piece, values, cut),
+            Values::Plain(values, cut) => convert::append_bulk(piece, values, cut),
             Values::Encoded(_, bytes) => bytes.extend_from_slice(piece),
             Values::Unknown(_) => {}
         }
@@ -71,6 +71,11 @@ impl Incoming {
     /// Whether all of it is here.
     pub fn is_complete(&self) -> bool {
         self.left == 0
+    }
+
+    /// The block that it is about.
+    pub fn block(&self) -> BlockId {
+        BlockId(self.head.block)
     }
 
     /// What the frame asks of the shard.
@@ -96,6 +101,7 @@ impl Incoming {
                 values: values()?,
                 samples: gradient.samples,
                 pulled_version: gradient.pulled_version,
+                lineage: Generation(gradient.lineage),
                 samples_seen: gradient.samples_seen,
             })),
             push_frame::Action::Skip(_) => Action::Contribute(None),
@@ -142,22 +148,6 @@ fn refuse(block: BlockId, error: DecodeError) -> Refusal {
         },
         other => malformed("values", other.to_string()),
     }
-}
-
-fn convert_piece(mut piece: &[u8], values: &mut Vec<f32>, cut: &mut Vec<u8>) {
-    if !cut.is_empty() {
-        let missing = piece.len().min(4 - cut.len());
-        cut.extend_from_slice(&piece[..missing]);
-        piece = &piece[missing..];
-        let Ok(whole) = <[u8; 4]>::try_from(&cut[..]) else {
-            return;
-        };
-        values.push(f32::from_le_bytes(whole));
-        cut.clear();
-    }
-    let (whole, rest) = piece.as_chunks::<4>();
-    values.extend(whole.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-    cut.extend_from_slice(rest);
 }
 
 impl Values {

@@ -2,6 +2,12 @@
 
 pub mod coordinator;
 mod exchange;
+pub mod host;
 mod incoming;
+mod keep_lease;
+pub mod order;
+pub mod record;
 pub mod refuse;
+mod replicate;
+mod serve;
 pub mod shard;

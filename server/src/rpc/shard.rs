@@ -12,6 +12,7 @@ use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
+use tradewind_common::ShardId;
 use tradewind_proto::convert;
 use tradewind_proto::limits::FRAME_BYTES_MAX;
 use tradewind_proto::v1::shard_server::SERVICE_NAME;
@@ -19,6 +20,7 @@ use tradewind_proto::v1::{ShardStatusReply, ShardStatusRequest};
 
 use super::exchange::exchange;
 use super::refuse;
+use super::replicate::replicate;
 use crate::core::ReplyTo;
 use crate::registry::Registry;
 
@@ -60,12 +62,11 @@ impl tower_service::Service<http::Request<Body>> for ShardService {
             Some("Exchange") => {
                 let stream = ReplyTo(self.streams.fetch_add(1, Ordering::Relaxed));
                 let body = exchange(self.registry.clone(), stream, request.into_body());
-                let mut response = http::Response::new(body);
-                response.headers_mut().insert(
-                    http::header::CONTENT_TYPE,
-                    tonic::metadata::GRPC_CONTENT_TYPE,
-                );
-                Box::pin(ready(Ok(response)))
+                Box::pin(ready(Ok(respond(body))))
+            }
+            Some("Replicate") => {
+                let body = replicate(self.registry.clone(), request.into_body());
+                Box::pin(ready(Ok(respond(body))))
             }
             Some("ShardStatus") => {
                 let call = StatusCall(self.registry.clone());
@@ -81,6 +82,15 @@ impl tower_service::Service<http::Request<Body>> for ShardService {
             }
         }
     }
+}
+
+fn respond(body: Body) -> http::Response<Body> {
+    let mut response = http::Response::new(body);
+    let content_type = tonic::metadata::GRPC_CONTENT_TYPE;
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, content_type);
+    response
 }
 
 struct StatusCall(Arc<Registry>);
@@ -99,7 +109,8 @@ async fn status(
     request: ShardStatusRequest,
 ) -> Result<Response<ShardStatusReply>, Status> {
     let run = convert::run_id(&request.run).map_err(refuse::malformed)?;
-    let shard = registry.find(&run).map_err(refuse::refusal)?.handle;
+    let shard = registry.shard(&run, ShardId(request.shard));
+    let shard = shard.map_err(refuse::refusal)?;
     let status = shard.status().await.map_err(refuse::gone)?;
     let counters = status.counters;
     Ok(Response::new(ShardStatusReply {
@@ -117,5 +128,8 @@ async fn status(
         updates: counters.updates,
         delays: counters.delays,
         digest: status.digest.to_vec().into(),
+        primary: status.primary,
+        lost: counters.lost,
+        unconfirmed: status.unconfirmed,
     }))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tradewind_common::{BlockId, Clock, Compression};
+use tradewind_common::{BlockId, Clock, Compression, Generation};
 use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::v1::{PullFrame, Verdict};
 
@@ -38,6 +38,7 @@ pub(crate) fn answer(frame: &PullFrame, values: bool) -> Answer {
             _ => Kind::Decided,
         },
         version: frame.version,
+        lineage: Generation(frame.lineage),
         values,
         delay: (verdict == Verdict::Applied).then_some(frame.delay),
         lag: frame.lag,

@@ -223,12 +223,12 @@ impl Order {
 mod tests {
     use std::net::TcpListener;
 
-    use tradewind_common::{GroupId, Incarnation, RunId, ServerId, TensorKind, layout::TensorSpec};
+    use tradewind_common::{GroupId, Incarnation, RunId, ShardId, TensorKind, layout::TensorSpec};
     use tradewind_proto::auth::Token;
-    use tradewind_proto::convert::Endpoint;
 
     use super::*;
     use crate::core::session::{Identity, Session};
+    use crate::directory::{Directory, testing::holding};
     use crate::network::{Reach, wire};
 
     /// For a slow and noisy machine; a hang fails the test.
@@ -247,19 +247,15 @@ mod tests {
             group: GroupId(0),
             incarnation: Incarnation(1),
         };
-        let session = Session::new(identity, Clock(5), [(BlockId(0), ServerId(0))]);
-        let endpoint = Endpoint {
-            server: ServerId(0),
-            incarnation: Incarnation(1),
-            address,
-        };
+        let session = Session::new(identity, Clock(5), [(BlockId(0), ShardId(0))]);
+        let directory = Directory::fixed(holding(1, Some((0, &address))));
         let token = Token::default();
         let reach = Reach {
             token,
             retry,
             connections: 1,
         };
-        let exchange = Exchange::new(layout.clone(), session, &[endpoint], &reach);
+        let exchange = Exchange::new(layout.clone(), session, &directory, &reach);
         Background::new(exchange, layout, wire().unwrap())
     }
 
@@ -286,7 +282,7 @@ mod tests {
         assert_eq!(background.clock(), Clock(6));
         let error = ends(move || background.wait().map(drop)).unwrap_err();
         assert!(
-            matches!(error, ExchangeError::Unreachable { server, .. } if server == ServerId(0)),
+            matches!(error, ExchangeError::Unreachable { shard, .. } if shard == ShardId(0)),
             "{error}"
         );
     }

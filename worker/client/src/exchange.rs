@@ -1,5 +1,5 @@
-//! Moves blocks between the flat vector and the shards: streams to every server, all at once;
-//! fresh blocks come down while later ones still go up.
+//! Moves blocks between the flat vector and the shards: streams to every shard's primary, all at
+//! once; fresh blocks come down while later ones still go up.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use tonic::Status;
 use tradewind_common::placement::Placement;
-use tradewind_common::{BlockId, Clock, Compression, Layout, ServerId};
-use tradewind_proto::convert::{Endpoint, Malformed};
+use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
+use tradewind_proto::convert::Malformed;
 
 use crate::core::session::{Purpose, Session, Summary};
+use crate::directory::Directory;
 use crate::link::{Link, Shared};
 use crate::network::Reach;
 use crate::parts::Parts;
@@ -19,29 +20,31 @@ use crate::sender::Sender;
 /// Why an exchange ended without all its blocks.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// A server could not be reached for as long as `exchange.retry_ms` allows.
-    #[error("server {server} at {address} cannot be reached: {}", status.message())]
+    /// Nobody has answered for a shard for as long as `liveness.retry_ms` allows.
+    #[error("shard {shard} ({place}) cannot be reached: {}", status.message())]
     Unreachable {
         /// Which.
-        server: ServerId,
-        /// host:port
-        address: String,
+        shard: ShardId,
+        /// Which server was tried last, and its address.
+        place: String,
         /// The last failure.
         status: Status,
     },
     /// A server refused a block.
-    #[error("server {server} refused: {}", status.message())]
+    #[error("{place} refused for shard {shard}: {}", status.message())]
     Refused {
-        /// Which.
-        server: ServerId,
+        /// Of which shard.
+        shard: ShardId,
+        /// Which server, and its address.
+        place: String,
         /// What it said.
         status: Status,
     },
     /// A server answered with something that cannot be.
-    #[error("server {server} answered block {block} with {problem}")]
+    #[error("{place} answered block {block} with {problem}")]
     Answer {
-        /// Which.
-        server: ServerId,
+        /// Which server, and its address.
+        place: String,
         /// For which block.
         block: BlockId,
         /// What is wrong.
@@ -71,33 +74,30 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Streams for `session` to the servers at `endpoints`, opened when needed: as many to each as
-    /// `reach` says, which share its blocks in turn.
+    /// Streams for `session` to the primaries that `directory` names, opened when needed: as many to
+    /// each as `reach` says, which share the shard's blocks in turn.
     pub fn new(
         layout: Arc<Layout>,
         session: Session,
-        endpoints: &[Endpoint],
+        directory: &Directory,
         reach: &Reach,
     ) -> Self {
-        let owners: BTreeMap<BlockId, ServerId> = session.slice().collect();
-        let mut blocks: BTreeMap<ServerId, Vec<BlockId>> = BTreeMap::new();
+        let shards: BTreeMap<BlockId, ShardId> = session.slice().collect();
+        let mut blocks: BTreeMap<ShardId, Vec<BlockId>> = BTreeMap::new();
         let order = layout
             .order()
             .flat_map(|at| layout.buckets[at].blocks.clone());
         for block in order.map(|index| BlockId(index as u32)) {
-            if let Some(server) = owners.get(&block) {
-                blocks.entry(*server).or_default().push(block);
+            if let Some(shard) = shards.get(&block) {
+                blocks.entry(*shard).or_default().push(block);
             }
         }
         let mut links = Vec::new();
-        for endpoint in endpoints {
-            let Some(blocks) = blocks.get(&endpoint.server) else {
-                continue;
-            };
+        for (shard, blocks) in blocks {
             let connections = (reach.connections.max(1) as usize).min(blocks.len());
             links.extend((0..connections).map(|first| {
                 let share = blocks.iter().skip(first).step_by(connections);
-                Link::new(endpoint, reach, share.copied().collect())
+                Link::new(shard, directory, reach, share.copied().collect())
             }));
         }
         Self {
@@ -123,8 +123,8 @@ impl Exchange {
     }
 
     /// One exchange of every block of the slice. Where the run compresses answers, they come as
-    /// differences: `values` are then those of the exchange before, untouched in the slice's range. On return the slice's range of `values` is fresh;
-    /// after an error it is neither what it was nor fresh.
+    /// differences: `values` are then those of the exchange before, untouched in the slice's range.
+    /// On return the slice's range of `values` is fresh; after an error it is neither what it was nor fresh.
     pub async fn run(
         &mut self,
         purpose: Purpose,
@@ -187,11 +187,11 @@ impl Exchange {
     }
 }
 
-/// Which server owns each block of a slice.
-pub fn owners(slice: &[BlockId], placement: &Placement) -> Vec<(BlockId, ServerId)> {
+/// The blocks of a slice with the shards that they belong to.
+pub fn placed(slice: &[BlockId], placement: &Placement) -> Vec<(BlockId, ShardId)> {
     slice
         .iter()
-        .filter_map(|block| Some((*block, placement.owner(*block)?)))
+        .filter_map(|block| Some((*block, placement.shard(*block)?)))
         .collect()
 }
 

@@ -2,9 +2,12 @@
 //! It links no libtorch, so that whatever moves blocks can use it.
 
 mod arriving;
+mod away;
 pub mod background;
 pub mod core;
+pub mod directory;
 pub mod exchange;
+pub mod lease;
 mod link;
 pub mod membership;
 pub mod network;
@@ -12,3 +15,6 @@ pub mod parts;
 mod sender;
 pub mod stopwatch;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod whereabouts;

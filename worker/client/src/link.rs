@@ -1,22 +1,23 @@
-//! The way of some blocks to their server and back.
+//! The way of some blocks to their shard and back, wherever it is.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tonic::Status;
-use tradewind_common::{BlockId, Compression, Layout, ServerId};
-use tradewind_proto::convert::{self, Endpoint, Malformed};
+use tradewind_common::{BlockId, Compression, Layout, ShardId};
+use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::frame::{Framed, Part};
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame};
 
 use crate::arriving::{self, Arriving};
+use crate::away::Away;
 use crate::core::session::{Frame, Purpose, Session};
+use crate::directory::{Directory, Primary};
 use crate::exchange::{ExchangeError, Pushed};
 use crate::network::{PAUSE, Reach};
 use crate::sender::{Sender, plain};
-use crate::stopwatch::Stopwatch;
 use crate::stream::Stream;
 
 /// What the links of one exchange share; they run on one thread.
@@ -31,23 +32,28 @@ pub(crate) struct Shared<'a, 'v> {
     pub(crate) down: Compression,
 }
 
-/// Some blocks of one server, and the stream on which they are exchanged.
+/// Some blocks of one shard, and the stream to its primary on which they are exchanged.
 pub(crate) struct Link {
-    server: ServerId,
-    address: String,
+    shard: ShardId,
+    directory: Directory,
     reach: Reach,
     /// In the order in which all groups send.
     blocks: Vec<BlockId>,
-    stream: Option<Stream>,
+    stream: Option<(Primary, Stream)>,
     /// Part of an answer has come; one that nobody waits for may outlast an exchange.
     arriving: Option<Arriving>,
 }
 
 impl Link {
-    pub(crate) fn new(endpoint: &Endpoint, reach: &Reach, blocks: Vec<BlockId>) -> Self {
+    pub(crate) fn new(
+        shard: ShardId,
+        directory: &Directory,
+        reach: &Reach,
+        blocks: Vec<BlockId>,
+    ) -> Self {
         Self {
-            server: endpoint.server,
-            address: endpoint.address.clone(),
+            shard,
+            directory: directory.clone(),
             reach: reach.clone(),
             blocks,
             stream: None,
@@ -55,34 +61,57 @@ impl Link {
         }
     }
 
-    /// Sends its blocks and takes the answers, on a new stream where one breaks.
+    /// Sends its blocks and takes the answers; on a new stream where one breaks, or the directory
+    /// names another primary.
     pub(crate) async fn exchange(&mut self, shared: &Shared<'_, '_>) -> Result<(), ExchangeError> {
-        let mut watch = Stopwatch::start();
+        let (shard, mut directory) = (self.shard, self.directory.clone());
+        let mut away = Away::default();
         loop {
             let before = self.due(shared).len();
-            let status = match self.attempt(shared).await {
+            let primary = directory.primary(shard);
+            let ended = tokio::select! {
+                biased;
+                ended = self.attempt(shared, primary.as_ref(), &mut away) => ended,
+                () = directory.moved(shard, primary.as_ref()) => {
+                    Err(Status::unavailable("another server has taken over").into())
+                }
+            };
+            let status = match ended {
                 Ok(()) => return Ok(()),
                 Err(Failure::Answer(error)) => return Err(error),
                 Err(Failure::Stream(status)) => status,
             };
-            self.stream = None;
-            let server = self.server;
+            (self.stream, self.arriving) = (None, None);
             if !refusal::retryable(&status) {
-                return Err(ExchangeError::Refused { server, status });
-            }
-            if self.due(shared).len() < before {
-                watch = Stopwatch::start();
-            }
-            if watch.elapsed() >= self.reach.retry {
-                let address = self.address.clone();
-                return Err(ExchangeError::Unreachable {
-                    server,
-                    address,
+                let place = place(primary.as_ref());
+                return Err(ExchangeError::Refused {
+                    shard,
+                    place,
                     status,
                 });
             }
-            tracing::debug!(%server, "stream broke, trying again: {}", status.message());
-            tokio::time::sleep(PAUSE).await;
+            if self.due(shared).len() < before {
+                away = Away::default();
+            }
+            away.begin();
+            let successor = directory.primary(shard);
+            if successor.is_some() && successor != primary {
+                // It has not been tried yet.
+                continue;
+            }
+            if away.so_far() >= self.reach.retry {
+                let place = place(primary.as_ref());
+                return Err(ExchangeError::Unreachable {
+                    shard,
+                    place,
+                    status,
+                });
+            }
+            tracing::debug!(%shard, "stream broke, trying again: {}", status.message());
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = directory.moved(shard, primary.as_ref()) => {}
+            }
         }
     }
 
@@ -92,14 +121,25 @@ impl Link {
         frames.collect()
     }
 
-    async fn attempt(&mut self, shared: &Shared<'_, '_>) -> Result<(), Failure> {
+    /// May be dropped; the stream is of no use then.
+    async fn attempt(
+        &mut self,
+        shared: &Shared<'_, '_>,
+        primary: Option<&Primary>,
+        away: &mut Away,
+    ) -> Result<(), Failure> {
         let mut frames = self.due(shared);
         let mut unanswered = frames.len();
-        if self.stream.is_none() {
-            self.stream = Some(Stream::open(&self.reach, &self.address).await?);
-            self.arriving = None;
+        let nobody = || Status::unavailable("nobody answers for the shard at the moment");
+        let primary = primary.ok_or_else(nobody)?;
+        if self.stream.as_ref().is_none_or(|(at, _)| at != primary) {
+            (self.stream, self.arriving) = (None, None);
+            away.begin();
+            let stream = Stream::open(&self.reach, &primary.endpoint.address).await?;
+            self.stream = Some((primary.clone(), stream));
         }
-        let Stream { up, down } = self.stream.as_mut().expect("opened above");
+        away.end();
+        let (_, Stream { up, down }) = self.stream.as_mut().expect("opened above");
         while unanswered > 0 {
             let next = frames.front().map(|frame| frame.block);
             let permit = async {
@@ -131,14 +171,22 @@ impl Link {
                         Ok(counts)
                     });
                     unanswered -= usize::from(taken.map_err(|(block, problem)| {
-                        let server = self.server;
-                        Failure::Answer(ExchangeError::Answer { server, block, problem })
+                        let place = place(Some(primary));
+                        Failure::Answer(ExchangeError::Answer { place, block, problem })
                     })?);
                 },
             }
         }
         Ok(())
     }
+}
+
+/// Who does not answer, for people.
+fn place(primary: Option<&Primary>) -> String {
+    primary.map_or_else(
+        || "no server".into(),
+        |Primary { endpoint, .. }| format!("server {} at {}", endpoint.server, endpoint.address),
+    )
 }
 
 enum Failure {
@@ -182,6 +230,7 @@ impl Shared<'_, '_> {
                     pulled_version: frame.pulled_version,
                     samples_seen: frame.samples_seen,
                     dtype: convert::dtype(form).into(),
+                    lineage: frame.lineage.0,
                     values: Bytes::new(),
                 };
                 (push_frame::Action::Gradient(head), values)
@@ -241,3 +290,6 @@ impl Shared<'_, '_> {
         Ok(self.session.borrow_mut().answer(&arriving.answer))
     }
 }
+
+#[cfg(test)]
+mod tests;

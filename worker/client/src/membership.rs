@@ -1,7 +1,6 @@
-//! A rank's bond with the coordinator: joins, waits, leases data, beats, leaves.
+//! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::convert::Infallible;
 use std::time::Duration;
 
 use tonic::Status;
@@ -9,22 +8,26 @@ use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
-use tradewind_proto::convert::{Endpoint, placement_from_wire};
+use tradewind_proto::holding::{Holding, placement_from_wire};
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{
-    AwaitReadyRequest, HeartbeatRequest, JoinRequest, LeaseChunkRequest, LeaveRequest,
-    StatusRequest,
+    self, AwaitReadyRequest, JoinReply, JoinRequest, LeaseChunkRequest, LeaveRequest, StatusRequest,
 };
 
+use crate::away::Away;
+use crate::directory::News;
 use crate::network::{Authorized, PAUSE, Reach};
-use crate::stopwatch::Stopwatch;
+pub use crate::whereabouts::CoordinatorAt;
+
+/// Pause between two questions of somebody who has no lease.
+const FOLLOW: Duration = Duration::from_secs(1);
 
 /// Why the coordinator did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum MembershipError {
-    /// It could not be reached, or was not ready, for as long as `exchange.retry_ms` allows.
+    /// It could not be reached, or was not ready, for as long as `liveness.retry_ms` allows.
     #[error("the coordinator at {address} does not serve: {}", status.message())]
     Unreachable {
         /// host:port
@@ -49,7 +52,7 @@ pub struct Seat {
     pub run: RunId,
     /// The group.
     pub group: GroupId,
-    /// The rank in it.
+    /// The rank in it, as configured.
     pub rank: Rank,
 }
 
@@ -58,12 +61,19 @@ pub struct Seat {
 pub struct Joined {
     /// The life of the group.
     pub incarnation: Incarnation,
-    /// host:port of the group's store.
+    /// host:port of the store at which the group meets.
     pub store_address: String,
-    /// Who owns which block.
+    /// Ranks of this life, which may be fewer than are configured.
+    pub group_size: u32,
+    /// The number of this rank among them.
+    pub group_rank: Rank,
+    /// Where the run's data begin under `sync`: before this clock so many positions of the training
+    /// data had been passed.
+    pub origin: (Clock, u64),
+    /// Which shard each block belongs to.
     pub placement: Placement,
-    /// Where the servers are.
-    pub servers: Vec<Endpoint>,
+    /// Who holds the shards.
+    pub holding: Holding,
 }
 
 /// What waiting for readiness brings.
@@ -75,45 +85,37 @@ pub enum Start {
     At(Clock),
 }
 
-/// Calls to the coordinator; each is tried again while the coordinator cannot be reached.
+/// Calls to the coordinator; each is tried again while the coordinator cannot be reached, wherever
+/// it is then.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
-    address: String,
+    at: CoordinatorAt,
     reach: Reach,
+    /// Where it was looked for last.
+    address: String,
     client: Option<CoordinatorClient<Authorized>>,
 }
 
 macro_rules! call {
     ($self:ident, $what:literal, $method:ident, $request:expr) => {{
         let request = $request;
-        let watch = Stopwatch::start();
+        let mut away = Away::default();
         loop {
+            away.begin();
             let answer = match $self.client().await {
-                Ok(mut client) => client.$method(request.clone()).await,
+                Ok(mut client) => {
+                    away.end();
+                    client.$method(request.clone()).await
+                }
                 Err(status) => Err(status),
             };
             match answer {
                 Ok(answer) => break Ok(answer.into_inner()),
-                Err(status)
-                    if refusal::retryable(&status) && watch.elapsed() < $self.reach.retry =>
-                {
-                    tracing::debug!("trying again to {}: {}", $what, status.message());
-                    if refusal::reason(&status).is_none() {
-                        $self.client = None;
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
-                Err(status) if refusal::retryable(&status) => {
-                    break Err(MembershipError::Unreachable {
-                        address: $self.address.clone(),
-                        status,
-                    });
-                }
                 Err(status) => {
-                    break Err(MembershipError::Refused {
-                        what: $what,
-                        status,
-                    });
+                    let passes = refusal::retryable(&status);
+                    if let Err(error) = $self.again($what, status, passes, &mut away).await {
+                        break Err(error);
+                    }
                 }
             }
         }
@@ -121,17 +123,32 @@ macro_rules! call {
 }
 
 impl Coordinator {
-    /// The coordinator at host:port; nothing is sent yet.
-    pub fn new(address: &str, reach: Reach) -> Self {
+    /// The coordinator; nothing is sent yet.
+    pub fn new(at: CoordinatorAt, reach: Reach) -> Self {
         Self {
-            address: address.to_owned(),
+            address: at.to_string(),
+            at,
             reach,
             client: None,
         }
     }
 
-    async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
+    /// The same, on a connection of its own.
+    pub(crate) fn apart(&self) -> Self {
+        let client = None;
+        Self {
+            client,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(crate) async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
         if self.client.is_none() {
+            self.address = self.at.find().await?;
             let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
             let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
             self.client = Some(client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX));
@@ -139,13 +156,53 @@ impl Coordinator {
         Ok(self.client.clone().expect("set above"))
     }
 
-    /// Enters the group; returns when all its ranks have.
+    /// Looks for the coordinator anew at the next call.
+    pub(crate) fn disconnect(&mut self) {
+        self.client = None;
+    }
+
+    pub(crate) fn unreachable(&self, status: Status) -> MembershipError {
+        MembershipError::Unreachable {
+            address: self.address.clone(),
+            status,
+        }
+    }
+
+    /// After a failure: waits for the next try; an error where there is none.
+    async fn again(
+        &mut self,
+        what: &'static str,
+        status: Status,
+        passes: bool,
+        away: &mut Away,
+    ) -> Result<(), MembershipError> {
+        if !passes {
+            return Err(MembershipError::Refused { what, status });
+        }
+        away.begin();
+        if away.so_far() >= self.reach.retry {
+            return Err(self.unreachable(status));
+        }
+        tracing::debug!("trying again to {what}: {}", status.message());
+        // One that answers may be no longer the one that the file names.
+        let moves = matches!(self.at, CoordinatorAt::File(_));
+        if moves || refusal::reason(&status).is_none() {
+            self.disconnect();
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    /// Enters the group; returns when it is formed. `store_address` (host:port) is that of a store
+    /// which this rank serves, if it can serve one. A rank whose group has broken names that life as
+    /// `after`, as long as the coordinator may not have heard of its end; 0 at first.
     pub async fn join(
         &mut self,
         seat: &Seat,
         life: u64,
         spec: &RunSpec,
         store_address: &str,
+        after: Incarnation,
     ) -> Result<Joined, MembershipError> {
         let request = JoinRequest {
             run: seat.run.to_string(),
@@ -155,18 +212,18 @@ impl Coordinator {
             spec: Some(spec.into()),
             store_address: store_address.to_owned(),
         };
-        let reply = call!(self, "join", join, request)?;
-        let placement = placement_from_wire(reply.placement.unwrap_or_default());
-        let (placement, servers) = placement.map_err(|malformed| MembershipError::Refused {
-            what: "join",
-            status: Status::internal(malformed.to_string()),
-        })?;
-        Ok(Joined {
-            incarnation: Incarnation(reply.incarnation),
-            store_address: reply.store_address,
-            placement,
-            servers,
-        })
+        let mut away = Away::default();
+        loop {
+            let reply = call!(self, "join", join, request.clone())?;
+            if reply.incarnation > after.0 {
+                return Joined::from_wire(reply).map_err(|status| MembershipError::Refused {
+                    what: "join",
+                    status,
+                });
+            }
+            let status = Status::unavailable("the group has not been formed again yet");
+            self.again("join", status, true, &mut away).await?;
+        }
     }
 
     /// Waits until the group may push, or shall create.
@@ -229,70 +286,53 @@ impl Coordinator {
         call!(self, "leave", leave, request).map(|_| ())
     }
 
-    /// Who owns which block, for somebody who takes no part.
+    /// Where the blocks are, for somebody who takes no part.
     pub async fn placement(
         &mut self,
         run: &RunId,
-    ) -> Result<(Placement, Vec<Endpoint>), MembershipError> {
+    ) -> Result<(Placement, Holding), MembershipError> {
         let request = StatusRequest {
             run: run.to_string(),
         };
+        let what = "tell the status";
         let reply = call!(self, "tell the status", status, request)?;
-        placement_from_wire(reply.placement.unwrap_or_default()).map_err(|malformed| {
-            let status = Status::internal(malformed.to_string());
-            MembershipError::Refused {
-                what: "tell the status",
-                status,
+        placement(reply.placement).map_err(|status| MembershipError::Refused { what, status })
+    }
+
+    /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
+    /// them. Does not return.
+    pub async fn follow(&mut self, run: &RunId, news: &News) -> Infallible {
+        loop {
+            tokio::time::sleep(FOLLOW).await;
+            match self.placement(run).await {
+                Ok((_, holding)) => _ = news.tell(holding),
+                Err(error) => tracing::debug!("no news of the shards: {error}"),
             }
+        }
+    }
+}
+
+impl Joined {
+    fn from_wire(reply: JoinReply) -> Result<Self, Status> {
+        let (placement, holding) = placement(reply.placement)?;
+        if reply.group_rank >= reply.group_size {
+            let (rank, size) = (reply.group_rank, reply.group_size);
+            let text = format!("rank {rank} of a group of {size} cannot be");
+            return Err(Status::internal(text));
+        }
+        Ok(Self {
+            incarnation: Incarnation(reply.incarnation),
+            store_address: reply.store_address,
+            group_size: reply.group_size,
+            group_rank: Rank(reply.group_rank),
+            origin: (Clock(reply.origin_clock), reply.origin_samples),
+            placement,
+            holding,
         })
     }
-
-    async fn beat(
-        &mut self,
-        seat: &Seat,
-        incarnation: Incarnation,
-        clock: u64,
-    ) -> Result<(), MembershipError> {
-        let request = HeartbeatRequest {
-            run: seat.run.to_string(),
-            group: seat.group.0,
-            rank: seat.rank.0,
-            incarnation: incarnation.0,
-            clock,
-        };
-        call!(self, "renew the lease", heartbeat, request).map(|_| ())
-    }
 }
 
-/// Beats every `pause` on a connection of its own until it is dropped; `clock` is what it tells.
-/// When the coordinator refuses, this life of the group is over and `lost` is called.
-pub fn keep_lease(
-    mut coordinator: Coordinator,
-    (seat, incarnation): (Seat, Incarnation),
-    pause: Duration,
-    clock: Arc<AtomicU64>,
-    lost: impl FnOnce(MembershipError) + Send + 'static,
-) -> Heartbeat {
-    coordinator.client = None;
-    Heartbeat(tokio::spawn(async move {
-        loop {
-            if let Err(error) = coordinator
-                .beat(&seat, incarnation, clock.load(Ordering::Relaxed))
-                .await
-            {
-                return lost(error);
-            }
-            tokio::time::sleep(pause).await;
-        }
-    }))
-}
-
-/// Heartbeats; they end when it is dropped.
-#[derive(Debug)]
-pub struct Heartbeat(tokio::task::JoinHandle<()>);
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+fn placement(wire: Option<v1::Placement>) -> Result<(Placement, Holding), Status> {
+    let placed = placement_from_wire(wire.unwrap_or_default());
+    placed.map_err(|malformed| Status::internal(malformed.to_string()))
 }

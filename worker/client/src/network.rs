@@ -38,9 +38,9 @@ pub fn wire() -> std::io::Result<Runtime> {
 pub struct Reach {
     /// The fleet's token.
     pub token: Token,
-    /// How long an unreachable server is tried again.
+    /// How long a server that cannot be reached, or is not ready, is tried again.
     pub retry: Duration,
-    /// Connections of an exchange to each server, at least 1.
+    /// Connections of an exchange to each shard, at least 1.
     pub connections: u32,
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tch::Tensor;
 use tradewind_common::ids::Rank;
 
-use crate::c10d::{C10dError, Told};
+use crate::c10d::{Breaker, C10dError, Told};
 use crate::flat::FlatError;
 
 pub use self::c10d::{C10d, Rendezvous};
@@ -46,8 +46,7 @@ pub enum GroupError {
         /// Names of the parameters.
         names: Vec<String>,
     },
-    /// A peer is gone, or a collective took longer than the timeout, or backward failed here and
-    /// the peers cannot know. The group can no longer be used: drop it and form another.
+    /// A peer is gone, or backward failed here and the peers cannot know. The group can no longer be used: drop it and form another.
     #[error("the group is broken: {message}")]
     Broken {
         /// What libtorch said.
@@ -79,6 +78,11 @@ pub trait Group: Send {
     /// is called from threads of the group; backward may wait for it to return, and it must not
     /// call the group. At most once, before the first backward.
     fn watch(&mut self, told: Told) -> Result<(), GroupError>;
+
+    /// What breaks the group from another thread, where it can be in need of that.
+    fn breaker(&self) -> Result<Option<Breaker>, GroupError> {
+        Ok(None)
+    }
 
     /// Backward through `loss`, a scalar; on return every bucket's gradient is the mean over the
     /// ranks (of the ranks' own means: equal batches are the caller's business). Gradients of

@@ -88,7 +88,8 @@ impl Held {
         let start = self.piece.elements.start;
         for (block, slots) in self.piece.blocks.iter().zip(slots) {
             let here = block.start - start..block.end - start;
-            optimizer.apply(step, &mut values[here.clone()], slots, &gradient[here]);
+            let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
+            optimizer.apply(step, &mut values[here.clone()], &mut slots, &gradient[here]);
         }
         out.write_all(bytemuck::cast_slice(values))
     }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tradewind_common::cost::{Collectives, Exchange, Flow, Limit, Rates, Run, Servers, Traffic};
-use tradewind_common::ids::ServerId;
+use tradewind_common::ids::ShardId;
 
 use super::Arguments;
 use crate::bench::size;
@@ -66,7 +66,7 @@ impl Report {
         let rank = run.busiest_rank();
         let collectives = run.collectives(arguments.ranks);
         let at_once = run.exchange(rates, groups);
-        let owners = run.placement.owners().iter();
+        let shards = run.placement.shards().iter();
         let (servers, limit) = needed.needed();
         Self {
             parameters: arguments.parameters,
@@ -74,10 +74,7 @@ impl Report {
             block_bytes: arguments.block_bytes,
             groups: arguments.groups,
             ranks: arguments.ranks,
-            servers: owners
-                .map(|server| server.0 as usize + 1)
-                .max()
-                .unwrap_or(0),
+            servers: shards.map(|shard| shard.0 as usize + 1).max().unwrap_or(0),
             copies: arguments.copies,
             compression: Forms {
                 up: run.up.to_string(),
@@ -89,7 +86,7 @@ impl Report {
             slice_over_mean: rank.values as f64 * f64::from(arguments.ranks)
                 / arguments.parameters as f64,
             server: run.busiest_server(groups),
-            server_connections: run.connections(ServerId(0)),
+            server_connections: run.connections(ShardId(0)),
             collectives,
             collectives_seconds: (collectives.reduce + collectives.gather) as f64 / rates.link,
             exchange: Exchanges {

@@ -19,7 +19,7 @@ impl Optimizer for Adam {
         2
     }
 
-    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]) {
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let [first, second] = slots else {
             unreachable!("Adam has two slots")
         };
@@ -29,7 +29,7 @@ impl Optimizer for Adam {
         let root = ((1.0 - self.beta2.powi(number)).sqrt()) as f32;
         let (keep1, add1) = (self.beta1 as f32, (1.0 - self.beta1) as f32);
         let (keep2, add2) = (self.beta2 as f32, (1.0 - self.beta2) as f32);
-        let moments = first.iter_mut().zip(second);
+        let moments = first.iter_mut().zip(second.iter_mut());
         for ((x, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
             let g = g + self.weight_decay * *x;
             *m = keep1 * *m + add1 * g;

@@ -13,7 +13,7 @@ pub trait Optimizer: Send {
     fn slots(&self) -> usize;
 
     /// One update in place: `values`, `gradient` and each of `slots` have the same length.
-    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]);
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
 }
 
 /// What an update is told besides the gradient.

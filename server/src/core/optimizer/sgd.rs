@@ -18,7 +18,7 @@ impl Optimizer for Sgd {
         usize::from(self.momentum != 0.0)
     }
 
-    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [Vec<f32>], gradient: &[f32]) {
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let (rate, decay, momentum) = (step.rate as f32, self.weight_decay, self.momentum);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
@@ -27,7 +27,7 @@ impl Optimizer for Sgd {
             return;
         };
         // The same loop twice, so that neither has a branch inside and both vectorise.
-        let elements = values.iter_mut().zip(velocity).zip(gradient);
+        let elements = values.iter_mut().zip(velocity.iter_mut()).zip(gradient);
         if self.nesterov {
             for ((x, v), g) in elements {
                 let g = g + decay * *x;

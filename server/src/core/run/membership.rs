@@ -210,6 +210,14 @@ impl Run {
         Ok(self.generation)
     }
 
+    /// Whether a rank's life of its group is still the one; nothing is renewed.
+    pub(in crate::core) fn check(&mut self, caller: Caller) -> Result<Generation, Refused> {
+        if !self.has_left(caller) {
+            self.member(caller)?;
+        }
+        Ok(self.generation)
+    }
+
     /// Leases a chunk of training data to a group; any of its ranks may ask for it.
     pub(in crate::core) fn lease_chunk(
         &mut self,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use tradewind_common::data::{Chunking, DataPosition, Ledger, SyncDeal};
+use tradewind_common::data::{Chunking, DataPosition, Ledger};
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::placement::Placement;
+use tradewind_common::shares::sync_position;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
@@ -90,13 +91,14 @@ fn position(manifest: &ManifestData) -> DataPosition {
     if spec.consistency != ConsistencySpec::Sync {
         return manifest.ledger.position();
     }
-    let deal = SyncDeal {
-        group_sizes: &spec.group_sizes,
-        batch: spec.batch,
-        epoch_samples: spec.epoch_samples,
-        origin: manifest.origin,
-    };
     let decided = manifest.files.iter().map(|file| file.clock_next).max();
     let next = manifest.at_clock.or(decided).unwrap_or_default();
-    deal.position(next).unwrap_or_default()
+    let passed = sync_position(
+        &spec.group_sizes,
+        spec.batch,
+        spec.epoch_samples,
+        manifest.origin,
+        next,
+    );
+    DataPosition::after(passed.unwrap_or_default(), spec.epoch_samples)
 }

@@ -4,7 +4,7 @@ use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Compression, GroupId, Incarnation};
 
-use super::shard::{MEAN, WEIGHT, gradient, only, push, ready_as, replies, view};
+use super::shard::{MEAN, WEIGHT, follow, gradient, only, push, ready_as, replies, view};
 use super::spec;
 use crate::core::ReplyTo;
 use crate::core::askers::{Fresh, Wants};
@@ -280,10 +280,10 @@ fn a_life_begins_with_values_as_they_are() {
             taker.push(&mut shard, &[0.3, 0.7, -1.1]);
         }
         // Group 0 leaves, and comes back; group 1 comes back without having been away.
-        shard.handle_view(view(3, &[(1, 0)], &[], None), 0);
+        follow(&mut shard, view(3, &[(1, 0)], &[], None));
         let mut back = view(4, &[(0, 1)], &[1], None);
         back.joined.insert(GroupId(1), Incarnation(6));
-        shard.handle_view(back, 0);
+        follow(&mut shard, back);
         taker.clock = 1;
         // What it says it holds are versions of its former life.
         for (taker, life) in [(&mut taker, 5), (&mut other, 6)] {
@@ -296,7 +296,7 @@ fn a_life_begins_with_values_as_they_are() {
         let mut admitted = view(5, &[(0, 1)], &[], None);
         let start = (Incarnation(6), tradewind_common::Clock(9));
         admitted.live.insert(GroupId(1), start);
-        shard.handle_view(admitted, 0);
+        follow(&mut shard, admitted);
         other.clock = 9;
         assert!(!other.push(&mut shard, &[0.1; 3]), "{down}");
     }

@@ -1,6 +1,6 @@
 //! Runs that go on from a snapshot: scripts as [`super::desk`] reads them.
 
-use tradewind_common::data::SyncDeal;
+use tradewind_common::shares::sync_share;
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 
@@ -142,13 +142,16 @@ fn data_of_sync_go_on_exactly() {
         joined.starts_with("0.0 joined as 1002 from 20 at 20"),
         "{joined}"
     );
-    let deal = |origin| SyncDeal {
-        group_sizes: &spec.group_sizes,
-        batch: spec.batch,
-        epoch_samples: spec.epoch_samples,
-        origin,
+    let share = |origin, clock| {
+        let who = (Clock(clock), GroupId(0), Rank(0));
+        sync_share(
+            &spec.group_sizes,
+            spec.batch,
+            spec.epoch_samples,
+            origin,
+            who,
+        )
     };
-    let share = |origin, clock| deal(origin).share(Clock(clock), GroupId(0), Rank(0));
     for later in 0..100 {
         let whole = share((Clock(0), 0), 20 + later);
         assert_eq!(share((Clock(20), 20), 20 + later), whole);

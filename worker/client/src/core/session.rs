@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, RunId, ServerId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, RunId, ShardId};
 
 /// What an exchange does with every block of the slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub enum Purpose {
 /// One frame to send; its values, if it has any, are the caller's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// To which server.
-    pub server: ServerId,
+    /// To which shard.
+    pub shard: ShardId,
     /// Which block.
     pub block: BlockId,
     /// The group's clock; 0 for pulls and creations.
@@ -35,6 +35,8 @@ pub struct Frame {
     pub purpose: Purpose,
     /// Version of the block that the gradient was computed on.
     pub pulled_version: u64,
+    /// Lineage of the values that this version names.
+    pub lineage: Generation,
     /// Applied samples as the group knew them when the exchange began.
     pub samples_seen: u64,
     /// Version of the values that the rank holds, as last answered.
@@ -74,6 +76,8 @@ pub struct Answer {
     pub kind: Kind,
     /// Version of the block.
     pub version: u64,
+    /// Lineage of the values that it names.
+    pub lineage: Generation,
     /// Whether the values came with it.
     pub values: bool,
     /// Updates between the pull and the application; `None` where nothing was applied.
@@ -127,15 +131,22 @@ pub struct Identity {
     pub incarnation: Incarnation,
 }
 
+/// Names values of a block: a version means something within its lineage only.
+#[derive(Clone, Copy, Debug, Default)]
+struct Version {
+    number: u64,
+    lineage: Generation,
+}
+
 /// Versions of one block on their way into a gradient.
 #[derive(Clone, Copy, Debug, Default)]
 struct Versions {
     /// Of the values that came with the last answer.
-    answered: u64,
+    answered: Version,
     /// Of the values that the next gradient is computed on.
-    in_use: u64,
+    in_use: Version,
     /// Of those that the gradient of the present exchange was computed on.
-    computed_on: u64,
+    computed_on: Version,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -150,11 +161,11 @@ struct Current {
 pub struct Session {
     identity: Identity,
     clock: Clock,
-    slice: BTreeMap<BlockId, ServerId>,
+    slice: BTreeMap<BlockId, ShardId>,
     overlap: bool,
     versions: BTreeMap<BlockId, Versions>,
     current: Option<Current>,
-    outstanding: BTreeMap<BlockId, ServerId>,
+    outstanding: BTreeMap<BlockId, ShardId>,
     summary: Summary,
 }
 
@@ -163,7 +174,7 @@ impl Session {
     pub fn new(
         identity: Identity,
         start: Clock,
-        slice: impl IntoIterator<Item = (BlockId, ServerId)>,
+        slice: impl IntoIterator<Item = (BlockId, ShardId)>,
     ) -> Self {
         Self {
             identity,
@@ -195,9 +206,9 @@ impl Session {
         self.clock
     }
 
-    /// The blocks of the slice, in flat order, with the servers that own them.
-    pub fn slice(&self) -> impl Iterator<Item = (BlockId, ServerId)> + '_ {
-        self.slice.iter().map(|(block, server)| (*block, *server))
+    /// The blocks of the slice, in flat order, with the shards that they belong to.
+    pub fn slice(&self) -> impl Iterator<Item = (BlockId, ShardId)> + '_ {
+        self.slice.iter().map(|(block, shard)| (*block, *shard))
     }
 
     /// Begins an exchange; the frames to send follow from [`frames`](Self::frames). `samples_seen`
@@ -227,25 +238,28 @@ impl Session {
         self.summary = Summary::default();
     }
 
-    /// The unanswered frames for one server, in flat order: all of them at the beginning, and what
-    /// has to be sent again after its stream broke.
-    pub fn frames(&self, server: ServerId) -> impl Iterator<Item = Frame> + '_ {
+    /// The unanswered frames for one shard, in flat order: all of them at the beginning, and what
+    /// has to be sent again after its stream broke, wherever the shard is then.
+    pub fn frames(&self, shard: ShardId) -> impl Iterator<Item = Frame> + '_ {
         let due = self.outstanding.iter();
-        due.filter(move |(_, owner)| **owner == server)
+        due.filter(move |(_, of)| **of == shard)
             .filter_map(|(block, _)| self.frame(*block))
     }
 
     /// The frame of one block, unless it is answered.
     pub fn frame(&self, block: BlockId) -> Option<Frame> {
-        let (current, server) = (self.current?, self.outstanding.get(&block)?);
+        let (current, shard) = (self.current?, self.outstanding.get(&block)?);
+        let versions = self.versions.get(&block);
+        let computed_on = versions.map(|v| v.computed_on).unwrap_or_default();
         Some(Frame {
-            server: *server,
+            shard: *shard,
             block,
             clock: current.clock,
             purpose: current.purpose,
-            pulled_version: self.versions.get(&block).map_or(0, |v| v.computed_on),
+            pulled_version: computed_on.number,
+            lineage: computed_on.lineage,
             samples_seen: current.samples_seen,
-            holds: self.versions.get(&block).map(|v| v.answered),
+            holds: versions.map(|v| v.answered.number),
         })
     }
 
@@ -266,7 +280,10 @@ impl Session {
         }
         self.outstanding.remove(&answer.block);
         if answer.values {
-            self.versions.entry(answer.block).or_default().answered = answer.version;
+            self.versions.entry(answer.block).or_default().answered = Version {
+                number: answer.version,
+                lineage: answer.lineage,
+            };
         }
         self.summary.add(answer);
         true
@@ -292,130 +309,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn session() -> Session {
-        let identity = Identity {
-            run: RunId::new("r").unwrap(),
-            group: GroupId(1),
-            incarnation: Incarnation(3),
-        };
-        let slice = [(0, 0), (1, 1), (2, 0)].map(|(b, s)| (BlockId(b), ServerId(s)));
-        Session::new(identity, Clock(5), slice)
-    }
-
-    fn answer(block: u32, clock: u64, version: u64) -> Answer {
-        of_kind(Kind::Decided, block, clock, version)
-    }
-
-    fn of_kind(kind: Kind, block: u32, clock: u64, version: u64) -> Answer {
-        Answer {
-            block: BlockId(block),
-            clock: Clock(clock),
-            kind,
-            version,
-            values: true,
-            delay: Some(version % 3),
-            lag: 0,
-            waited_us: 0,
-            samples_applied: 10 * version,
-            stop: version > 20,
-        }
-    }
-
-    fn due(session: &Session, server: u32) -> Vec<(u32, u64, u64)> {
-        let frames = session.frames(ServerId(server));
-        frames
-            .map(|f| (f.block.0, f.clock.0, f.pulled_version))
-            .collect()
-    }
-
-    #[test]
-    fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
-        let mut session = session();
-        session.begin(Purpose::Pull, 0);
-        for block in 0..3 {
-            assert!(session.answer(&of_kind(Kind::Read, block, 0, 7)));
-        }
-        assert!(session.finish().is_some());
-        assert_eq!(session.clock(), Clock(5), "a pull is no exchange");
-
-        session.begin(Purpose::Gradient { samples: 8 }, 70);
-        assert_eq!(due(&session, 0), [(0, 5, 7), (2, 5, 7)]);
-        assert!(session.answer(&answer(0, 5, 8)));
-        assert!(!session.answer(&answer(0, 5, 9)), "a repeat is passed over");
-        assert!(
-            !session.answer(&answer(2, 4, 8)),
-            "so is an answer to an older exchange"
-        );
-        assert_eq!(due(&session, 0), [(2, 5, 7)]);
-        assert_eq!(session.finish(), None);
-        assert!(session.answer(&answer(1, 5, 21)));
-        assert!(session.answer(&answer(2, 5, 8)));
-        let summary = session.finish().unwrap();
-        assert_eq!(
-            (summary.updates, summary.samples_applied, summary.stop),
-            (21, 210, true)
-        );
-        assert_eq!(session.clock(), Clock(6));
-
-        session.begin(Purpose::Skip, 70);
-        assert_eq!(due(&session, 1), [(1, 6, 21)]);
-    }
-
-    /// Begins an exchange and has all its blocks answered with `version`. What its gradient was
-    /// said to be computed on.
-    fn exchange(session: &mut Session, purpose: Purpose, version: u64) -> u64 {
-        session.begin(purpose, 0);
-        let clock = session.current.unwrap().clock;
-        let frames: Vec<_> = due(session, 0).into_iter().chain(due(session, 1)).collect();
-        let computed_on = frames[0].2;
-        for (block, ..) in frames {
-            let kind = purpose.answer();
-            assert!(session.answer(&of_kind(kind, block, clock.0, version)));
-            let rest = due(session, 0).into_iter().chain(due(session, 1));
-            rest.for_each(|(.., on)| assert_eq!(on, computed_on, "while answers come"));
-        }
-        assert!(session.finish().is_some());
-        computed_on
-    }
-
-    #[test]
-    fn a_gradient_names_the_values_that_it_was_computed_on() {
-        let gradient = Purpose::Gradient { samples: 8 };
-        let check = |overlap: bool, want: [u64; 4]| {
-            let mut session = session().with_overlap(overlap);
-            exchange(&mut session, Purpose::Pull, 7);
-            let contributions = [(gradient, 10), (gradient, 13), (Purpose::Skip, 15)];
-            let mut got: Vec<u64> = contributions
-                .into_iter()
-                .map(|(purpose, version)| exchange(&mut session, purpose, version))
-                .collect();
-            got.push(exchange(&mut session, gradient, 20));
-            assert_eq!(got, want, "overlap {overlap}");
-            // Whoever pulls afresh goes on from there.
-            exchange(&mut session, Purpose::Pull, 30);
-            assert_eq!(exchange(&mut session, gradient, 31), 30);
-        };
-        check(false, [7, 10, 13, 15]);
-        check(true, [7, 7, 10, 13]);
-    }
-
-    #[test]
-    fn a_late_answer_to_a_pull_is_not_taken_for_the_first_verdict() {
-        let mut session = Session {
-            clock: Clock(0),
-            ..session()
-        };
-        let read = |block| of_kind(Kind::Read, block, 0, 0);
-        session.begin(Purpose::Pull, 0);
-        for block in 0..3 {
-            assert!(session.answer(&read(block)));
-        }
-        assert!(session.finish().is_some());
-        session.begin(Purpose::Gradient { samples: 8 }, 0);
-        assert!(!session.answer(&read(1)));
-        assert!(session.answer(&answer(1, 0, 1)));
-    }
-}
+mod tests;

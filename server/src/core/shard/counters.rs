@@ -1,0 +1,60 @@
+//! What a shard counts.
+
+use crate::core::block::{Outcome, Verdict};
+
+/// Delays of this many updates and more are counted together.
+pub const DELAYS_MAX: usize = 256;
+
+/// What a primary has counted; copies count nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Contributions that are in the values.
+    pub applied: u64,
+    /// Contributions of weight 0.
+    pub skipped: u64,
+    /// Contributions that a policy left out.
+    pub dropped: u64,
+    /// Frames that repeated a decided one.
+    pub duplicate: u64,
+    /// Frames refused.
+    pub refused: u64,
+    /// Updates; one may merge several contributions.
+    pub updates: u64,
+    /// Contributions, of a group to a block each, that were lost by restoring.
+    pub lost: u64,
+    /// `delays[d]` contributions had delay d; the last entry holds all longer ones. Delays that
+    /// could not be measured are in none.
+    pub delays: Vec<u64>,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            applied: 0,
+            skipped: 0,
+            dropped: 0,
+            duplicate: 0,
+            refused: 0,
+            updates: 0,
+            lost: 0,
+            delays: vec![0; DELAYS_MAX],
+        }
+    }
+}
+
+impl Counters {
+    /// A contribution was decided.
+    pub(super) fn decided(&mut self, outcome: &Outcome) {
+        match outcome.decided.verdict {
+            Verdict::Applied => {
+                self.applied += 1;
+                if outcome.measured {
+                    let delay = (outcome.decided.delay as usize).min(DELAYS_MAX - 1);
+                    self.delays[delay] += 1;
+                }
+            }
+            Verdict::Skipped => self.skipped += 1,
+            Verdict::Dropped => self.dropped += 1,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the coordinator keeps on disk: its state, manifests of snapshots, events.
+
+use std::io;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tradewind_common::{Incarnation, RunId, ShardId};
+
+use crate::core::durable::{Durable, ManifestData};
+use crate::core::event::Event;
+use crate::events::EventLog;
+use crate::snapshot::manifest::{self, Manifest};
+use crate::snapshot::{FORMAT, Folder};
+use crate::store::{Store, StoreError};
+
+/// What came of writing the state down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved {
+    /// It is on disk.
+    Yes,
+    /// It is not; it has to be tried again.
+    NotNow,
+    /// This incarnation has followed: nothing may be acted on any more.
+    Deposed(u64),
+}
+
+/// The coordinator's part of the fleet's folder.
+pub struct Disk {
+    store: Store,
+    incarnation: Incarnation,
+    snapshots: Folder,
+    events: EventLog,
+    /// Whether the last write failed: it is said once.
+    failing: Mutex<bool>,
+}
+
+/// A line of events.jsonl.
+#[derive(Serialize)]
+struct Line<'a> {
+    /// Seconds since 1970.
+    wall: f64,
+    #[serde(flatten)]
+    event: &'a Event,
+}
+
+impl Disk {
+    /// The disk of the coordinator that has claimed `store`, in the fleet's folder.
+    pub fn new((store, incarnation): (Store, Incarnation), folder: &Path) -> io::Result<Self> {
+        Ok(Self {
+            store,
+            incarnation,
+            snapshots: Folder::new(folder),
+            events: EventLog::open(folder)?,
+            failing: Mutex::new(false),
+        })
+    }
+
+    /// Says where the coordinator is, if that is not said already, and looks whether another one
+    /// has followed.
+    pub fn look(&self, address: &str) -> Saved {
+        let looked = self.store.check();
+        match looked.and_then(|()| self.store.publish_address(address)) {
+            Ok(()) => Saved::Yes,
+            Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
+            Err(error) => {
+                tracing::debug!("the coordinator's address is not published: {error}");
+                Saved::NotNow
+            }
+        }
+    }
+
+    /// Which life of the coordinator writes.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation.0
+    }
+
+    /// Writes the state down.
+    pub fn save(&self, durable: &Durable) -> Saved {
+        let bytes = match serde_json::to_vec(durable) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!("the coordinator's state cannot be written: {error}");
+                return Saved::NotNow;
+            }
+        };
+        let mut failing = self.failing.lock().unwrap_or_else(|e| e.into_inner());
+        match self.store.write(&bytes) {
+            Ok(()) => {
+                if std::mem::take(&mut *failing) {
+                    tracing::info!("the coordinator's state can be written again");
+                }
+                Saved::Yes
+            }
+            Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
+            Err(error) => {
+                if !std::mem::replace(&mut *failing, true) {
+                    tracing::error!(
+                        "{error}; training goes on, but nobody can join, and nothing can be \
+                         failed over, until there is room"
+                    );
+                }
+                Saved::NotNow
+            }
+        }
+    }
+
+    /// Appends an event.
+    pub fn event(&self, event: &Event) {
+        let line = Line {
+            wall: wall(),
+            event,
+        };
+        self.events.write(&line);
+    }
+
+    /// Makes a snapshot whole.
+    pub fn write_manifest(&self, data: ManifestData) -> Result<(), String> {
+        let manifest = Manifest {
+            format: FORMAT,
+            run: data.run.clone(),
+            number: data.number,
+            written_at: wall(),
+            configuration: self.snapshots.configuration(),
+            files: data.files.clone(),
+            shards: data.shards.iter().copied().map(ShardId).collect(),
+            data,
+        };
+        let (run, number) = (manifest.run.clone(), manifest.number);
+        manifest::write(&self.snapshots, &manifest).map_err(|error| error.to_string())?;
+        if let Err(error) = manifest::sweep(&self.snapshots, &run, number) {
+            tracing::warn!("unfinished snapshots of run {run} cannot be deleted: {error}");
+        }
+        Ok(())
+    }
+
+    /// Deletes a snapshot that is not kept any longer.
+    pub fn delete(&self, run: &RunId, number: u64) {
+        if let Err(error) = manifest::delete(&self.snapshots, run, number) {
+            tracing::warn!("snapshot {number} of run {run} cannot be deleted: {error}");
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "people read when it was")]
+fn wall() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |now| now.as_secs_f64())
+}

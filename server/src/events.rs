@@ -1,0 +1,117 @@
+//! The fleet's events: `events.jsonl` in its folder, one JSON object a line.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::disk;
+
+/// Appends to the fleet's events. Several processes may: each line is one write at the file's end.
+#[derive(Debug)]
+pub struct EventLog {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    file: File,
+    /// The last write failed, and that was said.
+    failing: bool,
+    /// The last write left a part of a line.
+    torn: bool,
+}
+
+impl EventLog {
+    /// Opens `events.jsonl` in `folder`, both of which need not be there yet.
+    pub fn open(folder: &Path) -> io::Result<Self> {
+        disk::create_folders(folder)?;
+        let path = folder.join("events.jsonl");
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        Ok(Self::with(file.map_err(disk::at(&path))?, path))
+    }
+
+    fn with(file: File, path: PathBuf) -> Self {
+        let state = Mutex::new(State {
+            file,
+            failing: false,
+            torn: false,
+        });
+        Self { path, state }
+    }
+
+    /// Appends one event. That it could not is logged once until it can again: events tell what
+    /// happens, nothing depends on them.
+    pub fn write(&self, event: &impl Serialize) {
+        // Nothing in here leaves the state half-changed.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.append(event) {
+            Ok(()) => state.failing = false,
+            Err(error) if !state.failing => {
+                state.failing = true;
+                tracing::error!(path = %self.path.display(), %error, "cannot write events");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+impl State {
+    fn append(&mut self, event: &impl Serialize) -> io::Result<()> {
+        let mut line = Vec::new();
+        if self.torn {
+            line.push(b'\n');
+        }
+        serde_json::to_writer(&mut line, event)?;
+        line.push(b'\n');
+        let written = self.file.write(&line)?;
+        if written > 0 {
+            self.torn = written < line.len();
+        }
+        if written < line.len() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_several_writers_are_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let deeper = folder.path().join("a/b");
+        std::thread::scope(|threads| {
+            for writer in 0..4 {
+                let log = EventLog::open(&deeper).unwrap();
+                threads.spawn(move || {
+                    for number in 0..100 {
+                        log.write(&(writer, number, "x".repeat(writer * 500)));
+                    }
+                });
+            }
+        });
+        let text = std::fs::read_to_string(deeper.join("events.jsonl")).unwrap();
+        let mut next = [0; 4];
+        for line in text.lines() {
+            let (writer, number, _): (usize, u32, String) = serde_json::from_str(line).unwrap();
+            assert_eq!(number, next[writer]);
+            next[writer] += 1;
+        }
+        assert_eq!(next, [100; 4]);
+    }
+
+    #[test]
+    fn a_full_disk_stops_nothing() {
+        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
+        let log = EventLog::with(full, "/dev/full".into());
+        log.write(&1);
+        log.write(&2);
+        assert!(log.state.lock().unwrap().failing);
+    }
+}

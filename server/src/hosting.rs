@@ -1,0 +1,127 @@
+//! The coordinator, if this server hosts it; any server can be made to.
+
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use anyhow::Context;
+use tonic::Status;
+use tradewind_common::RunId;
+
+use crate::clock::Origin;
+use crate::coordinator_task::CoordinatorHandle;
+use crate::core::coordinator::Coordinator;
+use crate::core::durable::{ManifestData, Saved};
+use crate::durable::Disk;
+use crate::snapshot::Folder;
+use crate::snapshot::manifest::{self, Manifest};
+use crate::store::{Claimed, Store};
+
+/// What a coordinator needs of the server that hosts it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// host:port of the server.
+    pub address: String,
+    /// The fleet's folder, if it has one.
+    pub folder: Option<PathBuf>,
+    /// Length of a server's lease, milliseconds.
+    pub lease_ms: u64,
+    /// The server's clock.
+    pub origin: Origin,
+}
+
+/// The way to the coordinator, while it is here.
+#[derive(Clone, Debug)]
+pub struct Hosting {
+    host: Host,
+    current: Arc<RwLock<Option<CoordinatorHandle>>>,
+}
+
+impl Hosting {
+    /// Nothing is hosted yet.
+    pub fn new(host: Host) -> Self {
+        Self {
+            host,
+            current: Arc::default(),
+        }
+    }
+
+    /// The coordinator.
+    pub fn current(&self) -> Result<CoordinatorHandle, Status> {
+        let current = self.current.read().unwrap_or_else(|e| e.into_inner());
+        let elsewhere = || Status::unavailable("the coordinator is not on this server");
+        current.clone().ok_or_else(elsewhere)
+    }
+
+    /// Hosts the coordinator of a fleet of `servers`, from its durable state if there is some, and
+    /// says where it is. Joins of `resume` go on from its newest whole snapshot. Answers which life
+    /// of the coordinator it is.
+    pub fn begin(&self, servers: u32, resume: Option<&RunId>) -> anyhow::Result<u64> {
+        let Host {
+            address,
+            folder,
+            lease_ms,
+            origin,
+        } = &self.host;
+        let Some(folder) = folder else {
+            let core = Coordinator::new(servers, false, *lease_ms);
+            return Ok(self.put(CoordinatorHandle::spawn(core, None, *origin)));
+        };
+        let Claimed {
+            store,
+            incarnation,
+            former,
+        } = Store::claim(folder)?;
+        let mut core = match (former, resume) {
+            (Some(bytes), None) => {
+                let durable = serde_json::from_slice(&bytes)
+                    .context("the coordinator's durable state cannot be understood")?;
+                Coordinator::recover(servers, true, *lease_ms, durable, origin.now_ms())
+            }
+            // A resumed run begins anew from its snapshot, under a higher incarnation.
+            (_, Some(_)) | (None, None) => Coordinator::new(servers, true, *lease_ms),
+        };
+        if let Some(run) = resume {
+            let snapshots = Folder::new(folder);
+            let saved = newest_whole(&snapshots, run)
+                .with_context(|| format!("run {run} cannot be resumed"))?;
+            core.resume(run.clone(), saved)?;
+        }
+        let disk = Disk::new((store, incarnation), folder)?;
+        tracing::info!(%incarnation, "hosting the coordinator");
+        let disk = Some((disk, address.clone()));
+        Ok(self.put(CoordinatorHandle::spawn(core, disk, *origin)))
+    }
+
+    fn put(&self, handle: CoordinatorHandle) -> u64 {
+        let incarnation = handle.incarnation();
+        *self.current.write().unwrap_or_else(|e| e.into_inner()) = Some(handle);
+        incarnation
+    }
+
+    /// Where the snapshots of a run are, by number; `None` if the fleet has no folder.
+    pub fn snapshots(&self, run: &RunId) -> Option<impl Fn(u64) -> String + use<>> {
+        let (folder, run) = (Folder::new(self.host.folder.clone()?), run.clone());
+        Some(move |number| folder.snapshot(&run, number).display().to_string())
+    }
+
+    /// host:port of the server that hosts.
+    pub fn address(&self) -> &str {
+        &self.host.address
+    }
+}
+
+/// What the newest whole snapshot of a run says; those that are damaged are named.
+fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
+    let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
+    for error in &damaged {
+        tracing::warn!("passed over: {error}");
+    }
+    let whole: Manifest<ManifestData> = whole.with_context(|| {
+        let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
+        format!("{} has no whole snapshot{damaged}", snapshots.run(run).display())
+    })?;
+    Ok(Saved {
+        manifest: whole.data,
+        numbers: snapshots.numbers(run)?,
+    })
+}

@@ -1,0 +1,130 @@
+//! The stream of a rank's heartbeats. When it breaks, the coordinator hears of it at once; when this
+//! life of the group is over, the rank does.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
+use tradewind_proto::convert;
+use tradewind_proto::v1;
+
+use super::refuse;
+use crate::coordinator_task::{CoordinatorHandle, Message};
+use crate::core::run::Caller;
+
+/// Replies on their way into a connection.
+const REPLIES_MAX: usize = 4;
+
+/// How often a stream looks whether its group is still there and the holders are the same, besides
+/// at every beat.
+const LOOK: Duration = Duration::from_millis(20);
+
+type Replies = ReceiverStream<Result<v1::BeatReply, Status>>;
+
+/// Holds the lease of the rank that speaks first on the stream.
+pub(super) async fn keep_lease(
+    coordinator: CoordinatorHandle,
+    request: Request<Streaming<v1::Beat>>,
+) -> Result<Replies, Status> {
+    let mut beats = request.into_inner();
+    let first = beats.message().await.map_err(refuse::unreadable)?;
+    let first = first.ok_or_else(|| Status::invalid_argument("a stream without a beat"))?;
+    let keeper = Keeper {
+        run: convert::run_id(&first.run).map_err(refuse::malformed)?,
+        caller: Caller {
+            group: GroupId(first.group),
+            incarnation: Incarnation(first.incarnation),
+            rank: Rank(first.rank),
+        },
+        coordinator,
+    };
+    // A refusal of the first beat is the answer of the call.
+    let generation = keeper.beat(first.clock).await?;
+    let (out, replies) = mpsc::channel(REPLIES_MAX);
+    tokio::spawn(async move {
+        if let Err(status) = keeper.keep(beats, generation, &out).await {
+            let _ = out.send(Err(status)).await;
+        }
+    });
+    Ok(ReceiverStream::new(replies))
+}
+
+struct Keeper {
+    run: RunId,
+    caller: Caller,
+    coordinator: CoordinatorHandle,
+}
+
+impl Keeper {
+    async fn beat(&self, clock: u64) -> Result<Generation, Status> {
+        let (run, caller) = (self.run.clone(), self.caller);
+        let ask = |reply| Message::Heartbeat(run, caller, Clock(clock), reply);
+        self.coordinator.call(ask).await.map_err(refuse::call)
+    }
+
+    async fn keep(
+        &self,
+        mut beats: Streaming<v1::Beat>,
+        mut generation: Generation,
+        out: &mpsc::Sender<Result<v1::BeatReply, Status>>,
+    ) -> Result<(), Status> {
+        let mut told = Generation(0);
+        let mut changes = self.coordinator.changes();
+        loop {
+            if generation > told {
+                let reply = self.reply(generation).await?;
+                if out.send(Ok(reply)).await.is_err() {
+                    break;
+                }
+                told = generation;
+            }
+            tokio::select! {
+                beat = beats.message() => match beat {
+                    Ok(Some(beat)) => {
+                        generation = self.beat(beat.clock).await?;
+                        // Every beat is answered: the rank counts its lease from there.
+                        if generation == told {
+                            let reply = v1::BeatReply { generation: told.0, holding: None };
+                            if out.send(Ok(reply)).await.is_err() {
+                                break;
+                            }
+                        }
+                    }
+                    // It has ended its side, or the connection broke.
+                    Ok(None) | Err(_) => break,
+                },
+                // Something has changed: is this life still the group's, and where are the shards?
+                changed = changes.changed() => {
+                    if changed.is_err() {
+                        return Err(Status::unavailable("the coordinator is shutting down"));
+                    }
+                    tokio::time::sleep(LOOK).await;
+                    let (run, caller) = (self.run.clone(), self.caller);
+                    let ask = |reply| Message::Check(run, caller, reply);
+                    generation = self.coordinator.call(ask).await.map_err(refuse::call)?;
+                }
+                () = out.closed() => break,
+            }
+        }
+        let lost = Message::RankLost(self.run.clone(), self.caller);
+        self.coordinator.tell(lost).await;
+        Ok(())
+    }
+
+    async fn reply(&self, generation: Generation) -> Result<v1::BeatReply, Status> {
+        let run = self.run.clone();
+        let ask = |reply| Message::Holding(run, reply);
+        let holding = self.coordinator.call(ask).await.map_err(refuse::call)?;
+        Ok(v1::BeatReply {
+            generation: generation.0,
+            holding: Some((&holding).into()),
+        })
+    }
+}
+
+/// What the service trait calls it.
+pub(super) type KeepLeaseStream =
+    std::pin::Pin<Box<dyn Stream<Item = Result<v1::BeatReply, Status>> + Send>>;

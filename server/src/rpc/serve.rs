@@ -1,0 +1,131 @@
+//! The stream of a server: reports up, orders down. It is the server's bond with the coordinator;
+//! when it breaks, the coordinator hears of it.
+
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Status, Streaming};
+use tradewind_common::{Incarnation, ServerId};
+use tradewind_proto::convert::{self, Malformed};
+use tradewind_proto::v1;
+use tradewind_proto::v1::server_report::Report;
+
+use super::order::{captured_from_wire, encode_order, report_from_wire};
+use super::refuse;
+use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
+use crate::core::order::{Order, Server};
+
+/// Orders on their way into a connection.
+const ORDERS_OUT_MAX: usize = 4;
+
+type Orders = ReceiverStream<Result<v1::ServerOrder, Status>>;
+
+/// Registers the server that speaks first on the stream, and answers with its orders.
+pub(super) async fn serve(
+    coordinator: CoordinatorHandle,
+    request: Request<Streaming<v1::ServerReport>>,
+) -> Result<Orders, Status> {
+    let mut reports = request.into_inner();
+    let first = reports.message().await.map_err(refuse::unreadable)?;
+    let Some(Report::Register(register)) = first.and_then(|first| first.report) else {
+        return Err(missing("register"));
+    };
+    if register.incarnation == 0 {
+        return Err(missing("register.incarnation"));
+    }
+    convert::host_port("register.address", &register.address).map_err(refuse::malformed)?;
+    let id = ServerId(register.server);
+    let server = Server {
+        incarnation: Incarnation(register.incarnation),
+        address: register.address,
+        host: register.host,
+    };
+    let bond = Bond {
+        server: id,
+        incarnation: server.incarnation,
+        coordinator: coordinator.clone(),
+    };
+    let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
+    let ask = |reply| Message::Register(id, server, orders, reply);
+    coordinator.call(ask).await.map_err(refuse::call)?;
+    let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
+    let incarnation = coordinator.incarnation();
+    tokio::spawn(async move {
+        let reports = bond.take(reports);
+        give_orders(inbox, reports, (out, incarnation)).await;
+        let lost = Message::ServerLost(bond.server, bond.incarnation);
+        bond.coordinator.tell(lost).await;
+    });
+    Ok(ReceiverStream::new(answers))
+}
+
+struct Bond {
+    server: ServerId,
+    incarnation: Incarnation,
+    coordinator: CoordinatorHandle,
+}
+
+impl Bond {
+    /// Hands reports over until the server ends its side, or says what cannot be.
+    async fn take(&self, mut reports: Streaming<v1::ServerReport>) -> Result<(), Status> {
+        while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
+            match report.report {
+                Some(Report::Beat(v1::ServerBeat {})) => {
+                    let beat = |reply| Message::ServerBeat(self.server, self.incarnation, reply);
+                    self.coordinator.call(beat).await.map_err(refuse::call)?;
+                }
+                Some(Report::Acknowledge(seen)) => {
+                    let (run, report) = report_from_wire(seen).map_err(refuse::malformed)?;
+                    let ask = |reply| Message::Report(self.server, run, Box::new(report), reply);
+                    self.coordinator.call(ask).await.map_err(refuse::call)?;
+                }
+                Some(Report::Captured(captured)) => {
+                    let (run, shard, number, result) =
+                        captured_from_wire(captured).map_err(refuse::malformed)?;
+                    let of = (run, shard, number);
+                    let part = |reply| Message::Captured(self.server, of, result, reply);
+                    self.coordinator.call(part).await.map_err(refuse::call)?;
+                }
+                Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends orders for as long as the server reports; a report that is refused ends the stream.
+async fn give_orders(
+    mut orders: mpsc::Receiver<Box<Order>>,
+    reports: impl Future<Output = Result<(), Status>>,
+    (out, incarnation): (mpsc::Sender<Result<v1::ServerOrder, Status>>, u64),
+) {
+    tokio::pin!(reports);
+    loop {
+        let order = tokio::select! {
+            reported = &mut reports => match reported {
+                Ok(()) => return,
+                Err(status) => Err(status),
+            },
+            order = orders.recv() => match order {
+                Some(order) => Ok(encode_order(&order, incarnation)),
+                // It registered anew, or was too slow and shall.
+                None => return,
+            },
+        };
+        let refused = order.is_err();
+        if out.send(order).await.is_err() || refused {
+            return;
+        }
+    }
+}
+
+fn missing(field: &'static str) -> Status {
+    refuse::malformed(Malformed {
+        field,
+        problem: "is missing".into(),
+    })
+}
+
+/// What the service trait calls it.
+pub(super) type ServeStream =
+    std::pin::Pin<Box<dyn Stream<Item = Result<v1::ServerOrder, Status>> + Send>>;

@@ -1,0 +1,312 @@
+//! The coordinator's durable state, and who may act on it.
+//!
+//! Of all coordinators that were ever started on a folder only the last may act. No lock is held and
+//! no clock is read: each *claims* the next number by creating `claim-N`, which can succeed once,
+//! and then reads the state that a former one left; each *writes* only a file of its own,
+//! `state-N.json`, and afterwards lists the claims. So of a former coordinator that writes and a new
+//! one that claims at the same time, at least one sees the other:
+//!
+//! ```text
+//! former: write state-M, then list claims        new: create claim-N, then read states
+//! ```
+//!
+//! Either `state-M` was written before `claim-N`, and the new one reads it; or it was written after,
+//! and the former one finds the claim, learns that it is deposed, and acts on nothing that it wrote.
+//! What it acted on before, it had written before it listed, and had found no claim then. This
+//! needs a file system on which a file that one host has created is seen by a listing that another
+//! begins later; docs/snapshots.md says which are.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use tradewind_common::Incarnation;
+
+use crate::disk;
+
+/// Most coordinators that may claim at once.
+const CLAIMS_AT_ONCE_MAX: u32 = 1000;
+
+/// Why the state was not written, or not read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The disk failed; may be tried again.
+    #[error("{}: {source}", path.display())]
+    Disk {
+        /// Where.
+        path: PathBuf,
+        /// How.
+        source: io::Error,
+    },
+    /// There is a later coordinator: this one must not act any more.
+    #[error("coordinator {by} has taken over")]
+    Deposed {
+        /// The later one.
+        by: Incarnation,
+    },
+    /// The state cannot be used. An older one is no way out: it does not know who was removed since,
+    /// and acting on it could bring back values that are older than what was acknowledged.
+    #[error(
+        "{}: {what}. No coordinator may start from an older state, for it would not know who holds \
+         what. Put this file back as it was, or stop all servers and workers of this folder, move \
+         {} aside and resume the runs from their snapshots (--resume)",
+        path.display(), path.parent().unwrap_or(path).display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+/// The right to be the coordinator, until there is a later claim.
+#[derive(Debug)]
+pub struct Store {
+    within: PathBuf,
+    incarnation: Incarnation,
+    /// Whose state was taken over; it is kept, older ones are deleted.
+    former: Option<Incarnation>,
+    /// One write at a time. Who deposed this one, once that is known.
+    deposed: Mutex<Option<Incarnation>>,
+}
+
+/// What [`Store::claim`] gives.
+#[derive(Debug)]
+pub struct Claimed {
+    /// Where to write from now on.
+    pub store: Store,
+    /// The coordinator's: larger than all former ones.
+    pub incarnation: Incarnation,
+    /// The state that the last coordinator wrote; `None` if none ever has.
+    pub former: Option<Vec<u8>>,
+}
+
+/// Where the coordinator is: `address.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// Which coordinator.
+    pub incarnation: Incarnation,
+    /// host:port
+    pub address: String,
+}
+
+impl Store {
+    /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
+    /// [`StoreError::Deposed`] if somebody else has done so meanwhile.
+    pub fn claim(folder: &Path) -> Result<Claimed, StoreError> {
+        let within = folder.join("coordinator");
+        disk::create_folders(&within).map_err(at(&within))?;
+        // One that could not start must not end one that runs.
+        read_newest(&within, Incarnation(u64::MAX))?;
+        let incarnation = take_next(&within)?;
+        between(Step::Claimed);
+        let former = read_newest(&within, incarnation)?;
+        let store = Self {
+            within,
+            incarnation,
+            former: former.as_ref().map(|(former, _)| *former),
+            deposed: Mutex::new(None),
+        };
+        // Later ones may have deleted the states that this one looked for.
+        store.check()?;
+        Ok(Claimed {
+            store,
+            incarnation,
+            former: former.map(|(_, state)| state),
+        })
+    }
+
+    /// Writes the state, in place of what this coordinator wrote before. Only after `Ok` may it be
+    /// acted on: it is durable, and when it had become so there was no later coordinator. After
+    /// [`StoreError::Disk`] it may or may not have been written.
+    pub fn write(&self, state: &[u8]) -> Result<(), StoreError> {
+        // The state inside is one value, set whole.
+        let mut deposed = self.deposed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(by) = *deposed {
+            return Err(StoreError::Deposed { by });
+        }
+        let path = state_path(&self.within, self.incarnation);
+        let written = disk::replace(&path, &disk::seal(state)).map_err(at(&path));
+        between(Step::Written);
+        *deposed = self.later()?;
+        if let Some(by) = *deposed {
+            return Err(StoreError::Deposed { by });
+        }
+        written.map(|()| self.forget())
+    }
+
+    /// Says where this coordinator is. Does nothing if that is said already, so it may be called
+    /// again and again. Never overwrites a later coordinator's address.
+    pub fn publish_address(&self, address: &str) -> Result<(), StoreError> {
+        let path = self.within.join("address.json");
+        let own = Address {
+            incarnation: self.incarnation,
+            address: address.to_owned(),
+        };
+        let guard = self.within.join("address.lock");
+        let lock = OpenOptions::new().create(true).append(true).open(&guard);
+        let lock = lock.map_err(at(&guard))?;
+        // With the lock, nobody is between the look and the write. Who holds it for long is stuck, and
+        // the caller comes again. Where the file system has no locks, the lower of two that come at
+        // once could win, until the higher calls again.
+        if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
+            let error = io::Error::new(io::ErrorKind::WouldBlock, "another coordinator holds it");
+            return Err(at(&guard)(error));
+        }
+        self.check()?;
+        match read_address(self.root()) {
+            Ok(Some(there)) if there.incarnation > self.incarnation => Err(StoreError::Deposed {
+                by: there.incarnation,
+            }),
+            Ok(Some(there)) if there == own => Ok(()),
+            // What cannot be read is nobody's address.
+            _ => {
+                let json = serde_json::to_vec(&own).map_err(io::Error::from);
+                let written = json.and_then(|json| disk::replace(&path, &json));
+                written.map_err(at(&path))
+            }
+        }
+    }
+
+    /// Whether this is still the coordinator. One that has nothing to write learns it here.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self.later()? {
+            Some(by) => Err(StoreError::Deposed { by }),
+            None => Ok(()),
+        }
+    }
+
+    fn root(&self) -> &Path {
+        self.within.parent().unwrap_or(&self.within)
+    }
+
+    /// The latest coordinator, if it is a later one than this.
+    fn later(&self) -> Result<Option<Incarnation>, StoreError> {
+        let highest = highest(&self.within, &["claim"])?;
+        Ok(Some(highest).filter(|highest| *highest > self.incarnation))
+    }
+
+    /// Deletes what nobody will read: states older than the one that was taken over, and what was
+    /// left of writing them. That there is no later claim yet makes it safe: whoever claims now
+    /// finds the state that has just been written.
+    fn forget(&self) {
+        let old = |name: &String| {
+            let of = numbered(name.split(".part").next().unwrap_or(name), "state");
+            of.is_some_and(|of| Some(of) < self.former)
+        };
+        let names = disk::names(&self.within).unwrap_or_default();
+        for name in names.iter().filter(|name| old(name)) {
+            // It is in nobody's way, and is tried again.
+            let _ = fs::remove_file(self.within.join(name));
+        }
+    }
+}
+
+/// Where the coordinator of the fleet whose folder this is was last; `None` if it was nowhere yet.
+pub fn read_address(folder: &Path) -> io::Result<Option<Address>> {
+    let path = folder.join("coordinator").join("address.json");
+    let bytes = match fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(disk::at(&path))?,
+    };
+    let address = serde_json::from_slice(&bytes).map_err(io::Error::from);
+    address.map(Some).map_err(disk::at(&path))
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {
+    move |source| StoreError::Disk {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn state_path(within: &Path, of: Incarnation) -> PathBuf {
+    within.join(format!("state-{of}.json"))
+}
+
+/// The number in `claim-N` or `state-N.json`.
+fn numbered(name: &str, kind: &str) -> Option<Incarnation> {
+    let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
+    let number = match kind {
+        "state" => rest.strip_suffix(".json")?,
+        _ => rest,
+    };
+    number.parse().ok().map(Incarnation)
+}
+
+/// The highest number of files of these kinds; 0 if there are none.
+fn highest(within: &Path, kinds: &[&str]) -> Result<Incarnation, StoreError> {
+    let names = disk::names(within).map_err(at(within))?;
+    let number = |name: &String| kinds.iter().find_map(|kind| numbered(name, kind));
+    Ok(names.iter().filter_map(number).max().unwrap_or_default())
+}
+
+/// Creates the next claim. Creating a file that must not be there succeeds for one only.
+fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
+    for _ in 0..CLAIMS_AT_ONCE_MAX {
+        // States count as well, for somebody may have tidied the claims away.
+        let next = highest(within, &["claim", "state"])?.next();
+        let path = within.join(format!("claim-{next}"));
+        between(Step::Numbered);
+        match OpenOptions::new().write(true).create_new(true).open(&path) {
+            Ok(_) => {
+                disk::sync_folder(within).map_err(at(within))?;
+                return Ok(next);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(at(&path)(error)),
+        }
+    }
+    let error = io::Error::other("others claim to be the coordinator all the time");
+    Err(at(within)(error))
+}
+
+/// The state with the highest number below `below`.
+fn read_newest(
+    within: &Path,
+    below: Incarnation,
+) -> Result<Option<(Incarnation, Vec<u8>)>, StoreError> {
+    loop {
+        let names = disk::names(within).map_err(at(within))?;
+        let states = names.iter().filter_map(|name| numbered(name, "state"));
+        let Some(newest) = states.filter(|of| *of < below).max() else {
+            return Ok(None);
+        };
+        let path = state_path(within, newest);
+        let sealed = match fs::read(&path) {
+            // It was deleted because there is a newer one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            sealed => sealed.map_err(at(&path))?,
+        };
+        return match disk::unseal(&sealed) {
+            Ok(state) => Ok(Some((newest, state.to_vec()))),
+            Err(what) => Err(StoreError::Damaged {
+                path,
+                what: what.to_owned(),
+            }),
+        };
+    }
+}
+
+/// Moments in which others may come between what one coordinator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The next number is known, and not yet claimed.
+    Numbered,
+    /// Claimed; the former state is not yet read.
+    Claimed,
+    /// The state is written; the claims are not yet listed.
+    Written,
+}
+
+/// Where tests let others come between.
+fn between(_step: Step) {
+    #[cfg(test)]
+    tests::interfere(_step);
+}
+
+#[cfg(test)]
+mod tests;

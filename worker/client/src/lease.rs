@@ -1,0 +1,161 @@
+//! Heartbeats: they hold a rank's lease, tell the group's clock, and bring news of who holds the
+//! shards.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tradewind_common::Incarnation;
+use tradewind_proto::holding::Holding;
+use tradewind_proto::refusal;
+use tradewind_proto::v1::{Beat, BeatReply};
+
+use crate::directory::News;
+use crate::membership::{Coordinator, MembershipError, Seat};
+use crate::network::PAUSE;
+use crate::stopwatch::Stopwatch;
+
+/// Beats between the task and the connection. More than one only where the connection is stuck.
+const BEATS_OUT_MAX: usize = 2;
+
+/// A rank's lease and what keeping it needs.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    /// Whose it is.
+    pub seat: Seat,
+    /// In which life of the group.
+    pub incarnation: Incarnation,
+    /// Pause between two beats.
+    pub pause: Duration,
+    /// For how long a beat renews it.
+    pub length: Duration,
+    /// What beats tell: the group's clock.
+    pub clock: Arc<AtomicU64>,
+    /// Who is told who holds the shards.
+    pub news: News,
+}
+
+/// Beats on a connection of its own until the answer is dropped. Call it within a runtime.
+///
+/// A stream that breaks is made anew. `lost` is called when this life of the group is over: the
+/// coordinator refuses, or has not answered for as long as the lease and the retries allow.
+pub fn keep_lease(
+    coordinator: &Coordinator,
+    lease: Lease,
+    lost: impl FnOnce(MembershipError) + Send + 'static,
+) -> Heartbeat {
+    let coordinator = coordinator.apart();
+    Heartbeat(tokio::spawn(async move {
+        lost(lease.keep(coordinator).await);
+    }))
+}
+
+/// Heartbeats; they end when it is dropped, and with them the life of the group, unless it has
+/// left.
+#[derive(Debug)]
+pub struct Heartbeat(tokio::task::JoinHandle<()>);
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Lease {
+    /// Returns why the lease is lost.
+    async fn keep(&self, mut coordinator: Coordinator) -> MembershipError {
+        let mut renewed = Stopwatch::start();
+        // Nobody lets the lease expire while there is no coordinator: a restarted one gives
+        // everybody time to show up, and exchanges go on meanwhile.
+        let patience = self.length.max(coordinator.reach().retry);
+        loop {
+            let status = self.stream(&mut coordinator, &mut renewed).await;
+            if !refusal::retryable(&status) {
+                let what = "renew the lease";
+                return MembershipError::Refused { what, status };
+            }
+            if renewed.elapsed() >= patience {
+                return coordinator.unreachable(status);
+            }
+            tracing::debug!("beats end, beginning again: {}", status.message());
+            coordinator.disconnect();
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// One stream of beats; returns why it has ended.
+    async fn stream(&self, coordinator: &mut Coordinator, renewed: &mut Stopwatch) -> Status {
+        let mut client = match coordinator.client().await {
+            Ok(client) => client,
+            Err(status) => return status,
+        };
+        let (beats, out) = mpsc::channel(BEATS_OUT_MAX);
+        // Room there is; a connection that takes nothing is noticed when the lease has passed.
+        let _ = beats.try_send(self.beat());
+        let opened = client.keep_lease(ReceiverStream::new(out));
+        let mut replies = match tokio::time::timeout(self.length, opened).await {
+            Ok(Ok(replies)) => replies.into_inner(),
+            Ok(Err(status)) => return status,
+            Err(_) => return silent(),
+        };
+        let mut opened = Stopwatch::start();
+        let mut pause = tokio::time::interval(self.pause);
+        pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        pause.tick().await;
+        loop {
+            tokio::select! {
+                reply = replies.message() => match reply {
+                    Ok(Some(reply)) => {
+                        renewed.lap();
+                        opened.lap();
+                        if let Err(status) = self.take(reply) {
+                            return status;
+                        }
+                    }
+                    Ok(None) => return Status::unavailable("the coordinator ended the stream"),
+                    Err(status) => return status,
+                },
+                _ = pause.tick() => {
+                    if opened.elapsed() >= self.length {
+                        return silent();
+                    }
+                    let _ = beats.try_send(self.beat());
+                }
+            }
+        }
+    }
+
+    fn beat(&self) -> Beat {
+        Beat {
+            run: self.seat.run.to_string(),
+            group: self.seat.group.0,
+            incarnation: self.incarnation.0,
+            rank: self.seat.rank.0,
+            clock: self.clock.load(Ordering::Relaxed),
+        }
+    }
+
+    fn take(&self, reply: BeatReply) -> Result<(), Status> {
+        let Some(holding) = reply.holding else {
+            return Ok(());
+        };
+        let holding = Holding::try_from(holding);
+        let holding = holding.map_err(|malformed| Status::internal(malformed.to_string()))?;
+        let generation = holding.generation;
+        if self.news.tell(holding) {
+            tracing::debug!(%generation, "who holds the shards has changed");
+        }
+        Ok(())
+    }
+}
+
+fn silent() -> Status {
+    Status::unavailable("the coordinator does not answer beats")
+}
+
+#[cfg(test)]
+mod tests;

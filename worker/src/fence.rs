@@ -1,0 +1,195 @@
+//! The end of a life of the group that a rank is stuck in: with a peer that hangs, a collective
+//! never ends. The group is broken from here then; and should not even that help, the process ends.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tradewind_client::membership::MembershipError;
+
+use crate::c10d::{self, Breaker};
+
+/// Status of a process that was stuck in a life of its group that is over.
+pub const EXIT_FENCED: i32 = 3;
+
+/// Watches over one life of the group, which is over when it is dropped.
+pub struct Fence(Guard);
+
+/// A handle for those who hear of the end of the life before the rank does.
+#[derive(Clone)]
+pub struct Guard(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    breaker: Mutex<Option<Breaker>>,
+    runtime: Handle,
+    patience: Duration,
+    exit: fn(i32),
+}
+
+enum State {
+    Alive,
+    /// The lease is lost, or the rank is on its way out.
+    Ending {
+        lost: bool,
+        timer: JoinHandle<()>,
+    },
+    Over,
+}
+
+impl Fence {
+    /// For a life that begins. A rank that has not come back when `patience` has passed since the
+    /// end of its life ends its process.
+    pub fn new(runtime: &Handle, patience: Duration) -> Self {
+        Self::exiting(runtime, patience, c10d::exit)
+    }
+
+    fn exiting(runtime: &Handle, patience: Duration, exit: fn(i32)) -> Self {
+        Self(Guard(Arc::new(Inner {
+            state: Mutex::new(State::Alive),
+            breaker: Mutex::new(None),
+            runtime: runtime.clone(),
+            patience,
+            exit,
+        })))
+    }
+
+    /// A handle.
+    pub fn guard(&self) -> Guard {
+        self.0.clone()
+    }
+
+    /// The rank is on its way out of the life, and may get stuck there.
+    pub fn ending(&self) {
+        self.0.end(false);
+    }
+
+    /// The life is over, well or not: nothing is stuck.
+    pub fn over(&self) {
+        let mut state = self.0.state();
+        if let State::Ending { timer, .. } = std::mem::replace(&mut *state, State::Over) {
+            timer.abort();
+        }
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        self.over();
+    }
+}
+
+impl Guard {
+    /// The lease is lost. Breaks the group.
+    pub fn lost(&self, error: &MembershipError) {
+        if self.end(true) {
+            tracing::warn!("this life of the group is over: {error}");
+            if let Some(breaker) = &*self.breaker() {
+                breaker.break_group();
+            }
+        }
+    }
+
+    /// The group has been formed: this breaks it when the lease is lost, or if it is already.
+    pub fn formed(&self, breaker: Option<Breaker>) {
+        let mut place = self.breaker();
+        *place = breaker;
+        if let Some(breaker) = &*place
+            && self.is_lost()
+        {
+            breaker.break_group();
+        }
+    }
+
+    /// Whether the lease is lost.
+    pub fn is_lost(&self) -> bool {
+        matches!(*self.state(), State::Ending { lost: true, .. })
+    }
+
+    fn end(&self, lost: bool) -> bool {
+        let mut state = self.state();
+        let alive = matches!(*state, State::Alive);
+        if alive {
+            let timer = self.0.runtime.spawn(self.0.clone().wait());
+            *state = State::Ending { lost, timer };
+        }
+        alive
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.0.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Option<Breaker>> {
+        let breaker = self.0.breaker.lock();
+        breaker.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    async fn wait(self: Arc<Self>) {
+        tokio::time::sleep(self.patience).await;
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*state, State::Ending { .. }) {
+            tracing::error!("stuck in a life of the group that is over: the process ends");
+            (self.exit)(EXIT_FENCED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    use tonic::Status;
+
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn error() -> MembershipError {
+        MembershipError::Refused {
+            what: "renew the lease",
+            status: Status::permission_denied("not live"),
+        }
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).enable_time().build().unwrap()
+    }
+
+    #[test]
+    fn who_is_stuck_in_a_lost_life_is_ended() {
+        static STATUS: AtomicI32 = AtomicI32::new(0);
+        let runtime = runtime();
+        let exit = |status| STATUS.store(status, Ordering::Relaxed);
+        let fence = Fence::exiting(runtime.handle(), SHORT, exit);
+        let guard = fence.guard();
+        assert!(!guard.is_lost());
+        guard.lost(&error());
+        assert!(guard.is_lost());
+        while STATUS.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+    }
+
+    #[test]
+    fn who_comes_back_is_not_ended_however_late_the_news() {
+        let runtime = runtime();
+        let exit = |_| panic!("nobody is stuck");
+        for end in [Fence::ending, Fence::over] {
+            let fence = Fence::exiting(runtime.handle(), SHORT, exit);
+            let guard = fence.guard();
+            end(&fence);
+            drop(fence);
+            guard.lost(&error());
+            let inner = guard.0.clone();
+            runtime.block_on(inner.wait());
+            assert!(matches!(*guard.state(), State::Over));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! What a rank's process has for all lives of its group: made once, used again in each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tch::Tensor;
+use tokio::runtime::Handle;
+use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, MembershipError, Seat};
+use tradewind_client::network::Reach;
+use tradewind_common::config::Config;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorSpec};
+use tradewind_proto::auth::Token;
+
+use crate::c10d::Store;
+use crate::flat::Flat;
+use crate::model::{self, Task};
+use crate::telemetry::Recorder;
+use crate::verdict::GivenUp;
+
+/// What a rank is told at its start.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The run's configuration.
+    pub config: Config,
+    /// Its group.
+    pub group: GroupId,
+    /// Its number there.
+    pub rank: Rank,
+    /// Names this process among the lives of the rank; not 0.
+    pub life: u64,
+    /// Where the coordinator is.
+    pub coordinator: CoordinatorAt,
+    /// The fleet's token.
+    pub token: Token,
+}
+
+/// A rank's process.
+pub struct Member {
+    /// The run's configuration.
+    pub config: Config,
+    /// Who this is, as configured.
+    pub seat: Seat,
+    /// Names this process among the lives of the rank.
+    pub life: u64,
+    /// What all processes of the run agree on.
+    pub spec: RunSpec,
+    /// The flat vector's blocks.
+    pub layout: Arc<Layout>,
+    /// Model, loss, data.
+    pub task: Box<dyn Task>,
+    /// The model's tensors, named, in order of creation.
+    pub tensors: Vec<(String, Tensor)>,
+    /// Their values as one vector.
+    pub flat: Flat,
+    /// Where the group may meet, if it can have more ranks than this: it does so at the store of
+    /// the first rank that is there.
+    pub store: Option<Store>,
+    /// Where data are leased.
+    pub coordinator: Coordinator,
+    /// How servers are reached.
+    pub reach: Reach,
+    /// Where the group's first rank writes its steps down.
+    pub recorder: Recorder,
+    /// Where the coordinator is spoken to.
+    pub runtime: Handle,
+}
+
+/// The model's tensors as its servers need to know them, in order of creation.
+pub fn tensor_specs(task: &dyn Task) -> Vec<TensorSpec> {
+    let spec = |(name, tensor, kind): (String, Tensor, _)| TensorSpec {
+        name,
+        shape: tensor.size().iter().map(|extent| *extent as u64).collect(),
+        kind,
+    };
+    task.tensors().into_iter().map(spec).collect()
+}
+
+/// The model's tensors, named, in order of creation.
+pub fn named(task: &dyn Task) -> Vec<(String, Tensor)> {
+    let all = task.tensors().into_iter();
+    all.map(|(name, tensor, _)| (name, tensor)).collect()
+}
+
+/// What the servers need to know of a configuration with its task.
+pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
+    config.spec(tensor_specs(task), task.samples() as u64)
+}
+
+/// The task of a configuration, with initial values from its seed.
+pub fn build_task(config: &Config) -> anyhow::Result<Box<dyn Task>> {
+    Ok(model::build(&model::TaskSpec::from(config), config.seed)?)
+}
+
+impl Member {
+    /// Builds the model, opens the data and serves a store.
+    pub fn new(entry: Entry, recorder: Recorder, runtime: &Handle) -> anyhow::Result<Self> {
+        let task = build_task(&entry.config).map_err(GivenUp)?;
+        Self::with_task(entry, task, recorder, runtime)
+    }
+
+    /// The same with a task of the configuration that is there already.
+    pub fn with_task(
+        entry: Entry,
+        task: Box<dyn Task>,
+        recorder: Recorder,
+        runtime: &Handle,
+    ) -> anyhow::Result<Self> {
+        let Entry {
+            config,
+            group,
+            rank,
+            life,
+            coordinator,
+            token,
+        } = entry;
+        let given_up = |error: anyhow::Error| anyhow::Error::from(GivenUp(error));
+        let size = config.cluster.groups.get(group.0 as usize);
+        let size = *size
+            .with_context(|| {
+                let groups = config.cluster.groups.len();
+                format!("the configuration has {groups} groups, not a group {group}")
+            })
+            .map_err(given_up)?;
+        let spec = run_spec(&config, &*task);
+        let checked = spec.check().map_err(|error| given_up(error.into()));
+        let layout = Arc::new(checked?);
+        let tensors = named(&*task);
+        let flat = Flat::new(&layout, &tensors).map_err(|error| given_up(error.into()))?;
+        let host = &config.cluster.host;
+        let lease = Duration::from_millis(config.liveness.lease_ms);
+        let serve = || Store::serve(host, lease).context("serving the group's store");
+        let store = (size > 1).then(serve).transpose()?;
+        let reach = Reach {
+            token,
+            retry: Duration::from_millis(config.liveness.retry_ms),
+            connections: config.exchange.connections,
+        };
+        Ok(Self {
+            seat: Seat {
+                run: config.name.clone(),
+                group,
+                rank,
+            },
+            life,
+            spec,
+            layout,
+            task,
+            tensors,
+            flat,
+            store,
+            coordinator: Coordinator::new(coordinator, reach.clone()),
+            reach,
+            recorder,
+            runtime: runtime.clone(),
+            config,
+        })
+    }
+
+    /// Length of a rank's lease. It bounds whatever a rank waits for from its peers alone.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(self.config.liveness.lease_ms)
+    }
+
+    /// host:port of the own store; empty without one.
+    pub fn store_address(&self) -> String {
+        let host = &self.config.cluster.host;
+        let store = self.store.as_ref();
+        store.map_or(String::new(), |store| format!("{host}:{}", store.port()))
+    }
+
+    /// Enters the group, in a later life of it than `after`; returns when it is formed.
+    pub fn join(&mut self, after: Incarnation) -> Result<Joined, MembershipError> {
+        let own = self.store_address();
+        let (seat, life, spec) = (&self.seat, self.life, &self.spec);
+        let join = self.coordinator.join(seat, life, spec, &own, after);
+        self.runtime.block_on(join)
+    }
+
+    /// The group is done.
+    pub fn leave(&mut self, incarnation: Incarnation) -> Result<(), MembershipError> {
+        let leave = self.coordinator.leave(&self.seat, incarnation);
+        self.runtime.block_on(leave)
+    }
+}

@@ -1,0 +1,162 @@
+//! What becomes of a rank whose training has ended in an error: it enters its group again, or its
+//! process ends, and is restarted or not.
+
+use tonic::Status;
+use tradewind_client::exchange::ExchangeError;
+use tradewind_client::membership::MembershipError;
+use tradewind_proto::refusal::{self, Reason};
+
+use crate::feed::FeedError;
+use crate::group::GroupError;
+use crate::train::TrainError;
+
+/// What follows an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// This life of the group is over, and nothing else: the rank enters again.
+    Again,
+    /// The process ends; another one may fare better.
+    Failed,
+    /// The process ends, and so would every other one.
+    GivenUp,
+}
+
+/// An error that another process would meet, too.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:#}")]
+pub struct GivenUp(pub anyhow::Error);
+
+impl Verdict {
+    /// What follows an error, which may have context.
+    pub fn of(error: &anyhow::Error) -> Self {
+        let given_up = error.is::<GivenUp>().then_some(Self::GivenUp);
+        let train = || error.downcast_ref::<TrainError>().map(of_train);
+        let group = || error.downcast_ref::<GroupError>().map(of_group);
+        let feed = || error.downcast_ref::<FeedError>().map(of_feed);
+        let exchange = || error.downcast_ref::<ExchangeError>().map(of_exchange);
+        let membership = || error.downcast_ref::<MembershipError>().map(of_membership);
+        let known = given_up.or_else(train).or_else(group).or_else(feed);
+        let known = known.or_else(exchange).or_else(membership);
+        known.unwrap_or(Self::Failed)
+    }
+}
+
+fn of_train(error: &TrainError) -> Verdict {
+    match error {
+        TrainError::Feed(error) => of_feed(error),
+        TrainError::Group(error) => of_group(error),
+        TrainError::Exchange(error) => of_exchange(error),
+        TrainError::Diverged { .. } => Verdict::GivenUp,
+        TrainError::LeaseLost => Verdict::Again,
+    }
+}
+
+fn of_feed(error: &FeedError) -> Verdict {
+    match error {
+        FeedError::Group(error) => of_group(error),
+        FeedError::Lease(error) => of_membership(error),
+        FeedError::TooFew { .. } => Verdict::GivenUp,
+        // The disk may be back for the next process.
+        FeedError::Data(_) => Verdict::Failed,
+    }
+}
+
+fn of_group(error: &GroupError) -> Verdict {
+    match error {
+        GroupError::Form(_) | GroupError::Broken { .. } => Verdict::Again,
+        GroupError::Backward(_) => Verdict::Failed,
+        GroupError::Flat(_)
+        | GroupError::Loss(_)
+        | GroupError::Unused { .. }
+        | GroupError::Length { .. } => Verdict::GivenUp,
+    }
+}
+
+fn of_exchange(error: &ExchangeError) -> Verdict {
+    match error {
+        ExchangeError::Refused { status, .. } => of_refusal(status),
+        ExchangeError::Unreachable { .. } | ExchangeError::Answer { .. } => Verdict::Failed,
+    }
+}
+
+fn of_membership(error: &MembershipError) -> Verdict {
+    match error {
+        MembershipError::Refused { status, .. } => of_refusal(status),
+        MembershipError::Unreachable { .. } => Verdict::Failed,
+    }
+}
+
+fn of_refusal(status: &Status) -> Verdict {
+    /// Somebody else speaks for the group now, or nobody.
+    const OVER: [Reason; 2] = [Reason::NotLive, Reason::StaleIncarnation];
+    /// What is configured does not change.
+    const LASTING: [Reason; 7] = [
+        Reason::BadToken,
+        Reason::Malformed,
+        Reason::BadSpecification,
+        Reason::SpecificationDiffers,
+        Reason::UnknownGroup,
+        Reason::UnknownRank,
+        Reason::RunFailed,
+    ];
+    let word = refusal::reason(status);
+    let among = |reasons: &[Reason]| reasons.iter().any(|reason| word == Some(reason.word()));
+    if among(&OVER) {
+        Verdict::Again
+    } else if among(&LASTING) {
+        Verdict::GivenUp
+    } else {
+        Verdict::Failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+    use tradewind_common::ShardId;
+
+    use super::*;
+
+    fn refused(status: Status) -> ExchangeError {
+        ExchangeError::Refused {
+            shard: ShardId(0),
+            place: "server 0".into(),
+            status,
+        }
+    }
+
+    #[test]
+    fn only_what_ends_a_life_leads_to_another() {
+        let check = |error: anyhow::Error, want| assert_eq!(Verdict::of(&error), want, "{error:#}");
+        let broken = || GroupError::Broken {
+            message: "connection reset".into(),
+        };
+        check(broken().into(), Verdict::Again);
+        check(TrainError::Group(broken()).into(), Verdict::Again);
+        let feed = TrainError::Feed(FeedError::Group(broken()));
+        check(feed.into(), Verdict::Again);
+        let fenced = || refused(refusal::status(Reason::NotLive, "fenced".into()));
+        check(TrainError::Exchange(fenced()).into(), Verdict::Again);
+        let entering = Err::<(), _>(fenced()).context("pulling").unwrap_err();
+        check(entering, Verdict::Again);
+        let stale = refusal::status(Reason::StaleIncarnation, "an older life".into());
+        let lease = MembershipError::Refused {
+            what: "lease data",
+            status: stale,
+        };
+        check(
+            TrainError::Feed(FeedError::Lease(lease)).into(),
+            Verdict::Again,
+        );
+        check(TrainError::LeaseLost.into(), Verdict::Again);
+        check(TrainError::Diverged { clock: 7 }.into(), Verdict::GivenUp);
+        let failed = refused(refusal::status(Reason::RunFailed, "no snapshot".into()));
+        check(failed.into(), Verdict::GivenUp);
+        check(
+            GivenUp(anyhow::anyhow!("no such file")).into(),
+            Verdict::GivenUp,
+        );
+        check(refused(Status::unavailable("gone")).into(), Verdict::Failed);
+        check(anyhow::anyhow!("something else"), Verdict::Failed);
+    }
+}
