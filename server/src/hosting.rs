@@ -118,7 +118,10 @@ fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
     }
     let whole: Manifest<ManifestData> = whole.with_context(|| {
         let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
-        format!("{} has no whole snapshot{damaged}", snapshots.run(run).display())
+        format!(
+            "{} has no whole snapshot{damaged}",
+            snapshots.run(run).display()
+        )
     })?;
     Ok(Saved {
         manifest: whole.data,

@@ -30,6 +30,8 @@ const ASLEEP_MS: u64 = 1_000;
 pub(crate) struct Rules {
     /// `liveness.lease_ms`.
     pub(crate) lease_ms: u64,
+    /// Pause between an answer to a ping and the next ping.
+    pub(crate) ping_ms: u64,
     /// How long a rank may be out of its group before it counts as hung: a retry and a lease.
     pub(crate) away_ms: u64,
     /// How long a server may take until it listens.
@@ -264,6 +266,7 @@ impl Supervisor {
         }
         let Rules {
             lease_ms,
+            ping_ms,
             listen_ms,
             ..
         } = self.rules;
@@ -274,7 +277,7 @@ impl Supervisor {
             }
             let heard = now_ms.saturating_sub(life.heard_ms);
             match life.state {
-                State::Up if heard >= lease_ms => {
+                State::Up if heard >= ping_ms + lease_ms => {
                     silent.push((*member, format!("answered no ping for {lease_ms} ms")));
                 }
                 State::Starting if heard >= listen_ms => {

@@ -86,6 +86,25 @@ fn a_full_copy_takes_over() {
 }
 
 #[test]
+fn the_other_copies_are_filled_anew() {
+    check(
+        3,
+        3,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete =>
+        ack 2 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        ack 0 of 0 full 2 => view 5 0@1:0 + by nobody | 0:0@0+2@0*+1@0 1:1@0+2@0+0@0 2:2@0+0@0+1@0
+        ack 0 of 0 full 1 => view 6 0@1:0 + by nobody | 0:0@0+2@0*+1@0* 1:1@0+2@0+0@0 2:2@0+0@0+1@0
+        ack 2 of 2 full 1 => view 7 0@1:0 + by nobody | 0:0@0+2@0*+1@0* 1:1@0+2@0+0@0 2:2@0+0@0+1@0*
+        down 0 => view 8 0@1:0 + by nobody | 0:2@8+1@8 1:1@0+2@0 2:2@0+1@0*
+        down 2 => view 9 0@1:0 + by nobody | 0:-+1@8 1:1@0 2:1@9
+        ",
+    );
+}
+
+#[test]
 fn what_a_copy_said_before_it_took_over_fences_nobody() {
     check(
         2,
@@ -274,6 +293,25 @@ fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
         events => server_up group_formed snapshot run_ready server_lost orphaned server_up rank_lost group_formed damaged_snapshot restored updates_lost updates_lost run_failed
         "),
     );
+}
+
+#[test]
+fn lost_contributions_are_summed_over_lineages() {
+    let mut desk = desk(1, 1, true);
+    play(&mut desk, READY);
+    for (line, lost) in [
+        ("ack 0", 0),
+        ("up 0 life 2", 0),
+        ("ack 0 complete lost 5", 5),
+        ("ack 0 lost 3", 5),
+        ("ack 0 lost 7", 7),
+        ("up 0 life 3", 7),
+        ("ack 0 complete lost 2", 9),
+        ("ack 0 lost 4", 11),
+    ] {
+        desk.happen(line);
+        assert_eq!(desk.run().unwrap().lost(), lost, "{line}");
+    }
 }
 
 #[test]

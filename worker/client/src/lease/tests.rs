@@ -198,7 +198,7 @@ async fn join(fake: &FakeCoordinator, after: u64) -> Result<Joined, MembershipEr
 async fn a_rank_enters_when_its_former_life_has_ended() {
     let status = tradewind_proto::refusal::status;
     let fake = FakeCoordinator::joins(move |before| match before {
-        0 => Err(status(Reason::GroupRunning, "somebody sits there".into())),
+        0 => Err(status(Reason::ServersMissing, "one of two".into())),
         // The coordinator has not heard yet that the life is over.
         1 => Ok(joined(4)),
         _ => Ok(joined(5)),
