@@ -147,6 +147,7 @@ async fn who_says_that_it_is_not_the_primary_is_asked_again() {
         match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => Does::Ends(Err(Status::unavailable("not the primary yet"))),
             1 => Does::Ends(Ok(())),
+            2 => Does::Ends(Err(refusal::status(Reason::UnknownRun, "none yet".into()))),
             _ => applied(frame, 1.0),
         }
     });
