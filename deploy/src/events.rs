@@ -26,12 +26,13 @@ pub(crate) struct Event {
     pub(crate) life: u64,
 }
 
-/// Kinds of what happens in a run without faults, too.
+/// Kinds of what happens in a run without faults, too, or that only follow from another one.
 const ORDINARY: &[&str] = &[
     "server_up",
     "copy_added",
     "copy_full",
     "group_formed",
+    "group_reforms",
     "group_left",
     "run_ready",
     "snapshot",

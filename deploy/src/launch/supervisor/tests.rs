@@ -258,6 +258,31 @@ fn a_silent_rank_is_killed_but_not_its_successor() {
 }
 
 #[test]
+fn a_coordinator_that_was_asleep_is_not_believed_at_once() {
+    let mut s = supervisor(1);
+    all_answer(&mut s, &[(0, 1, true)], 0, 20_000);
+    all_answer(&mut s, &[], 20_000, 26_000);
+    s.handle_pong(0, 1, true, 26_000);
+    s.handle_silent(0, 0, 26_001);
+    assert_eq!(deeds(&mut s), [], "it has heard nobody for a while");
+    all_answer(&mut s, &[(0, 1, true)], 26_000, 40_000);
+    s.handle_silent(0, 0, 40_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
+}
+
+#[test]
+fn a_rank_that_does_not_end_with_its_group_is_killed() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &ended(0), 5_000);
+    all_answer(&mut s, &[(0, 1, true)], 5_000, 5_000 + RULES.away_ms);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, true)], 75_000, 76_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: PEER }]);
+    s.handle_death(PEER, &death("was killed by signal 9"), 76_000);
+    assert!(s.ranks_done());
+}
+
+#[test]
 fn a_rank_that_does_not_come_back_to_its_group_is_killed() {
     let mut s = supervisor(1);
     let nobody = BTreeSet::new();
