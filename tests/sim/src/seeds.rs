@@ -26,7 +26,7 @@ impl fmt::Display for Failure {
         let test = std::thread::current();
         let test = test.name().unwrap_or_default();
         write!(f, "seed {seed}: after {at_us} µs: {}; ", self.violation)?;
-        let package = "cargo test -p tradewind-tests --test it";
+        let package = "cargo test -p tradewind-sim";
         write!(f, "replay with {SEED_VARIABLE}={seed} {package} {test}")
     }
 }

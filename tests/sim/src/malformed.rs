@@ -1,7 +1,7 @@
 //! Frames that a shard has to refuse without any effect (rule 7).
 
 use rand::Rng;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId, ShardId};
 use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Gradient;
 use tradewind_server::core::shard::{Action, Output, Push};
@@ -11,8 +11,13 @@ use crate::checker::{Checker, Rule, Violation};
 
 /// Draws one, for a block of `server` at which a group is live, or for a run that is not ready;
 /// `None` if there is neither.
-pub fn draw(checker: &Checker, server: ServerId, view: &View, rng: &mut impl Rng) -> Option<Push> {
-    let blocks = checker.blocks(server);
+pub fn draw(
+    checker: &Checker,
+    place: (ServerId, ShardId),
+    view: &View,
+    rng: &mut impl Rng,
+) -> Option<Push> {
+    let blocks = checker.blocks(place.1);
     if blocks.is_empty() {
         return None;
     }
@@ -25,11 +30,12 @@ pub fn draw(checker: &Checker, server: ServerId, view: &View, rng: &mut impl Rng
         let refused = !view.ready() || action != Action::Pull;
         return refused.then(|| frame(nobody, block, action));
     };
-    let (incarnation, clock) = checker.place(block, *group)?;
+    let (incarnation, clock) = checker.place(place, block, *group)?;
     let good = Gradient {
         values: vec![1.0; length],
         samples: 1,
         pulled_version: 0,
+        lineage: checker.lineage(place)?,
         samples_seen: 0,
     };
     let here = (*group, incarnation, clock);

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::{Clock, Compression};
+use tradewind_common::{Clock, Compression, Generation};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::shard::{Action, Answer, Push, Reply};
 
 use super::block::TOLERANCE;
-use crate::sim::values::Life;
+use crate::values::Life;
 
 /// A frame: its stream, its clock, and whether it is a contribution.
 type Frame = (ReplyTo, Clock, bool);
@@ -21,7 +21,7 @@ pub(super) struct Held {
     /// What each frame said that its sender holds.
     asked: BTreeMap<Frame, Option<u64>>,
     /// A life's values after an answer of a version, whichever of several it was.
-    states: BTreeMap<(Life, u64), Vec<f32>>,
+    states: BTreeMap<(Life, Generation, u64), Vec<f32>>,
     differences: u64,
 }
 
@@ -43,7 +43,7 @@ impl Held {
     ) -> Result<(), String> {
         let contributes = matches!(reply.answer, Answer::Decided(..));
         let holds = self.asked.get(&(to, reply.clock, contributes)).copied();
-        let key = (life, reply.version);
+        let key = (life, reply.lineage, reply.version);
         let known = self.states.get(&key);
         let state = match &reply.fresh {
             Fresh::Nothing => return Err("no values".into()),
@@ -58,7 +58,7 @@ impl Held {
                 self.differences += 1;
                 let base = holds
                     .flatten()
-                    .and_then(|version| self.states.get(&(life, version)));
+                    .and_then(|version| self.states.get(&(life, reply.lineage, version)));
                 let Some(base) = base.filter(|_| *form == down) else {
                     return Err(format!(
                         "a difference in {form} to what it holds, {holds:?}"
@@ -85,9 +85,9 @@ impl Held {
     }
 
     /// A life has taken an answer in. Whether it has what the answers come to.
-    pub(super) fn has(&self, life: Life, version: u64, values: &[f32]) -> bool {
+    pub(super) fn has(&self, life: Life, version: (Generation, u64), values: &[f32]) -> bool {
         self.states
-            .get(&(life, version))
+            .get(&(life, version.0, version.1))
             .is_some_and(|state| state == values)
     }
 

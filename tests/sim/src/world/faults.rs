@@ -1,0 +1,260 @@
+//! What fails, when its time has come.
+
+use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
+
+use super::World;
+use super::event::{Address, Event, Life, Process};
+use super::server::Running;
+use crate::checker::Violation;
+use crate::scenario::{Fault, LEASE_MS, Scenario};
+
+/// A fault that was left out is tried again after so long, this often.
+const AGAIN_US: u64 = 150_000;
+
+impl World {
+    pub(super) fn fault(&mut self, index: usize) -> Result<(), Violation> {
+        let fault = self.scenario.faults[index].fault.clone();
+        let now_us = self.now_us;
+        match fault {
+            Fault::KillRank {
+                group,
+                rank,
+                down_us,
+                loud,
+            } => self.kill_rank(GroupId(group), Rank(rank), down_us, loud),
+            Fault::KillGroup {
+                group,
+                down_us,
+                loud,
+            } => {
+                for rank in 0..self.scenario.groups[group as usize].size {
+                    self.kill_rank(GroupId(group), Rank(rank), down_us, loud);
+                }
+            }
+            Fault::HangRank {
+                group,
+                rank,
+                for_us,
+            } => {
+                let (group, rank) = (GroupId(group), Rank(rank));
+                if let Some(process) = self.groups[&group].group.ranks.get(&rank) {
+                    let life = process.life();
+                    let address = Address { group, rank, life };
+                    self.sleep(Process::Rank(address), for_us);
+                    self.report.counts.ranks_hung += 1;
+                }
+            }
+            Fault::KillServer {
+                server,
+                down_us,
+                loud,
+            } => self.kill_server(index, ServerId(server), down_us, loud),
+            Fault::HangServer { server, for_us } => {
+                let id = ServerId(server);
+                if self.spares(index, id, for_us) {
+                    return Ok(());
+                }
+                if let Some(up) = &self.servers[&id].up {
+                    self.report.counts.servers_hung += 1;
+                    self.sleep(Process::Server(up.life), for_us);
+                }
+            }
+            Fault::KillCoordinator { down_us, loud } => {
+                if let Some(n) = self.acting() {
+                    self.report.counts.coordinators_killed += 1;
+                    self.end_coordinator(n, loud);
+                    self.after(down_us, Event::StartCoordinator);
+                }
+            }
+            Fault::HangCoordinator { for_us } => {
+                if let Some(n) = self.acting() {
+                    self.report.counts.coordinators_hung += 1;
+                    self.sleep(Process::Coordinator(n), for_us);
+                }
+            }
+            Fault::RivalCoordinator => self.start_coordinator(),
+            Fault::Cut {
+                side,
+                other,
+                for_us,
+            } => {
+                self.report.counts.cuts += 1;
+                self.network.cut(&side, other.as_deref(), now_us + for_us);
+            }
+            Fault::SlowDisk { for_us, by_us } => self.disk.slow(now_us + for_us, by_us),
+            Fault::FailDisk { for_us } => self.disk.fail(now_us + for_us),
+            Fault::Damage => {
+                let damaged = self.disk.damage();
+                self.report.counts.damaged += u64::from(damaged);
+            }
+            Fault::Resume { servers, groups } => {
+                let Some(saved) = self.disk.resumable() else {
+                    self.after(AGAIN_US, Event::Fault(index));
+                    return Ok(());
+                };
+                self.resume = Some(saved);
+                self.scenario.servers = servers;
+                self.scenario.groups = groups;
+                self.begin_again();
+            }
+        }
+        Ok(())
+    }
+
+    /// The coordinator that is to be found, if it is up.
+    fn acting(&self) -> Option<u64> {
+        let at = self.store.address;
+        at.filter(|n| self.coordinators.contains_key(n))
+    }
+
+    fn sleep(&mut self, process: Process, for_us: u64) {
+        let until = (self.now_us, self.now_us + for_us);
+        self.asleep.insert(process, until);
+    }
+
+    fn kill_rank(&mut self, id: GroupId, rank: Rank, down_us: Option<u64>, loud: bool) {
+        let Some(seat) = self.groups[&id].seats.get(&rank) else {
+            return;
+        };
+        if seat.done || !self.end_rank(id, rank, loud) {
+            return;
+        }
+        self.report.counts.ranks_killed += 1;
+        match down_us {
+            Some(down_us) => self.after(down_us, Event::StartRank(id, rank)),
+            None => {
+                let member = self.groups.get_mut(&id).expect("a configured group");
+                member.seats.get_mut(&rank).expect("looked up above").done = true;
+            }
+        }
+    }
+
+    pub(super) fn start_server(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(&id).filter(|s| s.up.is_none()) else {
+            return;
+        };
+        server.lives += 1;
+        let life = Life {
+            server: id,
+            incarnation: Incarnation(server.lives),
+        };
+        server.up = Some(Running::new(life));
+        self.connect(life);
+    }
+
+    fn kill_server(&mut self, index: usize, id: ServerId, down_us: Option<u64>, loud: bool) {
+        let up = self.servers[&id].up.is_some();
+        if !up || self.spares(index, id, u64::MAX) {
+            return;
+        }
+        self.report.counts.servers_killed += 1;
+        self.end_server(id, loud);
+        // Somebody has to be left to keep copies, and to hold what is orphaned.
+        let left = self.servers.values().filter(|server| server.lives > 0).count() as u32;
+        let gone = self.gone.len() as u32;
+        match down_us {
+            None if left - gone > self.scenario.replication => {
+                self.gone.insert(id);
+            }
+            _ => self.after(down_us.unwrap_or(200_000), Event::StartServer(id)),
+        }
+    }
+
+    fn end_server(&mut self, id: ServerId, loud: bool) {
+        let server = self.servers.get_mut(&id).expect("a configured server");
+        let Some(up) = server.up.take() else { return };
+        self.checker.dropped(id, None);
+        self.server_died(up.life, loud);
+        let quick_us = self.network.notice(self.now_us);
+        let us = if loud { quick_us } else { self.now_us + LEASE_MS * 2_000 };
+        self.streams_broke(id, us);
+    }
+
+    /// Whether a fault of a server would hit the last full copy of a shard where that is promised
+    /// not to be; it is tried again then. What is short is no fault to anybody.
+    fn spares(&mut self, index: usize, id: ServerId, for_us: u64) -> bool {
+        if !self.scenario.promise || for_us < LEASE_MS * 500 || !self.last_full(id) {
+            return false;
+        }
+        self.report.counts.spared += 1;
+        let planned = &mut self.scenario.faults[index];
+        planned.tries += 1;
+        if planned.tries < 5 {
+            self.after(AGAIN_US, Event::Fault(index));
+        }
+        true
+    }
+
+    /// Whether a server is the only one that is well and has everything of a shard.
+    fn last_full(&self, id: ServerId) -> bool {
+        let Some(n) = self.acting() else { return true };
+        let host = &self.coordinators[&n];
+        let Ok(run) = host.core.run(&self.common.run) else {
+            return false;
+        };
+        run.holders().iter().any(|holders| {
+            let primary = holders.primary.map(|primary| primary.server);
+            let full = holders.copies.iter().filter(|copy| copy.full);
+            let full = primary.into_iter().chain(full.map(|copy| copy.server));
+            !full.into_iter().any(|server| server != id && self.well(server))
+        })
+    }
+
+    fn well(&self, id: ServerId) -> bool {
+        let up = self.servers.get(&id).and_then(|server| server.up.as_ref());
+        up.is_some_and(|up| {
+            let asleep = self.asleep.get(&Process::Server(up.life));
+            let bonded = up.bond.is_some_and(|bond| Some(bond.coordinator) == self.acting());
+            bonded && asleep.is_none_or(|(_, until_us)| *until_us <= self.now_us)
+        })
+    }
+
+    /// Everything ends, and the run is resumed with what the scenario says now.
+    fn begin_again(&mut self) {
+        self.report.counts.resumed += 1;
+        let all: Vec<u64> = self.coordinators.keys().copied().collect();
+        for n in all.into_iter().chain(std::mem::take(&mut self.reading)) {
+            self.end_coordinator(n, true);
+        }
+        for id in self.servers.keys().copied().collect::<Vec<_>>() {
+            self.end_server(id, true);
+        }
+        let ranks = self.groups.iter().flat_map(|(id, member)| {
+            let ranks = member.group.ranks.keys();
+            ranks.map(|rank| (*id, *rank))
+        });
+        for (id, rank) in ranks.collect::<Vec<_>>() {
+            self.end_rank(id, rank, true);
+        }
+        self.queue.retain(|_, event| matches!(event, Event::Malformed));
+        self.gone.clear();
+        let scenario: &Scenario = &self.scenario;
+        self.common.spec = scenario.spec();
+        let placement = tradewind_common::placement::Placement::by_bytes(
+            &self.common.layout,
+            scenario.servers,
+        );
+        self.common.placement = std::sync::Arc::new(placement);
+        let servers = scenario.servers;
+        self.servers.retain(|id, _| id.0 < servers);
+        let groups = scenario.groups.len() as u32;
+        self.groups.retain(|id, _| id.0 < groups);
+        for (id, member) in &mut self.groups {
+            let size = self.scenario.groups[id.0 as usize].size;
+            member.seats.retain(|rank, _| rank.0 < size);
+        }
+        self.checker
+            .resumed(&self.common.spec, self.common.placement.clone());
+        self.store.forget_states();
+        self.progress_us = self.now_us;
+        self.set_up();
+    }
+
+    /// A server's side of what a hanging coordinator is to it: silent for too long.
+    pub(super) fn silent(&self, n: u64) -> bool {
+        let asleep = self.asleep.get(&Process::Coordinator(n));
+        asleep.is_some_and(|(since_us, until_us)| {
+            *until_us > self.now_us && self.now_us - since_us > LEASE_MS * 2_000
+        })
+    }
+}
