@@ -1,68 +1,153 @@
-//! What the servers of a run tell about it.
+//! What the servers of a run tell about it, and what they can be asked to do.
 
-use anyhow::Context;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tradewind_common::{RunId, ShardId};
 use tradewind_proto::auth::{ShowToken, Token};
-use tradewind_proto::holding::placement_from_wire;
+use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
+use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
-use tradewind_proto::v1::{ShardStatusReply, ShardStatusRequest, StatusReply, StatusRequest};
+use tradewind_proto::v1::{
+    CoordinateReply, CoordinateRequest, PingReply, PingRequest, ShardStatusReply,
+    ShardStatusRequest, SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
+};
 
-/// The coordinator's and every shard's status.
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(2);
+
+/// How long the primary of a shard may take to tell its state.
+const SHARD: Duration = Duration::from_secs(5);
+
+/// The coordinator's status and that of every shard's primary.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterStatus {
     pub(crate) run: StatusReply,
-    pub(crate) shards: Vec<ShardStatusReply>,
+    /// By shard; `None` where nobody answered for it.
+    pub(crate) shards: Vec<Option<ShardStatusReply>>,
 }
 
-/// Asks the coordinator, and every server that it names.
-pub(crate) async fn status(
-    coordinator: &str,
-    token: &str,
-    run: &RunId,
-) -> anyhow::Result<ClusterStatus> {
-    let token = &Token::new(token)?;
-    let mut client = CoordinatorClient::new(connect(coordinator, token).await?);
-    let status = client
-        .status(StatusRequest {
-            run: run.to_string(),
-        })
-        .await;
-    let status = status
-        .context("asking the coordinator for the status")?
-        .into_inner();
-    let mut shards = Vec::new();
-    let placement = status.placement.clone().unwrap_or_default();
-    let (_, holding) = placement_from_wire(placement)?;
-    for shard in (0..holding.holders.len() as u32).map(ShardId) {
-        let primary = holding.primary(shard);
-        let server = primary.with_context(|| format!("nobody answers for shard {shard}"))?;
-        let mut client = ShardClient::new(connect(&server.address, token).await?);
-        let request = ShardStatusRequest {
-            run: run.to_string(),
-            shard: shard.0,
-        };
-        let told = client.shard_status(request).await;
-        shards.push(
-            told.with_context(|| format!("asking server {}", server.server))?
-                .into_inner(),
-        );
+/// A connection that shows the token.
+pub(crate) type Connection = InterceptedService<Channel, ShowToken>;
+
+/// The right to talk to the servers of a fleet.
+#[derive(Clone, Debug)]
+pub(crate) struct Access(Token);
+
+impl Access {
+    pub(crate) fn new(token: &str) -> anyhow::Result<Self> {
+        Ok(Self(Token::new(token)?))
     }
-    Ok(ClusterStatus {
-        run: status,
-        shards,
-    })
+
+    /// The coordinator's status.
+    pub(crate) async fn status(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+    ) -> anyhow::Result<StatusReply> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let run = run.to_string();
+        let told = client.status(StatusRequest { run }).await;
+        let told = told.map_err(|status| anyhow!("{coordinator}: {}", status.message()))?;
+        Ok(told.into_inner())
+    }
+
+    /// The coordinator's status, and what the primary of every shard says.
+    pub(crate) async fn cluster(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+    ) -> anyhow::Result<ClusterStatus> {
+        let status = self.status(coordinator, run).await?;
+        let holding = holding(&status)?;
+        let count = holding.holders.len() as u32;
+        let shards = (0..count).map(|shard| self.shard(&holding, run, ShardId(shard)));
+        let shards = futures_util::future::join_all(shards).await;
+        Ok(ClusterStatus {
+            run: status,
+            shards,
+        })
+    }
+
+    /// What the primary of a shard says; `None` if nobody answers for it in time.
+    async fn shard(
+        &self,
+        holding: &Holding,
+        run: &RunId,
+        shard: ShardId,
+    ) -> Option<ShardStatusReply> {
+        let server = holding.primary(shard)?;
+        let asked = async {
+            let mut client = ShardClient::new(self.connect(&server.address).await.ok()?);
+            let request = ShardStatusRequest {
+                run: run.to_string(),
+                shard: shard.0,
+            };
+            Some(client.shard_status(request).await.ok()?.into_inner())
+        };
+        tokio::time::timeout(SHARD, asked).await.ok()?
+    }
+
+    /// Has a snapshot taken; returns when it is whole on disk.
+    pub(crate) async fn snapshot(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+    ) -> Result<SnapshotReply, Status> {
+        let connected = self.connect(coordinator).await;
+        let connection = connected.map_err(|error| Status::unavailable(format!("{error:#}")))?;
+        let run = run.to_string();
+        let mut client = CoordinatorClient::new(connection);
+        let taken = client.snapshot(SnapshotRequest { run }).await;
+        Ok(taken?.into_inner())
+    }
+
+    /// Pings a server on a connection that is kept.
+    pub(crate) async fn ping(
+        &self,
+        address: &str,
+        connection: &mut Option<Connection>,
+    ) -> anyhow::Result<PingReply> {
+        let open = match connection.take() {
+            Some(open) => open,
+            None => self.connect(address).await?,
+        };
+        let open = connection.insert(open).clone();
+        let told = HostClient::new(open).ping(PingRequest {}).await?;
+        Ok(told.into_inner())
+    }
+
+    /// Has a server host the coordinator.
+    pub(crate) async fn coordinate(
+        &self,
+        address: &str,
+        servers: u32,
+    ) -> anyhow::Result<CoordinateReply> {
+        let mut client = HostClient::new(self.connect(address).await?);
+        let told = client.coordinate(CoordinateRequest { servers }).await?;
+        Ok(told.into_inner())
+    }
+
+    async fn connect(&self, address: &str) -> anyhow::Result<Connection> {
+        let channel = Endpoint::try_from(format!("http://{address}"))?
+            .connect_timeout(CONNECT)
+            .connect()
+            .await
+            .map_err(|error| {
+                // What is between says the same again.
+                let error = anyhow::Error::from(error);
+                anyhow!("cannot reach {address}: {}", error.root_cause())
+            })?;
+        Ok(InterceptedService::new(channel, ShowToken(self.0.clone())))
+    }
 }
 
-async fn connect(
-    address: &str,
-    token: &Token,
-) -> anyhow::Result<InterceptedService<Channel, ShowToken>> {
-    let channel = Endpoint::try_from(format!("http://{address}"))?
-        .connect()
-        .await
-        .with_context(|| format!("cannot reach {address}"))?;
-    Ok(InterceptedService::new(channel, ShowToken(token.clone())))
+/// Who holds what, as a status says; nobody anything before that is decided.
+pub(crate) fn holding(status: &StatusReply) -> anyhow::Result<Holding> {
+    let holding = status.placement.clone().unwrap_or_default().holding;
+    Ok(Holding::try_from(holding.unwrap_or_default())?)
 }

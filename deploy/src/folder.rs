@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::launch::LOOK;
+
+/// How often the lock of a folder is tried.
+const LOCK_TRIES: u32 = 4;
+
 /// `runs/<name>/`, held by one launcher at a time.
 #[derive(Debug)]
 pub(crate) struct RunFolder {
@@ -14,6 +19,8 @@ pub(crate) struct RunFolder {
     _lock: File,
     /// Where a former run of the same name was moved.
     pub(crate) moved: Option<PathBuf>,
+    /// The configuration that the run in this folder had before; `None` if it is a new run.
+    before: Option<String>,
 }
 
 impl RunFolder {
@@ -43,6 +50,23 @@ impl RunFolder {
             path,
             _lock: lock,
             moved,
+            before: None,
+        })
+    }
+
+    /// Takes the folder of a run that has ended, to go on in it.
+    pub(crate) fn reopen(path: &Path) -> anyhow::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        let lock = lock(&path)?;
+        let before = fs::read_to_string(path.join("config.toml"));
+        let before =
+            before.with_context(|| format!("cannot read the run in {}", path.display()))?;
+        fs::create_dir_all(path.join("logs"))?;
+        Ok(Self {
+            path,
+            _lock: lock,
+            moved: None,
+            before: Some(before),
         })
     }
 
@@ -76,8 +100,13 @@ impl RunFolder {
             .with_context(|| format!("cannot write {}", self.file(name).display()))
     }
 
-    /// Removes the folder of a run that never began, and puts the former one back.
+    /// Removes the folder of a run that never began, and puts the former one back. One that was
+    /// reopened stays, with its former configuration.
     pub(crate) fn discard(self) {
+        if let Some(before) = &self.before {
+            let _ = self.write("config.toml", before);
+            return;
+        }
         let _ = fs::remove_dir_all(&self.path);
         if let Some(moved) = &self.moved {
             let _ = fs::rename(moved, &self.path);
@@ -85,20 +114,32 @@ impl RunFolder {
     }
 }
 
+/// Whether a launcher holds the folder.
+pub(crate) fn is_held(path: &Path) -> bool {
+    // Nothing is left behind where no run ever was.
+    let file = File::open(path.join(".lock"));
+    file.is_ok_and(|file| file.try_lock_shared().is_err())
+}
+
 /// The lock goes with the launcher, however it ends.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let file = File::create(path.join(".lock"))
         .with_context(|| format!("cannot write into {}", path.display()))?;
-    if file.try_lock().is_err() {
-        bail!(
-            "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
-            path.display()
-        );
+    // Whoever only looks has it for a moment.
+    for _ in 0..LOCK_TRIES {
+        if file.try_lock().is_ok() {
+            return Ok(file);
+        }
+        std::thread::sleep(LOOK);
     }
-    Ok(file)
+    bail!(
+        "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
+        path.display()
+    );
 }
 
-fn free_name(path: &Path) -> PathBuf {
+/// A name beside `path` that nothing has yet: with -1, -2, … behind it.
+pub(crate) fn free_name(path: &Path) -> PathBuf {
     let numbered = |n: u32| {
         let mut name = path.as_os_str().to_owned();
         name.push(format!("-{n}"));
@@ -122,7 +163,9 @@ mod tests {
         first.write("config.toml", "first").unwrap();
         let error = RunFolder::create(&path).unwrap_err().to_string();
         assert!(error.contains("a run is under way"), "{error}");
+        assert!(is_held(&path));
         drop(first);
+        assert!(!is_held(&path));
         let second = RunFolder::create(&path).unwrap();
         let aside = second.moved.clone().unwrap();
         assert_eq!(
@@ -136,6 +179,21 @@ mod tests {
             fs::read_to_string(path.join("config.toml")).unwrap(),
             "first"
         );
+    }
+
+    #[test]
+    fn a_run_is_gone_on_with_in_its_folder() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("r");
+        let first = RunFolder::create(&path).unwrap();
+        first.write("config.toml", "first").unwrap();
+        assert!(RunFolder::reopen(&path).is_err(), "it is under way");
+        drop(first);
+        let again = RunFolder::reopen(&path).unwrap();
+        again.write("config.toml", "second").unwrap();
+        again.discard();
+        let kept = fs::read_to_string(path.join("config.toml")).unwrap();
+        assert_eq!(kept, "first");
     }
 
     #[test]

@@ -1,56 +1,65 @@
 //! What a run leaves at its end: summary, pictures, and the table on the terminal.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use anyhow::Context;
+use serde::de::DeserializeOwned;
 use tradewind_common::config::Config;
 use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::cluster::ClusterStatus;
+use crate::events::Event;
+use crate::failure::{Cause, Failure};
 use crate::folder::RunFolder;
-use crate::metrics::Metrics;
+use crate::lines::{Lines, Metrics};
 use crate::report::forecast::draw_forecast;
 use crate::report::loss::draw_loss;
 use crate::report::maps::Maps;
 use crate::report::table;
 use crate::say;
-use crate::summary::{Fault, Inputs, Status, Summary};
+use crate::summary::{Inputs, Status, Summary};
+
+/// How a run ended.
+pub(crate) struct End {
+    pub(crate) status: Status,
+    /// What ended it, if it has failed.
+    pub(crate) failure: Option<Cause>,
+    /// What the servers told at the end; `None` if they could not be asked.
+    pub(crate) cluster: Option<ClusterStatus>,
+    /// The snapshot that it went on from.
+    pub(crate) resumed_from: Option<u64>,
+    pub(crate) wall: Duration,
+}
 
 /// Writes the summary first, then the pictures; a picture that cannot be made is told and costs
 /// nothing else. How the run ended: a completed one whose results cannot be read has failed.
-pub(crate) fn finish(
-    config: &Config,
-    folder: &RunFolder,
-    (mut status, mut faults): (Status, Vec<Fault>),
-    cluster: Option<ClusterStatus>,
-    wall: Duration,
-) -> anyhow::Result<Status> {
-    let mut metrics = Metrics::new(folder.file("metrics.jsonl"));
-    let records = metrics.fresh().unwrap_or_else(|error| {
-        eprintln!("metrics.jsonl cannot be read: {error}");
-        Vec::new()
-    });
-    if let Some(complaint) = metrics.complaint() {
-        eprintln!("{complaint}");
-    }
-    let evaluation = match status {
+pub(crate) fn finish(config: &Config, folder: &RunFolder, mut end: End) -> anyhow::Result<Status> {
+    let records = latest(read(Metrics::new(folder.file("metrics.jsonl"))));
+    let events = read(Lines::<Event>::new(folder.file("events.jsonl")));
+    let evaluation = match end.status {
         Status::Completed => match read_evaluation(folder) {
             Ok(evaluation) => Some(evaluation),
             Err(error) => {
                 eprintln!("the run failed: {error:#}");
-                status = Status::Failed;
-                faults.push(Fault::of_launcher(format!("{error:#}")));
+                end.status = Status::Failed;
+                end.failure = Some(Failure::from(error).cause);
                 None
             }
         },
         _ => None,
     };
+    let snapshots = manifest::list(&Folder::new(folder.path()), &config.name);
     let inputs = Inputs {
-        status,
-        faults,
-        wall_seconds: wall.as_secs_f64(),
+        status: end.status,
+        failure: end.failure,
+        wall_seconds: end.wall.as_secs_f64(),
         records: &records,
-        cluster: cluster.as_ref(),
+        events: &events,
+        snapshot: snapshots.ok().and_then(|numbers| numbers.last().copied()),
+        resumed_from: end.resumed_from,
+        cluster: end.cluster.as_ref(),
         evaluation: evaluation.as_ref(),
     };
     let summary = Summary::new(config, inputs);
@@ -67,7 +76,32 @@ pub(crate) fn finish(
         say(table::metric(evaluation));
     }
     say(table::closing(&summary, folder.path()));
-    Ok(status)
+    Ok(end.status)
+}
+
+/// All records of a file, as far as it can be read; complaints are told.
+fn read<T: DeserializeOwned>(mut lines: Lines<T>) -> Vec<T> {
+    let records = lines.fresh().unwrap_or_else(|error| {
+        eprintln!("{}: {error}", lines.path().display());
+        Vec::new()
+    });
+    if let Some(complaint) = lines.complaint() {
+        eprintln!("{complaint}");
+    }
+    records
+}
+
+/// What counts of the records: a resumed run trains again what came after its snapshot, and what a
+/// group had done there the first time is lost.
+fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
+    let mut seen = HashSet::new();
+    let mut kept: Vec<StepRecord> = records
+        .into_iter()
+        .rev()
+        .filter(|record| seen.insert((record.group, record.clock)))
+        .collect();
+    kept.reverse();
+    kept
 }
 
 fn read_evaluation(folder: &RunFolder) -> anyhow::Result<Evaluation> {
@@ -89,4 +123,24 @@ fn draw_maps(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Res
         draw_forecast(&maps, &folder.file("forecast.png"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::loss::tests::run;
+
+    #[test]
+    fn what_was_trained_again_counts_once() {
+        let first = run(1, 5);
+        let mut all = first.clone();
+        all.extend(first[3..].iter().map(|record| StepRecord {
+            wall: record.wall + 100.0,
+            ..record.clone()
+        }));
+        let kept = latest(all);
+        assert_eq!(kept.len(), first.len());
+        assert_eq!(kept[..3], first[..3]);
+        assert_eq!(kept[3].wall, first[3].wall + 100.0);
+    }
 }

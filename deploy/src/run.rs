@@ -1,23 +1,32 @@
 //! `tradewind run`: a whole run on this machine.
 
+mod follow;
+mod helper;
+mod interruption;
+mod last;
+mod resume;
+
 use std::fs::File;
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::config::Config;
+use tradewind_server::store::read_address;
 
-use crate::cluster;
+use crate::clock::Clock;
+use crate::cluster::{Access, ClusterStatus};
 use crate::config::{self, EXIT_BAD_INPUT};
+use crate::failure::Failure;
 use crate::folder::RunFolder;
-use crate::launch::{Ended, LOOK, Local, Process, Programs, Role, environment};
-use crate::metrics::Metrics;
-use crate::progress::Progress;
-use crate::results::finish;
+use crate::launch::{Ground, Keeper, Programs, Role};
+use crate::results::{End, finish};
 use crate::say;
-use crate::summary::{Fault, Status};
+use crate::summary::Status;
+use follow::follow;
+use helper::Helper;
+pub(crate) use interruption::Interruption;
 
 /// Exit status after an interruption, as shells have it for Ctrl-C.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
@@ -32,6 +41,10 @@ pub(crate) struct Arguments {
     /// The run's folder; runs/NAME if not given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Go on from the newest snapshot in the run's folder, instead of from the beginning. The
+    /// numbers of servers and groups may be others than before.
+    #[arg(long)]
+    resume: bool,
 }
 
 /// How long servers may take to tell their status; one that is frozen never does.
@@ -44,31 +57,9 @@ enum Outcome {
     Interrupted,
 }
 
-/// What went wrong, for people and for the summary.
-struct Failure {
-    text: String,
-    fault: Fault,
-}
-
-impl From<Ended> for Failure {
-    fn from(ended: Ended) -> Self {
-        Self {
-            text: ended.to_string(),
-            fault: Fault::from(&ended),
-        }
-    }
-}
-
-impl From<anyhow::Error> for Failure {
-    fn from(error: anyhow::Error) -> Self {
-        let text = format!("{error:#}");
-        match error.downcast::<Ended>() {
-            Ok(ended) => ended.into(),
-            Err(_) => Self {
-                fault: Fault::of_launcher(text.clone()),
-                text,
-            },
-        }
+impl Outcome {
+    fn of(ended: anyhow::Result<Self>) -> Self {
+        ended.unwrap_or_else(|error| Self::Failed(error.into()))
     }
 }
 
@@ -87,7 +78,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = runtime.map_err(Into::into).and_then(|runtime| {
         let out = arguments.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
-        runtime.block_on(launch(&config, &out))
+        runtime.block_on(launch(&config, &out, arguments.resume))
     });
     match ran {
         Ok(Status::Completed) => ExitCode::SUCCESS,
@@ -100,25 +91,27 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the launcher's clock")]
-async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
-    let began = Instant::now();
+async fn launch(config: &Config, out: &Path, resume: bool) -> anyhow::Result<Status> {
+    let clock = Clock::start();
     let programs = Programs::find()?;
-    let folder = RunFolder::create(out)?;
+    let (folder, resumed_from) = if resume {
+        let snapshot = resume::newest(out, &config.name)?;
+        (RunFolder::reopen(out)?, Some(snapshot))
+    } else {
+        (RunFolder::create(out)?, None)
+    };
     folder.write("config.toml", config.resolved())?;
     let token = secret()?;
     folder.write_secret("token", &token)?;
     let mut interruption = Interruption::new()?;
-    let helpers = Helpers {
+    let helper = Helper {
         programs: &programs,
         folder: &folder,
         token: &token,
     };
     // Until it has passed, nothing was started and there is no run to keep.
-    let check = helpers
-        .run(Role::Check, &["check"], &mut interruption)
-        .await;
-    match check.unwrap_or_else(|error| Outcome::Failed(error.into())) {
+    let check = helper.run(Role::Check, &[], &mut interruption, None).await;
+    match Outcome::of(check) {
         Outcome::Completed => {}
         Outcome::Failed(failure) => {
             eprintln!("nothing was started: {}", failure.text);
@@ -130,11 +123,50 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
             return Ok(Status::Interrupted);
         }
     }
+    let lives_before = match resumed_from {
+        Some(_) => resume::prepare(&folder)?,
+        None => 0,
+    };
+    announce(config, &folder, resumed_from);
+    let ground = Ground {
+        config,
+        programs: &programs,
+        folder: &folder,
+        token: &token,
+        lives_before,
+        resume,
+    };
+    // Whatever goes wrong from here on stands in the summary.
+    let (outcome, cluster) = match Keeper::start(ground, clock) {
+        Ok(mut keeper) => attend(&ground, &mut keeper, &helper, &mut interruption).await,
+        Err(error) => (Outcome::Failed(error.into()), None),
+    };
+    let (status, failure) = match outcome {
+        Outcome::Completed => (Status::Completed, None),
+        Outcome::Failed(failure) => {
+            eprintln!("the run failed: {}", failure.text);
+            (Status::Failed, Some(failure.cause))
+        }
+        Outcome::Interrupted => (Status::Interrupted, None),
+    };
+    let end = End {
+        status,
+        failure,
+        cluster,
+        resumed_from,
+        wall: clock.elapsed(),
+    };
+    finish(config, &folder, end)
+}
+
+/// What is about to begin, and where.
+fn announce(config: &Config, folder: &RunFolder, resumed_from: Option<u64>) {
     if let Some(moved) = &folder.moved {
-        say(format_args!(
-            "a former run of this name is now in {}",
-            moved.display()
-        ));
+        let moved = moved.display();
+        say(format_args!("a former run of this name is now in {moved}"));
+    }
+    if let Some(number) = resumed_from {
+        say(format_args!("going on from snapshot {number}"));
     }
     say(format_args!(
         "{}: {} servers and {} groups ({} ranks) in {}",
@@ -144,137 +176,48 @@ async fn launch(config: &Config, out: &Path) -> anyhow::Result<Status> {
         config.world_size(),
         folder.path().display()
     ));
-    // Whatever goes wrong from here on stands in the summary.
-    let mut local = Local::new();
-    let mut outcome = match local.start(config, &programs, &folder, &token) {
-        Ok(()) => watch(config, &folder, &mut local, &mut interruption).await,
-        Err(error) => Err(error),
-    };
-    let asked = cluster::status(&local.coordinator, &token, &config.name);
-    let status = tokio::select! {
-        status = tokio::time::timeout(STATUS, asked) => status.ok().and_then(Result::ok),
+}
+
+/// Sees a run that has been started to its end, and ends its processes.
+async fn attend(
+    ground: &Ground<'_>,
+    keeper: &mut Keeper<'_>,
+    helper: &Helper<'_>,
+    interruption: &mut Interruption,
+) -> (Outcome, Option<ClusterStatus>) {
+    let mut outcome = Outcome::of(follow(ground, keeper, interruption).await);
+    if matches!(outcome, Outcome::Completed) {
+        let taken = last::snapshot(ground, keeper.access());
+        tokio::select! {
+            taken = taken => if let Err(why) = taken {
+                eprintln!("no snapshot of the end was taken: {why}");
+            },
+            _ = interruption.wait() => outcome = Outcome::Interrupted,
+        }
+    }
+    let cluster = tokio::select! {
+        status = tokio::time::timeout(STATUS, ask(ground, keeper.access())) => status.ok().flatten(),
         _ = interruption.wait() => None,
     };
-    if matches!(outcome, Ok(Outcome::Completed)) {
+    if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
-        let coordinator = format!("--coordinator={}", local.coordinator);
-        let out = format!("--out={}", folder.path().display());
-        let verb = ["evaluate", &coordinator, &out];
-        outcome = helpers
-            .run(Role::Evaluation, &verb, &mut interruption)
-            .await;
+        let file = |name: &str| ground.folder.file(name).display().to_string();
+        let arguments = [
+            format!("--coordinator-file={}", file("coordinator/address.json")),
+            format!("--out={}", ground.folder.path().display()),
+        ];
+        let ran = helper.run(Role::Evaluation, &arguments, interruption, Some(keeper));
+        outcome = Outcome::of(ran.await);
     }
-    local.stop();
-    let (state, faults) = match outcome.unwrap_or_else(|error| Outcome::Failed(error.into())) {
-        Outcome::Completed => (Status::Completed, vec![]),
-        Outcome::Failed(failure) => {
-            eprintln!("the run failed: {}", failure.text);
-            (Status::Failed, vec![failure.fault])
-        }
-        Outcome::Interrupted => (Status::Interrupted, vec![]),
-    };
-    finish(config, &folder, (state, faults), status, began.elapsed())
+    keeper.stop();
+    (outcome, cluster)
 }
 
-/// Follows the run until it is done, fails, or is interrupted.
-async fn watch(
-    config: &Config,
-    folder: &RunFolder,
-    local: &mut Local,
-    interruption: &mut Interruption,
-) -> anyhow::Result<Outcome> {
-    let interactive = std::io::stderr().is_terminal();
-    let groups = config.cluster.groups.len();
-    let out = Box::new(std::io::stdout());
-    let mut progress = Progress::new(groups, config.train.samples, interactive, out);
-    let mut metrics = Metrics::new(folder.file("metrics.jsonl"));
-    loop {
-        let done = local.workers_done()?;
-        for record in metrics.fresh()? {
-            progress.record(&record);
-        }
-        if let Some(ended) = local.casualty()? {
-            progress.message(&format!("{} {}: ending the run", ended.role, ended.how));
-            progress.finish();
-            return Ok(Outcome::Failed(ended.into()));
-        }
-        if done {
-            progress.finish();
-            return Ok(Outcome::Completed);
-        }
-        tokio::select! {
-            by = interruption.wait() => {
-                progress.message(&format!("{by}: ending all processes"));
-                progress.finish();
-                return Ok(Outcome::Interrupted);
-            }
-            () = tokio::time::sleep(LOOK) => {}
-        }
-    }
-}
-
-/// Verbs of the worker that are no ranks.
-struct Helpers<'a> {
-    programs: &'a Programs,
-    folder: &'a RunFolder,
-    token: &'a str,
-}
-
-impl Helpers<'_> {
-    /// Runs a verb to its end.
-    async fn run(
-        &self,
-        role: Role,
-        verb: &[&str],
-        interruption: &mut Interruption,
-    ) -> anyhow::Result<Outcome> {
-        let mut arguments: Vec<String> = verb.iter().map(|s| (*s).to_owned()).collect();
-        arguments.push(format!(
-            "--config={}",
-            self.folder.file("config.toml").display()
-        ));
-        let log = self.folder.file(&format!("logs/{}.log", verb[0]));
-        let environment = environment(self.token);
-        let mut process =
-            Process::start(role, &self.programs.worker, &arguments, &environment, &log)?;
-        loop {
-            match process.poll()? {
-                Some(ended) if ended.success => return Ok(Outcome::Completed),
-                Some(ended) => return Ok(Outcome::Failed(ended.into())),
-                None => {}
-            }
-            tokio::select! {
-                by = interruption.wait() => {
-                    say(format_args!("{by}: ending {role}"));
-                    Process::stop_all(vec![&mut process]);
-                    return Ok(Outcome::Interrupted);
-                }
-                () = tokio::time::sleep(LOOK) => {}
-            }
-        }
-    }
-}
-
-/// Ctrl-C and SIGTERM.
-pub(crate) struct Interruption {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Interruption {
-    pub(crate) fn new() -> anyhow::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    pub(crate) async fn wait(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.interrupt.recv() => "interrupted",
-            _ = self.terminate.recv() => "asked to terminate",
-        }
-    }
+/// What the servers tell of the run; `None` if they cannot be asked.
+async fn ask(ground: &Ground<'_>, access: &Access) -> Option<ClusterStatus> {
+    let there = read_address(ground.folder.path()).ok()??;
+    let asked = access.cluster(&there.address, &ground.config.name);
+    asked.await.ok()
 }
 
 /// A token for this run's processes: the one thing that must not follow from the seed.

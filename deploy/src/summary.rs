@@ -1,11 +1,18 @@
 //! `summary.json`; docs/run-folder.md explains every key.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tradewind_common::config::Config;
 use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_proto::v1::ShardStatusReply;
 
 use crate::cluster::ClusterStatus;
-use crate::launch::{Ended, Role};
+use crate::events::Event;
+use crate::failure::Cause;
+
+/// Sentences about what was mended.
+const RECOVERED_MAX: usize = 100;
 
 /// Exchanges of each group whose mean is the final loss.
 const FINAL_EXCHANGES: usize = 10;
@@ -17,48 +24,6 @@ pub(crate) enum Status {
     Completed,
     Failed,
     Interrupted,
-}
-
-/// A process that died.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fault {
-    role: &'static str,
-    server: Option<u32>,
-    group: Option<u32>,
-    group_rank: Option<u32>,
-    reason: String,
-}
-
-impl Fault {
-    /// The launcher could not go on.
-    pub(crate) fn of_launcher(reason: String) -> Self {
-        Self {
-            role: "launcher",
-            server: None,
-            group: None,
-            group_rank: None,
-            reason,
-        }
-    }
-}
-
-impl From<&Ended> for Fault {
-    fn from(ended: &Ended) -> Self {
-        let (role, server, group, group_rank) = match ended.role {
-            Role::Server(server) => ("server", Some(server), None, None),
-            Role::Rank { group, rank } => ("worker", None, Some(group), Some(rank)),
-            Role::Check => ("check", None, None, None),
-            Role::Evaluation => ("evaluation", None, None, None),
-            Role::Bench(name, _) => (name, None, None, None),
-        };
-        Self {
-            role,
-            server,
-            group,
-            group_rank,
-            reason: ended.how.clone(),
-        }
-    }
 }
 
 /// Decisions on (group, clock, block), summed over shards; `None` when the servers could not be
@@ -133,6 +98,22 @@ struct Metric {
     baselines: Vec<Baseline>,
 }
 
+/// What went wrong without ending the run, and how it was mended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Faults {
+    /// Events by their kind.
+    counts: BTreeMap<String, u64>,
+    /// The first of what was mended, in words.
+    recovered: Vec<String>,
+    /// Contributions that restored shards have lost.
+    lost: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Snapshots {
+    newest: Option<u64>,
+}
+
 /// What a run came to.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
@@ -149,15 +130,23 @@ pub(crate) struct Summary {
     loss: Loss,
     metric: Option<Metric>,
     params_digest: Option<String>,
-    faults: Vec<Fault>,
+    /// What ended the run before its end.
+    failure: Option<Cause>,
+    faults: Faults,
+    snapshots: Snapshots,
+    resumed_from: Option<u64>,
 }
 
 /// What a summary is made from.
 pub(crate) struct Inputs<'a> {
     pub(crate) status: Status,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) failure: Option<Cause>,
     pub(crate) wall_seconds: f64,
     pub(crate) records: &'a [StepRecord],
+    pub(crate) events: &'a [Event],
+    /// The newest snapshot.
+    pub(crate) snapshot: Option<u64>,
+    pub(crate) resumed_from: Option<u64>,
     pub(crate) cluster: Option<&'a ClusterStatus>,
     pub(crate) evaluation: Option<&'a Evaluation>,
 }
@@ -171,7 +160,10 @@ impl Summary {
             ..
         } = inputs;
         let sizes = config.cluster.groups.iter().enumerate();
-        let shards = cluster.map_or(&[][..], |cluster| &cluster.shards);
+        // In part they would say less than nothing.
+        let shards: Option<Vec<ShardStatusReply>> =
+            cluster.and_then(|cluster| cluster.shards.iter().cloned().collect());
+        let told = shards.as_deref().unwrap_or(&[]);
         Self {
             run: config.name.to_string(),
             status: inputs.status,
@@ -187,16 +179,21 @@ impl Summary {
                     .sum(),
                 unused: cluster.map(|cluster| cluster.run.samples_unused),
             },
-            updates: cluster.map(updates),
+            updates: shards.as_deref().map(updates),
             groups: sizes
                 .map(|(id, ranks)| group(id as u32, *ranks, records))
                 .collect(),
-            shards: shards.iter().map(shard).collect(),
-            delay: delay(shards.iter().map(|shard| shard.delays.as_slice())),
+            shards: told.iter().map(shard).collect(),
+            delay: delay(told.iter().map(|shard| shard.delays.as_slice())),
             loss: loss(records),
             metric: evaluation.map(metric),
             params_digest: evaluation.map(|evaluation| evaluation.params_digest.clone()),
-            faults: inputs.faults,
+            failure: inputs.failure,
+            faults: faults(inputs.events, cluster.map(|cluster| cluster.run.lost)),
+            snapshots: Snapshots {
+                newest: inputs.snapshot,
+            },
+            resumed_from: inputs.resumed_from,
         }
     }
 }
@@ -218,7 +215,7 @@ fn train_seconds(records: &[StepRecord]) -> f64 {
     }
 }
 
-fn updates(cluster: &ClusterStatus) -> Updates {
+fn updates(shards: &[ShardStatusReply]) -> Updates {
     let mut sum = Updates {
         applied: 0,
         skipped: 0,
@@ -226,7 +223,7 @@ fn updates(cluster: &ClusterStatus) -> Updates {
         duplicate: 0,
         refused: 0,
     };
-    for shard in &cluster.shards {
+    for shard in shards {
         sum.applied += shard.applied;
         sum.skipped += shard.skipped;
         sum.dropped += shard.dropped;
@@ -234,6 +231,20 @@ fn updates(cluster: &ClusterStatus) -> Updates {
         sum.refused += shard.refused;
     }
     sum
+}
+
+fn faults(events: &[Event], lost: Option<u64>) -> Faults {
+    let mut counts = BTreeMap::new();
+    for event in events.iter().filter(|event| event.is_fault()) {
+        *counts.entry(event.kind.clone()).or_default() += 1;
+    }
+    let mended = events.iter().filter(|event| event.is_mended());
+    let recovered = mended.map(|event| event.text.clone());
+    Faults {
+        counts,
+        recovered: recovered.take(RECOVERED_MAX).collect(),
+        lost,
+    }
 }
 
 fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
@@ -253,7 +264,7 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
     }
 }
 
-fn shard(shard: &tradewind_proto::v1::ShardStatusReply) -> Shard {
+fn shard(shard: &ShardStatusReply) -> Shard {
     Shard {
         server: shard.server,
         bytes: shard.bytes,
@@ -329,6 +340,32 @@ fn metric(evaluation: &Evaluation) -> Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::tests::event;
+
+    #[test]
+    fn faults_are_counted_and_what_was_mended_is_told() {
+        let happened = [
+            ("run_ready", "the run is ready"),
+            ("process_died", "rank 0 of group 0 was killed"),
+            (
+                "process_restarted",
+                "rank 0 of group 0 was killed; restarted",
+            ),
+            ("process_died", "server 1 was killed"),
+            ("promoted", "server 0 answers for shard 1"),
+        ];
+        let events = happened.map(|(kind, text)| event(0.0, kind, text));
+        let found = faults(&events, Some(3));
+        let kinds: Vec<_> = found.counts.iter().map(|(k, n)| (k.as_str(), *n)).collect();
+        let want = [
+            ("process_died", 2),
+            ("process_restarted", 1),
+            ("promoted", 1),
+        ];
+        assert_eq!(kinds, want);
+        assert_eq!(found.recovered, [happened[2].1, happened[4].1]);
+        assert_eq!(found.lost, Some(3));
+    }
 
     #[test]
     fn quantiles_of_added_histograms() {

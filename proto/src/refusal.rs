@@ -68,8 +68,18 @@ reasons! {
     NotLive => "not-live", PermissionDenied;
     /// The group may not create.
     NotCreator => "not-creator", AlreadyExists;
-    /// Another process holds the rank.
-    GroupRunning => "group-running", AlreadyExists;
+    /// The rank has called again, or another process in its place.
+    Replaced => "replaced", Aborted;
+    /// The fleet holds a run of this name.
+    RunExists => "run-exists", AlreadyExists;
+    /// The fleet has no folder.
+    NoFolder => "no-folder", FailedPrecondition;
+    /// A snapshot was given up.
+    SnapshotFailed => "snapshot-failed", Aborted;
+    /// Too many callers wait already.
+    TooManyWaiting => "too-many-waiting", ResourceExhausted;
+    /// A server speaks whose lease has run out.
+    NotRegistered => "not-registered", Unavailable;
     /// The run has no values yet.
     NotReady => "not-ready", FailedPrecondition;
     /// Another configuration than the run's.

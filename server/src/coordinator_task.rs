@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tradewind_common::data::Chunk;
+use tradewind_common::data::{Chunk, FORGOTTEN_MAX};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
@@ -29,29 +29,46 @@ const MAILBOX_MAX: usize = 4096;
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_millis(20);
 
+/// A coordinator that has not looked at leases for longer than this was not running.
+const GAP_MS: u64 = 250;
+
+/// How long leases of data may stay unwritten, milliseconds.
+const LEASES_UNSAVED_MS: u64 = 250;
+
+/// How often it is looked whether another coordinator has followed.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Orders that wait for one server. A server that is this far behind has lost its connection, and
 /// it is sent all of them when it comes back.
 pub const ORDERS_MAX: usize = 1024;
 
 type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 
+/// Which stream of a server speaks: each registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registration(u64);
+
 /// What the coordinator is asked.
 pub enum Message {
     /// A server registers; its orders go there.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
+    Register(
+        ServerId,
+        Server,
+        mpsc::Sender<Box<Order>>,
+        Reply<Registration>,
+    ),
     /// A server is alive.
-    ServerBeat(ServerId, Incarnation),
-    /// The bond with a server broke.
-    ServerLost(ServerId, Incarnation),
+    ServerBeat(ServerId, Incarnation, Reply<()>),
+    /// The bond with a server broke, which was of this registration.
+    ServerLost(ServerId, Incarnation, Registration),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
     /// A shard's part of a snapshot, by number.
     Captured(
         ServerId,
-        RunId,
-        ShardId,
-        u64,
+        (RunId, ShardId, u64),
         Result<ShardFile, NotCaptured>,
+        Reply<()>,
     ),
     /// The manifest of a snapshot has been written, or could not be.
     Written(RunId, u64, Result<(), String>),
@@ -107,14 +124,17 @@ pub enum CallError {
 }
 
 impl CoordinatorHandle {
-    /// Starts the task of a coordinator, which writes to `disk` if the fleet has one.
-    pub fn spawn(core: Coordinator, disk: Option<Disk>, origin: Origin) -> Self {
+    /// Starts the task of a coordinator. If the fleet has a disk, it writes there, and says that it
+    /// is reached at host:port.
+    pub fn spawn(core: Coordinator, disk: Option<(Disk, String)>, origin: Origin) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
         let (changed, changes) = watch::channel(0);
+        let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
         let task = Task {
             core,
             disk: disk.map(Arc::new),
+            address: address.unwrap_or_default(),
             origin,
             own: mailbox.downgrade(),
             changed,
@@ -122,6 +142,10 @@ impl CoordinatorHandle {
             next_reply: 0,
             servers: HashMap::new(),
             unsaved: false,
+            leases: 0,
+            saved_ms: 0,
+            ticked_ms: origin.now_ms(),
+            registrations: 0,
         };
         tokio::spawn(task.run(inbox));
         Self {
@@ -158,6 +182,7 @@ impl CoordinatorHandle {
 struct Task {
     core: Coordinator,
     disk: Option<Arc<Disk>>,
+    address: String,
     origin: Origin,
     own: mpsc::WeakSender<Message>,
     changed: watch::Sender<u64>,
@@ -165,27 +190,48 @@ struct Task {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
-    servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    servers: HashMap<ServerId, (mpsc::Sender<Box<Order>>, Registration)>,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// Leases of data that are not written down.
+    leases: u64,
+    /// When the state was written last, milliseconds.
+    saved_ms: u64,
+    /// When leases were looked at last, milliseconds.
+    ticked_ms: u64,
+    registrations: u64,
 }
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let mut looked = Saved::Yes;
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.handle(message),
                     None => return,
                 },
                 _ = ticks.tick() => {
-                    self.core.tick(self.origin.now_ms());
+                    let now_ms = self.origin.now_ms();
+                    let gap_ms = now_ms - std::mem::replace(&mut self.ticked_ms, now_ms);
+                    if gap_ms > GAP_MS {
+                        tracing::warn!("held up for {gap_ms} ms; leases are that much longer");
+                        self.core.forgive(gap_ms);
+                    }
+                    self.core.tick(now_ms);
                     self.waiting.retain(|_, reply| !reply.is_closed());
                 }
+                _ = looks.tick() => looked = self.look().await,
             }
-            match self.save().await {
+            let saved = match looked {
+                Saved::Deposed(_) => looked,
+                Saved::Yes | Saved::NotNow => self.save().await,
+            };
+            match saved {
                 Saved::Yes => self.drain(),
                 // What was decided waits, and so does whoever asked for it.
                 Saved::NotNow => {}
@@ -203,7 +249,9 @@ impl Task {
         match message {
             Message::Register(id, server, orders, reply) => {
                 // Orders follow at once.
-                let known = self.servers.insert(id, orders);
+                self.registrations += 1;
+                let registration = Registration(self.registrations);
+                let known = self.servers.insert(id, (orders, registration));
                 let registered = core.register(id, server, now_ms);
                 if registered.is_err() {
                     match known {
@@ -211,15 +259,24 @@ impl Task {
                         None => self.servers.remove(&id),
                     };
                 }
-                let _ = reply.send(registered);
+                let _ = reply.send(registered.map(|()| registration));
             }
-            Message::ServerBeat(id, incarnation) => core.server_beat(id, incarnation, now_ms),
-            Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
+            Message::ServerBeat(id, incarnation, reply) => {
+                let _ = reply.send(core.server_beat(id, incarnation, now_ms));
+            }
+            Message::ServerLost(id, incarnation, registration) => {
+                // Whoever has registered anew is not lost.
+                let current = self.servers.get(&id).map(|(_, current)| *current);
+                if current.is_none_or(|current| current == registration) {
+                    core.server_lost(id, incarnation, now_ms);
+                }
+            }
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
-            Message::Captured(server, run, shard, number, result) => {
-                core.captured(server, &run, shard, (number, result), now_ms);
+            Message::Captured(server, (run, shard, number), result, reply) => {
+                let taken = core.captured(server, &run, shard, number, result, now_ms);
+                let _ = reply.send(taken);
             }
             Message::Written(run, number, result) => core.written(&run, number, result, now_ms),
             Message::Join(run, spec, join, reply) => {
@@ -260,7 +317,8 @@ impl Task {
                 let _ = reply.send(status::status(core, &run, now_ms));
             }
             Message::Runs(reply) => {
-                let _ = reply.send(Ok(core.runs()));
+                let runs = core.runs().map(|run| run.name().clone());
+                let _ = reply.send(Ok(runs.collect()));
             }
         }
     }
@@ -272,13 +330,30 @@ impl Task {
         to
     }
 
-    /// Writes down what was decided, before anybody hears of it.
+    /// Looks whether this is still the coordinator, which one that decides nothing would not hear.
+    async fn look(&self) -> Saved {
+        let Some(disk) = self.disk.clone() else {
+            return Saved::Yes;
+        };
+        let address = self.address.clone();
+        let looked = tokio::task::spawn_blocking(move || disk.look(&address)).await;
+        looked.unwrap_or(Saved::NotNow)
+    }
+
+    /// Writes down what was decided, before anybody hears of it. Leases of data alone are written
+    /// now and then: a successor asks groups for the last of them.
     async fn save(&mut self) -> Saved {
         self.unsaved |= self.core.take_dirty();
-        let Some(disk) = self.disk.clone().filter(|_| self.unsaved) else {
+        self.leases += u64::from(self.core.take_leased());
+        let now_ms = self.origin.now_ms();
+        let late = now_ms.saturating_sub(self.saved_ms) >= LEASES_UNSAVED_MS;
+        let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
+        let due = self.unsaved || leases;
+        let Some(disk) = self.disk.clone().filter(|_| due) else {
             self.unsaved = false;
             return Saved::Yes;
         };
+        (self.leases, self.saved_ms) = (0, now_ms);
         let durable = self.core.durable();
         let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
         let saved = saved.unwrap_or(Saved::NotNow);
@@ -331,7 +406,7 @@ impl Task {
         let sent = self
             .servers
             .get(&server)
-            .map(|orders| orders.try_send(order).is_ok());
+            .map(|(orders, _)| orders.try_send(order).is_ok());
         if sent != Some(true) {
             // Its stream ends with the sender; it registers anew and is told everything.
             self.servers.remove(&server);

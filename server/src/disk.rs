@@ -29,6 +29,11 @@ pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
 
 /// Makes what was created, renamed or removed in a folder last.
 pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+    // The parent of a bare name is the empty path.
+    let path = match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    };
     File::open(path)
         .and_then(|folder| folder.sync_all())
         .map_err(at(path))

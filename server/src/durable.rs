@@ -6,11 +6,10 @@ use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tradewind_common::{Incarnation, RunId};
+use tradewind_common::{Incarnation, RunId, ShardId};
 
-use crate::core::durable::Durable;
+use crate::core::durable::{Durable, ManifestData};
 use crate::core::event::Event;
-use crate::core::manifest::ManifestData;
 use crate::events::EventLog;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
@@ -58,9 +57,18 @@ impl Disk {
         })
     }
 
-    /// Says where the coordinator is.
-    pub fn publish(&self, address: &str) -> Result<(), StoreError> {
-        self.store.publish_address(address)
+    /// Says where the coordinator is, if that is not said already, and looks whether another one
+    /// has followed.
+    pub fn look(&self, address: &str) -> Saved {
+        let looked = self.store.check();
+        match looked.and_then(|()| self.store.publish_address(address)) {
+            Ok(()) => Saved::Yes,
+            Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
+            Err(error) => {
+                tracing::debug!("the coordinator's address is not published: {error}");
+                Saved::NotNow
+            }
+        }
     }
 
     /// Which life of the coordinator writes.
@@ -116,10 +124,15 @@ impl Disk {
             written_at: wall(),
             configuration: self.snapshots.configuration(),
             files: data.files.clone(),
-            shards: data.shards.clone(),
+            shards: data.shards.iter().copied().map(ShardId).collect(),
             data,
         };
-        manifest::write(&self.snapshots, &manifest).map_err(|error| error.to_string())
+        let (run, number) = (manifest.run.clone(), manifest.number);
+        manifest::write(&self.snapshots, &manifest).map_err(|error| error.to_string())?;
+        if let Err(error) = manifest::sweep(&self.snapshots, &run, number) {
+            tracing::warn!("unfinished snapshots of run {run} cannot be deleted: {error}");
+        }
+        Ok(())
     }
 
     /// Deletes a snapshot that is not kept any longer.

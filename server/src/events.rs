@@ -114,18 +114,4 @@ mod tests {
         log.write(&2);
         assert!(log.state.lock().unwrap().failing);
     }
-
-    #[test]
-    fn a_torn_line_is_ended_before_the_next() {
-        let folder = tempfile::tempdir().unwrap();
-        let log = EventLog::open(folder.path()).unwrap();
-        {
-            let mut state = log.state.lock().unwrap();
-            state.file.write_all(b"{\"kin").unwrap();
-            state.torn = true;
-        }
-        log.write(&"next");
-        let text = std::fs::read_to_string(folder.path().join("events.jsonl")).unwrap();
-        assert_eq!(text, "{\"kin\n\"next\"\n");
-    }
 }

@@ -10,8 +10,8 @@ use tradewind_common::RunId;
 use crate::clock::Origin;
 use crate::coordinator_task::CoordinatorHandle;
 use crate::core::coordinator::Coordinator;
+use crate::core::durable::{ManifestData, Saved};
 use crate::durable::Disk;
-use crate::core::manifest::ManifestData;
 use crate::snapshot::Folder;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::store::{Claimed, Store};
@@ -84,12 +84,12 @@ impl Hosting {
             let snapshots = Folder::new(folder);
             let saved = newest_whole(&snapshots, run)
                 .with_context(|| format!("run {run} cannot be resumed"))?;
-            core.resume(run.clone(), saved);
+            core.resume(run.clone(), saved)?;
         }
         let disk = Disk::new((store, incarnation), folder)?;
-        disk.publish(address)?;
         tracing::info!(%incarnation, "hosting the coordinator");
-        Ok(self.put(CoordinatorHandle::spawn(core, Some(disk), *origin)))
+        let disk = Some((disk, address.clone()));
+        Ok(self.put(CoordinatorHandle::spawn(core, disk, *origin)))
     }
 
     fn put(&self, handle: CoordinatorHandle) -> u64 {
@@ -111,14 +111,20 @@ impl Hosting {
 }
 
 /// What the newest whole snapshot of a run says; those that are damaged are named.
-fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<ManifestData> {
+fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
     let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
     for error in &damaged {
         tracing::warn!("passed over: {error}");
     }
     let whole: Manifest<ManifestData> = whole.with_context(|| {
         let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
-        format!("{} has no whole snapshot{damaged}", snapshots.run(run).display())
+        format!(
+            "{} has no whole snapshot{damaged}",
+            snapshots.run(run).display()
+        )
     })?;
-    Ok(whole.data)
+    Ok(Saved {
+        manifest: whole.data,
+        numbers: snapshots.numbers(run)?,
+    })
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use tokio::sync::{mpsc, oneshot};
-use tradewind_common::holders::Holders;
-use tradewind_common::{Clock, Generation, RunId, ServerId, ShardId};
+use tradewind_common::holders::{Holders, Role};
+use tradewind_common::{Generation, RunId, ServerId, ShardId};
 
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
@@ -95,7 +95,11 @@ impl ShardHandle {
     /// Starts the task.
     pub fn spawn(shard: Shard, name: (RunId, ShardId), surroundings: Surroundings) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
-        let copies = Copies::new(name.clone(), surroundings.token.clone(), mailbox.downgrade());
+        let copies = Copies::new(
+            name.clone(),
+            surroundings.token.clone(),
+            mailbox.downgrade(),
+        );
         let task = Task {
             shard,
             name,
@@ -122,12 +126,14 @@ impl ShardHandle {
 
     /// Has the shard follow an order.
     pub async fn follow(&self, ordered: Ordered) -> Result<Acknowledge, Gone> {
-        self.ask(|reply| Message::Order(Box::new(ordered), reply)).await
+        self.ask(|reply| Message::Order(Box::new(ordered), reply))
+            .await
     }
 
     /// Hands a record of the primary's log over.
     pub async fn record(&self, record: Record) -> Result<Result<Confirm, Refusal>, Gone> {
-        self.ask(|reply| Message::Record(Box::new(record), reply)).await
+        self.ask(|reply| Message::Record(Box::new(record), reply))
+            .await
     }
 
     /// Asks for counters and versions.
@@ -309,20 +315,13 @@ impl Task {
         let versions = || blocks().map(|b| b.version());
         Status {
             generation: self.shard.generation().0,
-            primary: self.shard.is_primary(),
+            primary: matches!(self.shard.role(), Some(Role::Primary(_))),
             bytes: blocks().map(|b| b.length() as u64 * 4).sum(),
             blocks: blocks().count() as u64,
             versions: (versions().min().unwrap_or(0), versions().max().unwrap_or(0)),
             counters: self.shard.counters().clone(),
             digest: self.shard.digest(),
-            unconfirmed: self.shard.unconfirmed() as u64,
+            unconfirmed: self.shard.unconfirmed(),
         }
     }
-}
-
-/// The highest clock that anything was decided of, plus one; for manifests.
-pub fn clock_next(states: &[BlockState]) -> Clock {
-    let decided = states.iter().flat_map(|state| state.decided.values());
-    let highest = decided.map(|(_, decided)| decided.clock).max();
-    highest.map_or(Clock(0), Clock::tick)
 }

@@ -95,12 +95,14 @@ pub struct Address {
 
 impl Store {
     /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
+    /// [`StoreError::Deposed`] if somebody else has done so meanwhile.
     pub fn claim(folder: &Path) -> Result<Claimed, StoreError> {
         let within = folder.join("coordinator");
         disk::create_folders(&within).map_err(at(&within))?;
         // One that could not start must not end one that runs.
         read_newest(&within, Incarnation(u64::MAX))?;
         let incarnation = take_next(&within)?;
+        between(Step::Claimed);
         let former = read_newest(&within, incarnation)?;
         let store = Self {
             within,
@@ -108,6 +110,8 @@ impl Store {
             former: former.as_ref().map(|(former, _)| *former),
             deposed: Mutex::new(None),
         };
+        // Later ones may have deleted the states that this one looked for.
+        store.check()?;
         Ok(Claimed {
             store,
             incarnation,
@@ -125,15 +129,13 @@ impl Store {
             return Err(StoreError::Deposed { by });
         }
         let path = state_path(&self.within, self.incarnation);
-        disk::replace(&path, &disk::seal(state)).map_err(at(&path))?;
+        let written = disk::replace(&path, &disk::seal(state)).map_err(at(&path));
+        between(Step::Written);
         *deposed = self.later()?;
-        match *deposed {
-            Some(by) => Err(StoreError::Deposed { by }),
-            None => {
-                self.forget();
-                Ok(())
-            }
+        if let Some(by) = *deposed {
+            return Err(StoreError::Deposed { by });
         }
+        written.map(|()| self.forget())
     }
 
     /// Says where this coordinator is. Does nothing if that is said already, so it may be called
@@ -147,22 +149,14 @@ impl Store {
         let guard = self.within.join("address.lock");
         let lock = OpenOptions::new().create(true).append(true).open(&guard);
         let lock = lock.map_err(at(&guard))?;
-        // Between the look and the write there is nobody else. One that holds the lock for long is
-        // stuck, and the caller comes again. File systems without locks leave a moment in which the
-        // lower of two could win, until the higher calls again.
-        match lock.try_lock() {
-            Err(fs::TryLockError::WouldBlock) => {
-                let error = io::Error::new(io::ErrorKind::WouldBlock, "another coordinator has it");
-                return Err(at(&guard)(error));
-            }
-            Err(fs::TryLockError::Error(error)) if error.kind() != io::ErrorKind::Unsupported => {
-                return Err(at(&guard)(error));
-            }
-            _ => {}
+        // With the lock, nobody is between the look and the write. Who holds it for long is stuck, and
+        // the caller comes again. Where the file system has no locks, the lower of two that come at
+        // once could win, until the higher calls again.
+        if let Err(fs::TryLockError::WouldBlock) = lock.try_lock() {
+            let error = io::Error::new(io::ErrorKind::WouldBlock, "another coordinator holds it");
+            return Err(at(&guard)(error));
         }
-        if let Some(by) = self.later()? {
-            return Err(StoreError::Deposed { by });
-        }
+        self.check()?;
         match read_address(self.root()) {
             Ok(Some(there)) if there.incarnation > self.incarnation => Err(StoreError::Deposed {
                 by: there.incarnation,
@@ -174,6 +168,14 @@ impl Store {
                 let written = json.and_then(|json| disk::replace(&path, &json));
                 written.map_err(at(&path))
             }
+        }
+    }
+
+    /// Whether this is still the coordinator. One that has nothing to write learns it here.
+    pub fn check(&self) -> Result<(), StoreError> {
+        match self.later()? {
+            Some(by) => Err(StoreError::Deposed { by }),
+            None => Ok(()),
         }
     }
 
@@ -248,6 +250,7 @@ fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
         // States count as well, for somebody may have tidied the claims away.
         let next = highest(within, &["claim", "state"])?.next();
         let path = within.join(format!("claim-{next}"));
+        between(Step::Numbered);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(_) => {
                 disk::sync_folder(within).map_err(at(within))?;
@@ -266,20 +269,43 @@ fn read_newest(
     within: &Path,
     below: Incarnation,
 ) -> Result<Option<(Incarnation, Vec<u8>)>, StoreError> {
-    let names = disk::names(within).map_err(at(within))?;
-    let states = names.iter().filter_map(|name| numbered(name, "state"));
-    let Some(newest) = states.filter(|of| *of < below).max() else {
-        return Ok(None);
-    };
-    let path = state_path(within, newest);
-    let sealed = fs::read(&path).map_err(at(&path))?;
-    match disk::unseal(&sealed) {
-        Ok(state) => Ok(Some((newest, state.to_vec()))),
-        Err(what) => Err(StoreError::Damaged {
-            path,
-            what: what.to_owned(),
-        }),
+    loop {
+        let names = disk::names(within).map_err(at(within))?;
+        let states = names.iter().filter_map(|name| numbered(name, "state"));
+        let Some(newest) = states.filter(|of| *of < below).max() else {
+            return Ok(None);
+        };
+        let path = state_path(within, newest);
+        let sealed = match fs::read(&path) {
+            // It was deleted because there is a newer one.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            sealed => sealed.map_err(at(&path))?,
+        };
+        return match disk::unseal(&sealed) {
+            Ok(state) => Ok(Some((newest, state.to_vec()))),
+            Err(what) => Err(StoreError::Damaged {
+                path,
+                what: what.to_owned(),
+            }),
+        };
     }
+}
+
+/// Moments in which others may come between what one coordinator does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The next number is known, and not yet claimed.
+    Numbered,
+    /// Claimed; the former state is not yet read.
+    Claimed,
+    /// The state is written; the claims are not yet listed.
+    Written,
+}
+
+/// Where tests let others come between.
+fn between(_step: Step) {
+    #[cfg(test)]
+    tests::interfere(_step);
 }
 
 #[cfg(test)]

@@ -186,7 +186,8 @@ impl Part {
                     number: self.updates,
                 };
                 let slots = &mut self.slots[..optimizer.slots()];
-                optimizer.apply(step, &mut self.values, slots, &self.gradient);
+                let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
+                optimizer.apply(step, &mut self.values, &mut slots, &self.gradient);
             }
         }
     }

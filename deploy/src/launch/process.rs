@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use anyhow::Context;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
 use super::LOOK;
+use super::member::Member;
 
 /// How long processes may take to end before they are killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -26,11 +27,7 @@ const TAIL_BYTES: u64 = 8192;
 /// What a process is in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    Server(u32),
-    Rank {
-        group: u32,
-        rank: u32,
-    },
+    Member(Member),
     Check,
     Evaluation,
     /// A process of a measurement, by its name and number there.
@@ -40,8 +37,7 @@ pub(crate) enum Role {
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(server) => write!(f, "server {server}"),
-            Self::Rank { group, rank } => write!(f, "rank {rank} of group {group}"),
+            Self::Member(member) => member.fmt(f),
             Self::Check => f.write_str("the check of data and model"),
             Self::Evaluation => f.write_str("the evaluation"),
             Self::Bench(name, index) => write!(f, "{name} {index}"),
@@ -54,8 +50,8 @@ impl fmt::Display for Role {
 pub(crate) struct Ended {
     pub(crate) role: Role,
     pub(crate) success: bool,
-    /// By a signal, not by its own decision.
-    pub(crate) killed: bool,
+    /// What it returned; `None` if a signal ended it.
+    pub(crate) status: Option<i32>,
     /// Such as `was killed by signal 9`.
     pub(crate) how: String,
     log: PathBuf,
@@ -83,12 +79,21 @@ impl fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
+impl Ended {
+    /// The same end, with more to be said about it.
+    pub(crate) fn because(self, how: String) -> Self {
+        Self { how, ..self }
+    }
+}
+
 /// A child that dies with the launcher.
 #[derive(Debug)]
 pub(crate) struct Process {
     role: Role,
     child: Child,
     log: PathBuf,
+    /// What is before it in the log is a former process's.
+    log_begin: u64,
     ended: Option<Ended>,
 }
 
@@ -104,7 +109,7 @@ impl Process {
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).envs(environment);
-        let output = create(log)?;
+        let output = open(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?);
         Self::spawn(role, command, output, log)
     }
@@ -121,13 +126,14 @@ impl Process {
         let mut command = Command::new(program);
         command.args(arguments).envs(environment);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = Self::spawn(role, command, create(log)?, log)?;
+        let mut process = Self::spawn(role, command, open(log)?, log)?;
         let input = process.child.stdin.take().expect("it is piped");
         let output = process.child.stdout.take().expect("it is piped");
         Ok((process, input, output))
     }
 
     fn spawn(role: Role, mut command: Command, errors: File, log: &Path) -> anyhow::Result<Self> {
+        let log_begin = errors.metadata().map_or(0, |metadata| metadata.len());
         command
             .stderr(errors)
             // Ctrl-C reaches the launcher only, which then ends the others in order.
@@ -155,6 +161,7 @@ impl Process {
             role,
             child,
             log: log.to_owned(),
+            log_begin,
             ended: None,
         })
     }
@@ -179,13 +186,18 @@ impl Process {
             self.ended = Some(Ended {
                 role: self.role,
                 success: status.success(),
-                killed: status.signal().is_some(),
+                status: status.code(),
                 how: describe(status),
                 log: self.log.clone(),
-                tail: tail(&self.log),
+                tail: tail(&self.log, self.log_begin),
             });
         }
         Ok(self.ended.clone())
+    }
+
+    /// Ends it without asking; it is reaped by the next [`poll`](Self::poll) that finds it ended.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
     }
 
     /// Asks all to end, waits a while, and kills what is left.
@@ -208,6 +220,9 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
+        if self.ended.is_some() {
+            return;
+        }
         // It may have ended a moment ago; it is not reaped yet, so the number is still its own.
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
             let _ = kill_process(pid, signal);
@@ -215,8 +230,10 @@ impl Process {
     }
 }
 
-fn create(log: &Path) -> anyhow::Result<File> {
-    File::create(log).with_context(|| format!("cannot write {}", log.display()))
+/// For appending: what a former process of the same name said stays.
+fn open(log: &Path) -> anyhow::Result<File> {
+    let opened = OpenOptions::new().create(true).append(true).open(log);
+    opened.with_context(|| format!("cannot write {}", log.display()))
 }
 
 fn describe(status: ExitStatus) -> String {
@@ -228,12 +245,14 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The last lines of a log.
-fn tail(log: &Path) -> String {
+/// The last lines of what was written into a log since it had `begin` bytes.
+fn tail(log: &Path, begin: u64) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+        file.seek(SeekFrom::Start(
+            length.saturating_sub(TAIL_BYTES).max(begin),
+        ))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -1,12 +1,14 @@
 //! What happened to the fleet and its runs, in words: for the status page and the run's folder.
 
+use serde::Serialize;
 use tradewind_common::{GroupId, Rank, RunId, ServerId, ShardId};
 
 /// Events that are kept for the status page.
 pub const EVENTS_MAX: usize = 64;
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A server registered.
     ServerUp,
@@ -32,6 +34,8 @@ pub enum EventKind {
     GroupFormed,
     /// A group lost a rank and forms anew.
     RankLost,
+    /// A group forms anew because a rank has joined that was not there, or saw it break.
+    GroupReforms,
     /// A group is done.
     GroupLeft,
     /// A run may train.
@@ -62,6 +66,7 @@ impl EventKind {
             Self::UpdatesLost => "updates_lost",
             Self::GroupFormed => "group_formed",
             Self::RankLost => "rank_lost",
+            Self::GroupReforms => "group_reforms",
             Self::GroupLeft => "group_left",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",
@@ -73,7 +78,7 @@ impl EventKind {
 }
 
 /// Something that happened, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// From 1 in the life of the coordinator; 0 until it is told.
     pub number: u64,
@@ -84,14 +89,19 @@ pub struct Event {
     /// A sentence for people.
     pub text: String,
     /// The run it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<RunId>,
     /// The server it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerId>,
     /// The group it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<GroupId>,
     /// The rank it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<Rank>,
     /// The shard it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub shard: Option<ShardId>,
     /// Which life of the rank, group or server; 0 where none is meant.
     pub life: u64,

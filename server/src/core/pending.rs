@@ -25,8 +25,10 @@ impl Pending {
 
     /// The oldest answer, if its entry is `confirmed`.
     pub fn release(&mut self, confirmed: impl Fn(u64) -> bool) -> Option<Output> {
-        self.0
-            .pop_front_if(|(seq, _)| confirmed(*seq))
+        let (seq, _) = self.0.front()?;
+        let confirmed = confirmed(*seq);
+        confirmed
+            .then(|| self.0.pop_front())?
             .map(|(_, answer)| answer)
     }
 

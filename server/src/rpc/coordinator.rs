@@ -1,7 +1,7 @@
 //! The coordinator service: calls to the coordinator's task.
 
 use tonic::{Request, Response, Status, Streaming};
-use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
+use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::holding::placement_to_wire;
 use tradewind_proto::v1;
@@ -70,19 +70,26 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         };
         let asked = run.clone();
         let ask = |reply| Message::Join(asked, spec, join, reply);
-        let Answer::Joined(joined) = coordinator.call(ask).await.map_err(refuse::call)? else {
+        let Answer::Joined {
+            incarnation,
+            store_address,
+            group_size,
+            group_rank,
+            origin,
+        } = coordinator.call(ask).await.map_err(refuse::call)?
+        else {
             return Err(wrong_answer());
         };
         let placed = coordinator.call(|reply| Message::Placement(run, reply));
         let (placement, holding) = placed.await.map_err(refuse::call)?;
         Ok(Response::new(v1::JoinReply {
-            incarnation: joined.incarnation.0,
-            store_address: joined.store_address,
+            incarnation: incarnation.0,
+            store_address,
             placement: Some(placement_to_wire(&placement, &holding)),
-            group_size: joined.group_size,
-            group_rank: joined.group_rank.0,
-            origin_clock: joined.origin.0.0,
-            origin_samples: joined.origin.1,
+            group_size,
+            group_rank,
+            origin_clock: origin.0.0,
+            origin_samples: origin.1,
         }))
     }
 
@@ -98,7 +105,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let (create, generation, start_clock) = match answer.map_err(refuse::call)? {
             Answer::Create => (true, 0, 0),
             Answer::Ready { generation, start } => (false, generation.0, start.0),
-            Answer::Joined(_) | Answer::Snapshot { .. } => return Err(wrong_answer()),
+            Answer::Joined { .. } | Answer::Snapshot { .. } => return Err(wrong_answer()),
         };
         Ok(Response::new(v1::AwaitReadyReply {
             create,

@@ -43,10 +43,7 @@ impl v1::host_server::Host for HostService {
         }))
     }
 
-    async fn ping(
-        &self,
-        _: Request<v1::PingRequest>,
-    ) -> Result<Response<v1::PingReply>, Status> {
+    async fn ping(&self, _: Request<v1::PingRequest>) -> Result<Response<v1::PingReply>, Status> {
         Ok(Response::new(v1::PingReply {
             server: self.registry.server().0,
             incarnation: self.incarnation,

@@ -42,10 +42,15 @@ pub fn refusal(refusal: Refusal) -> Status {
 pub fn refused(refused: Refused) -> Status {
     let reason = match refused {
         Refused::Refusal(inner) => return refusal(inner),
-        Refused::Spec(_) => Reason::BadSpecification,
-        Refused::Differs { .. } => Reason::SpecificationDiffers,
+        Refused::Spec(_) | Refused::Replication { .. } => Reason::BadSpecification,
+        Refused::Differs { .. } | Refused::ResumeDiffers { .. } => Reason::SpecificationDiffers,
         Refused::Lease(_) => Reason::LeaseRefused,
-        Refused::GroupRunning(_) => Reason::GroupRunning,
+        Refused::Replaced { .. } => Reason::Replaced,
+        Refused::NotRegistered(_) => Reason::NotRegistered,
+        Refused::RunExists(_) => Reason::RunExists,
+        Refused::NoFolder => Reason::NoFolder,
+        Refused::Snapshot(_) => Reason::SnapshotFailed,
+        Refused::TooManyWaiting(_) => Reason::TooManyWaiting,
         Refused::ServersMissing { .. } => Reason::ServersMissing,
         Refused::TooManyRuns => Reason::TooManyRuns,
         Refused::Failed(_) => Reason::RunFailed,

@@ -40,20 +40,21 @@ pub(super) async fn serve(
         address: register.address,
         host: register.host,
     };
-    let bond = Bond {
-        server: id,
-        incarnation: server.incarnation,
-        coordinator: coordinator.clone(),
-    };
+    let server_incarnation = server.incarnation;
     let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
     let ask = |reply| Message::Register(id, server, orders, reply);
-    coordinator.call(ask).await.map_err(refuse::call)?;
+    let registration = coordinator.call(ask).await.map_err(refuse::call)?;
+    let bond = Bond {
+        server: id,
+        incarnation: server_incarnation,
+        coordinator: coordinator.clone(),
+    };
     let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
     let incarnation = coordinator.incarnation();
     tokio::spawn(async move {
         let reports = bond.take(reports);
         give_orders(inbox, reports, (out, incarnation)).await;
-        let lost = Message::ServerLost(bond.server, bond.incarnation);
+        let lost = Message::ServerLost(bond.server, bond.incarnation, registration);
         bond.coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(answers))
@@ -71,8 +72,8 @@ impl Bond {
         while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
             match report.report {
                 Some(Report::Beat(v1::ServerBeat {})) => {
-                    let beat = Message::ServerBeat(self.server, self.incarnation);
-                    self.coordinator.tell(beat).await;
+                    let beat = |reply| Message::ServerBeat(self.server, self.incarnation, reply);
+                    self.coordinator.call(beat).await.map_err(refuse::call)?;
                 }
                 Some(Report::Acknowledge(seen)) => {
                     let (run, report) = report_from_wire(seen).map_err(refuse::malformed)?;
@@ -82,8 +83,9 @@ impl Bond {
                 Some(Report::Captured(captured)) => {
                     let (run, shard, number, result) =
                         captured_from_wire(captured).map_err(refuse::malformed)?;
-                    let part = Message::Captured(self.server, run, shard, number, result);
-                    self.coordinator.tell(part).await;
+                    let of = (run, shard, number);
+                    let part = |reply| Message::Captured(self.server, of, result, reply);
+                    self.coordinator.call(part).await.map_err(refuse::call)?;
                 }
                 Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
             }

@@ -13,7 +13,8 @@ use tradewind_common::{BlockId, Layout, RunId, ShardId};
 
 use super::container::header;
 use super::manifest::{self, Manifest};
-use super::read::{check_values, visit};
+use super::read::check_values;
+use super::shard_file::visit;
 use super::{Damaged, Folder, notes};
 use crate::disk::{self, Part};
 

@@ -1,6 +1,6 @@
 //! The manifest of a snapshot. It is written last: a folder without it is no snapshot.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -8,8 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ShardId};
 
-use super::container::Hashing;
-use super::{Damaged, FORMAT, Folder};
+use super::{Damaged, FORMAT, Folder, shard_file};
 use crate::core::order::ShardFile;
 use crate::disk;
 
@@ -56,7 +55,10 @@ impl<T> Manifest<T> {
 pub fn write<T: Serialize>(folder: &Folder, manifest: &Manifest<T>) -> io::Result<()> {
     let path = folder.manifest(&manifest.run, manifest.number);
     let json = serde_json::to_vec_pretty(manifest).map_err(io::Error::from);
-    disk::replace(&path, &disk::seal(&json.map_err(disk::at(&path))?))
+    disk::replace(&path, &disk::seal(&json.map_err(disk::at(&path))?))?;
+    // Whoever made the folders may have died before they were there for good.
+    let run = folder.run(&manifest.run);
+    run.ancestors().take(3).try_for_each(disk::sync_folder)
 }
 
 /// Reads the manifest of a snapshot; none of its files is looked at.
@@ -126,28 +128,14 @@ pub fn verify<T: DeserializeOwned>(
 }
 
 fn verify_file(path: &Path, file: &ShardFile, read: &mut dyn FnMut(u64)) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot be read: {error}");
-    let opened = File::open(path).map_err(failed)?;
-    let length = opened.metadata().map_err(failed)?.len();
-    if length != file.bytes {
-        return Err(format!(
-            "it has {length} bytes, in the manifest it has {}",
-            file.bytes
-        ));
-    }
-    let mut from = Hashing::new(opened);
+    let mut from = shard_file::open(path, file)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let count = from.read(&mut buffer).map_err(failed)?;
+        let count = from.read(&mut buffer).map_err(shard_file::unreadable)?;
         if count == 0 {
-            break;
+            return shard_file::agree(&from, file);
         }
         read(count as u64);
-    }
-    if from.result() == (file.bytes, file.digest.clone()) {
-        Ok(())
-    } else {
-        Err("its bytes do not have the checksum of the manifest".to_owned())
     }
 }
 
@@ -179,4 +167,17 @@ pub fn delete(folder: &Folder, run: &RunId, number: u64) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(disk::at(&within)(error)),
         _ => Ok(()),
     }
+}
+
+/// Deletes what is left of unfinished snapshots, such as one whose coordinator died, with a number
+/// below `below`. Hand in a whole one's number: what is still being written is past it.
+pub fn sweep(folder: &Folder, run: &RunId, below: u64) -> io::Result<()> {
+    let numbers = folder.numbers(run)?;
+    let old = numbers.into_iter().filter(|number| *number < below);
+    for number in old {
+        if !folder.manifest(run, number).try_exists()? {
+            delete(folder, run, number)?;
+        }
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod container;
 pub mod export;
 pub mod manifest;
 pub mod read;
+mod shard_file;
 pub mod write;
 
 use std::io;

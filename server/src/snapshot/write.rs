@@ -6,36 +6,17 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use tradewind_common::finite::all_finite;
-use tradewind_common::{BlockId, Clock, RunId, ShardId};
+use tradewind_common::{Clock, RunId, ShardId};
 
 use super::container::{Described, Hashing, header};
+use super::shard_file::{BLOCK_COLUMNS, DECIDED_COLUMNS, code, slot_name, values_name};
 use super::{Folder, notes};
-use crate::core::block::Verdict;
 use crate::core::order::ShardFile;
 use crate::core::state::BlockState;
 use crate::disk::{self, Part};
 
-/// Columns of the tensor `blocks`: number, version, samples applied.
-pub(super) const BLOCK_COLUMNS: usize = 3;
-
-/// Columns of the tensor `decided`: block, group, incarnation, clock, verdict, delay.
-pub(super) const DECIDED_COLUMNS: usize = 6;
-
-/// Verdicts as they are written: the place in this list.
-pub(super) const VERDICTS: [Verdict; 3] = [Verdict::Applied, Verdict::Dropped, Verdict::Skipped];
-
 /// Most files of one shard in one snapshot: one for each time that it was begun anew.
 const ATTEMPTS_MAX: u32 = 1000;
-
-/// The name of the tensor with a block's values.
-pub(super) fn values_name(block: BlockId) -> String {
-    format!("block.{block}.values")
-}
-
-/// The name of the tensor with one of a block's optimizer slots.
-pub(super) fn slot_name(block: BlockId, slot: usize) -> String {
-    format!("block.{block}.slot.{slot}")
-}
 
 /// Writes the blocks of a shard into its file of snapshot `number`. When it returns, the file is
 /// there whole and for good; after an error nothing of it is there, and nothing else was touched. A
@@ -48,16 +29,17 @@ pub fn shard(
     blocks: &[BlockState],
 ) -> io::Result<ShardFile> {
     check(blocks)?;
+    // In this order they are read back.
+    let mut blocks: Vec<&BlockState> = blocks.iter().collect();
+    blocks.sort_by_key(|block| block.id);
     let within = folder.snapshot(run, number);
     disk::create_folders(&within)?;
     let (part, target, name) = begin(&within, shard)?;
-    let failed = disk::at(part.path());
     let named = notes(run, number, shard).map(|(key, value)| (key.to_owned(), value));
-    let buffered = BufWriter::with_capacity(1 << 20, part.file());
-    let mut to = Hashing::new(buffered);
-    content(&mut to, named.into(), blocks).map_err(&failed)?;
-    let (bytes, digest) = to.result();
-    drop((to, failed));
+    let mut to = BufWriter::with_capacity(1 << 20, Hashing::new(part.file()));
+    content(&mut to, named.into(), &blocks).map_err(disk::at(part.path()))?;
+    let (bytes, digest) = to.get_ref().result();
+    drop(to);
     part.publish(&target)?;
     let clocks = blocks.iter().flat_map(|block| block.decided.values());
     Ok(ShardFile {
@@ -115,13 +97,14 @@ fn begin(within: &Path, shard: ShardId) -> io::Result<(Part, PathBuf, String)> {
 fn content(
     to: &mut impl Write,
     notes: HashMap<String, String>,
-    blocks: &[BlockState],
+    blocks: &[&BlockState],
 ) -> io::Result<()> {
     let rows: Vec<[u64; BLOCK_COLUMNS]> = blocks
         .iter()
         .map(|block| [block.id.0.into(), block.version, block.samples_applied])
         .collect();
-    let decided: Vec<[u64; DECIDED_COLUMNS]> = blocks.iter().flat_map(decided_rows).collect();
+    let decided: Vec<[u64; DECIDED_COLUMNS]> =
+        blocks.iter().copied().flat_map(decided_rows).collect();
     let tables = [
         (
             "blocks".to_owned(),
@@ -134,7 +117,7 @@ fn content(
             vec![decided.len(), DECIDED_COLUMNS],
         ),
     ];
-    let tensors = blocks.iter().flat_map(described);
+    let tensors = blocks.iter().copied().flat_map(described);
     to.write_all(&header(notes, tables.into_iter().chain(tensors))?)?;
     to.write_all(bytemuck::cast_slice(&rows))?;
     to.write_all(bytemuck::cast_slice(&decided))?;
@@ -149,13 +132,12 @@ fn content(
 
 fn decided_rows(block: &BlockState) -> impl Iterator<Item = [u64; DECIDED_COLUMNS]> + '_ {
     block.decided.iter().map(|(group, (incarnation, decided))| {
-        let verdict = VERDICTS.iter().position(|one| *one == decided.verdict);
         [
             block.id.0.into(),
             group.0.into(),
             incarnation.0,
             decided.clock.0,
-            verdict.expect("every verdict is in the list") as u64,
+            code(decided.verdict),
             decided.delay,
         ]
     })

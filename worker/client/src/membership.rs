@@ -10,7 +10,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::holding::{Holding, placement_from_wire};
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
-use tradewind_proto::refusal::{self, Reason};
+use tradewind_proto::refusal;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{
     self, AwaitReadyRequest, JoinReply, JoinRequest, LeaseChunkRequest, LeaveRequest, StatusRequest,
@@ -97,10 +97,7 @@ pub struct Coordinator {
 }
 
 macro_rules! call {
-    ($self:ident, $what:literal, $method:ident, $request:expr) => {
-        call!($self, $what, $method, $request, refusal::retryable)
-    };
-    ($self:ident, $what:literal, $method:ident, $request:expr, $passes:expr) => {{
+    ($self:ident, $what:literal, $method:ident, $request:expr) => {{
         let request = $request;
         let mut away = Away::default();
         loop {
@@ -115,7 +112,7 @@ macro_rules! call {
             match answer {
                 Ok(answer) => break Ok(answer.into_inner()),
                 Err(status) => {
-                    let passes = $passes(&status);
+                    let passes = refusal::retryable(&status);
                     if let Err(error) = $self.again($what, status, passes, &mut away).await {
                         break Err(error);
                     }
@@ -215,14 +212,9 @@ impl Coordinator {
             spec: Some(spec.into()),
             store_address: store_address.to_owned(),
         };
-        // A rank that was restarted may be faster than the end of its former life.
-        let passes = |status: &Status| {
-            let running = refusal::reason(status) == Some(Reason::GroupRunning.word());
-            refusal::retryable(status) || running
-        };
         let mut away = Away::default();
         loop {
-            let reply = call!(self, "join", join, request.clone(), passes)?;
+            let reply = call!(self, "join", join, request.clone())?;
             if reply.incarnation > after.0 {
                 return Joined::from_wire(reply).map_err(|status| MembershipError::Refused {
                     what: "join",

@@ -98,6 +98,7 @@ impl Shard {
         };
         let void = self.log.follow(&holders.copies, created);
         self.drop_records(|to| void.contains(&to));
+        self.release();
         // Who was not heard since values were restored cannot be told from who was, once the
         // primary has changed again.
         let attaching = new && self.lineage > Generation(0);
@@ -113,7 +114,6 @@ impl Shard {
             self.decide(id, now_us);
         }
         self.fill();
-        self.release();
         if self.complete() {
             // What is answered now says it.
             self.log.look_full();

@@ -1,27 +1,33 @@
-//! `metrics.jsonl`, as it grows and as it was left.
+//! Files of one JSON object a line, as they grow and as they were left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use tradewind_common::record::StepRecord;
 
 /// Line numbers of damaged lines that are remembered.
 const DAMAGED_MAX: usize = 8;
 
-/// A reader of step records that goes on where it stopped. A last line without its end may still
+/// `metrics.jsonl`.
+pub(crate) type Metrics = Lines<StepRecord>;
+
+/// A reader of records that goes on where it stopped. A last line without its end may still
 /// be written, and waits; another line that is no record, such as one that a full disk has torn, is
 /// left out and remembered.
 #[derive(Debug)]
-pub(crate) struct Metrics {
+pub(crate) struct Lines<T> {
     path: PathBuf,
     reader: Option<BufReader<File>>,
     partial: Vec<u8>,
     lines: usize,
     damaged: Vec<usize>,
+    record: PhantomData<T>,
 }
 
-impl Metrics {
+impl<T: DeserializeOwned> Lines<T> {
     /// The file at `path`, which need not exist yet.
     pub(crate) fn new(path: PathBuf) -> Self {
         Self {
@@ -30,11 +36,17 @@ impl Metrics {
             partial: Vec::new(),
             lines: 0,
             damaged: Vec::new(),
+            record: PhantomData,
         }
     }
 
+    /// Where it reads.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The records that are new since the last call.
-    pub(crate) fn fresh(&mut self) -> std::io::Result<Vec<StepRecord>> {
+    pub(crate) fn fresh(&mut self) -> std::io::Result<Vec<T>> {
         if self.reader.is_none() {
             match File::open(&self.path) {
                 Ok(file) => self.reader = Some(BufReader::new(file)),

@@ -1,0 +1,29 @@
+//! The command's clock.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Counts from when it was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "a shell's clock")]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
+    pub(crate) fn now_ms(self) -> u64 {
+        self.elapsed().as_millis() as u64
+    }
+}
+
+/// Seconds since the Unix epoch.
+#[expect(clippy::disallowed_methods, reason = "a shell's clock")]
+pub(crate) fn wall() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,324 @@
+use super::*;
+
+const LEASE_MS: u64 = 10_000;
+const RULES: Rules = Rules {
+    lease_ms: LEASE_MS,
+    ping_ms: 1_000,
+    away_ms: 70_000,
+    listen_ms: 30_000,
+};
+const RANK: Member = Member::Rank { group: 0, rank: 0 };
+const PEER: Member = Member::Rank { group: 0, rank: 1 };
+
+/// Servers, and a group of two ranks.
+fn supervisor(servers: u32) -> Supervisor {
+    let servers = (0..servers).map(Member::Server);
+    let members = servers.chain([RANK, PEER]).map(|member| (member, 1));
+    Supervisor::new(RULES, members, 0)
+}
+
+fn death(how: &str) -> Death {
+    Death {
+        status: None,
+        how: how.into(),
+    }
+}
+
+fn ended(status: i32) -> Death {
+    Death {
+        status: Some(status),
+        how: format!("ended with status {status}"),
+    }
+}
+
+/// What shall be done, without what is only told.
+fn deeds(supervisor: &mut Supervisor) -> Vec<Action> {
+    let all = std::iter::from_fn(|| supervisor.poll_action());
+    all.filter(|a| !matches!(a, Action::Tell(_))).collect()
+}
+
+/// What is told.
+fn told(supervisor: &mut Supervisor) -> Vec<(&'static str, String, bool)> {
+    let all = std::iter::from_fn(|| supervisor.poll_action());
+    all.filter_map(|action| match action {
+        Action::Tell(notice) => Some((notice.kind, notice.text, notice.show)),
+        _ => None,
+    })
+    .collect()
+}
+
+fn start(member: Member, life: u64, coordinate: bool) -> Action {
+    Action::Start {
+        member,
+        life,
+        coordinate,
+    }
+}
+
+/// Everybody answers until then, many times in a lease.
+fn all_answer(supervisor: &mut Supervisor, servers: &[(u32, u64, bool)], from: u64, to: u64) {
+    for now in (from..to).step_by(500) {
+        for &(server, life, coordinates) in servers {
+            supervisor.handle_pong(server, life, coordinates, now);
+        }
+        supervisor.tick(now);
+    }
+}
+
+#[test]
+fn a_dead_rank_is_started_again_and_told_in_one_line() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &death("was killed by signal 9"), 5);
+    assert_eq!(deeds(&mut s), [start(RANK, 2, false)]);
+    s.handle_started(RANK, 6);
+    let line = "rank 0 of group 0 was killed by signal 9; restarted";
+    assert_eq!(told(&mut s), [("process_restarted", line.to_owned(), true)]);
+    assert!(!s.ranks_done());
+}
+
+#[test]
+fn deaths_without_progress_come_to_an_end() {
+    let mut s = supervisor(1);
+    let mut now = 0;
+    let mut pauses = Vec::new();
+    for life in 2..=6 {
+        s.handle_death(RANK, &ended(101), now);
+        let died = now;
+        while deeds(&mut s) != [start(RANK, life, false)] {
+            now += 100;
+            s.handle_pong(0, 1, true, now);
+            s.tick(now);
+        }
+        pauses.push(now - died);
+        s.handle_started(RANK, now);
+        s.poll_action();
+        now += 10;
+    }
+    assert_eq!(pauses, [0, 1_000, 2_000, 4_000, 8_000]);
+    s.handle_death(RANK, &ended(101), now);
+    let why = "ended with status 101, 6 times without progress".to_owned();
+    assert_eq!(deeds(&mut s), [Action::GiveUp { member: RANK, why }]);
+    s.tick(now + 100_000);
+    assert_eq!(deeds(&mut s), [], "nothing follows");
+}
+
+#[test]
+fn progress_is_a_clock_that_the_rank_had_part_in() {
+    let mut s = supervisor(1);
+    let both = BTreeSet::from([(0, 0), (0, 1)]);
+    let peer = BTreeSet::from([(0, 1)]);
+    let mut crash = |now: u64, present: &BTreeSet<(u32, u32)>| {
+        s.handle_death(RANK, &death("crashed"), now);
+        let deaths = s.lives[&RANK].deaths;
+        for later in (now..now + 9_000).step_by(500) {
+            s.handle_pong(0, 1, true, later);
+            s.tick(later);
+        }
+        if !deeds(&mut s).is_empty() {
+            s.handle_started(RANK, now + 9_000);
+        }
+        s.handle_present(present, now + 9_000);
+        s.handle_clock(0, now + 9_100);
+        deaths
+    };
+    assert_eq!(crash(0, &peer), 1);
+    assert_eq!(crash(10_000, &peer), 2, "the group went on without it");
+    assert_eq!(crash(20_000, &both), 3);
+    assert_eq!(crash(30_000, &both), 1, "it had part in a clock");
+}
+
+#[test]
+fn a_rank_that_gave_up_ends_the_run() {
+    let mut s = supervisor(1);
+    s.handle_death(PEER, &ended(GAVE_UP), 5);
+    let why = "ended with status 4".to_owned();
+    assert_eq!(deeds(&mut s), [Action::GiveUp { member: PEER, why }]);
+}
+
+#[test]
+fn nobody_replaces_a_rank_once_the_budget_is_applied() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &ended(0), 5);
+    assert!(!s.ranks_done());
+    s.handle_death(PEER, &death("was killed by signal 9"), 6);
+    assert_eq!(deeds(&mut s), []);
+    assert!(s.ranks_done());
+}
+
+#[test]
+fn the_only_server_comes_back_with_the_coordinator() {
+    let mut s = supervisor(1);
+    s.handle_death(Member::Server(0), &death("was killed by signal 9"), 5);
+    assert_eq!(deeds(&mut s), [start(Member::Server(0), 2, true)]);
+    s.handle_started(Member::Server(0), 6);
+    s.handle_listening(0, 7);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn survivors_are_asked_to_host_the_coordinator_one_by_one() {
+    let mut s = supervisor(4);
+    let ask = |server| Action::Host { server, life: 1 };
+    s.handle_death(Member::Server(0), &death("was killed by signal 9"), 5);
+    let first = [ask(1), start(Member::Server(0), 2, false)];
+    assert_eq!(deeds(&mut s), first);
+    s.handle_hosted(1, 1, false, 6);
+    assert_eq!(deeds(&mut s), [ask(2)]);
+    s.handle_death(Member::Server(2), &death("was killed by signal 9"), 7);
+    let next = [ask(3), start(Member::Server(2), 2, false)];
+    assert_eq!(deeds(&mut s), next);
+    s.handle_hosted(2, 1, true, 8);
+    assert_eq!(deeds(&mut s), [], "whoever is not asked any more");
+    s.handle_hosted(3, 1, true, 9);
+    let line = "server 3 hosts the coordinator now: server 0 was killed by signal 9";
+    assert_eq!(told(&mut s), [("coordinator_moved", line.to_owned(), true)]);
+}
+
+#[test]
+fn when_none_could_host_it_all_are_asked_again() {
+    let mut s = supervisor(2);
+    s.handle_death(Member::Server(0), &death("crashed"), 5);
+    deeds(&mut s);
+    s.handle_hosted(1, 1, false, 6);
+    assert_eq!(deeds(&mut s), []);
+    s.handle_started(Member::Server(0), 7);
+    s.handle_listening(0, 600);
+    let again = [Action::Host { server: 0, life: 2 }];
+    assert_eq!(deeds(&mut s), again);
+}
+
+#[test]
+fn without_a_survivor_the_first_to_start_hosts_the_coordinator() {
+    let mut s = supervisor(2);
+    s.handle_death(Member::Server(1), &death("crashed"), 5);
+    assert_eq!(deeds(&mut s), [start(Member::Server(1), 2, false)]);
+    s.handle_started(Member::Server(1), 6);
+    s.handle_death(Member::Server(0), &death("crashed"), 7);
+    assert_eq!(deeds(&mut s), [start(Member::Server(0), 2, true)]);
+    s.handle_listening(1, 8);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_server_that_answers_no_ping_for_a_lease_is_killed_once() {
+    let mut s = supervisor(2);
+    all_answer(&mut s, &[(0, 1, true)], 0, LEASE_MS + 1_000);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, true)], LEASE_MS + 1_000, LEASE_MS + 2_000);
+    let member = Member::Server(1);
+    assert_eq!(deeds(&mut s), [Action::Kill { member }]);
+    s.handle_death(member, &death("was killed by signal 9"), 12_000);
+    assert_eq!(deeds(&mut s), [start(member, 2, false)]);
+    s.handle_started(member, 12_000);
+    let line = "server 1 answered no ping for 10000 ms and was killed; restarted";
+    assert_eq!(told(&mut s)[0].1, line);
+    // The answers of its former life count for nothing, and it has time to begin.
+    s.handle_pong(1, 1, false, 12_000);
+    all_answer(&mut s, &[(0, 1, true)], 12_000, 41_000);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, true)], 41_000, 43_000);
+    assert_eq!(
+        deeds(&mut s),
+        [Action::Kill { member }],
+        "it never listened"
+    );
+}
+
+#[test]
+fn a_launcher_that_was_asleep_blames_nobody() {
+    let mut s = supervisor(2);
+    all_answer(&mut s, &[(0, 1, true), (1, 1, false)], 0, 5_000);
+    s.tick(3_600_000);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_server_that_hosts_the_coordinator_no_longer_is_replaced() {
+    let mut s = supervisor(2);
+    all_answer(&mut s, &[(0, 1, false), (1, 1, false)], 0, LEASE_MS);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, false), (1, 1, false)], LEASE_MS, 12_000);
+    assert_eq!(deeds(&mut s), [Action::Host { server: 0, life: 1 }]);
+    // Another one may have taken over already.
+    let mut s = supervisor(2);
+    all_answer(&mut s, &[(0, 1, false), (1, 1, true)], 0, 30_000);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_silent_rank_is_killed_but_not_its_successor() {
+    let mut s = supervisor(1);
+    s.handle_silent(0, 0, LEASE_MS - 1);
+    assert_eq!(deeds(&mut s), [], "it was another process");
+    s.handle_silent(0, 0, LEASE_MS);
+    s.handle_silent(0, 0, LEASE_MS + 1);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
+    s.handle_silent(7, 7, LEASE_MS);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_coordinator_that_was_asleep_is_not_believed_at_once() {
+    let mut s = supervisor(1);
+    all_answer(&mut s, &[(0, 1, true)], 0, 20_000);
+    all_answer(&mut s, &[], 20_000, 26_000);
+    s.handle_pong(0, 1, true, 26_000);
+    s.handle_silent(0, 0, 26_001);
+    assert_eq!(deeds(&mut s), [], "it has heard nobody for a while");
+    all_answer(&mut s, &[(0, 1, true)], 26_000, 40_000);
+    s.handle_silent(0, 0, 40_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
+}
+
+#[test]
+fn a_rank_that_does_not_end_with_its_group_is_killed() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &ended(0), 5_000);
+    all_answer(&mut s, &[(0, 1, true)], 5_000, 5_000 + RULES.away_ms);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, true)], 75_000, 76_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: PEER }]);
+    s.handle_death(PEER, &death("was killed by signal 9"), 76_000);
+    assert!(s.ranks_done());
+}
+
+#[test]
+fn a_rank_that_does_not_come_back_to_its_group_is_killed() {
+    let mut s = supervisor(1);
+    let nobody = BTreeSet::new();
+    let there = BTreeSet::from([(0, 0)]);
+    s.handle_present(&there, 1_000);
+    s.handle_present(&nobody, 1_000 + RULES.away_ms - 1);
+    assert_eq!(deeds(&mut s), []);
+    s.handle_present(&there, 80_000);
+    s.handle_present(&nobody, 80_000 + RULES.away_ms);
+    // The other one has never been there: it may still be reading its data.
+    assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
+}
+
+#[test]
+fn what_cannot_be_started_is_tried_again_and_given_up() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &death("crashed"), 0);
+    let mut now = 0;
+    let mut tries = 0;
+    loop {
+        match deeds(&mut s).pop() {
+            Some(Action::GiveUp { why, .. }) => {
+                let want = "could not be started: no more processes, 6 times without progress";
+                assert_eq!(why, want);
+                break;
+            }
+            Some(Action::Start { .. }) => {
+                tries += 1;
+                s.handle_not_started(RANK, "no more processes", now);
+            }
+            _ => {
+                now += 100;
+                s.handle_pong(0, 1, true, now);
+                s.tick(now);
+            }
+        }
+    }
+    assert_eq!(tries, 5);
+}

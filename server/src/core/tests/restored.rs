@@ -1,0 +1,207 @@
+//! A shard that is restored from a snapshot, under groups that go on.
+
+use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
+
+use super::holders::{Stage, wave};
+use super::shard::{WEIGHT, gradient, push};
+use super::spec;
+use crate::core::askers::{Fresh, Wants};
+use crate::core::refusal::Refusal;
+use crate::core::shard::{Action, Answer, Push};
+
+const BOTH: &[(u32, u64)] = &[(0, 0), (1, 0)];
+
+/// Lost and restored as after three clocks, in this lineage; the groups have gone on.
+fn restored(consistency: ConsistencySpec, copies: &[u32]) -> (Stage, Generation) {
+    restored_as(spec(&[1, 1], consistency), copies)
+}
+
+/// The same with another specification.
+fn restored_as(spec: RunSpec, copies: &[u32]) -> (Stage, Generation) {
+    let mut stage = Stage::ready(spec, copies, BOTH);
+    for clock in 0..3 {
+        for group in 0..2 {
+            stage.push(push(group, clock, WEIGHT, wave(3, clock)), 0);
+        }
+    }
+    stage.settle();
+    stage.answers();
+    let snapshot = stage.states(0);
+    stage.lose(0);
+    stage.promote(0);
+    for copy in copies {
+        stage.add(*copy);
+    }
+    let lineage = stage.holders.primary.unwrap().since;
+    stage.holders.lineage = lineage;
+    stage.at(0).restore(snapshot, lineage);
+    stage.order(BOTH, &[], None);
+    (stage, lineage)
+}
+
+fn of(lineage: Generation, pulled_version: u64) -> Action {
+    let Action::Contribute(Some(mut gradient)) = gradient(&[1.0; 3], 1) else {
+        unreachable!()
+    };
+    gradient.lineage = lineage;
+    gradient.pulled_version = pulled_version;
+    Action::Contribute(Some(gradient))
+}
+
+#[test]
+fn the_first_contribution_of_each_group_may_leave_a_gap_which_is_counted() {
+    let (mut stage, lineage) = restored(Async, &[]);
+    let view = stage.next_view(BOTH, &[], None);
+    assert_eq!(stage.tell(0, &view).clock_seen, Some(Clock(2)));
+    let action = || of(lineage, 6);
+    stage.push(push(0, 8, WEIGHT, action()), 0);
+    let reply = stage.answer().unwrap();
+    assert_eq!((reply.version, reply.lineage), (7, lineage));
+    assert_eq!(stage.at(0).counters().lost, 5, "clocks 3 to 7");
+    // Only the first.
+    stage.push(push(0, 10, WEIGHT, action()), 0);
+    assert!(matches!(stage.answer(), Err(Refusal::ClockAhead { .. })));
+    stage.push(push(0, 9, WEIGHT, action()), 0);
+    assert!(stage.answer().is_ok());
+    // What is refused does not attach.
+    stage.push(push(1, 9, WEIGHT, gradient(&[1.0; 2], 1)), 0);
+    assert!(stage.answer().is_err());
+    // A repeat of what the snapshot holds is one, and leaves no gap.
+    stage.push(push(1, 2, WEIGHT, action()), 0);
+    assert!(matches!(
+        stage.answer().unwrap().answer,
+        Answer::Decided(_, true)
+    ));
+    assert_eq!(stage.at(0).counters().lost, 5);
+    stage.push(push(1, u64::MAX, WEIGHT, action()), 0);
+    assert!(matches!(stage.answer(), Err(Refusal::ClockAhead { .. })));
+    stage.push(push(1, 4, WEIGHT, action()), 0);
+    assert!(stage.answer().is_ok());
+    assert_eq!(stage.at(0).counters().lost, 6);
+    let view = stage.next_view(BOTH, &[], None);
+    let seen = stage.tell(0, &view);
+    assert_eq!((seen.lost, seen.clock_seen), (6, Some(Clock(9))));
+}
+
+#[test]
+fn groups_that_come_later_leave_no_gap() {
+    let (mut stage, lineage) = restored(Async, &[]);
+    stage.order(&[(0, 0), (1, 0), (2, 9)], &[], None);
+    stage.push(push(2, 10, WEIGHT, of(lineage, 6)), 0);
+    // The specification has two groups.
+    assert!(matches!(stage.answer(), Err(Refusal::UnknownGroup { .. })));
+    let mut view = stage.next_view(BOTH, &[], None);
+    view.live.insert(GroupId(1), (Incarnation(6), Clock(9)));
+    stage.tell(0, &view);
+    let mut late = push(1, 10, WEIGHT, of(lineage, 6));
+    late.incarnation = Incarnation(6);
+    stage.push(late.clone(), 0);
+    assert!(matches!(stage.answer(), Err(Refusal::ClockAhead { .. })));
+    late.clock = Clock(9);
+    stage.push(late, 0);
+    assert!(stage.answer().is_ok());
+    assert_eq!(stage.at(0).counters().lost, 0);
+}
+
+#[test]
+fn sync_goes_on_where_the_groups_are() {
+    let (mut stage, lineage) = restored(Sync, &[]);
+    stage.push(push(0, 6, WEIGHT, of(lineage, 3)), 0);
+    assert!(
+        stage.answers().is_empty(),
+        "group 1 may be anywhere from 3 on"
+    );
+    stage.push(push(1, 5, WEIGHT, of(lineage, 3)), 1);
+    assert_eq!(stage.answer().unwrap().clock, Clock(5), "it is alone there");
+    stage.push(push(1, 6, WEIGHT, of(lineage, 3)), 1);
+    assert_eq!(stage.answers().len(), 2);
+    assert_eq!(stage.at(0).counters().lost, 3 + 2);
+}
+
+#[test]
+fn versions_of_another_lineage_mean_nothing() {
+    let (mut stage, lineage) = restored(Async, &[]);
+    let delays = stage.at(0).counters().delays.clone();
+    // A version that this lineage has not reached, and one that it has.
+    for (clock, pulled_version) in [(8, 100), (9, 1)] {
+        stage.push(push(0, clock, WEIGHT, of(Generation(0), pulled_version)), 0);
+        let reply = stage.answer().unwrap();
+        let Answer::Decided(decided, false) = reply.answer else {
+            panic!("{reply:?}")
+        };
+        assert_eq!(decided.delay, 0);
+    }
+    assert_eq!(
+        stage.at(0).counters().delays,
+        delays,
+        "no delay was measured"
+    );
+    assert_eq!(stage.at(0).counters().applied, 2);
+    // Those of this one do.
+    stage.push(push(0, 10, WEIGHT, of(lineage, 9)), 0);
+    assert!(matches!(stage.answer(), Err(Refusal::VersionAhead { .. })));
+    stage.push(push(0, 10, WEIGHT, of(lineage, 5)), 0);
+    assert!(stage.answer().is_ok());
+    assert_eq!(stage.at(0).counters().delays[3], 1);
+}
+
+#[test]
+fn groups_attach_to_a_copy_that_takes_over_before_they_have() {
+    let (mut stage, lineage) = restored(Async, &[1]);
+    stage.settle();
+    stage.assert_equal();
+    stage.promote(1);
+    stage.order(BOTH, &[], None);
+    assert_eq!(stage.at(1).lineage(), lineage);
+    stage.push(push(0, 8, WEIGHT, of(lineage, 6)), 0);
+    assert!(stage.answer().is_ok());
+    assert_eq!(stage.at(1).counters().lost, 5);
+    // In a lineage that was created a promoted copy has everything.
+    let mut created = Stage::ready(spec(&[1, 1], Async), &[1], BOTH);
+    created.promote(1);
+    created.order(BOTH, &[], None);
+    created.push(push(0, 8, WEIGHT, of(Generation(0), 0)), 0);
+    assert!(matches!(created.answer(), Err(Refusal::ClockAhead { .. })));
+}
+
+#[test]
+fn what_is_not_restored_is_not_there() {
+    let mut stage = Stage::ready(spec(&[1, 1], Async), &[], BOTH);
+    let mut snapshot = stage.states(0);
+    // Another optimizer, and a block that is not there.
+    let values = snapshot[1].values.clone();
+    snapshot[1].slots.push(values);
+    snapshot[0].id.0 = 77;
+    stage.push(push(0, 0, WEIGHT, wave(3, 0)), 0);
+    stage.answer().unwrap();
+    stage.at(0).restore(snapshot, Generation(3));
+    stage.promote(0);
+    let view = stage.next_view(BOTH, &[], None);
+    assert!(!stage.tell(0, &view).complete);
+    for action in [wave(3, 0), Action::Pull] {
+        stage.push(push(0, 0, WEIGHT, action), 0);
+        assert_eq!(stage.answer(), Err(Refusal::NotReady));
+    }
+}
+
+#[test]
+fn what_a_group_holds_of_another_lineage_is_no_base_for_a_difference() {
+    let spec = RunSpec {
+        down: Compression::Int8,
+        ..spec(&[1, 1], Async)
+    };
+    let (mut stage, lineage) = restored_as(spec, &[]);
+    // It holds version 7 of what was lost. The first answer, of version 7 here, does not arrive.
+    let frame = || Push {
+        wants: Wants::Difference { holds: Some(7) },
+        ..push(0, 8, WEIGHT, of(Generation(0), 7))
+    };
+    stage.push(frame(), 0);
+    assert_eq!(stage.answer().unwrap().version, 7);
+    stage.push(push(1, 8, WEIGHT, of(lineage, 6)), 0);
+    assert_eq!(stage.answer().unwrap().version, 8);
+    stage.push(frame(), 0);
+    assert!(matches!(stage.answer().unwrap().fresh, Fresh::Values(_)));
+}

@@ -1,0 +1,144 @@
+//! What the coordinator tells of a run: who holds its shards, and the status page.
+
+use std::sync::Arc;
+
+use tradewind_common::placement::Placement;
+use tradewind_common::{Clock, Generation, RunId, ServerId};
+use tradewind_proto::holding::{Endpoint, Holding, placement_to_wire};
+use tradewind_proto::v1;
+
+use crate::core::answer::Refused;
+use crate::core::coordinator::Coordinator;
+use crate::core::event::Event;
+use crate::core::fleet::ServerRow;
+use crate::core::order::Server;
+use crate::core::run::{GroupRow, Phase, RankRow};
+
+/// A run as the status page shows it.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// The present generation.
+    pub generation: Generation,
+    /// Where the run stands.
+    pub phase: Phase,
+    /// Its groups.
+    pub groups: Vec<GroupRow>,
+    /// Which shard each block belongs to.
+    pub placement: Arc<Placement>,
+    /// Who holds the shards.
+    pub holding: Holding,
+    /// The servers of the fleet.
+    pub servers: Vec<ServerRow>,
+    /// Samples of finished chunks that filled no batch.
+    pub samples_unused: u64,
+    /// The newest whole snapshot.
+    pub snapshot: Option<u64>,
+    /// Contributions lost by restoring.
+    pub lost: u64,
+    /// What happened lately, oldest first.
+    pub events: Vec<Event>,
+}
+
+/// Who holds the shards of a run, and where.
+pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refused> {
+    let run = core.run(run)?;
+    let endpoint = |(id, server): (ServerId, Server)| Endpoint {
+        server: id,
+        incarnation: server.incarnation,
+        address: server.address,
+    };
+    Ok(Holding {
+        generation: run.generation(),
+        holders: run.holders().to_vec(),
+        servers: core.fleet().endpoints().into_iter().map(endpoint).collect(),
+    })
+}
+
+/// The status page of a run.
+pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Status, Refused> {
+    let holding = holding(core, run)?;
+    let of = core.run(run)?;
+    let concerns = |event: &&Event| event.run.as_ref().is_none_or(|about| about == run);
+    Ok(Status {
+        generation: of.generation(),
+        phase: of.phase().clone(),
+        groups: of.rows(now_ms),
+        placement: of.placement().clone(),
+        holding,
+        servers: core.fleet().rows(now_ms),
+        samples_unused: of.samples_unused(),
+        snapshot: of.newest_snapshot(),
+        lost: of.lost(),
+        events: core.recent_events().filter(concerns).cloned().collect(),
+    })
+}
+
+/// The status page, for the wire.
+pub(crate) fn encode(status: Status) -> v1::StatusReply {
+    let clocks = status.groups.iter().map(|group| group.clock);
+    let fastest = clocks.max().unwrap_or_default();
+    let failure = match &status.phase {
+        Phase::Failed(why) => why.clone(),
+        _ => String::new(),
+    };
+    v1::StatusReply {
+        generation: status.generation.0,
+        phase: status.phase.word().into(),
+        groups: status
+            .groups
+            .iter()
+            .map(|row| group(row, fastest))
+            .collect(),
+        placement: Some(placement_to_wire(&status.placement, &status.holding)),
+        samples_unused: status.samples_unused,
+        servers: status.servers.into_iter().map(server).collect(),
+        snapshot: status.snapshot,
+        events: status.events.into_iter().map(event).collect(),
+        lost: status.lost,
+        failure,
+        ..v1::StatusReply::default()
+    }
+}
+
+fn group(row: &GroupRow, fastest: Clock) -> v1::GroupStatus {
+    let rank = |rank: &RankRow| v1::RankStatus {
+        rank: rank.rank.0,
+        life: rank.life,
+        clock: rank.clock.0,
+        lease_left_ms: rank.lease_left_ms,
+    };
+    v1::GroupStatus {
+        group: row.group.0,
+        size: row.size,
+        incarnation: row.incarnation.0,
+        state: row.word().into(),
+        clock: row.clock.0,
+        lag: fastest.0 - row.clock.0,
+        lease_left_ms: row.lease_left_ms,
+        ranks: row.ranks.iter().map(rank).collect(),
+    }
+}
+
+fn server(row: ServerRow) -> v1::ServerStatus {
+    v1::ServerStatus {
+        server: row.id.0,
+        incarnation: row.server.incarnation.0,
+        address: row.server.address,
+        alive: row.alive,
+        lease_left_ms: row.lease_left_ms,
+    }
+}
+
+fn event(event: Event) -> v1::Event {
+    v1::Event {
+        number: event.number,
+        at_ms: event.at_ms,
+        kind: event.kind.word().into(),
+        text: event.text,
+        server: event.server.map(|server| server.0),
+        group: event.group.map(|group| group.0),
+        rank: event.rank.map(|rank| rank.0),
+        shard: event.shard.map(|shard| shard.0),
+        life: event.life,
+    }
+}
