@@ -15,13 +15,16 @@ use crate::values::Life;
 /// A frame: its stream, its clock, and whether it is a contribution.
 type Frame = (ReplyTo, Clock, bool);
 
+/// Whose values: a life, after the answer of a version of a lineage, by the primary since then.
+type State = (Life, Generation, u64, Generation);
+
 /// What groups hold of one block.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     /// What each frame said that its sender holds.
     asked: BTreeMap<Frame, Option<u64>>,
     /// A life's values after an answer of a version, whichever of several it was.
-    states: BTreeMap<(Life, Generation, u64), Vec<f32>>,
+    states: BTreeMap<State, Vec<f32>>,
     differences: u64,
 }
 
@@ -37,13 +40,13 @@ impl Held {
     /// An answer of a block whose values are `exact` leaves for a life. Fails with what is wrong.
     pub(super) fn answered(
         &mut self,
-        (to, life): (ReplyTo, Life),
+        (to, life, since): (ReplyTo, Life, Generation),
         reply: &Reply,
         (down, exact): (Compression, &[f64]),
     ) -> Result<(), String> {
         let contributes = matches!(reply.answer, Answer::Decided(..));
         let holds = self.asked.get(&(to, reply.clock, contributes)).copied();
-        let key = (life, reply.lineage, reply.version);
+        let key = (life, reply.lineage, reply.version, since);
         let known = self.states.get(&key);
         let state = match &reply.fresh {
             Fresh::Nothing => return Err("no values".into()),
@@ -58,7 +61,7 @@ impl Held {
                 self.differences += 1;
                 let base = holds
                     .flatten()
-                    .and_then(|version| self.states.get(&(life, reply.lineage, version)));
+                    .and_then(|version| self.states.get(&(life, reply.lineage, version, since)));
                 let Some(base) = base.filter(|_| *form == down) else {
                     return Err(format!(
                         "a difference in {form} to what it holds, {holds:?}"
@@ -84,11 +87,12 @@ impl Held {
         }
     }
 
-    /// A life has taken an answer in. Whether it has what the answers come to.
+    /// A life has taken an answer in. Whether it has what the answers of a primary come to.
     pub(super) fn has(&self, life: Life, version: (Generation, u64), values: &[f32]) -> bool {
-        self.states
-            .get(&(life, version.0, version.1))
-            .is_some_and(|state| state == values)
+        let from = (life, version.0, version.1, Generation(0));
+        let to = (life, version.0, version.1, Generation(u64::MAX));
+        let mut states = self.states.range(from..=to);
+        states.any(|(_, state)| state == values)
     }
 
     pub(super) fn differences(&self) -> u64 {

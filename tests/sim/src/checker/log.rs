@@ -1,7 +1,7 @@
 //! One primary of a shard: what it has decided, what has left it as an answer, and how far its
 //! successor has followed it (rule 4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId};
 use tradewind_server::core::ReplyTo;
@@ -32,6 +32,8 @@ pub(super) struct Log {
     pub(super) floor: BTreeMap<BlockId, usize>,
     /// What had been answered of a block, by whomever, when a frame came.
     asked: BTreeMap<Asked, usize>,
+    /// Creations that its creator has asked for while it was that.
+    pub(super) creates: BTreeSet<(ReplyTo, BlockId)>,
     pub(super) lost: u64,
 }
 
@@ -51,6 +53,7 @@ impl Log {
             fork: BTreeMap::new(),
             floor: BTreeMap::new(),
             asked: BTreeMap::new(),
+            creates: BTreeSet::new(),
             lost: 0,
         }
     }

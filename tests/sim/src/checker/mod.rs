@@ -180,9 +180,12 @@ impl Checker {
         let contributes = matches!(push.action, Action::Contribute(_));
         let asked = (to, push.block, push.clock, contributes);
         if let Some(log) = self.log_mut(server, shard)
-            && Some(log.lineage) == lineage
+            && lineage.is_none_or(|lineage| lineage == log.lineage)
         {
             log.asked(asked, answered);
+            if matches!(push.action, Action::Create(_)) && !log.ready && log.creator == Some(life) {
+                log.creates.insert((to, push.block));
+            }
         }
     }
 
@@ -238,7 +241,7 @@ impl Checker {
         };
         let broken = |text: String| Err(Violation::new(Rule::NoFreshStart, text));
         match reply.answer {
-            Answer::Created if log.ready || log.creator != Some(life) => {
+            Answer::Created if !log.creates.contains(&(to, reply.block)) => {
                 return broken(format!("{life:?} created block {}", reply.block));
             }
             Answer::Read | Answer::Decided(..) if !log.ready => {
@@ -281,7 +284,7 @@ impl Checker {
         if record.kind == TensorKind::Parameter && self.terms.down.lossy() {
             let held = self.held.entry(reply.block).or_default();
             let exact = (self.terms.down, &step.values[..]);
-            let taken = held.answered((to, life), reply, exact);
+            let taken = held.answered((to, life, since), reply, exact);
             return taken.or_else(|problem| {
                 broken(format!("block {}, {life:?}: {problem}", reply.block))
             });

@@ -68,7 +68,7 @@ impl Process {
         let open = self.streams.get(&shard);
         let current = open.is_some_and(|open| open.number == stream);
         match result {
-            Ok(reply) if current || (common.late_answers && self.opened_here(stream)) => {
+            Ok(reply) if current || (common.late_answers && self.given_up(shard, stream)) => {
                 self.take(&reply, common);
             }
             Err(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. }) if current => {
@@ -176,10 +176,12 @@ impl Process {
 
     /// A new stream to whoever answers for the shard; none while nobody does.
     fn open(&mut self, shard: ShardId) {
-        self.streams.remove(&shard);
+        let former = self.streams.remove(&shard);
         if let Some(to) = self.directory.primary(shard) {
             let number = self.next();
-            self.streams.insert(shard, Stream { to, number });
+            let same = former.filter(|former| former.to == to);
+            let first = same.map_or(number, |same| same.first);
+            self.streams.insert(shard, Stream { to, number, first });
         }
     }
 

@@ -25,12 +25,12 @@ pub struct Process {
     rank: Rank,
     life: u64,
     pub(super) incarnation: Incarnation,
+    /// The last one that it was in.
+    last: Incarnation,
     size: u32,
     number: u32,
     /// Of streams and calls; it goes on through all lives of the rank.
     next_number: u64,
-    /// Streams with lower numbers are of a former life of the group.
-    entered: u64,
     pub(super) directory: Arc<Directory>,
     pub(super) session: Option<Session>,
     pub(super) streams: BTreeMap<ShardId, Stream>,
@@ -59,7 +59,9 @@ pub struct Process {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) to: Primary,
+    /// Of this one, and of the first one to the same primary.
     pub(super) number: u64,
+    pub(super) first: u64,
 }
 
 impl Process {
@@ -70,10 +72,10 @@ impl Process {
             rank,
             life,
             incarnation: Incarnation(0),
+            last: Incarnation(0),
             size: 0,
             number: 0,
             next_number: numbers,
-            entered: numbers,
             directory: Arc::default(),
             session: None,
             streams: BTreeMap::new(),
@@ -136,6 +138,19 @@ impl Process {
         self.next_number
     }
 
+    /// What it waits for, in words.
+    pub fn stands(&self) -> String {
+        let due = self.session.iter().flat_map(|session| {
+            let shards = self.streams.keys();
+            shards.flat_map(move |shard| session.frames(*shard))
+        });
+        let due: Vec<_> = due.map(|frame| (frame.shard, frame.block, frame.clock)).collect();
+        format!(
+            "life {}, call {:?}, meeting {}, creating {}, leaving {}, due {due:?}, streams {:?}",
+            self.incarnation, self.call, self.meeting, self.creating, self.leaving, self.streams
+        )
+    }
+
     /// As whom it calls.
     pub fn caller(&self) -> Caller {
         Caller {
@@ -188,7 +203,7 @@ impl Process {
                 ..
             }) => {
                 // One of a former life, whose answer was late.
-                if incarnation <= self.incarnation {
+                if incarnation <= self.last {
                     return self.call(Call::Join { life: self.life });
                 }
                 (self.incarnation, self.size, self.number) = (incarnation, group_size, group_rank);
@@ -248,12 +263,19 @@ impl Process {
         if self.leaving {
             return;
         }
+        if self.incarnation == Incarnation(0) {
+            // It waited for a life that ended before it began.
+            if self.call.is_none() {
+                self.call(Call::Join { life: self.life });
+            }
+            return;
+        }
         if self.meeting && may_be_stuck && (self.life ^ self.incarnation.0).is_multiple_of(2) {
             let stuck = Wake::Stuck(self.incarnation);
             return self.outs.push(Out::Wake(100_000, stuck));
         }
         self.outs.push(Out::Abandon(self.incarnation));
-        self.entered = self.next_number;
+        self.last = std::mem::take(&mut self.incarnation);
         self.streams.clear();
         self.session = None;
         self.finished = None;
@@ -323,9 +345,10 @@ impl Process {
         self.outs.push(Out::Wake(CALL_RETRY_US, retry));
     }
 
-    /// Whether a stream is one of this life of the group.
-    pub(super) fn opened_here(&self, stream: u64) -> bool {
-        stream > numbered(self.group, self.rank, self.entered)
+    /// Whether a stream is a former one to whoever answers for the shard now.
+    pub(super) fn given_up(&self, shard: ShardId, stream: u64) -> bool {
+        let present = self.streams.get(&shard);
+        present.is_some_and(|present| (present.first..present.number).contains(&stream))
     }
 
     /// Unique among all ranks; grows with time.

@@ -364,7 +364,12 @@ impl World {
                         self.send_order(n, bond, order);
                     }
                 }
-                Output::Event(event) => self.count_event(event.kind),
+                Output::Event(event) => {
+                    if std::env::var("SIMTRACE").is_ok() {
+                        eprintln!("{} EVENT {n}: {:?} {}", self.now_us, event.kind, event.text);
+                    }
+                    self.count_event(event.kind);
+                }
                 Output::Manifest(manifest) => {
                     let takes_us = self.disk.takes_us(self.now_us);
                     self.after(takes_us, Event::Finish(n, manifest));

@@ -1,11 +1,13 @@
 //! What fails, when its time has come.
 
+use tradewind_common::holders::Holders;
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
 
 use super::World;
 use super::event::{Address, Event, Life, Process};
 use super::server::Running;
 use crate::checker::Violation;
+use crate::net::Party;
 use crate::scenario::{Fault, LEASE_MS, Scenario};
 
 /// A fault that was left out is tried again after so long, this often.
@@ -15,6 +17,9 @@ impl World {
     pub(super) fn fault(&mut self, index: usize) -> Result<(), Violation> {
         let fault = self.scenario.faults[index].fault.clone();
         let now_us = self.now_us;
+        if std::env::var("SIMTRACE").is_ok() {
+            eprintln!("{now_us} FAULT {fault:?}");
+        }
         match fault {
             Fault::KillRank {
                 group,
@@ -51,7 +56,7 @@ impl World {
             } => self.kill_server(index, ServerId(server), down_us, loud),
             Fault::HangServer { server, for_us } => {
                 let id = ServerId(server);
-                if self.spares(index, id, for_us) {
+                if self.spares(index, &[id], for_us) {
                     return Ok(());
                 }
                 if let Some(up) = &self.servers[&id].up {
@@ -78,6 +83,9 @@ impl World {
                 other,
                 for_us,
             } => {
+                if self.spares(index, &self.cut_off(&side, other.as_deref()), for_us) {
+                    return Ok(());
+                }
                 self.report.counts.cuts += 1;
                 self.network.cut(&side, other.as_deref(), now_us + for_us);
             }
@@ -105,6 +113,21 @@ impl World {
     fn acting(&self) -> Option<u64> {
         let at = self.store.address;
         at.filter(|n| self.coordinators.contains_key(n))
+    }
+
+    /// Servers that a cut parts from the coordinator.
+    fn cut_off(&self, side: &[Party], other: Option<&[Party]>) -> Vec<ServerId> {
+        let there = |party: &Party, here: bool| match other {
+            Some(other) if !here => other.contains(party),
+            None if !here => !side.contains(party),
+            _ => side.contains(party),
+        };
+        let parted = |id: &ServerId| {
+            let (server, coordinator) = (Party::Server(*id), Party::Coordinator);
+            (there(&server, true) && there(&coordinator, false))
+                || (there(&server, false) && there(&coordinator, true))
+        };
+        self.servers.keys().copied().filter(parted).collect()
     }
 
     fn sleep(&mut self, process: Process, for_us: u64) {
@@ -144,7 +167,7 @@ impl World {
 
     fn kill_server(&mut self, index: usize, id: ServerId, down_us: Option<u64>, loud: bool) {
         let up = self.servers[&id].up.is_some();
-        if !up || self.spares(index, id, u64::MAX) {
+        if !up || self.spares(index, &[id], u64::MAX) {
             return;
         }
         self.report.counts.servers_killed += 1;
@@ -152,8 +175,10 @@ impl World {
         // Somebody has to be left to keep copies, and to hold what is orphaned.
         let left = self.servers.values().filter(|server| server.lives > 0).count() as u32;
         let gone = self.gone.len() as u32;
+        let run = self.acting().map(|n| self.coordinators[&n].core.run(&self.common.run));
+        let placed = run.is_some_and(|run| run.is_ok());
         match down_us {
-            None if left - gone > self.scenario.replication => {
+            None if placed && left - gone > self.scenario.replication => {
                 self.gone.insert(id);
             }
             _ => self.after(down_us.unwrap_or(200_000), Event::StartServer(id)),
@@ -170,43 +195,67 @@ impl World {
         self.streams_broke(id, us);
     }
 
-    /// Whether a fault of a server would hit the last full copy of a shard where that is promised
-    /// not to be; it is tried again then. What is short is no fault to anybody.
-    fn spares(&mut self, index: usize, id: ServerId, for_us: u64) -> bool {
-        if !self.scenario.promise || for_us < LEASE_MS * 500 || !self.last_full(id) {
+    /// Whether a fault of servers comes too early where nothing may be lost: while the one before
+    /// is not made good. It is tried again then. What is short is no fault to anybody.
+    fn spares(&mut self, index: usize, hit: &[ServerId], for_us: u64) -> bool {
+        let harmless = !self.scenario.promise || for_us < LEASE_MS * 500;
+        if harmless || (self.healthy() && self.leaves_holders(hit)) {
             return false;
         }
         self.report.counts.spared += 1;
         let planned = &mut self.scenario.faults[index];
         planned.tries += 1;
-        if planned.tries < 5 {
+        if planned.tries < 8 {
             self.after(AGAIN_US, Event::Fault(index));
         }
         true
     }
 
-    /// Whether a server is the only one that is well and has everything of a shard.
-    fn last_full(&self, id: ServerId) -> bool {
-        let Some(n) = self.acting() else { return true };
-        let host = &self.coordinators[&n];
-        let Ok(run) = host.core.run(&self.common.run) else {
-            return false;
-        };
-        run.holders().iter().any(|holders| {
-            let primary = holders.primary.map(|primary| primary.server);
-            let full = holders.copies.iter().filter(|copy| copy.full);
-            let full = primary.into_iter().chain(full.map(|copy| copy.server));
-            !full.into_iter().any(|server| server != id && self.well(server))
-        })
+    /// Whether every holder of every shard is well and full, and there are two, at least.
+    fn healthy(&mut self) -> bool {
+        let placed = self.placed();
+        let mut holders = placed.iter().flatten();
+        let healthy = holders.all(|(server, full)| *full && self.well(*server));
+        healthy && placed.iter().all(|holders| holders.len() > 1)
     }
 
-    fn well(&self, id: ServerId) -> bool {
+    /// Whether every shard keeps a holder that is not hit.
+    fn leaves_holders(&self, hit: &[ServerId]) -> bool {
+        let kept = |holders: &Vec<(ServerId, bool)>| {
+            holders.iter().any(|(server, _)| !hit.contains(server))
+        };
+        hit.len() == self.servers.len() || self.placed().iter().all(kept)
+    }
+
+    /// By shard, who holds it and has everything, as the coordinator knows it.
+    fn placed(&self) -> Vec<Vec<(ServerId, bool)>> {
+        let host = self.acting().map(|n| &self.coordinators[&n]);
+        let run = host.and_then(|host| host.core.run(&self.common.run).ok());
+        let of = |holders: &Holders| {
+            let primary = holders.primary.map(|primary| (primary.server, true));
+            let copies = holders.copies.iter().map(|copy| (copy.server, copy.full));
+            primary.into_iter().chain(copies).collect()
+        };
+        run.map_or(vec![Vec::new()], |run| run.holders().iter().map(of).collect())
+    }
+
+    /// Whether a server does what the coordinator takes it to do.
+    fn well(&mut self, id: ServerId) -> bool {
+        let (party, now_us) = (Party::Server(id), self.now_us);
+        let cut = self.network.cut_until(now_us, party, Party::Coordinator);
         let up = self.servers.get(&id).and_then(|server| server.up.as_ref());
-        up.is_some_and(|up| {
-            let asleep = self.asleep.get(&Process::Server(up.life));
-            let bonded = up.bond.is_some_and(|bond| Some(bond.coordinator) == self.acting());
-            bonded && asleep.is_none_or(|(_, until_us)| *until_us <= self.now_us)
-        })
+        let (Some(up), None, Some(n)) = (up, cut, self.acting()) else {
+            return false;
+        };
+        let asleep = |process| {
+            let until = self.asleep.get(&process);
+            until.is_some_and(|(_, until_us)| *until_us > now_us)
+        };
+        let known = self.coordinators[&n].core.fleet().incarnation(id);
+        known == Some(up.life.incarnation)
+            && up.bond.is_some_and(|bond| bond.coordinator == n)
+            && !asleep(Process::Server(up.life))
+            && !asleep(Process::Coordinator(n))
     }
 
     /// Everything ends, and the run is resumed with what the scenario says now.

@@ -172,8 +172,10 @@ impl World {
                     let incarnation = member.group.ranks[&rank].incarnation();
                     for rank in met.ranks {
                         let wake = Wake::Met(incarnation, meeting, met.outcome);
-                        let address = self.address(id, rank).expect("it is there");
-                        self.after(MEET_US, Event::Wake(address, wake));
+                        // One that was done may have ended.
+                        if let Some(address) = self.address(id, rank) {
+                            self.after(MEET_US, Event::Wake(address, wake));
+                        }
                     }
                     if let Some(clock) = met.ticked {
                         self.ticked(id, incarnation, clock)?;

@@ -44,6 +44,9 @@ const STUCK_US: u64 = 12_000_000;
 /// Virtual time that no run needs.
 const END_US: u64 = 600_000_000;
 
+/// Events that no run needs.
+const EVENTS_MAX: u64 = 300_000;
+
 /// One simulated run.
 pub struct World {
     scenario: Scenario,
@@ -165,7 +168,9 @@ impl World {
                 continue;
             }
             self.report.events += 1;
-            if at_us > END_US || at_us - self.progress_us > STUCK_US {
+            let endless = at_us > END_US || self.report.events > EVENTS_MAX;
+            if std::env::var("SIMTRACE").is_ok() { eprintln!("{at_us} {:.300}", format!("{event:?}")); }
+            if endless || at_us - self.progress_us > STUCK_US {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
             self.now_us.hash(&mut self.trace);
@@ -180,7 +185,15 @@ impl World {
         let host = self.store.address.and_then(|n| self.coordinators.get(&n));
         let run = host.and_then(|host| host.core.run(&self.common.run).ok());
         let run = run.map(|run| (run.phase(), run.holders(), run.view(), run.rows(0)));
-        format!("nothing has moved since {since_us} µs; the coordinator: {run:?}")
+        let ranks = self.groups.iter().flat_map(|(id, member)| {
+            let open = member.seats.iter().filter(|(_, seat)| !seat.done);
+            open.map(move |(rank, _)| {
+                let process = member.group.ranks.get(rank);
+                format!("{id}/{}: {:?}", rank.0, process.map(|p| p.stands()))
+            })
+        });
+        let ranks: Vec<String> = ranks.collect();
+        format!("nothing has moved since {since_us} µs; ranks {ranks:?}; the coordinator: {run:?}")
     }
 
     /// Until when the process that something happens to does nothing.
