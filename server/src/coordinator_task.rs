@@ -40,12 +40,12 @@ type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 
 /// What the coordinator is asked.
 pub enum Message {
-    /// A server registers; its orders go there.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
+    /// A server registers; its orders go there. Answered with the number of this bond.
+    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
-    /// The bond with a server broke.
-    ServerLost(ServerId, Incarnation),
+    /// The bond of this number with a server broke.
+    ServerLost(ServerId, Incarnation, u64),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
     /// A shard's part of a snapshot, by number.
@@ -126,6 +126,8 @@ impl CoordinatorHandle {
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
+            bonds: HashMap::new(),
+            next_bond: 0,
             unsaved: false,
         };
         tokio::spawn(task.run(inbox));
@@ -172,6 +174,10 @@ struct Task {
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
     servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    /// The latest bond with each server: the end of a former one, which may be noticed late, says
+    /// nothing.
+    bonds: HashMap<ServerId, u64>,
+    next_bond: u64,
     /// Something was decided that is not written down.
     unsaved: bool,
 }
@@ -216,21 +222,22 @@ impl Task {
         let core = &mut self.core;
         match message {
             Message::Register(id, server, orders, reply) => {
-                // Orders follow at once.
-                let known = self.servers.insert(id, orders);
                 let registered = core.register(id, server, now_ms);
-                if registered.is_err() {
-                    match known {
-                        Some(known) => self.servers.insert(id, known),
-                        None => self.servers.remove(&id),
-                    };
+                if registered.is_ok() {
+                    self.servers.insert(id, orders);
+                    self.next_bond += 1;
+                    self.bonds.insert(id, self.next_bond);
                 }
-                let _ = reply.send(registered);
+                let _ = reply.send(registered.map(|()| self.next_bond));
             }
             Message::ServerBeat(id, incarnation, reply) => {
                 let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
-            Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
+            Message::ServerLost(id, incarnation, bond) => {
+                if self.bonds.get(&id) == Some(&bond) {
+                    core.server_lost(id, incarnation, now_ms);
+                }
+            }
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
