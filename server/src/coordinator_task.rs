@@ -44,23 +44,14 @@ pub const ORDERS_MAX: usize = 1024;
 
 type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 
-/// Which stream of a server speaks: each registers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Registration(u64);
-
 /// What the coordinator is asked.
 pub enum Message {
-    /// A server registers; its orders go there.
-    Register(
-        ServerId,
-        Server,
-        mpsc::Sender<Box<Order>>,
-        Reply<Registration>,
-    ),
+    /// A server registers; its orders go there. Answered with the number of this bond.
+    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
-    /// The bond with a server broke, which was of this registration.
-    ServerLost(ServerId, Incarnation, Registration),
+    /// The bond of this number with a server broke.
+    ServerLost(ServerId, Incarnation, u64),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
     /// A shard's part of a snapshot, by number.
@@ -141,11 +132,12 @@ impl CoordinatorHandle {
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
+            bonds: HashMap::new(),
+            next_bond: 0,
             unsaved: false,
             leases: 0,
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
-            registrations: 0,
         };
         tokio::spawn(task.run(inbox));
         Self {
@@ -190,7 +182,11 @@ struct Task {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
-    servers: HashMap<ServerId, (mpsc::Sender<Box<Order>>, Registration)>,
+    servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    /// The latest bond with each server: the end of a former one, which may be noticed late, says
+    /// nothing.
+    bonds: HashMap<ServerId, u64>,
+    next_bond: u64,
     /// Something was decided that is not written down.
     unsaved: bool,
     /// Leases of data that are not written down.
@@ -199,7 +195,6 @@ struct Task {
     saved_ms: u64,
     /// When leases were looked at last, milliseconds.
     ticked_ms: u64,
-    registrations: u64,
 }
 
 impl Task {
@@ -248,26 +243,19 @@ impl Task {
         let core = &mut self.core;
         match message {
             Message::Register(id, server, orders, reply) => {
-                // Orders follow at once.
-                self.registrations += 1;
-                let registration = Registration(self.registrations);
-                let known = self.servers.insert(id, (orders, registration));
                 let registered = core.register(id, server, now_ms);
-                if registered.is_err() {
-                    match known {
-                        Some(known) => self.servers.insert(id, known),
-                        None => self.servers.remove(&id),
-                    };
+                if registered.is_ok() {
+                    self.servers.insert(id, orders);
+                    self.next_bond += 1;
+                    self.bonds.insert(id, self.next_bond);
                 }
-                let _ = reply.send(registered.map(|()| registration));
+                let _ = reply.send(registered.map(|()| self.next_bond));
             }
             Message::ServerBeat(id, incarnation, reply) => {
                 let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
-            Message::ServerLost(id, incarnation, registration) => {
-                // Whoever has registered anew is not lost.
-                let current = self.servers.get(&id).map(|(_, current)| *current);
-                if current.is_none_or(|current| current == registration) {
+            Message::ServerLost(id, incarnation, bond) => {
+                if self.bonds.get(&id) == Some(&bond) {
                     core.server_lost(id, incarnation, now_ms);
                 }
             }
@@ -406,7 +394,7 @@ impl Task {
         let sent = self
             .servers
             .get(&server)
-            .map(|(orders, _)| orders.try_send(order).is_ok());
+            .map(|orders| orders.try_send(order).is_ok());
         if sent != Some(true) {
             // Its stream ends with the sender; it registers anew and is told everything.
             self.servers.remove(&server);

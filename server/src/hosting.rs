@@ -104,6 +104,11 @@ impl Hosting {
         Some(move |number| folder.snapshot(&run, number).display().to_string())
     }
 
+    /// Whether there is a folder, in which the coordinator's state outlives its process.
+    pub fn outlives(&self) -> bool {
+        self.host.folder.is_some()
+    }
+
     /// host:port of the server that hosts.
     pub fn address(&self) -> &str {
         &self.host.address

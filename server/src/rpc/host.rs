@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1;
 
 use crate::hosting::Hosting;
@@ -27,6 +28,10 @@ impl v1::host_server::Host for HostService {
         let servers = request.into_inner().servers;
         if servers == 0 {
             return Err(Status::invalid_argument("a fleet has at least 1 server"));
+        }
+        if !self.hosting.outlives() {
+            let text = "the fleet has no folder from which a coordinator could go on";
+            return Err(refusal::status(Reason::NoFolder, text.into()));
         }
         let hosting = self.hosting.clone();
         let begin = tokio::task::spawn_blocking({

@@ -40,21 +40,22 @@ pub(super) async fn serve(
         address: register.address,
         host: register.host,
     };
-    let server_incarnation = server.incarnation;
+    let incarnation = server.incarnation;
     let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
     let ask = |reply| Message::Register(id, server, orders, reply);
-    let registration = coordinator.call(ask).await.map_err(refuse::call)?;
+    let number = coordinator.call(ask).await.map_err(refuse::call)?;
+    let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
+    let orderer = coordinator.incarnation();
     let bond = Bond {
         server: id,
-        incarnation: server_incarnation,
-        coordinator: coordinator.clone(),
+        incarnation,
+        number,
+        coordinator,
     };
-    let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
-    let incarnation = coordinator.incarnation();
     tokio::spawn(async move {
         let reports = bond.take(reports);
-        give_orders(inbox, reports, (out, incarnation)).await;
-        let lost = Message::ServerLost(bond.server, bond.incarnation, registration);
+        give_orders(inbox, reports, (out, orderer)).await;
+        let lost = Message::ServerLost(bond.server, bond.incarnation, bond.number);
         bond.coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(answers))
@@ -63,6 +64,7 @@ pub(super) async fn serve(
 struct Bond {
     server: ServerId,
     incarnation: Incarnation,
+    number: u64,
     coordinator: CoordinatorHandle,
 }
 

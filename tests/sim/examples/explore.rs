@@ -10,11 +10,21 @@ fn main() {
     let (mut events, mut virt) = (0, 0);
     let mut failures = 0;
     for seed in from..from + count {
-        let consistency = match seed % 5 { 0 => Sync, 1 => Bounded { staleness_bound: 0 }, 2 => Bounded { staleness_bound: 1 }, 3 => Bounded { staleness_bound: 3 }, _ => Async };
+        let consistency = match seed % 5 {
+            0 => Sync,
+            1 => Bounded { staleness_bound: 0 },
+            2 => Bounded { staleness_bound: 1 },
+            3 => Bounded { staleness_bound: 3 },
+            _ => Async,
+        };
         let mut s = Scenario::random(seed, consistency);
         let bits = seed / 5;
-        if bits % 2 == 1 { s = s.with_overlap(); }
-        if bits % 4 >= 2 { s = s.with_differences(); }
+        if bits % 2 == 1 {
+            s = s.with_overlap();
+        }
+        if bits % 4 >= 2 {
+            s = s.with_differences();
+        }
         for part in kind.split('+') {
             s = match part {
                 "plain" => s,
@@ -25,22 +35,52 @@ fn main() {
                 "coord" => s.with_failing_coordinator(),
                 "disk" => s.with_failing_disk(),
                 "resume" => s.with_resume(),
-                "nofaults" => { s.faults.clear(); s }
+                "nofaults" => {
+                    s.faults.clear();
+                    s
+                }
                 other => panic!("{other}"),
             };
         }
         let result = std::panic::catch_unwind(|| World::new(s.clone()).run());
         match result {
-            Ok(Ok(r)) => { sum += &r.counts; events += r.events; virt += r.end_us; }
-            Ok(Err(f)) => { failures += 1;
-                let mut text = f.violation.text.clone(); text.truncate(600);
-                let key: String = text.chars().filter(|c| !c.is_ascii_digit()).take(45).collect();
-                let e = rules.entry(format!("{:?} {key}", f.violation.rule)).or_insert((0, seed, format!("at {} {text}", f.at_us))); e.0 += 1; }
-            Err(_) => { failures += 1; let e = rules.entry("panic".into()).or_insert((0, seed, String::new())); e.0 += 1; }
+            Ok(Ok(r)) => {
+                sum += &r.counts;
+                events += r.events;
+                virt += r.end_us;
+            }
+            Ok(Err(f)) => {
+                failures += 1;
+                let mut text = f.violation.text.clone();
+                text.truncate(600);
+                let key: String = text
+                    .chars()
+                    .filter(|c| !c.is_ascii_digit())
+                    .take(45)
+                    .collect();
+                let e = rules
+                    .entry(format!("{:?} {key}", f.violation.rule))
+                    .or_insert((0, seed, format!("at {} {text}", f.at_us)));
+                e.0 += 1;
+            }
+            Err(_) => {
+                failures += 1;
+                let e = rules
+                    .entry("panic".into())
+                    .or_insert((0, seed, String::new()));
+                e.0 += 1;
+            }
         }
     }
-    for (key, (n, seed, text)) in &rules { println!("{n}x {key}\n   seed {seed}: {text}"); }
-    println!("{count} runs, {failures} failed, {events} events, {} virtual s", virt / 1_000_000);
-    for (name, n) in sum.all() { print!("{name} {n}, "); }
+    for (key, (n, seed, text)) in &rules {
+        println!("{n}x {key}\n   seed {seed}: {text}");
+    }
+    println!(
+        "{count} runs, {failures} failed, {events} events, {} virtual s",
+        virt / 1_000_000
+    );
+    for (name, n) in sum.all() {
+        print!("{name} {n}, ");
+    }
     println!();
 }

@@ -23,7 +23,10 @@ impl Checker {
         };
         let log = self.logs.get(&id).and_then(|logs| logs.get(&record.log));
         let Some(log) = log else {
-            let text = format!("server {server} follows log {}, which nobody leads", record.log);
+            let text = format!(
+                "server {server} follows log {}, which nobody leads",
+                record.log
+            );
             return Err(Violation::new(Rule::NothingLost, text));
         };
         let broken = |what: String| {

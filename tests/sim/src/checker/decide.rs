@@ -25,7 +25,10 @@ impl Record {
         terms: &Terms,
     ) -> Result<u64, Violation> {
         let known = self.now().expect("it is created").last.clone();
-        if let Some(group) = known.keys().find(|group| !state.decided.contains_key(group)) {
+        if let Some(group) = known
+            .keys()
+            .find(|group| !state.decided.contains_key(group))
+        {
             let text = format!(
                 "block {} has forgotten what was decided of group {group}",
                 self.id
@@ -62,7 +65,9 @@ impl Record {
         let fits = |(group, life, decided): &Decision| {
             let skipped = decided.verdict == block::Verdict::Skipped;
             let delay = self.delay((*group, *life), decided.clock, version, traffic);
-            let admitted = self.check_staleness((*group, *life, *decided), terms).is_ok();
+            let admitted = self
+                .check_staleness((*group, *life, *decided), terms)
+                .is_ok();
             admitted && (skipped || delay == Some(decided.delay))
         };
         news.iter().position(fits).unwrap_or(0)

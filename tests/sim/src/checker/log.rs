@@ -191,7 +191,11 @@ impl Log {
     /// The step that an answer tells: the first one that has all that is in it. Fails where a
     /// repeat gets another verdict than the first time, and where more had been answered before it
     /// was asked for.
-    pub(super) fn told(&self, (to, life): (ReplyTo, Life), reply: &Reply) -> Result<usize, Violation> {
+    pub(super) fn told(
+        &self,
+        (to, life): (ReplyTo, Life),
+        reply: &Reply,
+    ) -> Result<usize, Violation> {
         let record = &self.records[&reply.block];
         let (group, server) = (life.0, self.server);
         let from = match reply.answer {

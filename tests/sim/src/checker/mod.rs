@@ -285,9 +285,8 @@ impl Checker {
             let held = self.held.entry(reply.block).or_default();
             let exact = (self.terms.down, &step.values[..]);
             let taken = held.answered((to, life, since), reply, exact);
-            return taken.or_else(|problem| {
-                broken(format!("block {}, {life:?}: {problem}", reply.block))
-            });
+            return taken
+                .or_else(|problem| broken(format!("block {}, {life:?}: {problem}", reply.block)));
         }
         let fresh = reply.fresh.values();
         let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < block::TOLERANCE;

@@ -77,9 +77,11 @@ impl Process {
             // The run became ready while the answers to its creator were lost.
             Err(Refusal::NotCreator(_)) if current && self.creating => self.created(false),
             // Late duplicates are refused, and a refusal ends its stream.
-            Err(
-                Refusal::ClockPassed { .. } | Refusal::NotCreator(_) | Refusal::Superseded(_),
-            ) if current => self.broken(shard, stream, common),
+            Err(Refusal::ClockPassed { .. } | Refusal::NotCreator(_) | Refusal::Superseded(_))
+                if current =>
+            {
+                self.broken(shard, stream, common)
+            }
             // Somebody else answers, or this one does not yet.
             Err(
                 Refusal::NotPrimary(_) | Refusal::UnknownRun(_) | Refusal::NotReady | Refusal::Busy,
@@ -105,7 +107,8 @@ impl Process {
         let version = (reply.lineage, reply.version);
         let life = (self.group, self.incarnation);
         if let Some(values) = self.take_values(reply, common) {
-            self.outs.push(Out::Took(life, reply.block, version, values));
+            self.outs
+                .push(Out::Took(life, reply.block, version, values));
         }
         self.answered.insert(reply.block, version);
         self.finish();
@@ -214,13 +217,15 @@ impl Process {
         let gradient =
             || values::gradient(life, frame.clock, frame.block, length, common.skip_one_in);
         let action = match frame.purpose {
-            Purpose::Gradient { samples } => Action::Contribute(gradient().map(|values| Gradient {
-                values,
-                samples,
-                pulled_version: frame.pulled_version,
-                lineage: frame.lineage,
-                samples_seen: frame.samples_seen,
-            })),
+            Purpose::Gradient { samples } => {
+                Action::Contribute(gradient().map(|values| Gradient {
+                    values,
+                    samples,
+                    pulled_version: frame.pulled_version,
+                    lineage: frame.lineage,
+                    samples_seen: frame.samples_seen,
+                }))
+            }
             Purpose::Skip => Action::Contribute(None),
             Purpose::Pull => Action::Pull,
             Purpose::Create => Action::Create(values::initial(life, frame.block, length)),
@@ -257,4 +262,3 @@ fn answer(reply: &Reply) -> session::Answer {
         stop: reply.stop,
     }
 }
-

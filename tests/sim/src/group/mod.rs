@@ -63,7 +63,8 @@ impl Group {
 
     /// A rank is not in a life any more; who is left there.
     pub fn desert(&mut self, rank: Rank, life: Incarnation) -> Vec<Rank> {
-        self.rooms.retain(|(incarnation, _), _| *incarnation != life);
+        self.rooms
+            .retain(|(incarnation, _), _| *incarnation != life);
         let peers = self.ranks.iter().filter(|(other, process)| {
             **other != rank && process.incarnation() == life && !process.leaving()
         });

@@ -144,7 +144,9 @@ impl Process {
             let shards = self.streams.keys();
             shards.flat_map(move |shard| session.frames(*shard))
         });
-        let due: Vec<_> = due.map(|frame| (frame.shard, frame.block, frame.clock)).collect();
+        let due: Vec<_> = due
+            .map(|frame| (frame.shard, frame.block, frame.clock))
+            .collect();
         format!(
             "life {}, call {:?}, meeting {}, creating {}, leaving {}, due {due:?}, streams {:?}",
             self.incarnation, self.call, self.meeting, self.creating, self.leaving, self.streams

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use tradewind_client::core::session::Summary;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{
-    BlockId, Clock, Generation, Incarnation, Layout, RunId, ServerId, ShardId,
-};
+use tradewind_common::{BlockId, Clock, Generation, Incarnation, Layout, RunId, ServerId, ShardId};
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::Push;
 

@@ -96,8 +96,7 @@ impl World {
         if let Told::Tick = told {
             self.sequence += 1;
             let next = (self.now_us + TICK_US, self.sequence);
-            self.queue
-                .insert(next, Event::Coordinator(n, Told::Tick));
+            self.queue.insert(next, Event::Coordinator(n, Told::Tick));
             host.ticks += 1;
         }
         if host.writing.is_some() || host.looking {
@@ -305,7 +304,10 @@ impl World {
         };
         (host.looking, host.unsaved) = (false, false);
         self.drain_coordinator(n);
-        let next = self.coordinators.get_mut(&n).and_then(|h| h.inbox.pop_front());
+        let next = self
+            .coordinators
+            .get_mut(&n)
+            .and_then(|h| h.inbox.pop_front());
         if let Some(told) = next {
             self.take(n, told);
             self.go_on(n);
@@ -331,7 +333,11 @@ impl World {
             }
         }
         let bonds = self.servers.values().filter_map(|server| {
-            let bond = server.up.as_ref()?.bond.filter(|bond| bond.coordinator == n)?;
+            let bond = server
+                .up
+                .as_ref()?
+                .bond
+                .filter(|bond| bond.coordinator == n)?;
             Some((server.up.as_ref()?.life, bond.number))
         });
         for (life, bond) in bonds.collect::<Vec<_>>() {
@@ -420,5 +426,4 @@ impl World {
         let text = format!("the run failed: {reason}");
         Err(Violation::new(Rule::Liveness, text))
     }
-
 }

@@ -111,7 +111,9 @@ impl Disk {
     /// Damages a file of the newest snapshot, if the one before can be used, and all older ones.
     pub(super) fn damage(&mut self) -> bool {
         let mut listed = self.snapshots.values_mut().rev();
-        let mut listed = listed.by_ref().filter(|snapshot| snapshot.manifest.is_some());
+        let mut listed = listed
+            .by_ref()
+            .filter(|snapshot| snapshot.manifest.is_some());
         let (newest, rest) = (listed.next(), listed.next());
         let Some(newest) = newest.filter(|_| rest.is_some_and(|before| before.whole())) else {
             return false;
@@ -179,10 +181,7 @@ pub(super) fn about(number: u64, shard: ShardId, states: &[BlockState]) -> Shard
         name: format!("{number}-{shard}"),
         bytes: states.len() as u64,
         digest: String::new(),
-        versions: (
-            versions().min().unwrap_or(0),
-            versions().max().unwrap_or(0),
-        ),
+        versions: (versions().min().unwrap_or(0), versions().max().unwrap_or(0)),
         samples: (samples().min().unwrap_or(0), samples().max().unwrap_or(0)),
         clock_next: highest.map_or(Clock(0), Clock::tick),
     }

@@ -173,9 +173,15 @@ impl World {
         self.report.counts.servers_killed += 1;
         self.end_server(id, loud);
         // Somebody has to be left to keep copies, and to hold what is orphaned.
-        let left = self.servers.values().filter(|server| server.lives > 0).count() as u32;
+        let left = self
+            .servers
+            .values()
+            .filter(|server| server.lives > 0)
+            .count() as u32;
         let gone = self.gone.len() as u32;
-        let run = self.acting().map(|n| self.coordinators[&n].core.run(&self.common.run));
+        let run = self
+            .acting()
+            .map(|n| self.coordinators[&n].core.run(&self.common.run));
         let placed = run.is_some_and(|run| run.is_ok());
         match down_us {
             None if placed && left - gone > self.scenario.replication => {
@@ -191,7 +197,11 @@ impl World {
         self.checker.dropped(id, None);
         self.server_died(up.life, loud);
         let quick_us = self.network.notice(self.now_us);
-        let us = if loud { quick_us } else { self.now_us + LEASE_MS * 2_000 };
+        let us = if loud {
+            quick_us
+        } else {
+            self.now_us + LEASE_MS * 2_000
+        };
         self.streams_broke(id, us);
     }
 
@@ -236,7 +246,9 @@ impl World {
             let copies = holders.copies.iter().map(|copy| (copy.server, copy.full));
             primary.into_iter().chain(copies).collect()
         };
-        run.map_or(vec![Vec::new()], |run| run.holders().iter().map(of).collect())
+        run.map_or(vec![Vec::new()], |run| {
+            run.holders().iter().map(of).collect()
+        })
     }
 
     /// Whether a server does what the coordinator takes it to do.
@@ -275,14 +287,13 @@ impl World {
         for (id, rank) in ranks.collect::<Vec<_>>() {
             self.end_rank(id, rank, true);
         }
-        self.queue.retain(|_, event| matches!(event, Event::Malformed));
+        self.queue
+            .retain(|_, event| matches!(event, Event::Malformed));
         self.gone.clear();
         let scenario: &Scenario = &self.scenario;
         self.common.spec = scenario.spec();
-        let placement = tradewind_common::placement::Placement::by_bytes(
-            &self.common.layout,
-            scenario.servers,
-        );
+        let placement =
+            tradewind_common::placement::Placement::by_bytes(&self.common.layout, scenario.servers);
         self.common.placement = std::sync::Arc::new(placement);
         let servers = scenario.servers;
         self.servers.retain(|id, _| id.0 < servers);

@@ -110,7 +110,9 @@ impl World {
         }
         let obeyed = server.obeyed;
         let party = Party::Server(life.server);
-        let cut = self.network.cut_until(self.now_us, party, Party::Coordinator);
+        let cut = self
+            .network
+            .cut_until(self.now_us, party, Party::Coordinator);
         let found = at.filter(|n| *n >= obeyed && self.coordinators.contains_key(n));
         let Some(n) = found.filter(|_| cut.is_none()) else {
             return self.after(RETRY_US, Event::Server(life, Done::Connect));
@@ -180,7 +182,9 @@ impl World {
         let here_us = self.network.notice(self.now_us);
         self.at(here_us, Event::Server(life, Done::BondBroke(number)));
         let up = self.servers.get(&life.server).and_then(|s| s.up.as_ref());
-        let bond = up.and_then(|up| up.bond).filter(|bond| bond.number == number);
+        let bond = up
+            .and_then(|up| up.bond)
+            .filter(|bond| bond.number == number);
         let at = bond.map(|bond| bond.coordinator);
         let at = at.or_else(|| {
             let has = |host: &super::coordinator::Host| host.bonds.values().any(|b| *b == number);
@@ -240,12 +244,18 @@ impl World {
             Some((copy.server, (copy.since, server.incarnation)))
         });
         let wanted: BTreeMap<_, _> = wanted.collect();
-        let server = self.servers.get_mut(&life.server).and_then(|s| s.up.as_mut());
+        let server = self
+            .servers
+            .get_mut(&life.server)
+            .and_then(|s| s.up.as_mut());
         let held = server.and_then(|up| up.shards.get_mut(&id));
         let held = held.expect("it is held");
         let stays =
             |to: &ServerId, way: &Way| wanted.get(to) == Some(&(way.since, way.incarnation));
-        let gone: Vec<_> = held.ways.extract_if(.., |to, way| !stays(to, way)).collect();
+        let gone: Vec<_> = held
+            .ways
+            .extract_if(.., |to, way| !stays(to, way))
+            .collect();
         let mut new = Vec::new();
         for (to, (since, incarnation)) in wanted {
             if held.ways.contains_key(&to) {
@@ -385,7 +395,11 @@ impl World {
         };
         // Primaries whose copy it was.
         let mut noticed = Vec::new();
-        for server in self.servers.values().filter_map(|server| server.up.as_ref()) {
+        for server in self
+            .servers
+            .values()
+            .filter_map(|server| server.up.as_ref())
+        {
             for (id, held) in &server.shards {
                 let way = held.ways.get(&life.server);
                 let way = way.filter(|way| way.incarnation == life.incarnation);
@@ -405,7 +419,11 @@ impl World {
             });
             for (n, bond) in bonds.collect::<Vec<_>>() {
                 let party = Party::Server(life.server);
-                if self.network.cut_until(self.now_us, party, Party::Coordinator).is_none() {
+                if self
+                    .network
+                    .cut_until(self.now_us, party, Party::Coordinator)
+                    .is_none()
+                {
                     let us = after_us(self);
                     self.after(us, Event::Coordinator(n, Told::ServerLost(life, bond)));
                 }

@@ -169,7 +169,9 @@ impl World {
             }
             self.report.events += 1;
             let endless = at_us > END_US || self.report.events > EVENTS_MAX;
-            if std::env::var("SIMTRACE").is_ok() { eprintln!("{at_us} {:.300}", format!("{event:?}")); }
+            if std::env::var("SIMTRACE").is_ok() {
+                eprintln!("{at_us} {:.300}", format!("{event:?}"));
+            }
             if endless || at_us - self.progress_us > STUCK_US {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
@@ -321,4 +323,3 @@ impl World {
         self.at(us, Event::Wake(rank, Wake::Broken(shard, stream)));
     }
 }
-

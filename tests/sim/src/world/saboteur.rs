@@ -164,7 +164,9 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
     let known = view.incarnation(push.group) == Some(push.incarnation);
     let may = primary && known && view.ready() && shard.unconfirmed() == 0;
     let (_, block) = shard.blocks().find(|(id, _)| *id == push.block)?;
-    let state = block.state().filter(|_| may && push.action == Action::Pull)?;
+    let state = block
+        .state()
+        .filter(|_| may && push.action == Action::Pull)?;
     Some(Reply {
         block: push.block,
         clock: push.clock,

@@ -162,7 +162,8 @@ impl World {
         };
         held.shard.close();
         let outputs: Vec<_> = std::iter::from_fn(|| held.shard.poll_output()).collect();
-        self.checker.after(life.server, id, &held.shard, &[], &outputs)?;
+        self.checker
+            .after(life.server, id, &held.shard, &[], &outputs)?;
         self.checker.dropped(life.server, Some(id));
         for output in outputs {
             self.emit(life, id, output)?;
@@ -213,11 +214,21 @@ impl World {
             damaged: held.damaged.clone(),
             failure: None,
         };
-        let held = &self.servers[&life.server].up.as_ref().expect("it obeys").shards[&id];
-        self.checker.ordered(life.server, id, &held.shard, &order.view)?;
+        let held = &self.servers[&life.server]
+            .up
+            .as_ref()
+            .expect("it obeys")
+            .shards[&id];
+        self.checker
+            .ordered(life.server, id, &held.shard, &order.view)?;
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);
-        let captures: Vec<_> = order.capture.iter().filter(|c| c.shard == id).copied().collect();
+        let captures: Vec<_> = order
+            .capture
+            .iter()
+            .filter(|c| c.shard == id)
+            .copied()
+            .collect();
         for capture in captures {
             self.begin_capture(life, id, capture);
         }

@@ -45,7 +45,13 @@ impl World {
         self.checker.pushed((life.server, id), to, &push);
         let answered = held.saboteur.push(&mut held.shard, &view, push, to, now_us);
         if let Some(output) = answered {
-            self.checker.after(life.server, id, &held.shard, &[block], std::slice::from_ref(&output))?;
+            self.checker.after(
+                life.server,
+                id,
+                &held.shard,
+                &[block],
+                std::slice::from_ref(&output),
+            )?;
             return self.emit(life, id, output);
         }
         self.drain_shard(life, id, &[block])
@@ -58,12 +64,18 @@ impl World {
         id: ShardId,
         blocks: &[BlockId],
     ) -> Result<(), Violation> {
-        let up = self.servers.get_mut(&life.server).and_then(|s| s.up.as_mut());
+        let up = self
+            .servers
+            .get_mut(&life.server)
+            .and_then(|s| s.up.as_mut());
         let held = up.and_then(|up| up.shards.get_mut(&id));
         let held = held.expect("something was handed to it");
         let outputs = held.saboteur.outputs(&mut held.shard);
         let unconfirmed = held.shard.unconfirmed();
-        if self.checker.after(life.server, id, &held.shard, blocks, &outputs)? {
+        if self
+            .checker
+            .after(life.server, id, &held.shard, blocks, &outputs)?
+        {
             self.progress_us = self.now_us;
         }
         // Each copy may owe that much, and states besides.
@@ -147,7 +159,10 @@ impl World {
             }
             Err(refusal) => {
                 self.report.counts.records_refused += 1;
-                if matches!(refusal, Refusal::WrongLength { .. } | Refusal::Malformed { .. }) {
+                if matches!(
+                    refusal,
+                    Refusal::WrongLength { .. } | Refusal::Malformed { .. }
+                ) {
                     let text = format!("server {} refused {record:?}: {refusal}", life.server);
                     return Err(Violation::new(Rule::NothingLost, text));
                 }
@@ -203,9 +218,14 @@ impl World {
         states: Vec<tradewind_server::core::state::BlockState>,
     ) -> Result<(), Violation> {
         let server = self.running(life).expect("it has just spoken");
-        let capture = server.shards.get(&id).and_then(|held| held.capture.as_ref());
+        let capture = server
+            .shards
+            .get(&id)
+            .and_then(|held| held.capture.as_ref());
         let at_clock: Option<Clock> = capture.and_then(|capture| capture.at_clock);
-        let saved = self.checker.captured((life.server, id), &states, at_clock)?;
+        let saved = self
+            .checker
+            .captured((life.server, id), &states, at_clock)?;
         let about = disk::about(number, id, &states);
         let file = File {
             states,
@@ -273,7 +293,8 @@ impl World {
             return Ok(());
         };
         let before = held.shard.digest();
-        held.shard.handle_push(push.clone(), ReplyTo(u64::MAX), self.now_us);
+        held.shard
+            .handle_push(push.clone(), ReplyTo(u64::MAX), self.now_us);
         let outputs: Vec<_> = std::iter::from_fn(|| held.shard.poll_output()).collect();
         let unchanged = held.shard.digest() == before;
         self.report.counts.malformed += 1;
