@@ -48,6 +48,17 @@ impl Chunking {
 /// At most this many chunks are out to one group.
 pub const CHUNKS_HELD_MAX: usize = 4;
 
+/// A keeper of a ledger writes it down before it has leased so many more chunks.
+pub const FORGOTTEN_MAX: u64 = 64;
+
+/// Chunks that a former keeper may have leased without writing it down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Forgotten {
+    chunks: Range<u64>,
+    /// The last of them that somebody holds.
+    claimed: Option<u64>,
+}
+
 /// A lease that cannot be granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseRefused {
@@ -93,13 +104,15 @@ impl DataPosition {
 }
 
 /// Which chunks are out, and to whom. Its size is bounded by groups × [`CHUNKS_HELD_MAX`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     chunking: Chunking,
     next: u64,
     held: BTreeMap<u64, (GroupId, Incarnation)>,
     returned: BTreeSet<u64>,
     unused: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forgotten: Option<Forgotten>,
 }
 
 impl Ledger {
@@ -111,6 +124,7 @@ impl Ledger {
             held: BTreeMap::new(),
             returned: BTreeSet::new(),
             unused: 0,
+            forgotten: None,
         }
     }
 
@@ -145,12 +159,51 @@ impl Ledger {
         let mut ledger = self.clone();
         let held = std::mem::take(&mut ledger.held);
         ledger.returned.extend(held.into_keys());
+        ledger.settle();
         ledger
     }
 
     /// Samples of finished chunks that did not fill a batch of the group that had them.
     pub fn unused(&self) -> u64 {
         self.unused
+    }
+
+    /// Begins for somebody who follows a keeper that is gone, and that may have leased up to
+    /// [`FORGOTTEN_MAX`] more chunks than are written here. Those are leased to nobody until
+    /// [`settle`](Self::settle); meanwhile groups say which of them they hold.
+    pub fn take_over(&mut self) {
+        let forgotten = self.forgotten.take();
+        let begin = forgotten.map_or(self.next, |forgotten| forgotten.chunks.start);
+        self.next += FORGOTTEN_MAX;
+        self.forgotten = Some(Forgotten {
+            chunks: begin..self.next,
+            claimed: None,
+        });
+    }
+
+    /// Believes a group that it holds chunks which may have been leased to it and forgotten.
+    pub fn believe(&mut self, owner: (GroupId, Incarnation), holds: &[u64]) {
+        let Some(forgotten) = &mut self.forgotten else {
+            return;
+        };
+        for number in holds.iter().filter(|n| forgotten.chunks.contains(n)) {
+            forgotten.claimed = forgotten.claimed.max(Some(*number));
+            self.held.entry(*number).or_insert(owner);
+        }
+    }
+
+    /// Every group has had its say: of the chunks that may have been forgotten, those before the last
+    /// one that somebody holds were leased and are finished; the others never were.
+    pub fn settle(&mut self) {
+        if let Some(forgotten) = self.forgotten.take() {
+            let first = forgotten.claimed.map_or(forgotten.chunks.start, |n| n + 1);
+            let never = first..forgotten.chunks.end;
+            if never.end == self.next {
+                self.next = never.start;
+            } else {
+                self.returned.extend(never);
+            }
+        }
     }
 
     /// Refuses a group that names a chunk as held which it does not hold, or has finished.
@@ -332,5 +385,34 @@ mod tests {
         let mut after = before.all_returned();
         let next = [0, 1, 3, 4].map(|want| (lease(&mut after, want as u32 + 5, &[], &[]), want));
         assert!(next.iter().all(|(got, want)| got == want), "{next:?}");
+    }
+
+    #[test]
+    fn a_successor_asks_groups_what_was_forgotten() {
+        let mut written = Ledger::new(CHUNKING);
+        assert_eq!(lease(&mut written, 0, &[], &[]), 0);
+        let mut former = written.clone();
+        assert_eq!(lease(&mut former, 1, &[], &[]), 1);
+        assert_eq!(lease(&mut former, 0, &[0], &[]), 2);
+        assert_eq!(lease(&mut former, 1, &[1], &[]), 3);
+
+        let mut ledger = written;
+        ledger.take_over();
+        // Nobody is given what somebody may have.
+        assert_eq!(lease(&mut ledger, 2, &[], &[]), 1 + FORGOTTEN_MAX);
+        ledger.believe((GroupId(1), LIFE), &[3]);
+        ledger.believe((GroupId(0), LIFE), &[2, 1_000_000]);
+        assert_eq!(lease(&mut ledger, 1, &[], &[3]), 2 + FORGOTTEN_MAX);
+        let far = ledger.check((GroupId(0), LIFE), &[], &[1_000_000]);
+        assert!(far.is_err(), "what cannot be is not believed");
+        ledger.settle();
+        let next = lease(&mut ledger, 2, &[], &[1 + FORGOTTEN_MAX]);
+        assert_eq!(
+            next, 4,
+            "1 is finished, 2 and 3 are held, 4 never was leased"
+        );
+        // Chunk 0 is still out to group 0, which has not said that it is finished.
+        let lost = lease(&mut ledger, 0, &[], &[2]);
+        assert_eq!(lost, 0);
     }
 }

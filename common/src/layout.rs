@@ -7,7 +7,6 @@
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-
 use crate::ids::{BlockId, Rank};
 
 /// What a tensor is to the optimizer.

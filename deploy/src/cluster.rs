@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
@@ -52,9 +52,8 @@ impl Access {
         let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
         let run = run.to_string();
         let told = client.status(StatusRequest { run }).await;
-        Ok(told
-            .context("asking the coordinator for the status")?
-            .into_inner())
+        let told = told.map_err(|status| anyhow!("{coordinator}: {}", status.message()))?;
+        Ok(told.into_inner())
     }
 
     /// The coordinator's status, and what the primary of every shard says.
@@ -139,7 +138,11 @@ impl Access {
             .connect_timeout(CONNECT)
             .connect()
             .await
-            .with_context(|| format!("cannot reach {address}"))?;
+            .map_err(|error| {
+                // What is between says the same again.
+                let error = anyhow::Error::from(error);
+                anyhow!("cannot reach {address}: {}", error.root_cause())
+            })?;
         Ok(InterceptedService::new(channel, ShowToken(self.0.clone())))
     }
 }

@@ -26,12 +26,13 @@ pub(crate) struct Event {
     pub(crate) life: u64,
 }
 
-/// Kinds of what happens in a run without faults, too.
+/// Kinds of what happens in a run without faults, too, or that only follow from another one.
 const ORDINARY: &[&str] = &[
     "server_up",
     "copy_added",
     "copy_full",
     "group_formed",
+    "group_reforms",
     "group_left",
     "run_ready",
     "snapshot",
@@ -62,6 +63,30 @@ const MENDED: &[&str] = &[
 /// How the coordinator says of a lost rank that it was silent, not cut off.
 const SILENT: &str = "its lease ran out";
 
+/// A rank that the coordinator counts no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LostRank {
+    pub(crate) group: u32,
+    pub(crate) rank: u32,
+    /// It was silent for its lease; otherwise its connection broke, and it comes back by itself.
+    pub(crate) silent: bool,
+}
+
+/// The rank that an event says is lost, if it does: in the file, or in the coordinator's status.
+pub(crate) fn lost_rank(
+    kind: &str,
+    text: &str,
+    group: Option<u32>,
+    rank: Option<u32>,
+) -> Option<LostRank> {
+    let lost = LostRank {
+        group: group?,
+        rank: rank?,
+        silent: text.contains(SILENT),
+    };
+    (kind == "rank_lost").then_some(lost)
+}
+
 impl Event {
     /// Whether it is a fault, or what was done about one.
     pub(crate) fn is_fault(&self) -> bool {
@@ -78,12 +103,9 @@ impl Event {
         MENDED.contains(&self.kind.as_str())
     }
 
-    /// The rank that the coordinator has lost, if it has, and whether because it was silent for its
-    /// lease; otherwise its connection broke, and it comes back by itself.
-    pub(crate) fn lost_rank(&self) -> Option<(u32, u32, bool)> {
-        let silent = self.text.contains(SILENT);
-        let lost = (self.group?, self.rank?, silent);
-        (self.kind == "rank_lost").then_some(lost)
+    /// The rank that the coordinator has lost, if it has.
+    pub(crate) fn lost_rank(&self) -> Option<LostRank> {
+        lost_rank(&self.kind, &self.text, self.group, self.rank)
     }
 
     /// Of a member.
@@ -128,13 +150,18 @@ pub(crate) mod tests {
     fn a_line_needs_no_more_than_it_says() {
         let line = r#"{"wall":1.5,"kind":"rank_lost","text":"rank 1 of group 0 is lost, and the group forms anew: its lease ran out","group":0,"rank":1,"run":"r","number":7}"#;
         let event: Event = serde_json::from_str(line).unwrap();
-        assert_eq!(event.lost_rank(), Some((0, 1, true)));
+        let lost = |silent| LostRank {
+            group: 0,
+            rank: 1,
+            silent,
+        };
+        assert_eq!(event.lost_rank(), Some(lost(true)));
         assert!(event.is_fault() && !event.is_shown());
         let broke = Event {
             text: "its heartbeat connection broke".into(),
             ..event.clone()
         };
-        assert_eq!(broke.lost_rank(), Some((0, 1, false)));
+        assert_eq!(broke.lost_rank(), Some(lost(false)));
         let written = serde_json::to_string(&event).unwrap();
         assert_eq!(serde_json::from_str::<Event>(&written).unwrap(), event);
     }

@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+use crate::launch::LOOK;
+
+/// How often the lock of a folder is tried.
+const LOCK_TRIES: u32 = 4;
+
 /// `runs/<name>/`, held by one launcher at a time.
 #[derive(Debug)]
 pub(crate) struct RunFolder {
@@ -109,17 +114,28 @@ impl RunFolder {
     }
 }
 
+/// Whether a launcher holds the folder.
+pub(crate) fn is_held(path: &Path) -> bool {
+    // Nothing is left behind where no run ever was.
+    let file = File::open(path.join(".lock"));
+    file.is_ok_and(|file| file.try_lock_shared().is_err())
+}
+
 /// The lock goes with the launcher, however it ends.
 fn lock(path: &Path) -> anyhow::Result<File> {
     let file = File::create(path.join(".lock"))
         .with_context(|| format!("cannot write into {}", path.display()))?;
-    if file.try_lock().is_err() {
-        bail!(
-            "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
-            path.display()
-        );
+    // Whoever only looks has it for a moment.
+    for _ in 0..LOCK_TRIES {
+        if file.try_lock().is_ok() {
+            return Ok(file);
+        }
+        std::thread::sleep(LOOK);
     }
-    Ok(file)
+    bail!(
+        "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
+        path.display()
+    );
 }
 
 /// A name beside `path` that nothing has yet: with -1, -2, … behind it.
@@ -147,7 +163,9 @@ mod tests {
         first.write("config.toml", "first").unwrap();
         let error = RunFolder::create(&path).unwrap_err().to_string();
         assert!(error.contains("a run is under way"), "{error}");
+        assert!(is_held(&path));
         drop(first);
+        assert!(!is_held(&path));
         let second = RunFolder::create(&path).unwrap();
         let aside = second.moved.clone().unwrap();
         assert_eq!(

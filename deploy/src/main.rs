@@ -6,14 +6,18 @@ mod clock;
 mod cluster;
 mod config;
 mod events;
+mod export;
 mod failure;
 mod folder;
 mod launch;
 mod lines;
+mod place;
 mod progress;
 mod report;
 mod results;
 mod run;
+mod snapshot;
+mod status;
 mod summary;
 
 use std::fmt::Display;
@@ -38,6 +42,12 @@ struct Arguments {
 enum Verb {
     /// Train on this machine: servers and groups as processes of their own.
     Run(run::Arguments),
+    /// Show how a run stands: groups, servers, shards, the last snapshot, what has happened.
+    Status(status::Arguments),
+    /// Have a snapshot of a run taken now.
+    Snapshot(snapshot::Arguments),
+    /// Join a snapshot into one model.safetensors.
+    Export(export::Arguments),
     /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
     Bench(bench::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
@@ -49,6 +59,9 @@ enum Verb {
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
+        Verb::Status(arguments) => status::run(&arguments),
+        Verb::Snapshot(arguments) => snapshot::run(&arguments),
+        Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Chaos(arguments) => chaos::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tradewind_common::RunId;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::RunId;
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 
 use crate::v1;

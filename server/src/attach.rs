@@ -101,7 +101,10 @@ impl Bond {
             .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
         let (outgoing, stream) = mpsc::channel(OUTGOING_MAX);
         outgoing.send(self.register()).await?;
-        let mut orders = client.serve(ReceiverStream::new(stream)).await?.into_inner();
+        let mut orders = client
+            .serve(ReceiverStream::new(stream))
+            .await?
+            .into_inner();
         tracing::info!("registered with the coordinator at {address}");
         let mut reports = self.reports.lock().await;
         let mut beats = interval(self.me.lease / BEATS);
@@ -140,8 +143,9 @@ impl Bond {
         match &self.me.coordinator {
             Found::At(address) => Ok(address.clone()),
             Found::In(folder) => {
-                let found = read_address(folder)?
-                    .ok_or_else(|| anyhow::anyhow!("no coordinator has been in {} yet", folder.display()))?;
+                let found = read_address(folder)?.ok_or_else(|| {
+                    anyhow::anyhow!("no coordinator has been in {} yet", folder.display())
+                })?;
                 self.check(found.incarnation.0)?;
                 Ok(found.address)
             }

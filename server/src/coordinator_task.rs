@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tradewind_common::data::Chunk;
+use tradewind_common::data::{Chunk, FORGOTTEN_MAX};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
@@ -29,6 +29,12 @@ const MAILBOX_MAX: usize = 4096;
 /// How often leases are looked at.
 const TICK: Duration = Duration::from_millis(20);
 
+/// A coordinator that has not looked at leases for longer than this was not running.
+const GAP_MS: u64 = 250;
+
+/// How long leases of data may stay unwritten, milliseconds.
+const LEASES_UNSAVED_MS: u64 = 250;
+
 /// How often it is looked whether another coordinator has followed.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -40,12 +46,12 @@ type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 
 /// What the coordinator is asked.
 pub enum Message {
-    /// A server registers; its orders go there.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<()>),
+    /// A server registers; its orders go there. Answered with the number of this bond.
+    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
-    /// The bond with a server broke.
-    ServerLost(ServerId, Incarnation),
+    /// The bond of this number with a server broke.
+    ServerLost(ServerId, Incarnation, u64),
     /// What became of a shard on a server.
     Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
     /// A shard's part of a snapshot, by number.
@@ -126,7 +132,12 @@ impl CoordinatorHandle {
             waiting: HashMap::new(),
             next_reply: 0,
             servers: HashMap::new(),
+            bonds: HashMap::new(),
+            next_bond: 0,
             unsaved: false,
+            leases: 0,
+            saved_ms: 0,
+            ticked_ms: origin.now_ms(),
         };
         tokio::spawn(task.run(inbox));
         Self {
@@ -172,8 +183,18 @@ struct Task {
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
     servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    /// The latest bond with each server: the end of a former one, which may be noticed late, says
+    /// nothing.
+    bonds: HashMap<ServerId, u64>,
+    next_bond: u64,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// Leases of data that are not written down.
+    leases: u64,
+    /// When the state was written last, milliseconds.
+    saved_ms: u64,
+    /// When leases were looked at last, milliseconds.
+    ticked_ms: u64,
 }
 
 impl Task {
@@ -190,7 +211,13 @@ impl Task {
                     None => return,
                 },
                 _ = ticks.tick() => {
-                    self.core.tick(self.origin.now_ms());
+                    let now_ms = self.origin.now_ms();
+                    let gap_ms = now_ms - std::mem::replace(&mut self.ticked_ms, now_ms);
+                    if gap_ms > GAP_MS {
+                        tracing::warn!("held up for {gap_ms} ms; leases are that much longer");
+                        self.core.forgive(gap_ms);
+                    }
+                    self.core.tick(now_ms);
                     self.waiting.retain(|_, reply| !reply.is_closed());
                 }
                 _ = looks.tick() => looked = self.look().await,
@@ -216,21 +243,22 @@ impl Task {
         let core = &mut self.core;
         match message {
             Message::Register(id, server, orders, reply) => {
-                // Orders follow at once.
-                let known = self.servers.insert(id, orders);
                 let registered = core.register(id, server, now_ms);
-                if registered.is_err() {
-                    match known {
-                        Some(known) => self.servers.insert(id, known),
-                        None => self.servers.remove(&id),
-                    };
+                if registered.is_ok() {
+                    self.servers.insert(id, orders);
+                    self.next_bond += 1;
+                    self.bonds.insert(id, self.next_bond);
                 }
-                let _ = reply.send(registered);
+                let _ = reply.send(registered.map(|()| self.next_bond));
             }
             Message::ServerBeat(id, incarnation, reply) => {
                 let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
-            Message::ServerLost(id, incarnation) => core.server_lost(id, incarnation, now_ms),
+            Message::ServerLost(id, incarnation, bond) => {
+                if self.bonds.get(&id) == Some(&bond) {
+                    core.server_lost(id, incarnation, now_ms);
+                }
+            }
             Message::Report(server, run, report, reply) => {
                 let _ = reply.send(core.report(server, &run, *report, now_ms));
             }
@@ -300,13 +328,20 @@ impl Task {
         looked.unwrap_or(Saved::NotNow)
     }
 
-    /// Writes down what was decided, before anybody hears of it.
+    /// Writes down what was decided, before anybody hears of it. Leases of data alone are written
+    /// now and then: a successor asks groups for the last of them.
     async fn save(&mut self) -> Saved {
         self.unsaved |= self.core.take_dirty();
-        let Some(disk) = self.disk.clone().filter(|_| self.unsaved) else {
+        self.leases += u64::from(self.core.take_leased());
+        let now_ms = self.origin.now_ms();
+        let late = now_ms.saturating_sub(self.saved_ms) >= LEASES_UNSAVED_MS;
+        let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
+        let due = self.unsaved || leases;
+        let Some(disk) = self.disk.clone().filter(|_| due) else {
             self.unsaved = false;
             return Saved::Yes;
         };
+        (self.leases, self.saved_ms) = (0, now_ms);
         let durable = self.core.durable();
         let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
         let saved = saved.unwrap_or(Saved::NotNow);

@@ -104,6 +104,11 @@ impl Hosting {
         Some(move |number| folder.snapshot(&run, number).display().to_string())
     }
 
+    /// Whether there is a folder, in which the coordinator's state outlives its process.
+    pub fn outlives(&self) -> bool {
+        self.host.folder.is_some()
+    }
+
     /// host:port of the server that hosts.
     pub fn address(&self) -> &str {
         &self.host.address
@@ -118,7 +123,10 @@ fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
     }
     let whole: Manifest<ManifestData> = whole.with_context(|| {
         let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
-        format!("{} has no whole snapshot{damaged}", snapshots.run(run).display())
+        format!(
+            "{} has no whole snapshot{damaged}",
+            snapshots.run(run).display()
+        )
     })?;
     Ok(Saved {
         manifest: whole.data,

@@ -125,7 +125,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let config = Config {
         server: ServerId(arguments.server),
         incarnation: arguments.incarnation,
-        host: arguments.host.unwrap_or_else(|| host_of(&address).to_owned()),
+        host: arguments
+            .host
+            .unwrap_or_else(|| host_of(&address).to_owned()),
         address: arguments.reached_at.unwrap_or(address),
         coordinator,
         token: Token::from_env()?,

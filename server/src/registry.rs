@@ -146,7 +146,9 @@ impl Registry {
     /// The shards of a run that are held here.
     pub fn shards(&self, run: &RunId) -> Vec<(ShardId, ShardHandle)> {
         let of_run = self.shards.iter().filter(|held| held.key().0 == *run);
-        let mut all: Vec<_> = of_run.map(|held| (held.key().1, held.handle.clone())).collect();
+        let mut all: Vec<_> = of_run
+            .map(|held| (held.key().1, held.handle.clone()))
+            .collect();
         all.sort_by_key(|(shard, _)| *shard);
         all
     }

@@ -214,10 +214,13 @@ async fn confirmations(
             Err(trailers) => {
                 let trailers = trailers.into_trailers().unwrap_or_default();
                 let status = Status::from_header_map(&trailers);
-                return Err(status.unwrap_or_else(|| Status::unavailable("the copy ended the stream")));
+                return Err(
+                    status.unwrap_or_else(|| Status::unavailable("the copy ended the stream"))
+                );
             }
         };
-        let unreadable = |error: tradewind_proto::frame::FrameError| Status::internal(error.to_string());
+        let unreadable =
+            |error: tradewind_proto::frame::FrameError| Status::internal(error.to_string());
         while let Some(part) = reader.next(&mut bytes).map_err(unreadable)? {
             let Part::Head(confirm, _) = part else {
                 continue;

@@ -102,7 +102,11 @@ impl ShardHandle {
     /// Starts the task.
     pub fn spawn(shard: Shard, name: (RunId, ShardId), surroundings: Surroundings) -> Self {
         let (mailbox, inbox) = mpsc::channel(MAILBOX_MAX);
-        let copies = Copies::new(name.clone(), surroundings.token.clone(), mailbox.downgrade());
+        let copies = Copies::new(
+            name.clone(),
+            surroundings.token.clone(),
+            mailbox.downgrade(),
+        );
         let task = Task {
             shard,
             name,
@@ -129,12 +133,14 @@ impl ShardHandle {
 
     /// Has the shard follow an order.
     pub async fn follow(&self, ordered: Ordered) -> Result<Acknowledge, Gone> {
-        self.ask(|reply| Message::Order(Box::new(ordered), reply)).await
+        self.ask(|reply| Message::Order(Box::new(ordered), reply))
+            .await
     }
 
     /// Hands a record of the primary's log over.
     pub async fn record(&self, record: Record) -> Result<Result<Confirm, Refusal>, Gone> {
-        self.ask(|reply| Message::Record(Box::new(record), reply)).await
+        self.ask(|reply| Message::Record(Box::new(record), reply))
+            .await
     }
 
     /// Asks for counters and versions.

@@ -84,7 +84,11 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
     v1::StatusReply {
         generation: status.generation.0,
         phase: status.phase.word().into(),
-        groups: status.groups.iter().map(|row| group(row, fastest)).collect(),
+        groups: status
+            .groups
+            .iter()
+            .map(|row| group(row, fastest))
+            .collect(),
         placement: Some(placement_to_wire(&status.placement, &status.holding)),
         samples_unused: status.samples_unused,
         servers: status.servers.into_iter().map(server).collect(),

@@ -127,6 +127,8 @@ SPEC = types.RunSpec(
     batch=4,
     chunk_samples=8,
     lease_ms=600_000,
+    replication=1,
+    snapshots_kept=1,
     up=types.Compression(dtype=types.DTYPE_BF16),
     down=types.Compression(dtype=types.DTYPE_BF16),
 )
@@ -168,17 +170,39 @@ class Group:
         self.coordinator = coordinator_service.CoordinatorStub(channel(COORDINATOR))
         joined = self.call("Join", calls.JoinRequest(run=RUN, life=7, spec=SPEC))
         self.incarnation = joined.incarnation
-        self.owners = list(joined.placement.owners)
-        check("blocks", len(self.owners), len(BLOCKS))
-        addresses = {server.server: server.address for server in joined.placement.servers}
-        self.streams = {server: Stream(address) for server, address in addresses.items()}
-        check("servers with blocks", set(self.owners), set(self.streams))
+        check("the group", (joined.group_size, joined.group_rank), (1, 0))
+        self.shards = list(joined.placement.shards)
+        check("blocks", len(self.shards), len(BLOCKS))
+        primaries = self.primaries(joined.placement.holding)
+        check("shards with blocks", set(self.shards), set(primaries))
+        self.streams = {shard: Stream(address) for shard, address in primaries.items()}
+        self.beats = None
         self.clock = 0
         self.versions = [0] * len(BLOCKS)
         # What the shards must have, and what this group holds after roundings.
         self.exact = [f32(i / 7 - 3) for i in range(ELEMENTS)]
         self.held = [None] * ELEMENTS
         self.differences = 0
+
+    @staticmethod
+    def primaries(holding):
+        """Address of the server that answers for each shard."""
+        servers = {server.server: server.address for server in holding.servers}
+        return {shard: servers[held.primary] for shard, held in enumerate(holding.holders)}
+
+    def keep_lease(self, generation):
+        """Holds the lease until the group leaves: one beat is enough here, for it is long."""
+        self.beats = queue.Queue()
+        beat = calls.Beat(run=RUN, incarnation=self.incarnation)
+        self.beats.put(beat)
+        replies = self.coordinator.KeepLease(iter(self.beats.get, None), metadata=METADATA)
+        reply = next(replies)
+        check("generation", reply.generation, generation)
+        check("holding", self.primaries(reply.holding).keys(), self.streams.keys())
+        self.beats.put(beat)
+        reply = next(replies)
+        check("nothing has changed", (reply.generation, reply.HasField("holding")), (generation, False))
+        self.replies = replies
 
     def call(self, name, request):
         method = getattr(self.coordinator, name)
@@ -192,11 +216,12 @@ class Group:
 
     def ask(self, block, frame, verdict, version):
         """Sends a frame and takes the values of its answer in."""
-        answer = self.streams[self.owners[block]].ask(frame)
+        answer = self.streams[self.shards[block]].ask(frame)
         what = f"block {block} at clock {frame.clock}"
         check(what, (answer.block, answer.clock), (block, frame.clock))
         check(f"{what}: verdict", answer.verdict, verdict)
         check(f"{what}: version", answer.version, version)
+        check(f"{what}: lineage", answer.lineage, 0)
         begin, end, _ = BLOCKS[block]
         want = self.exact[begin:end]
         if answer.difference:
@@ -226,8 +251,7 @@ class Group:
         answer = self.call("AwaitReady", ready)
         check("create again", answer.create, False)
         check("the first clock", answer.start_clock, 0)
-        beat = calls.HeartbeatRequest(run=RUN, incarnation=self.incarnation)
-        check("generation", self.call("Heartbeat", beat).generation, answer.generation)
+        self.keep_lease(answer.generation)
         for block in range(len(BLOCKS)):
             self.ask(block, self.frame(block, pull=frames.Pull()), frames.VERDICT_READ, 0)
         lease = calls.LeaseChunkRequest(run=RUN, incarnation=self.incarnation)
@@ -245,7 +269,7 @@ class Group:
         else:
             data = f32_bytes(values)
         gradient = frames.Gradient(
-            samples=4, pulled_version=self.versions[block], dtype=dtype, values=data
+            samples=4, pulled_version=self.versions[block], lineage=0, dtype=dtype, values=data
         )
         frame = self.frame(block, gradient=gradient)
         frame.holds = self.versions[block]
@@ -271,7 +295,7 @@ class Group:
         for block, (begin, end, _) in enumerate(BLOCKS):
             frame = self.frame(block, skip=frames.Skip())
             frame.holds = self.versions[block]
-            answer = self.streams[self.owners[block]].ask(frame)
+            answer = self.streams[self.shards[block]].ask(frame)
             check("verdict", answer.verdict, frames.VERDICT_SKIPPED)
             check("version", answer.version, self.versions[block])
             check("values", f32_values(answer.values), self.held[begin:end])
@@ -283,7 +307,7 @@ class Group:
         for block in range(len(BLOCKS)):
             frame, _ = self.gradient(block, types.DTYPE_F32)
             frame.ClearField("holds")
-            answer = self.streams[self.owners[block]].ask(frame)
+            answer = self.streams[self.shards[block]].ask(frame)
             check("repeated", answer.repeated_verdict, True)
             check("version", answer.version, self.versions[block])
         self.clock += 1
@@ -292,9 +316,8 @@ class Group:
         """A value that is not finite, on a stream of its own."""
         frame, _ = self.gradient(len(BLOCKS) - 1, types.DTYPE_BF16)
         frame.gradient.values = frame.gradient.values[:-2] + b"\xc0\x7f"
-        address = self.call("Status", calls.StatusRequest(run=RUN)).placement.servers
-        address = {server.server: server.address for server in address}
-        stream = Stream(address[self.owners[-1]])
+        holding = self.call("Status", calls.StatusRequest(run=RUN)).placement.holding
+        stream = Stream(self.primaries(holding)[self.shards[-1]])
         try:
             check("a NaN is answered", stream.ask(frame), None)
         except grpc.RpcError as error:
@@ -306,7 +329,7 @@ class Group:
         """What the shards have, as nobody in particular reads it."""
         for block, (begin, end, _) in enumerate(BLOCKS):
             frame = frames.PushFrame(run=RUN, block=block, pull=frames.Pull())
-            answer = self.streams[self.owners[block]].ask(frame)
+            answer = self.streams[self.shards[block]].ask(frame)
             check(f"block {block}", answer.values, f32_bytes(self.exact[begin:end]))
             check(f"version of block {block}", answer.version, self.versions[block])
 
@@ -314,6 +337,10 @@ class Group:
         for stream in self.streams.values():
             stream.close()
         self.call("Leave", calls.LeaveRequest(run=RUN, incarnation=self.incarnation))
+        self.beats.put(None)
+        # The stream ends without a refusal.
+        for reply in self.replies:
+            check("shards", self.primaries(reply.holding).keys(), self.streams.keys())
 
 
 group = Group()
@@ -331,7 +358,7 @@ group.leave()
 
 result = [
     {
-        "server": group.owners[block],
+        "shard": group.shards[block],
         "version": group.versions[block],
         "values": f32_bytes(group.exact[begin:end]).hex(),
     }

@@ -14,8 +14,6 @@ mod optimizer;
 mod overlap;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
-/// The simulated world.
-mod sim;
 /// The staleness bound under a slow group.
 mod staleness;
 /// What a machine can keep of the house rules.

@@ -1,5 +1,3 @@
-//! The harness: a simulated world, checkers from outside, real local clusters.
+//! The harness: real local clusters. The simulated world is a package of its own, without libtorch.
 
-pub mod checker;
 pub mod cluster;
-pub mod sim;

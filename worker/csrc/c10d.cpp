@@ -27,6 +27,10 @@ struct tradewind_group {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
 };
 
+struct tradewind_breaker {
+  c10::weak_intrusive_ptr<c10d::ProcessGroup> group;
+};
+
 namespace {
 
 // Whoever is told of buckets; released with the last holder.
@@ -255,6 +259,29 @@ Transport make_transport(
       c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options)};
 }
 
+// Gloo ends what waits for a peer whose connection is lost; but where one collective has failed, a
+// message to it that comes late blocks the connection it came on, and what waits for that waits for
+// ever, also for its end (Gloo of torch 2.11: Pair::read returns at a buffer that is gone). Nothing
+// takes a collective back. A receive that times out closes all connections, though, whatever their
+// state, and wakes whoever waits: so something that nobody sends is asked for.
+void break_connections(c10d::ProcessGroup& group) {
+  constexpr int tag = INT32_MAX;
+  constexpr milliseconds soon{1};
+  auto backend = group.getDefaultBackend();
+  auto nothing = at::zeros({1});
+  for (int peer = 0; peer < group.getSize(); ++peer) {
+    if (peer == group.getRank()) {
+      continue;
+    }
+    try {
+      std::vector<at::Tensor> tensors{nothing};
+      backend->recv(tensors, peer, tag)->wait(soon);
+    } catch (...) {
+      // As intended; or this connection was closed already, and the next one is tried.
+    }
+  }
+}
+
 tradewind_store* make_store(const char* host, const c10d::TCPStoreOptions& options) {
   return new tradewind_store{c10::make_intrusive<c10d::TCPStore>(host, options)};
 }
@@ -314,7 +341,29 @@ char* tradewind_group_new(
 }
 
 void tradewind_group_free(tradewind_group* group) {
-  free(guard([&] { delete group; }));
+  free(guard([&] {
+    // Its end waits for its collectives.
+    break_connections(*group->group);
+    delete group;
+  }));
+}
+
+char* tradewind_breaker_new(const tradewind_group* group, tradewind_breaker** out) {
+  return guard([&] {
+    *out = new tradewind_breaker{c10::weak_intrusive_ptr<c10d::ProcessGroup>(group->group)};
+  });
+}
+
+void tradewind_breaker_break(const tradewind_breaker* breaker) {
+  free(guard([&] {
+    if (auto group = breaker->group.lock()) {
+      break_connections(*group);
+    }
+  }));
+}
+
+void tradewind_breaker_free(tradewind_breaker* breaker) {
+  free(guard([&] { delete breaker; }));
 }
 
 char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, int type) {

@@ -37,6 +37,13 @@ char* tradewind_group_new(
     int64_t timeout_ms, tradewind_group** out);
 void tradewind_group_free(tradewind_group* group);
 
+// Breaks a group from any thread: the collectives that are under way fail, here at once and at the
+// peers, which lose their connections. Does nothing to a group that has been freed.
+typedef struct tradewind_breaker tradewind_breaker;
+char* tradewind_breaker_new(const tradewind_group* group, tradewind_breaker** out);
+void tradewind_breaker_break(const tradewind_breaker* breaker);
+void tradewind_breaker_free(tradewind_breaker* breaker);
+
 // Types of the elements of a collective.
 enum { TRADEWIND_F32 = 0, TRADEWIND_F64 = 1, TRADEWIND_I64 = 2 };
 

@@ -1,20 +1,23 @@
 //! libtorch's c10d, made safe: a rendezvous store, a group of ranks, DDP's `Reducer`; and the
 //! memory of tensors as slices.
 //!
-//! This file, `c10d/watch.rs` and `c10d/ffi.rs` are where the worker is unsafe. `csrc/c10d.h` states the conventions of the C side:
-//! a call returns null or a message, objects belong to one thread at a time.
+//! This file and those under `c10d/` are where the worker is unsafe. `csrc/c10d.h` states the
+//! conventions of the C side: a call returns null or a message, objects belong to one thread at a
+//! time.
 
+mod breaker;
 mod ffi;
+mod store;
 mod watch;
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::net::{TcpListener, ToSocketAddrs};
-use std::os::fd::IntoRawFd;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 
+pub use self::breaker::Breaker;
+pub use self::store::Store;
 pub use self::watch::{Told, Watch};
 
 /// Why a call into c10d failed.
@@ -49,75 +52,6 @@ pub enum C10dError {
     },
 }
 
-/// A key-value store over TCP in which the ranks of a group find each other. It has no password:
-/// serve it on an address that only the machine's own network reaches.
-#[derive(Debug)]
-pub struct Store {
-    raw: NonNull<ffi::Store>,
-    port: u16,
-}
-
-// SAFETY: the C++ object has no thread affinity; `&mut` and the lack of Sync keep it to one
-// thread at a time.
-unsafe impl Send for Store {}
-
-impl Store {
-    /// Serves a store on a free port of `host`, an address or name of this machine, and connects
-    /// to it. It lives until this value and all groups made from it are dropped. `timeout` bounds
-    /// every wait for a key.
-    pub fn serve(host: &str, timeout: Duration) -> Result<Self, C10dError> {
-        let listen = || {
-            let addresses: Vec<_> = (host, 0).to_socket_addrs()?.collect();
-            let listener = TcpListener::bind(&addresses[..])?;
-            let port = listener.local_addr()?.port();
-            Ok((listener, port))
-        };
-        let (listener, port) = listen().map_err(|source| C10dError::Listen {
-            host: host.into(),
-            source,
-        })?;
-        let host = c_string(host)?;
-        let mut out = std::ptr::null_mut();
-        // SAFETY: `host` and `out` outlive the call. The store takes the socket over; whether it
-        // already has when it fails cannot be told, so that the error path leaves it open rather
-        // than closing it twice.
-        let message = unsafe {
-            let socket = listener.into_raw_fd();
-            ffi::tradewind_store_serve(host.as_ptr(), port, socket, millis(timeout), &mut out)
-        };
-        Ok(Self {
-            raw: made("serving the group's store", message, out)?,
-            port,
-        })
-    }
-
-    /// Connects to the store that another process serves. Tries again until `timeout`, which also
-    /// bounds every later wait for a key.
-    pub fn connect(host: &str, port: u16, timeout: Duration) -> Result<Self, C10dError> {
-        let host = c_string(host)?;
-        let mut out = std::ptr::null_mut();
-        // SAFETY: `host` and `out` outlive the call.
-        let message =
-            unsafe { ffi::tradewind_store_connect(host.as_ptr(), port, millis(timeout), &mut out) };
-        Ok(Self {
-            raw: made("connecting to the group's store", message, out)?,
-            port,
-        })
-    }
-
-    /// The port on which the store is served.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from this library and is freed once.
-        unsafe { ffi::tradewind_store_free(self.raw.as_ptr()) }
-    }
-}
-
 /// An element type of collectives.
 pub trait Element: sealed::Element {}
 impl<T: sealed::Element> Element for T {}
@@ -140,7 +74,7 @@ mod sealed {
 
 /// Ranks that are connected to each other. All ranks make the same calls in the same order.
 ///
-/// Dropping it waits for the collectives that are under way; with a peer that hangs, for ever.
+/// Dropping it breaks the collectives that are under way, and waits for their end.
 #[derive(Debug)]
 pub struct ProcessGroup {
     raw: NonNull<ffi::Group>,
@@ -180,6 +114,11 @@ impl ProcessGroup {
             raw: made("forming the group", message, out)?,
             size,
         })
+    }
+
+    /// What breaks the group from another thread.
+    pub fn breaker(&self) -> Result<Breaker, C10dError> {
+        Breaker::new(self)
     }
 
     /// Sums over the ranks, in place; the same bits on all ranks. All ranks give equal lengths.

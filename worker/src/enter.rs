@@ -49,6 +49,7 @@ pub fn enter<'a>(
         1 => Box::new(Solo::new(&member.layout, &member.tensors)?),
         _ => Box::new(meet(member, joined)?),
     };
+    guard.formed(group.breaker()?);
     let config = &member.config;
     let links = Links {
         seat: &member.seat,

@@ -1,14 +1,14 @@
-//! The end of a rank that cannot end its life of the group by itself: a collective cannot be taken
-//! back, and a peer that hangs never lets it end.
+//! The end of a life of the group that a rank is stuck in: with a peer that hangs, a collective
+//! never ends. The group is broken from here then; and should not even that help, the process ends.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tradewind_client::membership::MembershipError;
 
-use crate::c10d;
+use crate::c10d::{self, Breaker};
 
 /// Status of a process that was stuck in a life of its group that is over.
 pub const EXIT_FENCED: i32 = 3;
@@ -22,6 +22,7 @@ pub struct Guard(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
+    breaker: Mutex<Option<Breaker>>,
     runtime: Handle,
     patience: Duration,
     exit: fn(i32),
@@ -47,6 +48,7 @@ impl Fence {
     fn exiting(runtime: &Handle, patience: Duration, exit: fn(i32)) -> Self {
         Self(Guard(Arc::new(Inner {
             state: Mutex::new(State::Alive),
+            breaker: Mutex::new(None),
             runtime: runtime.clone(),
             patience,
             exit,
@@ -79,10 +81,24 @@ impl Drop for Fence {
 }
 
 impl Guard {
-    /// The lease is lost.
+    /// The lease is lost. Breaks the group.
     pub fn lost(&self, error: &MembershipError) {
         if self.end(true) {
             tracing::warn!("this life of the group is over: {error}");
+            if let Some(breaker) = &*self.breaker() {
+                breaker.break_group();
+            }
+        }
+    }
+
+    /// The group has been formed: this breaks it when the lease is lost, or if it is already.
+    pub fn formed(&self, breaker: Option<Breaker>) {
+        let mut place = self.breaker();
+        *place = breaker;
+        if let Some(breaker) = &*place
+            && self.is_lost()
+        {
+            breaker.break_group();
         }
     }
 
@@ -101,9 +117,14 @@ impl Guard {
         alive
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         let state = self.0.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Option<Breaker>> {
+        let breaker = self.0.breaker.lock();
+        breaker.unwrap_or_else(PoisonError::into_inner)
     }
 }
 

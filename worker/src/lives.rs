@@ -24,6 +24,11 @@ pub const FRUITLESS_MAX: u32 = 20;
 
 /// Trains until the run's budget is applied, through all lives of the group that it takes.
 pub fn live(member: &mut Member) -> anyhow::Result<()> {
+    live_pausing(member, PAUSE)
+}
+
+/// `pause` grows with every life that was in vain.
+fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<()> {
     let mut last = Incarnation(0);
     let mut fruitless = 0;
     loop {
@@ -34,14 +39,14 @@ pub fn live(member: &mut Member) -> anyhow::Result<()> {
         if Verdict::of(&error) != Verdict::Again {
             return Err(error);
         }
-        fruitless = if progress { 1 } else { fruitless + 1 };
-        if fruitless > FRUITLESS_MAX {
+        fruitless = if progress { 0 } else { fruitless + 1 };
+        if fruitless == FRUITLESS_MAX {
             let text = format!("{FRUITLESS_MAX} lives of the group ended without an exchange");
             return Err(anyhow::anyhow!("{error:#}").context(text));
         }
         tracing::warn!(incarnation = %last, fruitless, "entering the group again: {error:#}");
         // Others may be slower to see what has happened.
-        std::thread::sleep(PAUSE * (fruitless - 1));
+        std::thread::sleep(pause * fruitless);
     }
 }
 
@@ -74,7 +79,7 @@ fn one_life(
     *progress = entered.worker.exchanged;
     if let Err(error) = trained {
         // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
-        // for its collectives.
+        // for the end of its collectives.
         fence.ending();
         drop(heartbeat);
         drop(entered);
@@ -92,3 +97,6 @@ fn beat(member: &Member, lease: Lease, fence: &Fence) -> Heartbeat {
     let guard = fence.guard();
     keep_lease(&member.coordinator, lease, move |error| guard.lost(&error))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! Keeps the processes of a run going: tells the supervisor what happens and does what it decides.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -18,7 +21,7 @@ use super::process::Ended;
 use super::supervisor::{Action, Death, Notice, Rules, Supervisor};
 use crate::clock::{Clock, wall};
 use crate::cluster::Access;
-use crate::events::Event;
+use crate::events::{Event, lost_rank};
 use crate::failure::Failure;
 use crate::lines::{Lines, Metrics};
 
@@ -42,8 +45,8 @@ pub(crate) struct Keeper<'a> {
     follower: JoinHandle<()>,
     /// How the last process of each member that has died ended.
     ended: BTreeMap<Member, Ended>,
-    /// What the coordinator said last.
-    status: Option<StatusReply>,
+    /// What the coordinator said last, and when.
+    status: Option<(u64, StatusReply)>,
     /// `processes.json` could not be written, and that was said.
     unwritten: bool,
 }
@@ -77,6 +80,7 @@ impl<'a> Keeper<'a> {
         let liveness = &ground.config.liveness;
         let rules = Rules {
             lease_ms: liveness.lease_ms,
+            ping_ms: liveness.heartbeat_ms,
             away_ms: liveness.lease_ms + liveness.retry_ms,
             listen_ms: LISTEN.as_millis() as u64,
         };
@@ -115,7 +119,7 @@ impl<'a> Keeper<'a> {
 
     /// What the coordinator said last.
     pub(crate) fn status(&self) -> Option<&StatusReply> {
-        self.status.as_ref()
+        Some(&self.status.as_ref()?.1)
     }
 
     /// Takes in what has happened since the last look, and acts on it.
@@ -130,7 +134,7 @@ impl<'a> Keeper<'a> {
             let now_ms = self.clock.now_ms();
             self.supervisor.handle_death(member, &death, now_ms);
         }
-        for (server, _, _) in self.local.listening() {
+        for server in self.local.listening() {
             self.supervisor
                 .handle_listening(server, self.clock.now_ms());
             self.ping(server);
@@ -149,7 +153,7 @@ impl<'a> Keeper<'a> {
         }
         self.supervisor.tick(self.clock.now_ms());
         self.act(&mut found);
-        let failed = self.status.as_ref().map(|status| &status.failure);
+        let failed = self.status().map(|status| &status.failure);
         if let Some(failure) = failed.filter(|text| !text.is_empty()) {
             found
                 .failure
@@ -197,14 +201,35 @@ impl<'a> Keeper<'a> {
                 });
                 let present: BTreeSet<(u32, u32)> = ranks.collect();
                 self.supervisor.handle_present(&present, now_ms);
-                self.status = Some(*status);
+                self.hear_of_silence(&status);
+                self.status = Some((now_ms, *status));
+            }
+        }
+    }
+
+    /// Events are in the file sooner, unless the disk is full.
+    fn hear_of_silence(&mut self, status: &StatusReply) {
+        let Some((then_ms, before)) = &self.status else {
+            return;
+        };
+        if before.coordinator != status.coordinator {
+            return;
+        }
+        let known = before.events.last().map_or(0, |event| event.number);
+        for event in status.events.iter().filter(|event| event.number > known) {
+            let lost = lost_rank(&event.kind, &event.text, event.group, event.rank);
+            if let Some(lost) = lost.filter(|lost| lost.silent) {
+                // It happened later than that.
+                let (group, rank) = (lost.group, lost.rank);
+                self.supervisor.handle_silent(group, rank, *then_ms);
             }
         }
     }
 
     fn take_in(&mut self, event: &Event, found: &mut Found) {
-        if let Some((group, rank, silent)) = event.lost_rank() {
-            if silent {
+        if let Some(lost) = event.lost_rank() {
+            let (group, rank) = (lost.group, lost.rank);
+            if lost.silent {
                 let at_ms = self.at_ms(event.wall);
                 self.supervisor.handle_silent(group, rank, at_ms);
             } else if self.local.runs(Member::Rank { group, rank }) {

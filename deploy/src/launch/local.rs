@@ -229,8 +229,8 @@ impl<'a> Local<'a> {
         Ok(deaths)
     }
 
-    /// Servers that listen since the last call: which, and where.
-    pub(crate) fn listening(&mut self) -> Vec<(u32, u64, String)> {
+    /// Servers that have begun to listen since the last call.
+    pub(crate) fn listening(&mut self) -> Vec<u32> {
         let mut listening = Vec::new();
         let silent = |running: &Running| running.address.is_none() && !running.told;
         for server in 0..self.ground.config.cluster.servers {
@@ -239,9 +239,10 @@ impl<'a> Local<'a> {
             if let Some(running) = running.filter(|running| silent(running))
                 && let Ok(address) = std::fs::read_to_string(&file)
             {
+                let address = address.trim().to_owned();
                 self.ground.roster.listens(server, &address);
-                running.address = Some(address.clone());
-                listening.push((server, running.life, address));
+                running.address = Some(address);
+                listening.push(server);
             }
         }
         listening

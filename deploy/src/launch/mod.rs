@@ -79,7 +79,7 @@ pub(crate) fn wait_for_address(process: &mut Process, file: &Path) -> anyhow::Re
     let mut waited = Duration::ZERO;
     loop {
         if let Ok(address) = std::fs::read_to_string(file) {
-            return Ok(address);
+            return Ok(address.trim().to_owned());
         }
         if let Some(ended) = process.poll()? {
             return Err(ended.into());

@@ -30,10 +30,19 @@ const ASLEEP_MS: u64 = 1_000;
 pub(crate) struct Rules {
     /// `liveness.lease_ms`.
     pub(crate) lease_ms: u64,
+    /// Pause between an answer to a ping and the next ping.
+    pub(crate) ping_ms: u64,
     /// How long a rank may be out of its group before it counts as hung: a retry and a lease.
     pub(crate) away_ms: u64,
     /// How long a server may take until it listens.
     pub(crate) listen_ms: u64,
+}
+
+impl Rules {
+    /// A server that has been silent for longer may have been asleep.
+    fn doze_ms(&self) -> u64 {
+        self.ping_ms + self.lease_ms / 3
+    }
 }
 
 /// How a process ended.
@@ -87,6 +96,10 @@ pub(crate) struct Supervisor {
     hosting: Hosting,
     /// A rank has ended well, so the budget is applied and none is needed any more.
     applied: bool,
+    /// When the first rank of a group has ended well.
+    ended_ms: BTreeMap<u32, u64>,
+    /// Until then the coordinator may take for silent whom it could not hear while it was asleep.
+    unsure_until_ms: u64,
     looked_ms: u64,
     over: bool,
     actions: VecDeque<Action>,
@@ -105,6 +118,8 @@ impl Supervisor {
             lives: members.into_iter().map(up).collect(),
             hosting: Hosting::at(0),
             applied: false,
+            ended_ms: BTreeMap::new(),
+            unsure_until_ms: 0,
             looked_ms: now_ms,
             over: false,
             actions: VecDeque::new(),
@@ -133,9 +148,12 @@ impl Supervisor {
             return;
         }
         let rank = matches!(member, Member::Rank { .. });
-        if rank && death.status == Some(0) {
+        if let Member::Rank { group, .. } = member
+            && death.status == Some(0)
+        {
             life.state = State::Done;
             self.applied = true;
+            self.ended_ms.entry(group).or_insert(now_ms);
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());
@@ -198,7 +216,11 @@ impl Supervisor {
         else {
             return;
         };
+        let silent_ms = now_ms.saturating_sub(life.heard_ms);
         life.heard_ms = now_ms;
+        if self.hosting.is_at(server) && silent_ms > self.rules.doze_ms() {
+            self.unsure_until_ms = now_ms + self.rules.doze_ms();
+        }
         self.hosting
             .said(server, coordinates, self.rules.lease_ms, now_ms);
     }
@@ -217,6 +239,10 @@ impl Supervisor {
     pub(crate) fn handle_silent(&mut self, group: u32, rank: u32, at_ms: u64) {
         let member = Member::Rank { group, rank };
         let lease_ms = self.rules.lease_ms;
+        // If it was a mistake the rank comes back by itself, and if not it stays away.
+        if at_ms <= self.unsure_until_ms {
+            return;
+        }
         let Some(life) = self.lives.get(&member) else {
             return;
         };
@@ -278,6 +304,7 @@ impl Supervisor {
         }
         let Rules {
             lease_ms,
+            ping_ms,
             listen_ms,
             ..
         } = self.rules;
@@ -288,13 +315,26 @@ impl Supervisor {
             }
             let heard = now_ms.saturating_sub(life.heard_ms);
             match life.state {
-                State::Up if heard >= lease_ms => {
+                State::Up if heard >= ping_ms + lease_ms => {
                     silent.push((*member, format!("answered no ping for {lease_ms} ms")));
                 }
                 State::Starting if heard >= listen_ms => {
                     silent.push((*member, format!("did not listen after {listen_ms} ms")));
                 }
                 _ => {}
+            }
+        }
+        let late = |group: &u32| {
+            let ended = self.ended_ms.get(group);
+            ended.is_some_and(|ended| now_ms.saturating_sub(*ended) >= self.rules.away_ms)
+        };
+        for (member, life) in &self.lives {
+            // The coordinator expects nothing of a group that has left.
+            if let Member::Rank { group, .. } = member
+                && life.state == State::Up
+                && late(group)
+            {
+                silent.push((*member, "did not end when its group had".to_owned()));
             }
         }
         for (member, why) in silent {

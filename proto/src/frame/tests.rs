@@ -8,7 +8,10 @@ use std::task::{Context, Poll, Waker};
 use tonic::Status;
 
 use super::*;
-use crate::v1::{Create, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame};
+use crate::v1::{
+    Confirm, Create, Gradient, Place, Probe, Pull, PullFrame, PushFrame, Record, Skip, State,
+    Update, push_frame, record,
+};
 
 const MAX: usize = 1 << 20;
 
@@ -31,8 +34,54 @@ fn gradient(values: usize) -> PushFrame {
         pulled_version: 7,
         samples_seen: 640,
         dtype: 1,
+        lineage: 6,
         values: (0..values).map(|i| i as u8).collect(),
     }))
+}
+
+/// All kinds of records; one whose head alone is longer than others with their values.
+fn records() -> Vec<Record> {
+    let record = |entry| Record {
+        run: "climate".into(),
+        shard: 2,
+        log: 7,
+        fill: 9,
+        previous: 299,
+        seq: 300,
+        entry: Some(entry),
+    };
+    let place = |group| Place {
+        group,
+        incarnation: 1 << 40,
+        clock: 12,
+        verdict: 1,
+        delay: 3,
+    };
+    let state = |groups, values: usize| {
+        record(record::Entry::State(State {
+            block: 5,
+            version: 40,
+            samples_applied: 640,
+            places: (0..groups).map(place).collect(),
+            slots: 1,
+            values: vec![7; values].into(),
+        }))
+    };
+    let update = |values: usize| {
+        record(record::Entry::Update(Update {
+            block: 5,
+            decided: vec![place(1)],
+            applied: true,
+            rate: 0.1,
+            samples: 8,
+            share: 0.5,
+            values: vec![9; values].into(),
+        }))
+    };
+    let probe = record(record::Entry::Probe(Probe {}));
+    let states = [state(2, 20_000), state(300, 20_000), state(2, 0)];
+    let updates = [update(0), update(127), update(16_385), update(100_000)];
+    [probe].into_iter().chain(states).chain(updates).collect()
 }
 
 /// All kinds of frames; sizes around what a length takes in bytes, and around what is sent together.
@@ -102,6 +151,16 @@ fn what_is_sent_is_what_prost_would_send() {
             "{message:?}"
         );
     }
+    for record in records() {
+        let one = std::slice::from_ref(&record);
+        assert_eq!(sent(one), framed(&record), "{record:?}");
+    }
+    let confirm = Confirm {
+        log: 7,
+        fill: 9,
+        seq: 300,
+    };
+    assert_eq!(sent(&[confirm]), framed(&confirm));
     let answer = PullFrame {
         block: 5,
         version: 9,
@@ -116,12 +175,23 @@ fn what_is_sent_is_what_prost_would_send() {
 
 #[test]
 fn what_comes_in_pieces_is_what_was_sent() {
-    let messages = pushes();
-    let bytes = sent(&messages);
+    in_pieces(&pushes());
+    in_pieces(&records());
+    in_pieces(&[
+        Confirm::default(),
+        Confirm {
+            seq: 1,
+            ..Default::default()
+        },
+    ]);
+}
+
+fn in_pieces<M: Bulk + Clone + PartialEq + std::fmt::Debug>(messages: &[M]) {
+    let bytes = sent(messages);
     for piece in [1, 2, 3, 7, 64, 1000, 1024, 4096, bytes.len()] {
-        let read = read::<PushFrame>(&bytes, piece).unwrap();
+        let read = read::<M>(&bytes, piece).unwrap();
         assert_eq!(read.len(), messages.len());
-        for ((mut head, bulk), want) in read.into_iter().zip(&messages) {
+        for ((mut head, bulk), want) in read.into_iter().zip(messages) {
             assert!(head.take_bulk().is_empty());
             let mut want = want.clone();
             let values = want.take_bulk();

@@ -4,24 +4,25 @@
 //! so, and only then acts on outputs: nobody hears of what a successor would not know.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use tradewind_common::data::Chunk;
-use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 
+mod create;
+mod servers;
+
 use super::ReplyTo;
-use super::answer::{Answer, RUNS_MAX, Refused};
+use super::answer::{Answer, Refused};
 use super::durable::{Durable, ManifestData, Saved};
 use super::event::{EVENTS_MAX, Event, EventKind};
 use super::fleet::Fleet;
-use super::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
+use super::order::{NotCaptured, Order, ShardFile, ShardReport};
 use super::refusal::Refusal;
-use super::run::{Caller, Join, Run, resume};
+use super::run::{Caller, Join, Run};
 
 /// What the coordinator wants done.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Answer a call.
     Reply(ReplyTo, Result<Answer, Refused>),
@@ -55,6 +56,7 @@ pub struct Coordinator {
     events: u64,
     now_ms: u64,
     dirty: bool,
+    leased: bool,
 }
 
 impl Coordinator {
@@ -71,6 +73,7 @@ impl Coordinator {
             events: 0,
             now_ms: 0,
             dirty: true,
+            leased: false,
         }
     }
 
@@ -108,80 +111,16 @@ impl Coordinator {
         }
     }
 
-    /// Whether [`Self::durable`] has changed since this was last asked.
+    /// Whether something was decided, since this was last asked, that has to be written down before
+    /// it is acted on.
     pub fn take_dirty(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
     }
 
-    /// The next join of the run resumes it.
-    pub fn resume(&mut self, run: RunId, saved: Saved) -> Result<(), Refused> {
-        if self.runs.contains_key(&run) {
-            return Err(Refused::RunExists(run));
-        }
-        let known = self.resuming.contains_key(&run);
-        if !known && self.runs.len() + self.resuming.len() >= RUNS_MAX {
-            return Err(Refused::TooManyRuns);
-        }
-        self.resuming.insert(run, saved);
-        self.dirty = true;
-        Ok(())
-    }
-
-    /// A server registers, or comes back after a broken connection; it is told all runs.
-    pub fn register(&mut self, id: ServerId, server: Server, now_ms: u64) -> Result<(), Refused> {
-        self.now_ms = now_ms;
-        self.fleet.check(id, server.incarnation)?;
-        let (given, former) = (server.incarnation, self.fleet.incarnation(id));
-        if let Some(former) = former.filter(|former| *former != given) {
-            self.lose(id, former, "another life of it has registered");
-        }
-        if !self.fleet.is_up(id) {
-            let text = format!("server {id} is there, at {}", server.address);
-            let event = Event::new(EventKind::ServerUp, text);
-            self.tell(event.server(id).life(given.0));
-        }
-        self.fleet.register(id, server, now_ms);
-        self.dirty = true;
-        for run in self.runs.values_mut() {
-            run.place(&self.fleet, now_ms);
-        }
-        self.drain();
-        for run in self.runs.values() {
-            let order = run.order(id, &self.fleet);
-            self.outputs.push_back(Output::Order(Box::new(order)));
-        }
-        Ok(())
-    }
-
-    /// Renews a server's lease.
-    pub fn server_beat(
-        &mut self,
-        id: ServerId,
-        incarnation: Incarnation,
-        now_ms: u64,
-    ) -> Result<(), Refused> {
-        self.now_ms = now_ms;
-        self.fleet.beat(id, incarnation, now_ms)
-    }
-
-    /// The connection of a server has broken. Of another life of it this says nothing.
-    pub fn server_lost(&mut self, id: ServerId, incarnation: Incarnation, now_ms: u64) {
-        self.now_ms = now_ms;
-        self.lose(id, incarnation, "its connection broke");
-        self.drain();
-    }
-
-    fn lose(&mut self, id: ServerId, incarnation: Incarnation, reason: &str) {
-        if !self.fleet.lose(id, incarnation, self.now_ms) {
-            return;
-        }
-        self.dirty = true;
-        let text = format!("server {id} is gone: {reason}");
-        let event = Event::new(EventKind::ServerLost, text);
-        self.tell(event.server(id).life(incarnation.0));
-        for run in self.runs.values_mut() {
-            run.server_lost(id, incarnation, &self.fleet, self.now_ms);
-        }
+    /// Whether data were leased since this was last asked. What is written of that survives the
+    /// coordinator's process, but need not survive its host: some samples would be seen twice.
+    pub fn take_leased(&mut self) -> bool {
+        std::mem::take(&mut self.leased)
     }
 
     /// A rank joins a run; the first one creates it, or resumes it.
@@ -192,52 +131,6 @@ impl Coordinator {
             Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
         }
         self.drain();
-    }
-
-    fn run_to_join(&mut self, name: &RunId, spec: RunSpec) -> Result<&mut Run, Refused> {
-        if !self.runs.contains_key(name) {
-            let run = self.create(name, spec)?;
-            return Ok(self.runs.entry(name.clone()).or_insert(run));
-        }
-        let run = self.runs.get_mut(name).expect("looked up above");
-        match run.spec().difference(&spec) {
-            None => Ok(run),
-            Some(field) => Err(Refused::Differs { field }),
-        }
-    }
-
-    fn create(&mut self, name: &RunId, spec: RunSpec) -> Result<Run, Refused> {
-        let (registered, servers) = (self.fleet.up().count(), self.fleet.expected());
-        if registered < servers as usize {
-            return Err(Refused::ServersMissing {
-                registered,
-                expected: servers as usize,
-            });
-        }
-        let layout = spec.check()?;
-        let replication = spec.faults.replication;
-        if replication > servers {
-            return Err(Refused::Replication {
-                replication,
-                servers,
-            });
-        }
-        let saved = self.resuming.get(name);
-        if let Some(field) = saved.and_then(|s| resume::differs(&s.manifest.spec, &spec)) {
-            return Err(Refused::ResumeDiffers { field });
-        }
-        let others = self.resuming.len() - usize::from(saved.is_some());
-        if self.runs.len() + others >= RUNS_MAX {
-            return Err(Refused::TooManyRuns);
-        }
-        let (spec, placement) = (Arc::new(spec), Placement::by_bytes(&layout, servers));
-        let (fleet, snapshots, now_ms) = (&self.fleet, self.snapshots, self.now_ms);
-        let run = match saved {
-            Some(saved) => Run::resumed(saved, spec, placement, fleet, snapshots, now_ms),
-            None => Run::new(name.clone(), spec, placement, fleet, snapshots, now_ms),
-        };
-        self.resuming.remove(name);
-        Ok(run)
     }
 
     /// A rank asks to push.
@@ -375,12 +268,27 @@ impl Coordinator {
         }
         for run in self.runs.values_mut() {
             if elapsed.given_up {
-                run.place(&self.fleet, now_ms);
+                run.place(None, &self.fleet, now_ms);
             }
             run.tick(now_ms);
         }
         self.dirty |= elapsed.given_up;
         self.drain();
+    }
+
+    /// The coordinator itself was held up for so long, and heard nobody: what was silent meanwhile
+    /// need not have been.
+    pub fn forgive(&mut self, gap_ms: u64) {
+        self.fleet.forgive(gap_ms);
+        for run in self.runs.values_mut() {
+            run.forgive(gap_ms);
+        }
+    }
+
+    /// As after a lease in which no group has said that it holds data which were forgotten.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        self.runs.values_mut().for_each(Run::settle);
     }
 
     /// The next thing to do, oldest first.
@@ -428,23 +336,31 @@ impl Coordinator {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Collects what runs want done.
-    fn drain(&mut self) {
+    /// Collects what runs want done, in the order in which it came up.
+    fn collect(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
         for run in runs.values_mut() {
             self.dirty |= std::mem::take(&mut run.dirty);
+            self.leased |= std::mem::take(&mut run.leased);
             for output in std::mem::take(&mut run.outputs) {
                 match output {
                     Output::Event(event) => self.tell(event),
                     output => self.outputs.push_back(output),
                 }
             }
+        }
+        self.runs = runs;
+    }
+
+    /// Collects what runs want done, and tells servers what has come of it.
+    fn drain(&mut self) {
+        self.collect();
+        for run in self.runs.values_mut() {
             if std::mem::take(&mut run.order_due) {
                 let orders = self.fleet.up().map(|server| run.order(server, &self.fleet));
                 let orders = orders.map(|order| Output::Order(Box::new(order)));
                 self.outputs.extend(orders);
             }
         }
-        self.runs = runs;
     }
 }

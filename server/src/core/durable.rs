@@ -20,7 +20,7 @@ pub struct Durable {
 }
 
 /// What the manifest of a snapshot says: enough to resume the run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ManifestData {
     /// The run.
     pub run: RunId,
@@ -62,7 +62,7 @@ pub struct SavedGroup {
 }
 
 /// A run that is on disk and shall go on.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Saved {
     /// The newest snapshot that is whole in all files.
     pub manifest: ManifestData,

@@ -34,6 +34,8 @@ pub enum EventKind {
     GroupFormed,
     /// A group lost a rank and forms anew.
     RankLost,
+    /// A group forms anew because a rank has joined that was not there, or saw it break.
+    GroupReforms,
     /// A group is done.
     GroupLeft,
     /// A run may train.
@@ -64,6 +66,7 @@ impl EventKind {
             Self::UpdatesLost => "updates_lost",
             Self::GroupFormed => "group_formed",
             Self::RankLost => "rank_lost",
+            Self::GroupReforms => "group_reforms",
             Self::GroupLeft => "group_left",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",

@@ -153,6 +153,12 @@ impl Fleet {
         true
     }
 
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        for known in self.known.values_mut() {
+            known.lease.forgive(gap_ms);
+        }
+    }
+
     /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
     pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
         let mut elapsed = Elapsed::default();
@@ -193,6 +199,12 @@ impl Fleet {
     pub fn up(&self) -> impl Iterator<Item = ServerId> + '_ {
         let up = |(_, known): &(&ServerId, &Known)| known.presence == Presence::Up;
         self.known.iter().filter(up).map(|(id, _)| *id)
+    }
+
+    /// Whether a server is gone that may come back.
+    pub fn waits(&self) -> bool {
+        let waited = |known: &Known| matches!(known.presence, Presence::Awaited | Presence::Gone);
+        self.known.values().any(waited)
     }
 
     /// The machine of a server.

@@ -102,6 +102,9 @@ pub struct Run {
     acknowledged: BTreeMap<(ShardId, ServerId), Acknowledge>,
     #[serde(skip)]
     since_ms: u64,
+    /// When every group has had its say about data that a former coordinator leased.
+    #[serde(skip)]
+    settle_at_ms: Option<u64>,
     #[serde(skip)]
     pub(super) outputs: VecDeque<Output>,
     /// Whether servers must be told.
@@ -110,6 +113,9 @@ pub struct Run {
     /// Whether something has changed that is not written down.
     #[serde(skip)]
     pub(super) dirty: bool,
+    /// Data have been leased, which may be written down later.
+    #[serde(skip)]
+    pub(super) leased: bool,
 }
 
 impl Run {
@@ -147,9 +153,11 @@ impl Run {
             snapshots: Snapshots::new(snapshots),
             acknowledged: BTreeMap::new(),
             since_ms: now_ms,
+            settle_at_ms: None,
             outputs: VecDeque::new(),
             order_due: false,
             dirty: true,
+            leased: false,
         }
     }
 
@@ -161,6 +169,8 @@ impl Run {
         for group in self.groups.values_mut() {
             group.recover(now_ms, lease_ms);
         }
+        self.ledger.take_over();
+        self.settle_at_ms = Some(now_ms.saturating_add(lease_ms));
         self.recover_snapshots(snapshots, now_ms);
     }
 
@@ -271,6 +281,7 @@ impl Run {
         let waiting: Vec<ReplyTo> = members.flat_map(Member::take_waiting).collect();
         self.reply_all(waiting, Err(refused.clone()));
         self.stop_snapshots(refused);
+        self.restoring.clear();
         self.phase = Phase::Failed(reason);
         self.change();
     }

@@ -248,7 +248,7 @@ impl Shard {
 
     fn contribute(
         &mut self,
-        asker: Asker,
+        mut asker: Asker,
         id: BlockId,
         (group, clock): (GroupId, Clock),
         contribution: Contribution,
@@ -257,6 +257,12 @@ impl Shard {
         let block = self.blocks.get_mut(&id).expect("checked by the caller");
         if !self.view.ready() || !block.created() {
             return Err(Refusal::NotReady);
+        }
+        if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
+            && gradient.lineage != self.lineage
+        {
+            // What it holds has a version of another lineage, too.
+            *holds = None;
         }
         let at = (asker, now_us);
         let arrival = block.push((group, clock), contribution, self.lineage, at)?;

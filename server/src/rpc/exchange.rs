@@ -175,7 +175,8 @@ impl Frames {
         }
         let run = convert::run_id(name).map_err(refuse::malformed)?;
         let entry = self.registry.find(&run).map_err(refuse::refusal)?;
-        self.runs.insert(name.to_owned(), (run.clone(), entry.clone()));
+        self.runs
+            .insert(name.to_owned(), (run.clone(), entry.clone()));
         Ok((run, entry))
     }
 

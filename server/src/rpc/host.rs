@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
+use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1;
 
 use crate::hosting::Hosting;
@@ -28,6 +29,10 @@ impl v1::host_server::Host for HostService {
         if servers == 0 {
             return Err(Status::invalid_argument("a fleet has at least 1 server"));
         }
+        if !self.hosting.outlives() {
+            let text = "the fleet has no folder from which a coordinator could go on";
+            return Err(refusal::status(Reason::NoFolder, text.into()));
+        }
         let hosting = self.hosting.clone();
         let begin = tokio::task::spawn_blocking({
             let hosting = hosting.clone();
@@ -43,10 +48,7 @@ impl v1::host_server::Host for HostService {
         }))
     }
 
-    async fn ping(
-        &self,
-        _: Request<v1::PingRequest>,
-    ) -> Result<Response<v1::PingReply>, Status> {
+    async fn ping(&self, _: Request<v1::PingRequest>) -> Result<Response<v1::PingReply>, Status> {
         Ok(Response::new(v1::PingReply {
             server: self.registry.server().0,
             incarnation: self.incarnation,

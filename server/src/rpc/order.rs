@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use tradewind_common::{
-    Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId,
-};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::convert::{self, Malformed};
-use tradewind_proto::holding::{
-    Endpoint, Holding, placement_from_wire, placement_to_wire,
-};
+use tradewind_proto::holding::{Endpoint, Holding, placement_from_wire, placement_to_wire};
 use tradewind_proto::v1;
 
-use crate::core::order::{
-    Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport,
-};
+use crate::core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
 use crate::core::view::{Acknowledge, View};
 
 /// An order of the coordinator's life `coordinator`.

@@ -172,7 +172,9 @@ fn decode_state(state: v1::State, mut values: Vec<f32>) -> Result<BlockState, Re
     }
     let length = values.len() / parts;
     let slots = values.split_off(length);
-    let slots = slots.chunks_exact(length.max(1)).map(|slot| Arc::new(slot.to_vec()));
+    let slots = slots
+        .chunks_exact(length.max(1))
+        .map(|slot| Arc::new(slot.to_vec()));
     let places = state.places.iter().map(place);
     let places = places.map(|place| place.map(|(group, life, decided)| (group, (life, decided))));
     Ok(BlockState {
@@ -200,7 +202,11 @@ fn place(place: &v1::Place) -> Result<(GroupId, Incarnation, Decided), Refusal> 
         verdict,
         delay: place.delay,
     };
-    Ok((GroupId(place.group), Incarnation(place.incarnation), decided))
+    Ok((
+        GroupId(place.group),
+        Incarnation(place.incarnation),
+        decided,
+    ))
 }
 
 fn malformed(field: &'static str, problem: String) -> Refusal {

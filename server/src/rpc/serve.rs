@@ -40,20 +40,22 @@ pub(super) async fn serve(
         address: register.address,
         host: register.host,
     };
-    let bond = Bond {
-        server: id,
-        incarnation: server.incarnation,
-        coordinator: coordinator.clone(),
-    };
+    let incarnation = server.incarnation;
     let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
     let ask = |reply| Message::Register(id, server, orders, reply);
-    coordinator.call(ask).await.map_err(refuse::call)?;
+    let number = coordinator.call(ask).await.map_err(refuse::call)?;
     let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
-    let incarnation = coordinator.incarnation();
+    let orderer = coordinator.incarnation();
+    let bond = Bond {
+        server: id,
+        incarnation,
+        number,
+        coordinator,
+    };
     tokio::spawn(async move {
         let reports = bond.take(reports);
-        give_orders(inbox, reports, (out, incarnation)).await;
-        let lost = Message::ServerLost(bond.server, bond.incarnation);
+        give_orders(inbox, reports, (out, orderer)).await;
+        let lost = Message::ServerLost(bond.server, bond.incarnation, bond.number);
         bond.coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(answers))
@@ -62,6 +64,7 @@ pub(super) async fn serve(
 struct Bond {
     server: ServerId,
     incarnation: Incarnation,
+    number: u64,
     coordinator: CoordinatorHandle,
 }
 

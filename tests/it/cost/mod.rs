@@ -8,8 +8,8 @@ mod wire;
 use tradewind_common::compress::Compression;
 use tradewind_common::cost::{Flow, Run, Traffic};
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{GroupId, Rank, ServerId, TensorKind, TensorSpec};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::{GroupId, Rank, ShardId, TensorKind, TensorSpec};
 use tradewind_tests::cluster::fleet::Fleet;
 
 use self::rank::{Counting, RUN, Seen};
@@ -78,6 +78,7 @@ impl Case {
             start_grace_ms: 600_000,
             up: self.up,
             down: self.down,
+            faults: FaultSpec::default(),
         }
     }
 
@@ -122,7 +123,7 @@ impl Case {
         }
         for server in 0..self.servers {
             let counted = sum(seen.iter().map(|rank| rank.servers[server as usize]));
-            let predicted = run.server(ServerId(server), self.groups.len() as u64);
+            let predicted = run.server(ShardId(server), self.groups.len() as u64);
             let at_server = Traffic {
                 values: 0,
                 sent: counted.received,

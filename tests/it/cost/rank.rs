@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_client::core::session::{Identity, Purpose, Session};
-use tradewind_client::exchange::{Exchange, owners};
+use tradewind_client::directory::Directory;
+use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::Reach;
 use tradewind_common::cost::{Flow, Traffic};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, GroupId, Layout, Rank, RunId};
+use tradewind_common::{Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 
@@ -54,8 +55,9 @@ impl Counting<'_> {
             rank: self.rank,
         };
         let layout = Arc::new(self.spec.check().unwrap());
-        let mut coordinator = Coordinator::new(&self.fleet.addresses()[0], reach.clone());
-        let joined = coordinator.join(&seat, 1, self.spec, "").await.unwrap();
+        let mut coordinator = Coordinator::new(self.fleet.coordinator(), reach.clone());
+        let joined = coordinator.join(&seat, 1, self.spec, "", Incarnation(0));
+        let joined = joined.await.unwrap();
         let mut proxies = Vec::new();
         for address in self.fleet.addresses() {
             proxies.push(Proxy::start(address.clone()).await);
@@ -118,12 +120,13 @@ impl Counting<'_> {
         };
         let size = self.spec.group_sizes[seat.group.0 as usize];
         let slice = layout.slice(seat.rank, size);
-        let session = Session::new(identity, start, owners(&slice, &joined.placement));
-        let mut endpoints = joined.servers.clone();
-        for endpoint in &mut endpoints {
+        let session = Session::new(identity, start, placed(&slice, &joined.placement));
+        let mut holding = joined.holding.clone();
+        for endpoint in &mut holding.servers {
             endpoint.address = proxies[endpoint.server.0 as usize].address.clone();
         }
-        let exchange = Exchange::new(layout.clone(), session, &endpoints, reach);
+        let directory = Directory::fixed(holding);
+        let exchange = Exchange::new(layout.clone(), session, &directory, reach);
         exchange.compressing(self.spec.up, self.spec.down)
     }
 }

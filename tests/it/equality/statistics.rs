@@ -16,13 +16,13 @@ use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::root;
 use tradewind_worker::data::order::permutation;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::enter::{Entry, enter, tensor_specs};
 use tradewind_worker::evaluate::pull;
+use tradewind_worker::member::{Entry, tensor_specs};
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_worker::telemetry::Recorder;
 
 use super::distance;
 use When::{Behind, Between, During};
@@ -247,16 +247,9 @@ fn configured(groups: &[u32], when: When) -> Config {
 }
 
 /// One rank from its entry to its leave, as the worker's main has it.
-fn rank(entry: &Entry, data: Numbers, runtime: &Handle) {
-    let task = Box::new(Normed::new(data));
-    let lost = |error| panic!("{error}");
-    let recorder = Recorder::open(None).unwrap();
-    let mut entered = enter(entry, task, recorder, runtime, lost).unwrap();
-    let worker = &mut entered.worker;
-    worker.train(entered.samples_seen).unwrap();
-    drop(entered.heartbeat);
-    let leave = worker.coordinator.leave(&worker.seat, worker.incarnation);
-    runtime.block_on(leave).unwrap();
+fn rank(entry: Entry, data: Numbers, runtime: &Handle) {
+    let mut member = member(entry, Box::new(Normed::new(data)), runtime);
+    live(&mut member).unwrap();
 }
 
 /// Trains with the groups' ranks as threads, and reads from the servers what came of it.
@@ -267,7 +260,7 @@ fn trained(config: &Config, data: Numbers) -> Normed {
         .enable_all()
         .build()
         .unwrap();
-    let coordinator = &fleet.addresses()[0];
+    let coordinator = &fleet.coordinator();
     thread::scope(|scope| {
         for (group, size) in config.cluster.groups.iter().enumerate() {
             for of_group in 0..*size {
@@ -280,7 +273,7 @@ fn trained(config: &Config, data: Numbers) -> Normed {
                     token: Token::default(),
                 };
                 let handle = runtime.handle();
-                scope.spawn(move || rank(&entry, data, handle));
+                scope.spawn(move || rank(entry, data, handle));
             }
         }
     });

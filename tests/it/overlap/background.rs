@@ -7,13 +7,16 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::background::Background;
 use tradewind_client::core::session::{Identity, Purpose, Session};
-use tradewind_client::exchange::{Exchange, owners};
+use tradewind_client::directory::Directory;
+use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId, TensorKind, TensorSpec};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::{
+    BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
+};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 
@@ -57,6 +60,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         start_grace_ms: 600_000,
         up: Compression::None,
         down: Compression::None,
+        faults: FaultSpec::default(),
     }
 }
 
@@ -87,19 +91,20 @@ pub(super) fn enter(
     };
     let layout = Arc::new(spec.check().unwrap());
     let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);
-    let mut coordinator = Coordinator::new(&fleet.addresses()[0], reach.clone());
+    let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
     let joined = runtime
-        .block_on(coordinator.join(&seat, 1, spec, ""))
+        .block_on(coordinator.join(&seat, 1, spec, "", Incarnation(0)))
         .unwrap();
+    let directory = Directory::fixed(joined.holding.clone());
     let exchange = |start| {
         let identity = Identity {
             run: seat.run.clone(),
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, owners(&slice, &joined.placement));
+        let session = Session::new(identity, start, placed(&slice, &joined.placement));
         let session = session.with_overlap(true);
-        Exchange::new(layout.clone(), session, &joined.servers, &reach)
+        Exchange::new(layout.clone(), session, &directory, &reach)
     };
     let initial = vec![INITIAL; layout.elements()];
     let initial = |id| &initial[layout.block(id).unwrap().elements.clone()];

@@ -12,12 +12,12 @@ use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::root;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::enter::{Entry, enter};
 use tradewind_worker::group::GroupError;
+use tradewind_worker::member::Entry;
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_worker::telemetry::Recorder;
 use tradewind_worker::train::TrainError;
 
 const BATCH: usize = 4;
@@ -110,9 +110,9 @@ fn configured(consistency: &str, overlap: bool) -> Config {
     Config::parse(&text, "chunks.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// One life of the group, from its entry to its leave; the batches that it asked for.
-fn live(
-    entry: &Entry,
+/// One life of the group; the batches that it asked for.
+fn one_life(
+    entry: Entry,
     fails: Option<usize>,
     runtime: &Handle,
 ) -> (Vec<Vec<usize>>, Result<(), TrainError>) {
@@ -123,15 +123,7 @@ fn live(
         steps: AtomicUsize::new(0),
         fails,
     });
-    let recorder = Recorder::open(None).unwrap();
-    let lost = |error| panic!("{error}");
-    let mut entered = enter(entry, task, recorder, runtime, lost).unwrap();
-    let worker = &mut entered.worker;
-    let result = worker.train(entered.samples_seen);
-    let leave = worker.coordinator.leave(&worker.seat, worker.incarnation);
-    runtime.block_on(leave).unwrap();
-    // Ends the prefetch, and whatever exchange is under way.
-    drop(entered);
+    let result = live(&mut member(entry, task, runtime));
     let asked = std::mem::take(&mut *data.0.lock().unwrap());
     (asked, result)
 }
@@ -148,16 +140,16 @@ fn only_answered_samples_are_finished() {
                 group: GroupId(0),
                 rank: Rank(0),
                 life,
-                coordinator: fleet.addresses()[0].clone(),
+                coordinator: fleet.coordinator(),
                 token: Token::default(),
             };
-            let (before, failed) = live(&entry(1), Some(FAILS), runtime.handle());
+            let (before, failed) = one_life(entry(1), Some(FAILS), runtime.handle());
             let failed = failed.unwrap_err();
             assert!(
                 matches!(failed, TrainError::Group(GroupError::Loss(_))),
                 "{failed}"
             );
-            let (after, done) = live(&entry(2), None, runtime.handle());
+            let (after, done) = one_life(entry(2), None, runtime.handle());
             done.unwrap();
             let what = format!("{consistency}, overlap {overlap}");
             assert_eq!(after[0], before[first], "{what}");

@@ -11,18 +11,19 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::exchange::ExchangeError;
+use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_proto::v1::{Pull, PushFrame, push_frame};
 use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::root;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::enter::{Entry, enter, tensor_specs};
 use tradewind_worker::group::GroupError;
+use tradewind_worker::member::{Entry, tensor_specs};
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_worker::telemetry::Recorder;
 use tradewind_worker::train::TrainError;
 
 const BATCH: usize = 2;
@@ -150,7 +151,9 @@ fn configured(groups: &[u32], consistency: &str) -> Config {
         exchange.per_bucket = true
         exchange.block_bytes = 8
         exchange.bucket_bytes = 16
-        exchange.retry_ms = 100
+        liveness.lease_ms = 1000
+        liveness.heartbeat_ms = 200
+        liveness.retry_ms = 2000
         "#,
         STEPS * ranks * BATCH,
     );
@@ -163,21 +166,16 @@ fn runtime() -> Runtime {
 }
 
 /// One rank from its entry to its end, of which it leaves if it was a good one. Its values.
-fn rank(entry: &Entry, event: Event, runtime: &Runtime) -> Result<Vec<f32>, TrainError> {
-    let recorder = Recorder::open(None).unwrap();
-    let task = Box::new(Layers::new(event));
-    let mut entered = enter(entry, task, recorder, runtime.handle(), |_| {}).unwrap();
-    let worker = &mut entered.worker;
-    worker.train(entered.samples_seen)?;
-    let leave = worker.coordinator.leave(&worker.seat, worker.incarnation);
-    runtime.block_on(leave).unwrap();
-    Ok(worker.flat.values().to_vec())
+fn rank(entry: Entry, event: Event, runtime: &Runtime) -> Result<Vec<f32>, TrainError> {
+    let mut member = member(entry, Box::new(Layers::new(event)), runtime.handle());
+    live(&mut member)?;
+    Ok(member.flat.values().to_vec())
 }
 
 /// All ranks as threads, the events those of the first ones. What each came to, in order.
 fn train(
     config: &Config,
-    coordinator: &str,
+    coordinator: &CoordinatorAt,
     events: Vec<Event>,
 ) -> Vec<Result<Vec<f32>, TrainError>> {
     let runtime = Arc::new(runtime());
@@ -190,13 +188,13 @@ fn train(
                 group: GroupId(group as u32),
                 rank: Rank(of_group),
                 life: 1,
-                coordinator: coordinator.to_owned(),
+                coordinator: coordinator.clone(),
                 token: Token::default(),
             };
             let (event, runtime) = (events.next().unwrap_or(Event::Nothing), runtime.clone());
             let (done, ended) = sync_channel(1);
             let thread = thread::spawn(move || {
-                let result = rank(&entry, event, &runtime);
+                let result = rank(entry, event, &runtime);
                 done.send(result).expect("somebody waits");
             });
             ranks.push((thread, ended));
@@ -241,7 +239,7 @@ fn check_poisoned(groups: &[u32], consistency: &str, layer: &'static str) {
     let what = format!("{groups:?} {consistency} {layer}");
     let fleet = Fleet::start(2, "");
     let config = configured(groups, consistency);
-    let ranks = train(&config, &fleet.addresses()[0], vec![Event::Poison(layer)]);
+    let ranks = train(&config, &fleet.coordinator(), vec![Event::Poison(layer)]);
     let values: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
 
     let specs = tensor_specs(&Layers::new(Event::Nothing));
@@ -301,7 +299,7 @@ fn a_bucket_that_is_not_finite_is_skipped_alone_with_the_statistics() {
 #[test]
 fn an_exchange_that_fails_during_backward_ends_the_step() {
     let fleet = Fleet::start(2, "");
-    let coordinator = fleet.addresses()[0].clone();
+    let coordinator = fleet.coordinator();
     let event = Event::End(Arc::new(Mutex::new(Some(fleet))));
     let config = configured(&[1], "sync");
     let failed = train(&config, &coordinator, vec![event]).remove(0);
@@ -318,7 +316,7 @@ fn a_peer_that_ends_breaks_the_group_and_nothing_hangs() {
     let fleet = Fleet::start(2, "");
     let config = configured(&[2], "sync");
     let events = vec![Event::Nothing, Event::Fail];
-    let ranks = train(&config, &fleet.addresses()[0], events);
+    let ranks = train(&config, &fleet.coordinator(), events);
     let errors: Vec<_> = ranks.into_iter().map(Result::unwrap_err).collect();
     let broken = matches!(errors[0], TrainError::Group(GroupError::Broken { .. }));
     assert!(broken, "{}", errors[0]);

@@ -3,12 +3,15 @@
 
 use prost::Message;
 use tonic::Code;
-use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX};
+use tradewind_proto::limits::{COORDINATOR_MESSAGE_BYTES_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX};
 use tradewind_proto::v1::Verdict;
 use tradewind_tests::cluster::raw::{self, End, framed, prefix};
 
 use super::stage::{READY, Stage};
 use super::{TOKEN, push};
+
+/// What gRPC allows where nobody says otherwise.
+const GRPC_MESSAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Method, whether it is a stream, limit of a message.
 const CALLS: &[(&str, bool, usize)] = &[
@@ -18,20 +21,20 @@ const CALLS: &[(&str, bool, usize)] = &[
         false,
         COORDINATOR_MESSAGE_BYTES_MAX,
     ),
-    (
-        "Coordinator/Heartbeat",
-        false,
-        COORDINATOR_MESSAGE_BYTES_MAX,
-    ),
+    ("Coordinator/KeepLease", true, COORDINATOR_MESSAGE_BYTES_MAX),
     (
         "Coordinator/LeaseChunk",
         false,
         COORDINATOR_MESSAGE_BYTES_MAX,
     ),
     ("Coordinator/Leave", false, COORDINATOR_MESSAGE_BYTES_MAX),
+    ("Coordinator/Snapshot", false, COORDINATOR_MESSAGE_BYTES_MAX),
     ("Coordinator/Status", false, COORDINATOR_MESSAGE_BYTES_MAX),
     ("Coordinator/Serve", true, COORDINATOR_MESSAGE_BYTES_MAX),
+    ("Host/Coordinate", false, GRPC_MESSAGE_BYTES_MAX),
+    ("Host/Ping", false, GRPC_MESSAGE_BYTES_MAX),
     ("Shard/Exchange", true, FRAME_BYTES_MAX),
+    ("Shard/Replicate", true, RECORD_BYTES_MAX),
     ("Shard/ShardStatus", false, FRAME_BYTES_MAX),
 ];
 

@@ -241,7 +241,7 @@ async fn train(
     let spec = spec(1, up, down);
     let mut ways = Vec::new();
     for address in fleet.addresses() {
-        ways.push(Proxy::start(address, cuts.iter().copied()).await);
+        ways.push(Proxy::start(&address, cuts.iter().copied()).await);
     }
     let through: Vec<String> = ways.iter().map(|way| way.address().to_owned()).collect();
     let joining = Joining::join(fleet, (run, 0), &spec).await;

@@ -2,12 +2,12 @@
 
 use tonic::{Code, Status};
 use tradewind_proto::v1::{
-    AwaitReadyRequest, HeartbeatRequest, JoinRequest, LeaseChunkRequest, LeaveRequest,
+    AwaitReadyRequest, Beat, JoinRequest, LeaseChunkRequest, LeaveRequest, SnapshotRequest,
     StatusRequest,
 };
-use tradewind_tests::cluster::fleet::{Client, answer};
+use tradewind_tests::cluster::client::{Client, answer};
 
-use super::stage::{READY, READY_SIZES, Stage};
+use super::stage::{READY, READY_SIZES, Stage, keep_lease};
 use super::{Expected, Row, assert_refused, spec};
 
 /// A call to the coordinator, or for a shard's status.
@@ -15,9 +15,10 @@ use super::{Expected, Row, assert_refused, spec};
 pub(super) enum Call {
     Join(Box<JoinRequest>),
     AwaitReady(AwaitReadyRequest),
-    Heartbeat(HeartbeatRequest),
+    KeepLease(Beat),
     LeaseChunk(LeaseChunkRequest),
     Leave(LeaveRequest),
+    Snapshot(String),
     Status(String),
     ShardStatus(String),
 }
@@ -32,9 +33,19 @@ impl Call {
         match self {
             Self::Join(request) => answer(coordinator.join(*request)).await.map(|_| ()),
             Self::AwaitReady(request) => answer(coordinator.await_ready(request)).await.map(|_| ()),
-            Self::Heartbeat(request) => answer(coordinator.heartbeat(request)).await.map(|_| ()),
+            Self::KeepLease(beat) => {
+                let mut kept = keep_lease(client, beat).await?;
+                // It lasts until the server ends it: an end of this side would be the rank's.
+                tokio::spawn(
+                    async move { while let Ok(Some(_)) = kept.replies.message().await {} },
+                );
+                Ok(())
+            }
             Self::LeaseChunk(request) => answer(coordinator.lease_chunk(request)).await.map(|_| ()),
             Self::Leave(request) => answer(coordinator.leave(request)).await.map(|_| ()),
+            Self::Snapshot(run) => answer(coordinator.snapshot(SnapshotRequest { run }))
+                .await
+                .map(|_| ()),
             Self::Status(run) => answer(coordinator.status(StatusRequest { run }))
                 .await
                 .map(|_| ()),
@@ -73,7 +84,7 @@ pub(super) fn await_ready(who: Who) -> Call {
 }
 
 pub(super) fn heartbeat(who: Who) -> Call {
-    Call::Heartbeat(HeartbeatRequest {
+    Call::KeepLease(Beat {
         run: who.run,
         group: who.group,
         incarnation: who.incarnation,
@@ -224,11 +235,6 @@ pub(super) const JOINS: &[Row<fn(&mut JoinRequest)>] = &[
             "store_address: has more than 260 bytes",
         ),
     ),
-    (
-        "another process of a rank that runs",
-        |j| j.group = 1,
-        (Code::AlreadyExists, "group-running", "group 1 is running"),
-    ),
 ];
 
 /// Names of runs that no status page has.
@@ -242,6 +248,21 @@ pub(super) const PAGES: &[Row<&str>] = &[
         "an unknown run",
         "other",
         (Code::NotFound, "unknown-run", "run other is not known"),
+    ),
+];
+
+/// Snapshots that cannot be taken.
+pub(super) const SNAPSHOTS: &[Row<&str>] = &[
+    PAGES[0],
+    PAGES[1],
+    (
+        "a fleet without a folder",
+        READY,
+        (
+            Code::FailedPrecondition,
+            "no-folder",
+            "no folder for snapshots",
+        ),
     ),
 ];
 
@@ -321,6 +342,11 @@ fn a_bad_call_is_refused_and_changes_nothing() {
             Call::ShardStatus(run),
             *want,
         ));
+    }
+
+    for (name, run, want) in SNAPSHOTS {
+        let call = Call::Snapshot((*run).to_owned());
+        calls.push((format!("snapshot of {name}"), call, *want));
     }
 
     let stage = Stage::new();

@@ -7,7 +7,8 @@ use tradewind_proto::v1::{
     Compression, DType, JoinRequest, PullFrame, PushFrame, RunSpec, ShardStatusReply, TensorKind,
     Verdict, push_frame,
 };
-use tradewind_tests::cluster::fleet::{Client, Fleet};
+use tradewind_tests::cluster::client::Client;
+use tradewind_tests::cluster::fleet::Fleet;
 
 use super::coordinator::{Call, join};
 use super::frames::gradient;
@@ -59,7 +60,7 @@ impl Run {
             ..join()
         };
         let joined = join_as(&client, request).await.unwrap();
-        let owners = joined.placement.unwrap().owners;
+        let owners = joined.placement.unwrap().shards;
         let run = Self {
             client,
             name: name.into(),
@@ -369,9 +370,10 @@ fn only_gradients_of_parameters_are_encoded() {
         );
         let elsewhere = run.push((0, BLOCK), BF16.into(), &GOOD_BF16);
         let got = run.client.push(1 - run.server(BLOCK), elsewhere).await;
-        let unknown = (Code::NotFound, "unknown-block", "not in this shard");
-        assert_refused("a block of another server", got, unknown);
-        assert_eq!(run.shards().await, (before, refused + 3));
+        let moved = (Code::Unavailable, "not-primary", "does not answer for");
+        assert_refused("a block of another server", got, moved);
+        // That of the buffer, and that of the block that is none.
+        assert_eq!(run.shards().await, (before, refused + 2));
     });
 }
 

@@ -5,7 +5,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Streaming};
 use tradewind_proto::v1::{PullFrame, PushFrame, Verdict, push_frame};
-use tradewind_tests::cluster::fleet::{Client, Fleet, answer};
+use tradewind_tests::cluster::client::{Client, answer};
+use tradewind_tests::cluster::fleet::Fleet;
 
 use super::stage::{await_ready, join};
 use super::{TOKEN, create, floats, frame, push};
@@ -81,7 +82,7 @@ fn two_groups_train() {
     fleet.block_on(async {
         let client = fleet.client().await;
         let joined = join(&client, (RUN, 0, 0), 17, &[1, 1]).await.unwrap();
-        let owners = joined.placement.unwrap().owners;
+        let owners = joined.placement.unwrap().shards;
         assert_eq!(owners, [0, 1, 1]);
         join(&client, (RUN, 1, 0), 18, &[1, 1]).await.unwrap();
         let mut zero = Streams::open(&client, (RUN, 0, 1), &owners).await;

@@ -103,9 +103,9 @@ pub(super) const GRADIENTS: &[Row<Change>] = &[
         "a block of another server",
         |f| f.block = 0,
         (
-            Code::NotFound,
-            "unknown-block",
-            "block 0 is not in this shard",
+            Code::Unavailable,
+            "not-primary",
+            "does not answer for shard 0",
         ),
     ),
     (
@@ -253,9 +253,9 @@ pub(super) const GRADIENTS: &[Row<Change>] = &[
             f.block = 0;
         },
         (
-            Code::NotFound,
-            "unknown-block",
-            "block 0 is not in this shard",
+            Code::Unavailable,
+            "not-primary",
+            "does not answer for shard 0",
         ),
     ),
     (
@@ -313,9 +313,9 @@ pub(super) const CREATIONS: &[Row<Change>] = &[
         "a block of another server",
         |f| f.block = 0,
         (
-            Code::NotFound,
-            "unknown-block",
-            "block 0 is not in this shard",
+            Code::Unavailable,
+            "not-primary",
+            "does not answer for shard 0",
         ),
     ),
     (

@@ -11,7 +11,9 @@ mod frames;
 mod pressure;
 mod python;
 mod repeats;
+mod replicate;
 mod serve;
+mod snapshots;
 mod specification;
 mod stage;
 mod token;
@@ -59,6 +61,8 @@ fn tensor(name: &str, elements: u64) -> Tensor {
 /// first block lies on server 0, the others on server 1. Plain SGD at rate 0.5; leases outlast
 /// any test.
 fn spec(group_sizes: &[u32]) -> RunSpec {
+    // A group does not form before the start grace is over or all its ranks are there.
+    let alone = group_sizes.iter().all(|size| *size == 1);
     RunSpec {
         seed: 1,
         group_sizes: group_sizes.to_vec(),
@@ -82,9 +86,13 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         batch: 4,
         chunk_samples: 8,
         lease_ms: 600_000,
-        start_grace_ms: 0,
+        start_grace_ms: if alone { 0 } else { 600_000 },
         up: None,
         down: None,
+        replication: 1,
+        reform_grace_ms: 0,
+        snapshot_ms: 0,
+        snapshots_kept: 1,
     }
 }
 
@@ -132,6 +140,7 @@ fn push(sender: Sender, (clock, block): (u64, u32), version: u64, values: &[f32]
         samples: 4,
         pulled_version: version,
         samples_seen: 0,
+        lineage: 0,
     });
     PushFrame {
         clock,

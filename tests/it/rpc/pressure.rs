@@ -10,7 +10,8 @@ use prost::Message;
 use tokio::net::TcpStream;
 use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, WINDOW_BYTES};
 use tradewind_proto::v1::{JoinRequest, RunSpec};
-use tradewind_tests::cluster::fleet::{Client, Fleet};
+use tradewind_tests::cluster::client::Client;
+use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::raw::framed;
 
 use super::stage::{await_ready, join_as};

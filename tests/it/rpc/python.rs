@@ -64,7 +64,7 @@ fn a_python_client_takes_part() {
         for server in 0..2 {
             let mut hasher = blake3::Hasher::new();
             let own = (0u32..).zip(blocks);
-            let own = own.filter(|(_, block)| number(&block["server"]) == server);
+            let own = own.filter(|(_, block)| number(&block["shard"]) == server);
             let mut count = 0;
             for (id, block) in own {
                 let (version, values) = (number(&block["version"]), block["values"].as_str());

@@ -5,15 +5,19 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Streaming};
 use tradewind_proto::v1::{
-    Consistency, HeartbeatRequest, JoinRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest,
+    Beat, Consistency, JoinReply, JoinRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest,
     PullFrame, PushFrame, Verdict, push_frame,
 };
-use tradewind_tests::cluster::fleet::{Client, Fleet, INCARNATION, answer, collect};
+use tradewind_tests::cluster::client::{Client, answer, collect};
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::until;
 
 use super::coordinator::{self, Call};
-use super::serve::play;
-use super::stage::{READY, Stage, await_ready, create_all, join, join_as, known, status};
-use super::{Expected, TOKEN, assert_refused, frame, push, spec};
+use super::stage::{
+    READY, READY_SIZES, Stage, await_ready, create_all, join, join_as, keep_lease, known, members,
+    status,
+};
+use super::{Expected, TOKEN, assert_refused, bytes, create, frame, push, spec};
 
 const MISSING: Expected = (
     Code::Unavailable,
@@ -21,7 +25,16 @@ const MISSING: Expected = (
     "of 2 servers have registered",
 );
 const FULL: Expected = (Code::ResourceExhausted, "too-many-runs", "256 runs already");
-const FAILED: Expected = (Code::Aborted, "run-failed", "server 1 came back without");
+const FAILED: Expected = (
+    Code::Aborted,
+    "run-failed",
+    "shard 1 was lost with server 1: it had no full copy, and there is no snapshot",
+);
+const REPLACED: Expected = (
+    Code::Aborted,
+    "replaced",
+    "rank 0 of group 0 has called again",
+);
 
 const SUPERSEDED: Expected = (
     Code::Aborted,
@@ -30,7 +43,7 @@ const SUPERSEDED: Expected = (
 );
 
 /// What is refused here.
-pub(super) const REFUSED: [Expected; 4] = [MISSING, FULL, FAILED, SUPERSEDED];
+pub(super) const REFUSED: [Expected; 5] = [MISSING, FULL, FAILED, REPLACED, SUPERSEDED];
 
 /// docs/protocol.md, "Limits".
 const STREAMS_WAITING_MAX: usize = 8;
@@ -45,10 +58,19 @@ fn a_join_that_is_repeated_is_answered_the_same() {
         let client = fleet.client().await;
         known(&client, "r").await;
         waiting.abort();
+        let stuck = tokio::spawn(rank_0(fleet.client().await));
+        members(&client, "r", 1).await;
         let again = tokio::spawn(rank_0(fleet.client().await));
+        // Whoever waits for the answer to an earlier call is told.
+        assert_refused("the call before", stuck.await.unwrap(), REPLACED);
         let other = join(&client, ("r", 0, 1), 1, &[2]).await.unwrap();
         let first = again.await.unwrap().unwrap();
-        assert_eq!(first, other, "both ranks are told the same");
+        assert_eq!((first.group_rank, other.group_rank), (0, 1));
+        let as_first = JoinReply {
+            group_rank: 0,
+            ..other
+        };
+        assert_eq!(first, as_first, "both ranks are told the same");
         let repeated = rank_0(fleet.client().await).await.unwrap();
         assert_eq!(repeated, first);
         let generation = status(&client, "r").await.unwrap().generation;
@@ -92,16 +114,22 @@ fn calls_that_are_repeated_happen_once() {
         assert_eq!(number(lease(&[0], &[1]).await), 2);
         assert_eq!(number(lease(&[0], &[1]).await), 2, "the answer was lost");
 
+        let mut leases = Vec::new();
         for _ in 0..2 {
-            let beat = HeartbeatRequest {
+            let beat = Beat {
                 run: READY.into(),
                 group: 0,
                 incarnation: 2,
                 rank: 0,
                 clock: 3,
             };
-            let mut coordinator = stage.fleet.client().await.coordinator;
-            answer(coordinator.heartbeat(beat)).await.unwrap();
+            let kept = keep_lease(&stage.fleet.client().await, beat.clone()).await;
+            let mut kept = kept.unwrap();
+            for _ in 0..2 {
+                kept.beats.send(beat.clone()).await.unwrap();
+                answer(kept.replies.message()).await.unwrap().unwrap();
+            }
+            leases.push(kept);
         }
 
         let leave = || async {
@@ -238,21 +266,85 @@ fn a_fleet_holds_so_many_runs() {
     });
 }
 
+/// One copy, and no snapshot: a run that has trained cannot go on, and says so.
 #[test]
 fn a_server_that_comes_back_without_state_fails_its_runs() {
-    let fleet = Fleet::partial(1, 2, TOKEN);
+    let fleet = Fleet::start(2, TOKEN);
     fleet.block_on(async {
         let client = fleet.client().await;
-        let _former = play(&client, INCARNATION).await;
+        join(&client, ("r", 0, 0), 1, &[1, 2]).await.unwrap();
+        create_all(&client, "r", 0, 1).await;
+        until("the run to be ready", async || {
+            let status = status(&client, "r").await.unwrap();
+            (status.phase == "ready").then_some(())
+        })
+        .await;
+        // A rank waits for the other one of its group.
         let waiting = tokio::spawn({
             let client = client.clone();
-            async move { join(&client, ("r", 0, 0), 1, &[1]).await }
+            async move { join(&client, ("r", 1, 0), 1, &[1, 2]).await }
         });
-        known(&client, "r").await;
-        let _back = play(&client, INCARNATION + 1).await;
+        members(&client, "r", 2).await;
+        fleet.kill(1);
+        fleet.begin(1);
         assert_refused("who waited", waiting.await.unwrap(), FAILED);
-        let joined = join(&client, ("r", 0, 0), 1, &[1]).await;
+        let joined = join(&client, ("r", 0, 0), 2, &[1, 2]).await;
         assert_refused("who comes", joined, FAILED);
-        assert_eq!(status(&client, "r").await.unwrap().phase, "failed");
+        let status = status(&client, "r").await.unwrap();
+        assert_eq!(status.phase, "failed");
+        assert!(status.failure.contains(FAILED.2), "{}", status.failure);
+    });
+}
+
+/// Before anything was trained, nothing is lost that could not be created again.
+#[test]
+fn a_server_that_comes_back_before_the_run_is_ready_has_its_shard_created_again() {
+    let fleet = Fleet::start(2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        join(&client, ("r", 0, 0), 1, &[1]).await.unwrap();
+        let told = await_ready(&client, ("r", 0, 1), false).await.unwrap();
+        assert!(told.create);
+        let half = create(("r", 0, 1), 1, &[7.0; 3]);
+        client.push(1, half).await.unwrap();
+        fleet.kill(1);
+        fleet.begin(1);
+        let client = fleet.client().await;
+        create_all(&client, "r", 0, 1).await;
+        let ready = await_ready(&client, ("r", 0, 1), true).await.unwrap();
+        assert_eq!((ready.create, ready.start_clock), (false, 0));
+        let pull = push_frame::Action::Pull(Default::default());
+        let read = client.push(1, frame(("r", 0, 0), 1, pull)).await.unwrap();
+        assert_eq!(read.values, bytes(&[0.0; 3]), "what was created last");
+    });
+}
+
+/// A process that is started in the place of another one takes its seat: the group forms anew, and
+/// the former process can do nothing any more.
+#[test]
+fn another_process_in_a_seat_replaces_the_first() {
+    let stage = Stage::new();
+    stage.fleet.block_on(async {
+        let client = &stage.client;
+        let beat = Beat {
+            run: READY.into(),
+            group: 1,
+            incarnation: 1,
+            ..Beat::default()
+        };
+        let kept = keep_lease(client, beat).await.unwrap();
+        let joined = join(client, (READY, 1, 0), 9, READY_SIZES).await.unwrap();
+        assert_eq!(joined.incarnation, 2);
+        let told = collect(kept.replies).await.1;
+        let stale = (
+            Code::PermissionDenied,
+            "stale-incarnation",
+            "incarnation 1 of group 1 is fenced; the current one is 2",
+        );
+        assert_refused("its lease", told, stale);
+        let late = push((READY, 1, 1), (0, 1), 0, &[1.0; 3]);
+        assert_refused("its frame", client.push(1, late).await, stale);
+        let ready = await_ready(client, (READY, 1, 2), false).await.unwrap();
+        assert_eq!(ready.start_clock, 3, "one past the clock that was seen");
     });
 }

@@ -1,16 +1,24 @@
 //! Reports of servers that are refused. The test plays server 1 of a fleet of two.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status, Streaming};
 use tradewind_proto::v1::server_report::Report;
-use tradewind_proto::v1::{Acknowledge, Register, ServerOrder, ServerReport};
-use tradewind_tests::cluster::fleet::{Client, Fleet, INCARNATION, answer, collect};
+use tradewind_proto::v1::{Acknowledge, Register, ServerBeat, ServerOrder, ServerReport};
+use tradewind_tests::cluster::client::{Client, answer, collect};
+use tradewind_tests::cluster::fleet::{Fleet, INCARNATION, Setup};
+use tradewind_tests::cluster::until;
 
-use super::stage::{join, status};
-use super::{Row, TOKEN, assert_refused};
+use super::stage::{join, join_once, known, status};
+use super::{Expected, Row, TOKEN, assert_refused};
 
 const RUN: &str = "served";
+
+/// Looks in a row that find nothing new, after which nothing new comes.
+const QUIET: u32 = 10;
+const LOOK: Duration = Duration::from_millis(50);
 
 fn report(report: Report) -> ServerReport {
     ServerReport {
@@ -23,6 +31,7 @@ fn register() -> Register {
         server: 1,
         incarnation: INCARNATION,
         address: "127.0.0.1:1".into(),
+        host: "played".into(),
     }
 }
 
@@ -30,8 +39,8 @@ fn acknowledge() -> Acknowledge {
     Acknowledge {
         run: RUN.into(),
         generation: 1,
-        clock_seen: None,
-        complete: false,
+        shard: 1,
+        ..Acknowledge::default()
     }
 }
 
@@ -143,6 +152,13 @@ pub(super) const REPORTS: &[Row<Make>] = &[
     ),
 ];
 
+/// What a server is told that was silent for a lease.
+pub(super) const NOT_REGISTERED: Expected = (
+    Code::Unavailable,
+    "not-registered",
+    "server 1 is not registered, or its lease has run out",
+);
+
 fn changed(change: fn(&mut Register)) -> Option<Report> {
     let mut register = register();
     change(&mut register);
@@ -214,8 +230,16 @@ fn a_bad_report_ends_with_a_status_and_changes_nothing() {
         });
         let order = answer(played.orders.message()).await.unwrap().unwrap();
         assert_eq!(order.run, RUN);
-        // The other server acknowledges in its own time.
-        let settled = || async { status(&client, RUN).await.unwrap() };
+        // Its bond with the coordinator ends with the stream, and nobody answers for its shard until
+        // it is back; that is told, and counts generations.
+        let settled = || async {
+            let mut status = status(&client, RUN).await.unwrap();
+            status.generation = 0;
+            status.events.clear();
+            let placement = status.placement.as_mut().unwrap();
+            placement.holding.as_mut().unwrap().generation = 0;
+            status
+        };
         let before = settled().await;
         for (name, bad, want) in REPORTS {
             played
@@ -224,8 +248,8 @@ fn a_bad_report_ends_with_a_status_and_changes_nothing() {
                 .await
                 .unwrap();
             assert_refused(name, collect(played.orders).await.1, *want);
-            assert_eq!(settled().await, before, "{name}");
             played = play(&client, INCARNATION).await;
+            assert_eq!(settled().await, before, "{name}");
         }
         assert!(
             !waiting.is_finished(),
@@ -233,11 +257,67 @@ fn a_bad_report_ends_with_a_status_and_changes_nothing() {
         );
         let seen = acknowledge();
         let seen = Acknowledge {
-            generation: before.generation,
+            generation: status(&client, RUN).await.unwrap().generation,
             ..seen
         };
         let seen = report(Report::Acknowledge(seen));
         played.reports.send(seen).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap().incarnation, 1);
+    });
+}
+
+#[test]
+fn a_server_that_was_silent_for_a_lease_has_to_register_anew() {
+    let setup = Setup {
+        started: 1,
+        lease_ms: 300,
+        ..Setup::of(3)
+    };
+    let fleet = setup.start();
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let beat = || report(Report::Beat(ServerBeat {}));
+        for life in [INCARNATION, INCARNATION + 1] {
+            let played = play(&client, life).await;
+            played.reports.send(beat()).await.unwrap();
+            until("its lease to run out", async || {
+                let joined = join_once(&client, (RUN, 0, 0), &[1]).await;
+                let missing = joined.unwrap_err().message().starts_with("1 of 3 servers");
+                missing.then_some(())
+            })
+            .await;
+            played.reports.send(beat()).await.unwrap();
+            let told = collect(played.orders).await.1;
+            assert_refused("a late beat", told, NOT_REGISTERED);
+        }
+    });
+}
+
+/// A server whose connection broke may be back before the coordinator has noticed: the end of the
+/// former stream says nothing of the present one.
+#[test]
+fn a_server_that_registers_again_is_not_lost_with_its_former_stream() {
+    let fleet = Fleet::partial(1, 2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let former = play(&client, INCARNATION).await;
+        let waiting = tokio::spawn({
+            let client = client.clone();
+            async move { join(&client, (RUN, 0, 0), 1, &[1]).await }
+        });
+        known(&client, RUN).await;
+        let _present = play(&client, INCARNATION).await;
+        collect(former.orders).await.1.unwrap();
+        for _ in 0..QUIET {
+            tokio::time::sleep(LOOK).await;
+            let status = status(&client, RUN).await.unwrap();
+            let lost = status
+                .events
+                .iter()
+                .find(|event| event.kind == "server_lost");
+            assert_eq!(lost, None);
+            assert!(status.servers[1].alive);
+        }
+        waiting.abort();
     });
 }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
-use tonic::{Code, Response, Status};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status, Streaming};
 use tradewind_proto::v1::{
-    AwaitReadyReply, AwaitReadyRequest, JoinReply, JoinRequest, LeaveRequest, ShardStatusReply,
-    StatusReply, StatusRequest,
+    AwaitReadyReply, AwaitReadyRequest, Beat, BeatReply, JoinReply, JoinRequest, LeaveRequest,
+    ShardStatusReply, StatusReply, StatusRequest,
 };
-use tradewind_tests::cluster::fleet::{Client, Fleet, answer};
+use tradewind_tests::cluster::client::{Client, answer};
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::until;
 
 use super::{BLOCKS, TOKEN, create, push, spec};
 
@@ -108,15 +112,29 @@ pub(super) async fn join(
     life: u64,
     sizes: &[u32],
 ) -> Result<JoinReply, Status> {
-    let request = JoinRequest {
+    join_as(client, request((run, group, rank), life, sizes)).await
+}
+
+/// Joins, or is told what is missing.
+pub(super) async fn join_once(
+    client: &Client,
+    seat: (&str, u32, u32),
+    sizes: &[u32],
+) -> Result<JoinReply, Status> {
+    let mut coordinator = client.coordinator.clone();
+    let joined = answer(coordinator.join(request(seat, 1, sizes))).await;
+    joined.map(Response::into_inner)
+}
+
+fn request((run, group, rank): (&str, u32, u32), life: u64, sizes: &[u32]) -> JoinRequest {
+    JoinRequest {
         run: run.into(),
         group,
         rank,
         life,
         spec: Some(spec(sizes)),
         store_address: String::new(),
-    };
-    join_as(client, request).await
+    }
 }
 
 /// Joins; again while servers are missing.
@@ -132,13 +150,17 @@ pub(super) async fn join_as(client: &Client, request: JoinRequest) -> Result<Joi
 
 /// Waits until the coordinator has heard of a run.
 pub(super) async fn known(client: &Client, run: &str) {
-    for _ in 0..LOOKS_MAX {
-        if status(client, run).await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    panic!("nobody joins {run}")
+    until("a run", async || status(client, run).await.ok()).await;
+}
+
+/// Waits until so many ranks have joined a run, or wait to.
+pub(super) async fn members(client: &Client, run: &str, count: usize) {
+    until("ranks to join", async || {
+        let status = status(client, run).await.ok()?;
+        let ranks = status.groups.iter().map(|group| group.ranks.len());
+        (ranks.sum::<usize>() == count).then_some(())
+    })
+    .await;
 }
 
 /// Waits as rank 0 of (run, group, incarnation).
@@ -177,11 +199,35 @@ pub(super) async fn push_all(client: &Client, sender: (&str, u32, u64), clock: u
     }
 }
 
+/// A lease that is held for as long as this lives.
+pub(super) struct Kept {
+    pub(super) beats: mpsc::Sender<Beat>,
+    pub(super) replies: Streaming<BeatReply>,
+}
+
+/// Holds the lease of whom a beat names, once the beat is answered.
+pub(super) async fn keep_lease(client: &Client, beat: Beat) -> Result<Kept, Status> {
+    let (beats, outgoing) = mpsc::channel(4);
+    beats.send(beat).await.expect("there is room");
+    let stream = Request::new(ReceiverStream::new(outgoing));
+    let mut coordinator = client.coordinator.clone();
+    let mut replies = answer(coordinator.keep_lease(stream)).await?.into_inner();
+    answer(replies.message()).await?;
+    Ok(Kept { beats, replies })
+}
+
 /// A run as the coordinator shows it, without the time left on leases.
 pub(super) async fn status(client: &Client, run: &str) -> Result<StatusReply, Status> {
     let request = StatusRequest { run: run.into() };
     let reply = answer(client.coordinator.clone().status(request)).await?;
     let mut reply = reply.into_inner();
-    reply.groups.iter_mut().for_each(|g| g.lease_left_ms = 0);
+    for group in &mut reply.groups {
+        group.lease_left_ms = 0;
+        group
+            .ranks
+            .iter_mut()
+            .for_each(|rank| rank.lease_left_ms = 0);
+    }
+    reply.servers.iter_mut().for_each(|s| s.lease_left_ms = 0);
     Ok(reply)
 }

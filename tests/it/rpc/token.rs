@@ -3,7 +3,8 @@
 use tonic::{Code, Request};
 use tradewind_proto::v1::server_report::Report;
 use tradewind_proto::v1::{Register, ServerReport};
-use tradewind_tests::cluster::fleet::{INCARNATION, answer};
+use tradewind_tests::cluster::client::answer;
+use tradewind_tests::cluster::fleet::INCARNATION;
 
 use super::coordinator::{Call, await_ready, heartbeat, join, lease, leave, member};
 use super::stage::{READY, Stage};
@@ -38,6 +39,7 @@ fn every_call_asks_for_the_token() {
                     server: 1,
                     incarnation: INCARNATION + 1,
                     address: "127.0.0.1:1".into(),
+                    host: String::new(),
                 })),
             };
             let mut coordinator = stranger.coordinator.clone();

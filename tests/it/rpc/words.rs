@@ -6,7 +6,7 @@ use std::fs;
 use tradewind_proto::refusal::Reason;
 use tradewind_tests::cluster::root;
 
-use super::{coordinator, frames, repeats, serve, specification, token};
+use super::{coordinator, frames, repeats, replicate, serve, snapshots, specification, token};
 
 /// `NotFound` as gRPC writes it: `NOT_FOUND`.
 fn code_name(reason: Reason) -> String {
@@ -44,6 +44,10 @@ fn the_tests_provoke_every_reason() {
         // In bytes.rs and in specification.rs.
         "unreadable",
         "specification-differs",
+        // Of a copy that confirms nothing for 65,536 answers: the core's own tests.
+        "busy",
+        // The coordinator's core refuses it; a coordinator that resumes a run has no others.
+        "run-exists",
     ]);
     provoked.extend(frames::GRADIENTS.iter().map(|row| row.2.1));
     provoked.extend(frames::CREATIONS.iter().map(|row| row.2.1));
@@ -54,6 +58,10 @@ fn the_tests_provoke_every_reason() {
     provoked.extend(specification::BAD.iter().map(|row| row.1.1));
     provoked.extend(serve::REGISTRATIONS.iter().map(|row| row.2.1));
     provoked.extend(serve::REPORTS.iter().map(|row| row.2.1));
+    provoked.insert(serve::NOT_REGISTERED.1);
+    provoked.extend(coordinator::SNAPSHOTS.iter().map(|row| row.2.1));
+    provoked.extend(replicate::RECORDS.iter().map(|row| row.3.1));
+    provoked.extend(snapshots::REFUSED.iter().map(|want| want.1));
     provoked.extend(repeats::REFUSED.iter().map(|want| want.1));
     let given: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     assert_eq!(provoked, given);

@@ -1,38 +1,103 @@
-//! Servers in this process, on ports that the system picks, and clients as generated from the
-//! `.proto`.
+//! Servers in this process, each with threads of its own, on ports that the system picks. A server
+//! can be killed at any moment, and started again in another life.
 
-use std::time::Duration;
+use std::net::TcpListener as Bound;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
-use tonic::{Request, Status, Streaming};
-use tradewind_common::ServerId;
-use tradewind_proto::auth::{ShowToken, Token};
-use tradewind_proto::v1::coordinator_client::CoordinatorClient;
-use tradewind_proto::v1::shard_client::ShardClient;
-use tradewind_proto::v1::{PullFrame, PushFrame, ShardStatusReply, ShardStatusRequest};
+use tradewind_client::membership::CoordinatorAt as Sought;
+use tradewind_common::{RunId, ServerId};
+use tradewind_proto::auth::Token;
+use tradewind_server::store::read_address;
 use tradewind_server::{Config, CoordinatorAt, serve};
 
-/// Longest wait for an answer, for a slow and noisy machine; a call that hangs fails the test.
-pub(super) const ANSWER: Duration = Duration::from_secs(60);
+use super::client::Client;
+use super::gate::Gate;
+use super::wait_for;
 
-/// The life of every server of a fleet; not 1, so that there is a former one.
+/// The first life of every server of a fleet; not 1, so that there is a former one.
 pub const INCARNATION: u64 = 2;
 
-/// A connection that shows a token.
-pub type Authorized = InterceptedService<Channel, ShowToken>;
+/// Servers keep their leases for so long unless a test says otherwise: longer than any test.
+const LEASE_MS: u64 = 600_000;
 
-/// The servers of a fleet; the first one hosts the coordinator. They end when it is dropped.
+/// How a fleet is started.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Servers of the fleet.
+    pub servers: u32,
+    /// Those that are started at first, from 0.
+    pub started: u32,
+    /// What they ask for.
+    pub token: String,
+    /// The fleet's folder.
+    pub folder: Option<PathBuf>,
+    /// Length of a server's lease.
+    pub lease_ms: u64,
+    /// The run that its first join resumes.
+    pub resume: Option<RunId>,
+    /// Servers that others reach through a gate: [`Fleet::gate`].
+    pub gated: Vec<u32>,
+    /// Servers that reach the coordinator through a gate: [`Fleet::bond`].
+    pub bonds: Vec<u32>,
+}
+
+impl Setup {
+    /// All of `servers` servers, without a folder, without a token.
+    pub fn of(servers: u32) -> Self {
+        Self {
+            servers,
+            started: servers,
+            token: String::new(),
+            folder: None,
+            lease_ms: LEASE_MS,
+            resume: None,
+            gated: Vec::new(),
+            bonds: Vec::new(),
+        }
+    }
+
+    /// With a folder.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If a port cannot be had.
+    pub fn start(self) -> Fleet {
+        Fleet::of(self)
+    }
+}
+
+/// The servers of a fleet; the first one hosts the coordinator at first. They end when it is dropped.
 pub struct Fleet {
     runtime: Runtime,
-    token: String,
-    addresses: Vec<String>,
-    stops: Vec<oneshot::Sender<()>>,
-    serving: Vec<JoinHandle<anyhow::Result<()>>>,
+    setup: Setup,
+    seats: Mutex<Vec<Seat>>,
+}
+
+/// One server, in its present life or the last one.
+struct Seat {
+    incarnation: u64,
+    /// Where it listens.
+    address: String,
+    gate: Option<Gate>,
+    bond: Option<Gate>,
+    serving: Option<Serving>,
+}
+
+struct Serving {
+    runtime: Runtime,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Fleet {
@@ -49,56 +114,169 @@ impl Fleet {
     /// # Panics
     /// If a port cannot be had.
     pub fn partial(started: u32, servers: u32, token: &str) -> Self {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        let mut fleet = Self {
-            runtime,
-            token: token.to_owned(),
-            addresses: Vec::new(),
-            stops: Vec::new(),
-            serving: Vec::new(),
+        let token = token.to_owned();
+        Self::of(Setup {
+            started,
+            token,
+            ..Setup::of(servers)
+        })
+    }
+
+    fn of(setup: Setup) -> Self {
+        let started = setup.started;
+        let former = setup.folder.as_deref().and_then(life);
+        let fleet = Self {
+            runtime: threads(),
+            setup,
+            seats: Mutex::default(),
         };
         for server in 0..started {
-            fleet.add(server, servers);
+            fleet.begin(server);
+            if server == 0 {
+                fleet.settle(former);
+            }
         }
         fleet
     }
 
-    fn add(&mut self, server: u32, servers: u32) {
-        let listener = self.runtime.block_on(TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.expect("a free port");
+    /// Starts a server: the next one, or one that was killed, in its next life.
+    ///
+    /// # Panics
+    /// If a port cannot be had, or it runs.
+    pub fn begin(&self, server: u32) {
+        let mut seats = self.seats();
+        let former = seats.get(server as usize);
+        assert!(former.is_none_or(|seat| seat.serving.is_none()), "it runs");
+        let incarnation = former.map_or(INCARNATION, |seat| seat.incarnation + 1);
+        let fresh = former.is_none();
+        let runtime = threads();
+        let listener = listen(&runtime);
         let address = listener.local_addr().expect("a bound port").to_string();
-        let coordinator = match self.addresses.first() {
-            None => CoordinatorAt::Here { servers },
-            Some(first) => CoordinatorAt::Elsewhere(first.clone()),
+        let _context = self.runtime.enter();
+        let gate = self.setup.gated.contains(&server);
+        let gate = gate.then(|| Gate::start(&address));
+        let first = seats.first().map(|seat| seat.address.clone());
+        let bond = first
+            .as_ref()
+            .filter(|_| self.setup.bonds.contains(&server));
+        let bond = bond.map(|coordinator| Gate::start(coordinator));
+        let coordinator = match (first, &self.setup.folder) {
+            _ if server == 0 && fresh => CoordinatorAt::Here {
+                servers: self.setup.servers,
+                resume: self.setup.resume.clone(),
+            },
+            (Some(first), None) => {
+                CoordinatorAt::Elsewhere(bond.as_ref().map_or(first, |b| b.address().to_owned()))
+            }
+            _ => CoordinatorAt::InFolder,
         };
         let config = Config {
             server: ServerId(server),
-            incarnation: INCARNATION,
-            address: address.clone(),
+            incarnation,
+            address: gate.as_ref().map_or(&*address, Gate::address).to_owned(),
+            host: format!("host-{server}"),
             coordinator,
-            token: Token::new(&self.token).expect("a token of visible ASCII"),
+            token: Token::new(&self.setup.token).expect("a token of visible ASCII"),
+            folder: self.setup.folder.clone(),
+            lease_ms: self.setup.lease_ms,
         };
         let (stop, stopped) = oneshot::channel();
-        let serving = serve(listener, config, async {
+        let ended = runtime.spawn(serve(listener, config, async {
             let _ = stopped.await;
-        });
-        self.serving.push(self.runtime.spawn(serving));
-        self.stops.push(stop);
-        self.addresses.push(address);
+        }));
+        let seat = Seat {
+            incarnation,
+            address,
+            gate,
+            bond,
+            serving: Some(Serving {
+                runtime,
+                stop,
+                ended,
+            }),
+        };
+        if fresh {
+            seats.push(seat);
+        } else {
+            seats[server as usize] = seat;
+        }
     }
 
-    /// host:port of every server.
-    pub fn addresses(&self) -> &[String] {
-        &self.addresses
+    /// Kills a server: everything that it does ends where it is, its connections break, what it had
+    /// in memory is gone.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&self, server: u32) {
+        let serving = self.seats()[server as usize].serving.take();
+        let serving = serving.expect("it runs");
+        serving.runtime.shutdown_background();
+    }
+
+    /// Waits until a coordinator after `former` has said in the folder where it is.
+    fn settle(&self, former: Option<u64>) {
+        if let Some(folder) = &self.setup.folder {
+            let there = || life(folder).filter(|life| Some(*life) > former);
+            wait_for("the coordinator's address", there);
+        }
+    }
+
+    /// host:port where every server listens, or has listened last.
+    pub fn addresses(&self) -> Vec<String> {
+        let seats = self.seats();
+        seats.iter().map(|seat| seat.address.clone()).collect()
+    }
+
+    /// Which life of a server is the present one, or was the last.
+    pub fn incarnation(&self, server: u32) -> u64 {
+        self.seats()[server as usize].incarnation
+    }
+
+    /// Shuts or opens the way on which others reach a server.
+    ///
+    /// # Panics
+    /// If it has no gate.
+    pub fn gate(&self, server: u32, open: bool) {
+        let seats = self.seats();
+        let gate = seats[server as usize].gate.as_ref();
+        gate.expect("a gate before the server").set(open);
+    }
+
+    /// Shuts or opens the way on which a server reaches the coordinator.
+    ///
+    /// # Panics
+    /// If it has no gate.
+    pub fn bond(&self, server: u32, open: bool) {
+        let seats = self.seats();
+        let bond = seats[server as usize].bond.as_ref();
+        bond.expect("a gate before the coordinator").set(open);
+    }
+
+    /// Where ranks look for the coordinator.
+    pub fn coordinator(&self) -> Sought {
+        match &self.setup.folder {
+            Some(folder) => Sought::File(folder.join("coordinator/address.json")),
+            None => Sought::Address(self.addresses()[0].clone()),
+        }
+    }
+
+    /// host:port of the coordinator, as it is found now.
+    ///
+    /// # Panics
+    /// If the folder does not say.
+    pub fn coordinator_address(&self) -> String {
+        match &self.setup.folder {
+            Some(folder) => {
+                let found = read_address(folder).expect("the folder can be read");
+                found.expect("there has been a coordinator").address
+            }
+            None => self.addresses()[0].clone(),
+        }
     }
 
     /// What it asks for.
     pub fn token(&self) -> &str {
-        &self.token
+        &self.setup.token
     }
 
     /// Runs a test against the fleet.
@@ -108,108 +286,57 @@ impl Fleet {
 
     /// Fresh connections that show the fleet's token.
     pub async fn client(&self) -> Client {
-        self.client_with(&self.token).await
+        self.client_with(&self.setup.token).await
     }
 
     /// Fresh connections that show another token.
     pub async fn client_with(&self, token: &str) -> Client {
-        let show = ShowToken(Token::new(token).expect("a token of visible ASCII"));
-        let mut shards = Vec::new();
-        for address in &self.addresses {
-            let channel = connect(address, &show).await;
-            shards.push(ShardClient::new(channel));
-        }
-        let channel = connect(&self.addresses[0], &show).await;
-        let coordinator = CoordinatorClient::new(channel);
-        Client {
-            coordinator,
-            shards,
-        }
+        Client::connect(&self.coordinator_address(), &self.addresses(), token)
     }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Which life of the coordinator the folder names.
+fn life(folder: &Path) -> Option<u64> {
+    let found = read_address(folder).ok()??;
+    Some(found.incarnation.0)
+}
+
+fn listen(runtime: &Runtime) -> TcpListener {
+    let bound = Bound::bind("127.0.0.1:0").expect("a free port");
+    bound.set_nonblocking(true).expect("a fresh socket");
+    let _context = runtime.enter();
+    TcpListener::from_std(bound).expect("within a runtime")
+}
+
+fn threads() -> Runtime {
+    let mut builder = Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).enable_all().build();
+    runtime.expect("a runtime")
 }
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        for stop in self.stops.drain(..) {
-            let _ = stop.send(());
-        }
+        let seats: Vec<Seat> = self.seats().drain(..).collect();
+        let serving: Vec<Serving> = seats.into_iter().filter_map(|seat| seat.serving).collect();
         // A second panic would hide the first one.
         let mut failed = false;
-        for serving in self.serving.drain(..) {
-            let ended = self.runtime.block_on(serving);
-            failed |= !matches!(ended, Ok(Ok(())));
+        for Serving {
+            runtime,
+            stop,
+            ended,
+        } in serving
+        {
+            let _ = stop.send(());
+            failed |= !matches!(self.runtime.block_on(ended), Ok(Ok(())));
+            runtime.shutdown_background();
         }
         assert!(
             std::thread::panicking() || !failed,
             "a server ended with an error"
         );
-    }
-}
-
-async fn connect(address: &str, show: &ShowToken) -> Authorized {
-    let endpoint = Endpoint::try_from(format!("http://{address}")).expect("an address");
-    let channel = endpoint.connect().await.expect("a server that listens");
-    InterceptedService::new(channel, show.clone())
-}
-
-/// Clients of every service of a fleet, each with a connection of its own.
-#[derive(Clone, Debug)]
-pub struct Client {
-    /// The coordinator.
-    pub coordinator: CoordinatorClient<Authorized>,
-    /// The shard service of every server.
-    pub shards: Vec<ShardClient<Authorized>>,
-}
-
-impl Client {
-    /// What the shard of `run` on a server tells.
-    pub async fn shard_status(&self, server: usize, run: &str) -> Result<ShardStatusReply, Status> {
-        let request = ShardStatusRequest { run: run.into() };
-        let mut shard = self.shards[server].clone();
-        Ok(answer(shard.shard_status(request)).await?.into_inner())
-    }
-
-    /// Sends frames on a stream of its own, which is then ended, and collects the answers up to
-    /// the stream's end or its error.
-    pub async fn exchange(
-        &self,
-        server: usize,
-        frames: Vec<PushFrame>,
-    ) -> (Vec<PullFrame>, Result<(), Status>) {
-        let mut shard = self.shards[server].clone();
-        let frames = Request::new(tokio_stream::iter(frames));
-        match answer(shard.exchange(frames)).await {
-            Ok(response) => collect(response.into_inner()).await,
-            Err(status) => (Vec::new(), Err(status)),
-        }
-    }
-
-    /// Sends one frame and takes its answer.
-    pub async fn push(&self, server: usize, frame: PushFrame) -> Result<PullFrame, Status> {
-        let (mut answers, end) = self.exchange(server, vec![frame]).await;
-        end.map(|()| answers.pop().expect("every frame is answered"))
-    }
-}
-
-/// The messages of a stream up to its end or its error.
-pub async fn collect<T>(mut stream: Streaming<T>) -> (Vec<T>, Result<(), Status>) {
-    let mut messages = Vec::new();
-    loop {
-        match answer(stream.message()).await {
-            Ok(Some(message)) => messages.push(message),
-            Ok(None) => return (messages, Ok(())),
-            Err(status) => return (messages, Err(status)),
-        }
-    }
-}
-
-/// The answer to a call.
-///
-/// # Panics
-/// If there is none after a minute.
-pub async fn answer<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    match tokio::time::timeout(ANSWER, call).await {
-        Ok(answer) => answer,
-        Err(_) => panic!("a call has no answer"),
     }
 }

@@ -1,76 +1,171 @@
-//! A group of one rank that takes part in a run through the real client, without a model: it
-//! pushes the gradients that a test makes up.
+//! A rank that takes part in a run through the real client, without a model: it pushes the gradients
+//! that a test makes up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
-use tradewind_client::exchange::{Exchange, ExchangeError, owners};
-use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
+use tradewind_client::directory::{Directory, News};
+use tradewind_client::exchange::{Exchange, ExchangeError, placed};
+use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
+use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
 use tradewind_client::network::Reach;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
-use super::fleet::{ANSWER, Fleet};
+use super::client::ANSWER;
+use super::fleet::Fleet;
 
-/// A process of a group; there is one life of each.
-const LIFE: u64 = 1;
+/// Beats in a lease.
+const BEATS: u32 = 5;
 
-/// A group of one rank.
+/// Longest pause between two beats, so that news of another primary come soon.
+const BEAT: Duration = Duration::from_millis(200);
+
+/// Who takes part.
+#[derive(Clone, Copy, Debug)]
+pub struct Who<'a> {
+    /// The run.
+    pub run: &'a str,
+    /// The group.
+    pub group: u32,
+    /// The rank in it, as configured.
+    pub rank: u32,
+    /// Names the process.
+    pub life: u64,
+    /// The life of the group that has broken, for a rank that joins again.
+    pub after: u64,
+}
+
+impl<'a> Who<'a> {
+    /// The only rank of a group, in its only life.
+    pub fn group(run: &'a str, group: u32) -> Self {
+        Self {
+            run,
+            group,
+            rank: 0,
+            life: 1,
+            after: 0,
+        }
+    }
+}
+
+/// One rank of a group.
 pub struct Member {
     /// The run's blocks.
     pub layout: Arc<Layout>,
-    /// The flat vector, as the last exchange has left it.
+    /// The flat vector, of which the last exchange has left this rank's slice.
     pub values: Vec<f32>,
+    /// The life of its group.
+    pub incarnation: Incarnation,
     exchange: Exchange,
     samples_seen: u64,
+    kept: Option<Kept>,
+}
+
+/// A lease that is kept.
+struct Kept {
+    clock: Arc<AtomicU64>,
+    lost: Arc<AtomicBool>,
+    _beats: Heartbeat,
 }
 
 /// One that has joined and does not yet push.
 pub struct Joining {
+    /// What the join brought.
+    pub joined: Joined,
     layout: Arc<Layout>,
     spec: RunSpec,
     seat: Seat,
     reach: Reach,
     coordinator: Coordinator,
-    joined: Joined,
+    directory: Directory,
+    news: News,
+    kept: Option<Kept>,
 }
 
 impl Joining {
-    /// Joins as `group` of `run`.
+    /// Joins as the only rank of `group` of `run`.
     ///
     /// # Panics
     /// If that is refused.
     pub async fn join(fleet: &Fleet, (run, group): (&str, u32), spec: &RunSpec) -> Self {
-        let reach = Reach {
-            token: Token::new(fleet.token()).expect("a token of visible ASCII"),
-            retry: ANSWER,
-            connections: 1,
-        };
+        let joined = Self::try_join(fleet, Who::group(run, group), spec).await;
+        joined.expect("the group joins")
+    }
+
+    /// Joins.
+    ///
+    /// # Errors
+    /// If that is refused.
+    ///
+    /// # Panics
+    /// If the specification cannot be followed.
+    pub async fn try_join(
+        fleet: &Fleet,
+        who: Who<'_>,
+        spec: &RunSpec,
+    ) -> Result<Self, MembershipError> {
+        let reach = reach(fleet, ANSWER);
         let seat = Seat {
-            run: RunId::new(run).expect("a name"),
-            group: GroupId(group),
-            rank: Rank(0),
+            run: RunId::new(who.run).expect("a name"),
+            group: GroupId(who.group),
+            rank: Rank(who.rank),
         };
-        let mut coordinator = Coordinator::new(&fleet.addresses()[0], reach.clone());
-        let joined = coordinator.join(&seat, LIFE, spec, "").await;
-        Self {
+        let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
+        let after = Incarnation(who.after);
+        let joined = coordinator.join(&seat, who.life, spec, "", after).await?;
+        let (directory, news) = Directory::new(joined.holding.clone());
+        Ok(Self {
+            joined,
             layout: Arc::new(spec.check().expect("a specification that can be followed")),
             spec: spec.clone(),
             seat,
             reach,
             coordinator,
-            joined: joined.expect("the group joins"),
-        }
+            directory,
+            news,
+            kept: None,
+        })
     }
 
-    /// Reaches servers at other addresses than they told, in their order.
+    /// Reaches servers at other addresses than they told, in their order; news of others do not
+    /// count.
     #[must_use]
     pub fn through(mut self, addresses: &[String]) -> Self {
-        for (server, address) in self.joined.servers.iter_mut().zip(addresses) {
+        let holding = &mut self.joined.holding;
+        for (server, address) in holding.servers.iter_mut().zip(addresses) {
             server.address.clone_from(address);
         }
+        (self.directory, self.news) = Directory::new(holding.clone());
+        self
+    }
+
+    /// Keeps its lease from now on, and follows what the beats tell.
+    #[must_use]
+    pub fn keeping(mut self) -> Self {
+        let length = Duration::from_millis(self.spec.lease_ms);
+        let clock = Arc::<AtomicU64>::default();
+        let lost = Arc::<AtomicBool>::default();
+        let lease = Lease {
+            seat: self.seat.clone(),
+            incarnation: self.joined.incarnation,
+            pause: (length / BEATS).min(BEAT),
+            length,
+            clock: clock.clone(),
+            news: self.news.clone(),
+        };
+        let over = lost.clone();
+        let beats = keep_lease(&self.coordinator, lease, move |_| {
+            over.store(true, Ordering::Relaxed);
+        });
+        self.kept = Some(Kept {
+            clock,
+            lost,
+            _beats: beats,
+        });
         self
     }
 
@@ -78,14 +173,26 @@ impl Joining {
     ///
     /// # Panics
     /// If any of it is refused.
-    pub async fn begin(mut self, initial: &[f32]) -> Member {
+    pub async fn begin(self, initial: &[f32]) -> Member {
+        let begun = self.try_begin(initial).await;
+        begun.expect("it may begin")
+    }
+
+    /// As [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// If the group breaks before it has begun.
+    ///
+    /// # Panics
+    /// If a server refuses its frames.
+    pub async fn try_begin(mut self, initial: &[f32]) -> Result<Member, MembershipError> {
         let mut created = false;
         let start = loop {
             let incarnation = self.joined.incarnation;
             let ready = self
                 .coordinator
                 .await_ready(&self.seat, incarnation, created);
-            match ready.await.expect("it may wait") {
+            match ready.await? {
                 Start::At(clock) => break clock,
                 Start::Create => {
                     let source =
@@ -100,12 +207,14 @@ impl Joining {
         let mut exchange = self.exchange(start);
         let mut values = vec![f32::NAN; self.layout.elements()];
         let pulled = exchange.pull(&mut values).await.expect("it may pull");
-        Member {
+        Ok(Member {
             samples_seen: pulled.samples_applied,
+            incarnation: self.joined.incarnation,
             layout: self.layout,
             values,
             exchange,
-        }
+            kept: self.kept,
+        })
     }
 
     fn exchange(&self, start: Clock) -> Exchange {
@@ -114,15 +223,12 @@ impl Joining {
             group: self.seat.group,
             incarnation: self.joined.incarnation,
         };
-        let slice = self.layout.slice(Rank(0), 1);
-        let session = Session::new(identity, start, owners(&slice, &self.joined.placement));
-        Exchange::new(
-            self.layout.clone(),
-            session,
-            &self.joined.servers,
-            &self.reach,
-        )
-        .compressing(self.spec.up, self.spec.down)
+        let slice = self
+            .layout
+            .slice(self.joined.group_rank, self.joined.group_size);
+        let session = Session::new(identity, start, placed(&slice, &self.joined.placement));
+        Exchange::new(self.layout.clone(), session, &self.directory, &self.reach)
+            .compressing(self.spec.up, self.spec.down)
     }
 }
 
@@ -130,6 +236,12 @@ impl Member {
     /// The clock of the next exchange.
     pub fn clock(&self) -> u64 {
         self.exchange.clock().0
+    }
+
+    /// Whether it was told that this life of its group is over.
+    pub fn lost(&self) -> bool {
+        let kept = self.kept.as_ref();
+        kept.is_some_and(|kept| kept.lost.load(Ordering::Relaxed))
     }
 
     /// One exchange of a flat gradient, the mean over so many samples.
@@ -152,6 +264,9 @@ impl Member {
         if let Ok(summary) = &done {
             self.samples_seen = summary.samples_applied;
         }
+        if let Some(kept) = &self.kept {
+            kept.clock.store(self.clock(), Ordering::Relaxed);
+        }
         done
     }
 }
@@ -161,26 +276,31 @@ impl Member {
 /// # Panics
 /// If they cannot be read.
 pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
-    let reach = Reach {
-        token: Token::new(fleet.token()).expect("a token of visible ASCII"),
-        retry: Duration::ZERO,
-        connections: 1,
-    };
+    let reach = reach(fleet, Duration::ZERO);
     let run = RunId::new(run).expect("a name");
-    let mut coordinator = Coordinator::new(&fleet.addresses()[0], reach.clone());
-    let (placement, servers) = coordinator.placement(&run).await.expect("a run");
+    let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
+    let (placement, holding) = coordinator.placement(&run).await.expect("a run");
     let nobody = Identity {
         run,
         group: GroupId(0),
-        incarnation: tradewind_common::Incarnation(0),
+        incarnation: Incarnation(0),
     };
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
-    let session = Session::new(nobody, Clock(0), owners(&all, &placement));
-    let mut exchange = Exchange::new(layout.clone(), session, &servers, &reach);
+    let session = Session::new(nobody, Clock(0), placed(&all, &placement));
+    let directory = Directory::fixed(holding);
+    let mut exchange = Exchange::new(layout.clone(), session, &directory, &reach);
     let mut values = vec![f32::NAN; layout.elements()];
     exchange
         .pull(&mut values)
         .await
         .expect("everybody may read");
     values
+}
+
+fn reach(fleet: &Fleet, retry: Duration) -> Reach {
+    Reach {
+        token: Token::new(fleet.token()).expect("a token of visible ASCII"),
+        retry,
+        connections: 1,
+    }
 }

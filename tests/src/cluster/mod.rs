@@ -1,10 +1,13 @@
 //! Real clusters: servers in this process, and runs of the `tradewind` command as a person starts
 //! them.
 
+pub mod client;
 pub mod fleet;
+pub mod gate;
 pub mod member;
 pub mod process;
 pub mod proxy;
+pub mod rank;
 pub mod raw;
 pub mod run;
 
@@ -29,6 +32,20 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         std::thread::sleep(LOOK);
+    }
+    panic!("waited in vain for {what}");
+}
+
+/// As [`wait_for`], on a runtime.
+///
+/// # Panics
+/// After two minutes, naming what was waited for.
+pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..LOOKS_MAX {
+        if let Some(found) = look().await {
+            return found;
+        }
+        tokio::time::sleep(LOOK).await;
     }
     panic!("waited in vain for {what}");
 }

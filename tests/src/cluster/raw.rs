@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use tokio::net::TcpStream;
 
-use super::fleet::ANSWER;
+use super::client::ANSWER;
 
 /// How a request's body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

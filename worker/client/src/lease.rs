@@ -156,3 +156,6 @@ impl Lease {
 fn silent() -> Status {
     Status::unavailable("the coordinator does not answer beats")
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,4 +15,6 @@ pub mod parts;
 mod sender;
 pub mod stopwatch;
 mod stream;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod whereabouts;

@@ -8,7 +8,7 @@ use tonic::Status;
 use tradewind_common::{BlockId, Compression, Layout, ShardId};
 use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::frame::{Framed, Part};
-use tradewind_proto::refusal;
+use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame};
 
 use crate::arriving::{self, Arriving};
@@ -82,7 +82,7 @@ impl Link {
                 Err(Failure::Stream(status)) => status,
             };
             (self.stream, self.arriving) = (None, None);
-            if !refusal::retryable(&status) {
+            if !passes(&status) {
                 let place = place(primary.as_ref());
                 return Err(ExchangeError::Refused {
                     shard,
@@ -94,6 +94,11 @@ impl Link {
                 away = Away::default();
             }
             away.begin();
+            let successor = directory.primary(shard);
+            if successor.is_some() && successor != primary {
+                // It has not been tried yet.
+                continue;
+            }
             if away.so_far() >= self.reach.retry {
                 let place = place(primary.as_ref());
                 return Err(ExchangeError::Unreachable {
@@ -174,6 +179,14 @@ impl Link {
         }
         Ok(())
     }
+}
+
+/// Whether the same frames may be answered later. A server that was restarted knows nothing of what
+/// it has to hold until the coordinator tells it.
+fn passes(status: &Status) -> bool {
+    const UNTOLD: [Reason; 3] = [Reason::UnknownRun, Reason::UnknownBlock, Reason::NotReady];
+    let word = refusal::reason(status);
+    refusal::retryable(status) || UNTOLD.iter().any(|reason| word == Some(reason.word()))
 }
 
 /// Who does not answer, for people.
@@ -285,3 +298,6 @@ impl Shared<'_, '_> {
         Ok(self.session.borrow_mut().answer(&arriving.answer))
     }
 }
+
+#[cfg(test)]
+mod tests;

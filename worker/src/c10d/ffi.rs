@@ -10,6 +10,8 @@ pub(super) struct Group(c_void);
 pub(super) struct Reducer(c_void);
 #[repr(C)]
 pub(super) struct Watch(c_void);
+#[repr(C)]
+pub(super) struct Breaker(c_void);
 
 pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *const f32, usize);
 pub(super) type Release = unsafe extern "C" fn(*mut c_void);
@@ -41,6 +43,10 @@ unsafe extern "C" {
         out: *mut *mut Group,
     ) -> *mut c_char;
     pub(super) fn tradewind_group_free(group: *mut Group);
+    pub(super) fn tradewind_breaker_new(group: *const Group, out: *mut *mut Breaker)
+    -> *mut c_char;
+    pub(super) fn tradewind_breaker_break(breaker: *const Breaker);
+    pub(super) fn tradewind_breaker_free(breaker: *mut Breaker);
     pub(super) fn tradewind_all_reduce(
         group: *mut Group,
         values: *mut c_void,

@@ -9,7 +9,7 @@ use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss};
-use crate::c10d::{C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
+use crate::c10d::{Breaker, C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
 use crate::flat::in_layout_order;
 
 /// Where and how the ranks of a group meet.
@@ -23,13 +23,13 @@ pub struct Rendezvous<'a> {
     /// connect to it.
     pub host: &'a str,
     /// Bounds the wait for the peers. Collectives have none, so that no rank is too slow for its
-    /// group. A peer that dies is noticed at once; one that hangs must be made to die.
+    /// group. A peer that dies is noticed at once; with one that hangs the group must be broken
+    /// ([`Group::breaker`]).
     pub timeout: Duration,
 }
 
 /// Several ranks, one process each, over Gloo. After [`GroupError::Broken`] it is of no use:
-/// drop it (which waits for a peer that hangs) and make another, of as many ranks as there are
-/// then, on the same tensors.
+/// drop it and make another, of as many ranks as there are then, on the same tensors.
 #[derive(Debug)]
 pub struct C10d {
     rank: Rank,
@@ -115,6 +115,13 @@ impl Group for C10d {
         let told = move |at: usize, gradient: &[f32]| told(own[at], gradient);
         let watched = self.reducer.watch(std::sync::Arc::new(told));
         watched.map_err(GroupError::Form)
+    }
+
+    fn breaker(&self) -> Result<Option<Breaker>, GroupError> {
+        self.process_group
+            .breaker()
+            .map(Some)
+            .map_err(GroupError::Form)
     }
 
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tch::Tensor;
 use tradewind_common::ids::Rank;
 
-use crate::c10d::{C10dError, Told};
+use crate::c10d::{Breaker, C10dError, Told};
 use crate::flat::FlatError;
 
 pub use self::c10d::{C10d, Rendezvous};
@@ -78,6 +78,11 @@ pub trait Group: Send {
     /// is called from threads of the group; backward may wait for it to return, and it must not
     /// call the group. At most once, before the first backward.
     fn watch(&mut self, told: Told) -> Result<(), GroupError>;
+
+    /// What breaks the group from another thread, where it can be in need of that.
+    fn breaker(&self) -> Result<Option<Breaker>, GroupError> {
+        Ok(None)
+    }
 
     /// Backward through `loss`, a scalar; on return every bucket's gradient is the mean over the
     /// ranks (of the ranks' own means: equal batches are the caller's business). Gradients of

@@ -36,6 +36,11 @@ impl Hosting {
         }
     }
 
+    /// Whether this server hosts it, as far as is known.
+    pub(super) fn is_at(&self, server: u32) -> bool {
+        self.at == Some(server)
+    }
+
     /// A server has died.
     pub(super) fn died(&mut self, server: u32, how: &str) {
         if self.at == Some(server) {

@@ -3,6 +3,7 @@ use super::*;
 const LEASE_MS: u64 = 10_000;
 const RULES: Rules = Rules {
     lease_ms: LEASE_MS,
+    ping_ms: 1_000,
     away_ms: 70_000,
     listen_ms: 30_000,
 };
@@ -113,7 +114,7 @@ fn progress_is_a_clock_that_the_rank_had_part_in() {
             s.handle_pong(0, 1, true, later);
             s.tick(later);
         }
-        if deeds(&mut s) != [] {
+        if !deeds(&mut s).is_empty() {
             s.handle_started(RANK, now + 9_000);
         }
         s.handle_present(present, now + 9_000);
@@ -201,9 +202,9 @@ fn without_a_survivor_the_first_to_start_hosts_the_coordinator() {
 #[test]
 fn a_server_that_answers_no_ping_for_a_lease_is_killed_once() {
     let mut s = supervisor(2);
-    all_answer(&mut s, &[(0, 1, true)], 0, LEASE_MS);
+    all_answer(&mut s, &[(0, 1, true)], 0, LEASE_MS + 1_000);
     assert_eq!(deeds(&mut s), []);
-    all_answer(&mut s, &[(0, 1, true)], LEASE_MS, LEASE_MS + 2_000);
+    all_answer(&mut s, &[(0, 1, true)], LEASE_MS + 1_000, LEASE_MS + 2_000);
     let member = Member::Server(1);
     assert_eq!(deeds(&mut s), [Action::Kill { member }]);
     s.handle_death(member, &death("was killed by signal 9"), 12_000);
@@ -254,6 +255,31 @@ fn a_silent_rank_is_killed_but_not_its_successor() {
     assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
     s.handle_silent(7, 7, LEASE_MS);
     assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_coordinator_that_was_asleep_is_not_believed_at_once() {
+    let mut s = supervisor(1);
+    all_answer(&mut s, &[(0, 1, true)], 0, 20_000);
+    all_answer(&mut s, &[], 20_000, 26_000);
+    s.handle_pong(0, 1, true, 26_000);
+    s.handle_silent(0, 0, 26_001);
+    assert_eq!(deeds(&mut s), [], "it has heard nobody for a while");
+    all_answer(&mut s, &[(0, 1, true)], 26_000, 40_000);
+    s.handle_silent(0, 0, 40_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
+}
+
+#[test]
+fn a_rank_that_does_not_end_with_its_group_is_killed() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &ended(0), 5_000);
+    all_answer(&mut s, &[(0, 1, true)], 5_000, 5_000 + RULES.away_ms);
+    assert_eq!(deeds(&mut s), []);
+    all_answer(&mut s, &[(0, 1, true)], 75_000, 76_000);
+    assert_eq!(deeds(&mut s), [Action::Kill { member: PEER }]);
+    s.handle_death(PEER, &death("was killed by signal 9"), 76_000);
+    assert!(s.ranks_done());
 }
 
 #[test]

@@ -28,7 +28,17 @@ impl Run {
     /// Time has passed: leases run out, graces end, snapshots are due.
     pub(in crate::core) fn tick(&mut self, now_ms: u64) {
         self.expire(now_ms);
+        if self.settle_at_ms.is_some_and(|at_ms| at_ms <= now_ms) {
+            self.settle();
+        }
         self.advance(now_ms);
+    }
+
+    /// Every group has had its say about the data that a former coordinator leased.
+    pub(in crate::core) fn settle(&mut self) {
+        self.settle_at_ms = None;
+        self.ledger.settle();
+        self.leased = true;
     }
 
     fn choose_creator(&mut self) {

@@ -80,8 +80,10 @@ impl Run {
         }
         self.acknowledged.retain(|(_, holder), _| *holder != server);
         let next = self.generation.next();
-        let mut changed = false;
+        let (mut changed, mut disturbed) = (false, false);
         for shard in self.shards() {
+            disturbed |= self.primary(shard).is_some_and(|p| p.server == server)
+                && self.snapshots.capture(shard).is_some();
             let holders = &mut self.holders[shard.0 as usize];
             let before = holders.copies.len();
             holders.copies.retain(|copy| copy.server != server);
@@ -130,13 +132,19 @@ impl Run {
         }
         if changed {
             self.change();
+        }
+        if disturbed {
             self.disturb_snapshots();
         }
         self.advance(now_ms);
     }
 
-    /// Finds holders for what lacks some: after a server has come, or is not waited for any more.
-    pub(in crate::core) fn place(&mut self, fleet: &Fleet, now_ms: u64) {
+    /// Finds holders for what lacks some: after a server has come, or one is not waited for any
+    /// more.
+    pub(in crate::core) fn place(&mut self, came: Option<ServerId>, fleet: &Fleet, now_ms: u64) {
+        if matches!(self.phase, Phase::Failed(_)) {
+            return;
+        }
         for (shard, orphan) in self.orphans.clone() {
             let last = orphan.primary.server;
             let presence = fleet.presence(last);
@@ -151,7 +159,7 @@ impl Run {
                 self.start_anew(shard, server);
             }
         }
-        self.add_copies(fleet);
+        self.add_copies(came, fleet);
         self.advance(now_ms);
     }
 
@@ -202,19 +210,23 @@ impl Run {
             None => self.create_again(),
         }
         self.change();
-        self.disturb_snapshots();
     }
 
+    /// What has been created is gone in part. The creator joins anew, so that what it said of the
+    /// first time is not taken for the second.
     fn create_again(&mut self) {
-        for group in self.groups.values_mut() {
-            for member in group.members.values_mut() {
-                member.created = false;
-            }
+        self.disturb_snapshots();
+        if let Phase::Creating(creator, ..) = self.phase {
+            let text = format!("group {creator} forms anew: what it created is lost with a server");
+            let event = Event::new(EventKind::GroupReforms, text);
+            self.tell(event.group(creator));
+            self.gather(creator);
         }
-        self.phase = Phase::Forming;
     }
 
-    fn add_copies(&mut self, fleet: &Fleet) {
+    /// Adds copies on the server that has come; on others only when nobody is waited for, because
+    /// whoever comes back would find its place taken.
+    fn add_copies(&mut self, came: Option<ServerId>, fleet: &Fleet) {
         if matches!(self.phase, Phase::Failed(_)) {
             return;
         }
@@ -227,7 +239,8 @@ impl Run {
                 if holders.primary.is_none() || !lacks {
                     break;
                 }
-                let free = fleet.up().filter(|id| holders.role(*id).is_none());
+                let up = fleet.up().filter(|id| came == Some(*id) || !fleet.waits());
+                let free = up.filter(|id| holders.role(*id).is_none());
                 let order =
                     |id: &ServerId| (shares_host(fleet, holders, *id), self.holdings(*id), *id);
                 let Some(server) = free.min_by_key(order) else {

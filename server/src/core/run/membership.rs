@@ -29,21 +29,25 @@ impl Run {
             *group = Group::new(group.incarnation);
         }
         if group.holds_leases() {
-            let broken = match group.members.get_mut(&rank) {
+            let lost = match group.members.get_mut(&rank) {
                 // It has not heard that it has joined, and asks again.
                 Some(member) if member.life == join.life && !member.entered => {
                     let former = member.joining.replace(to);
                     self.replace(id, rank, former);
                     return Ok(());
                 }
-                Some(member) if member.life == join.life => {
-                    Some((member.life, "it saw its group break and has joined again"))
-                }
-                Some(member) => Some((member.life, "another process has taken its place")),
-                None => None,
+                Some(member) if member.life != join.life => Some(member.life),
+                _ => None,
             };
-            if let Some((life, reason)) = broken {
-                self.tell_lost(id, rank, life, reason);
+            match lost {
+                Some(life) => {
+                    self.tell_lost(id, rank, life, "another process has taken its place");
+                }
+                None => {
+                    let text = format!("group {id} forms anew: rank {rank} has joined");
+                    let event = Event::new(EventKind::GroupReforms, text);
+                    self.tell(event.group(id).rank(rank).life(join.life));
+                }
             }
             self.gather(id);
         }
@@ -104,7 +108,7 @@ impl Run {
     }
 
     /// Takes a group out of the view until its ranks have joined anew.
-    fn gather(&mut self, id: GroupId) {
+    pub(super) fn gather(&mut self, id: GroupId) {
         self.take_out(id);
         let group = self.groups.get_mut(&id).expect("a known group");
         group.state = GroupState::Gathering;
@@ -140,6 +144,16 @@ impl Run {
             self.tell_lost(caller.group, caller.rank, life, reason);
             self.gather(caller.group);
             self.advance(now_ms);
+        }
+    }
+
+    pub(in crate::core) fn forgive(&mut self, gap_ms: u64) {
+        let members = self
+            .groups
+            .values_mut()
+            .flat_map(|g| g.members.values_mut());
+        for member in members {
+            member.lease.forgive(gap_ms);
         }
     }
 
@@ -222,10 +236,11 @@ impl Run {
         holds: &[u64],
     ) -> Result<Chunk, Refused> {
         let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
+        self.ledger.believe(owner, holds);
         self.ledger.check(owner, finished, holds)?;
         let batch = u64::from(self.spec.batch) * ranks;
         self.ledger.finish(owner, finished, batch);
-        self.dirty = true;
+        self.leased = true;
         let leased = self.ledger.lease(owner, holds);
         leased.map_err(|refused: LeaseRefused| refused.into())
     }

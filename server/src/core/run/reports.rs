@@ -47,8 +47,9 @@ impl Run {
         if seen.generation < lineage {
             return;
         }
-        for damaged in report.damaged.iter().take(DAMAGED_MAX) {
-            if self.restoring.contains_key(&shard) {
+        let restored = seen.complete || report.failure.is_some();
+        if restored && self.restoring.contains_key(&shard) {
+            for damaged in report.damaged.iter().take(DAMAGED_MAX) {
                 let text = format!("a snapshot of shard {shard} is passed over: {damaged}");
                 let event = Event::new(EventKind::DamagedSnapshot, text);
                 self.tell(event.server(server).shard(shard));
@@ -100,18 +101,21 @@ impl Run {
     }
 
     fn count_lost(&mut self, shard: ShardId, lineage: Generation, lost: u64) {
-        let (of, known) = self.lost.entry(shard).or_insert((lineage, 0));
-        if *of != lineage {
-            self.lost_before += std::mem::take(known);
-            *of = lineage;
+        let (of, known) = self.lost.get(&shard).copied().unwrap_or((lineage, 0));
+        let (before, counted) = if of == lineage {
+            (0, known)
+        } else {
+            (known, 0)
+        };
+        if lost <= counted {
+            return;
         }
-        let more = lost.saturating_sub(*known);
-        if more > 0 {
-            *known = lost;
-            self.dirty = true;
-            let text = format!("shard {shard} was restored without {more} contributions of groups");
-            let event = Event::new(EventKind::UpdatesLost, text);
-            self.tell(event.shard(shard));
-        }
+        self.lost_before += before;
+        self.lost.insert(shard, (lineage, lost));
+        self.dirty = true;
+        let more = lost - counted;
+        let text = format!("shard {shard} was restored without {more} contributions of groups");
+        let event = Event::new(EventKind::UpdatesLost, text);
+        self.tell(event.shard(shard));
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use tradewind_common::data::{Chunking, DataPosition, Ledger};
-use tradewind_common::shares::sync_position;
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::placement::Placement;
+use tradewind_common::shares::sync_position;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
@@ -73,7 +73,7 @@ impl Run {
         };
         let leased = manifest.spec.consistency != ConsistencySpec::Sync;
         run.ledger = if leased && manifest.ledger.chunking() == chunking {
-            manifest.ledger.all_returned()
+            manifest.ledger.clone()
         } else {
             Ledger::from_position(chunking, position)
         };

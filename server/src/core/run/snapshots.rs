@@ -286,17 +286,12 @@ impl Run {
         self.reply_all(waiting, Err(Refused::Snapshot(why)));
     }
 
-    /// A shard has another primary: what its former one may still write must not count, so the
-    /// snapshot goes on under another number.
+    /// A shard that has not written its part loses its primary. What that one may still write must
+    /// not count: the snapshot is taken anew, under another number, as soon as it can be.
     pub(super) fn disturb_snapshots(&mut self) {
-        let open = self
-            .shards()
-            .any(|shard| self.snapshots.capture(shard).is_some());
-        if open && self.phase == Phase::Ready {
-            self.begin_snapshot(MARGIN);
-        } else if open {
-            self.drop_taking();
-        }
+        self.drop_taking();
+        let waiting = std::mem::take(&mut self.snapshots.waiting);
+        self.snapshots.waiting_next.extend(waiting);
     }
 
     /// The run has failed: no snapshot of it is taken any more.

@@ -1,7 +1,7 @@
 //! A copy that is added is sent every block while training goes on.
 
 use tradewind_common::spec::ConsistencySpec::Async;
-use tradewind_common::spec::RunSpec;
+use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{Generation, ServerId, TensorKind, TensorSpec};
 
 use super::holders::{Stage, wave};
@@ -15,7 +15,14 @@ const LIVE: &[(u32, u64)] = &[(0, 0)];
 
 /// Many more blocks than are on their way at once.
 fn wide() -> RunSpec {
-    let mut spec = spec(&[1, 1], Async);
+    let mut spec = RunSpec {
+        optimizer: OptimizerSpec::Sgd {
+            momentum: 0.9,
+            nesterov: false,
+            weight_decay: 0.0,
+        },
+        ..spec(&[1, 1], Async)
+    };
     spec.tensors.push(TensorSpec {
         name: "wide".into(),
         shape: vec![40 * 4],
@@ -41,16 +48,25 @@ fn a_copy_is_filled_while_updates_go_on() {
     for pace in 1..6 {
         let mut stage = Stage::ready(wide(), &[], LIVE);
         let lengths = stage.lengths();
+        let contribute = |stage: &mut Stage, turn: u64| {
+            // The blocks from the last to the first: most have not been sent yet.
+            let (clock, index) = (turn / lengths.len() as u64, turn as usize % lengths.len());
+            let (block, length) = lengths[lengths.len() - 1 - index];
+            stage.push(push(0, clock, block, wave(length, turn)), turn);
+        };
+        // Every block has something that the optimizer keeps.
+        let first = lengths.len() as u64;
+        for turn in 0..first {
+            contribute(&mut stage, turn);
+        }
         stage.add(1);
         stage.order(LIVE, &[], None);
         assert_eq!(on_their_way(&mut stage), (FILL_WINDOW, 0));
-        let (mut turn, mut updates) = (0, 0);
+        let (mut turn, mut updates) = (first, 0);
         while !stage.reports.iter().any(|(by, _)| *by == 0) {
-            // The blocks from the last to the first: most have not been sent yet.
+            assert!(turn < 1000 * first, "it ends");
             for _ in 0..pace {
-                let (clock, index) = (turn / lengths.len() as u64, turn as usize % lengths.len());
-                let (block, length) = lengths[lengths.len() - 1 - index];
-                stage.push(push(0, clock, block, wave(length, turn)), turn);
+                contribute(&mut stage, turn);
                 turn += 1;
             }
             // So that it ends, the copy is faster.
@@ -62,7 +78,7 @@ fn a_copy_is_filled_while_updates_go_on() {
             }
         }
         assert!(
-            updates > 0 && turn > 8,
+            updates > 0 && turn > first + 8,
             "updates of sent blocks go as they are"
         );
         stage.settle();

@@ -28,6 +28,8 @@ pub(super) struct Stage {
     layout: Layout,
     shards: BTreeMap<ServerId, Shard>,
     pub(super) holders: Holders,
+    /// Whose each log is.
+    logs: BTreeMap<Generation, ServerId>,
     generation: u64,
     wires: BTreeMap<ServerId, VecDeque<Record>>,
     answers: Vec<(u64, Result<Reply, Refusal>)>,
@@ -44,6 +46,7 @@ impl Stage {
             layout,
             shards: BTreeMap::new(),
             holders: Holders::default(),
+            logs: BTreeMap::new(),
             generation: 0,
             wires: BTreeMap::new(),
             answers: Vec::new(),
@@ -86,6 +89,7 @@ impl Stage {
             .copies
             .iter_mut()
             .for_each(|copy| copy.full = false);
+        self.logs.insert(since, server);
         self.know(server);
     }
 
@@ -151,6 +155,10 @@ impl Stage {
         seen
     }
 
+    pub(super) fn knows(&self, server: u32) -> bool {
+        self.shards.contains_key(&ServerId(server))
+    }
+
     pub(super) fn at(&mut self, server: u32) -> &mut Shard {
         self.shards.get_mut(&ServerId(server)).unwrap()
     }
@@ -192,16 +200,20 @@ impl Stage {
 
     /// One record arrives, and its confirmation comes back; `false` if none was on its way.
     pub(super) fn deliver_one(&mut self, to: u32) -> bool {
-        let Some(record) = self.wire(to).pop_front() else {
-            return false;
-        };
-        if let Ok(confirm) = self.at(to).handle_record(record) {
-            self.collect(to);
-            let primary = self.holders.primary.unwrap().server.0;
-            self.at(primary).handle_confirm(confirm);
-            self.collect(primary);
-        }
-        true
+        self.deliver_next(to).is_some()
+    }
+
+    /// The same; answers who sent it, and whether it was refused.
+    pub(super) fn deliver_next(&mut self, to: u32) -> Option<(u32, Result<(), Refusal>)> {
+        let record = self.wire(to).pop_front()?;
+        let by = self.logs[&record.log].0;
+        let confirm = self.at(to).handle_record(record);
+        self.collect(to);
+        let confirm = confirm.map(|confirm| {
+            self.at(by).handle_confirm(confirm);
+            self.collect(by);
+        });
+        Some((by, confirm))
     }
 
     /// All records arrive at one copy.

@@ -1,15 +1,21 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
 mod captures;
+mod chaos;
 mod compressed;
 mod copies;
+mod desk;
 mod failover;
 mod filling;
 mod holders;
 mod membership;
+mod recovery;
 mod refusals;
 mod restored;
+mod resume;
 mod shard;
+mod snapshots;
+mod takeover;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::{Decay, Schedule};

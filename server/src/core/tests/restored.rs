@@ -1,19 +1,26 @@
 //! A shard that is restored from a snapshot, under groups that go on.
 
 use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
-use tradewind_common::{Clock, Generation, GroupId, Incarnation};
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
 
 use super::holders::{Stage, wave};
 use super::shard::{WEIGHT, gradient, push};
 use super::spec;
+use crate::core::askers::{Fresh, Wants};
 use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Answer};
+use crate::core::shard::{Action, Answer, Push};
 
 const BOTH: &[(u32, u64)] = &[(0, 0), (1, 0)];
 
 /// Lost and restored as after three clocks, in this lineage; the groups have gone on.
 fn restored(consistency: ConsistencySpec, copies: &[u32]) -> (Stage, Generation) {
-    let mut stage = Stage::ready(spec(&[1, 1], consistency), copies, BOTH);
+    restored_as(spec(&[1, 1], consistency), copies)
+}
+
+/// The same with another specification.
+fn restored_as(spec: RunSpec, copies: &[u32]) -> (Stage, Generation) {
+    let mut stage = Stage::ready(spec, copies, BOTH);
     for clock in 0..3 {
         for group in 0..2 {
             stage.push(push(group, clock, WEIGHT, wave(3, clock)), 0);
@@ -46,6 +53,8 @@ fn of(lineage: Generation, pulled_version: u64) -> Action {
 #[test]
 fn the_first_contribution_of_each_group_may_leave_a_gap_which_is_counted() {
     let (mut stage, lineage) = restored(Async, &[]);
+    let view = stage.next_view(BOTH, &[], None);
+    assert_eq!(stage.tell(0, &view).clock_seen, Some(Clock(2)));
     let action = || of(lineage, 6);
     stage.push(push(0, 8, WEIGHT, action()), 0);
     let reply = stage.answer().unwrap();
@@ -175,4 +184,24 @@ fn what_is_not_restored_is_not_there() {
         stage.push(push(0, 0, WEIGHT, action), 0);
         assert_eq!(stage.answer(), Err(Refusal::NotReady));
     }
+}
+
+#[test]
+fn what_a_group_holds_of_another_lineage_is_no_base_for_a_difference() {
+    let spec = RunSpec {
+        down: Compression::Int8,
+        ..spec(&[1, 1], Async)
+    };
+    let (mut stage, lineage) = restored_as(spec, &[]);
+    // It holds version 7 of what was lost. The first answer, of version 7 here, does not arrive.
+    let frame = || Push {
+        wants: Wants::Difference { holds: Some(7) },
+        ..push(0, 8, WEIGHT, of(Generation(0), 7))
+    };
+    stage.push(frame(), 0);
+    assert_eq!(stage.answer().unwrap().version, 7);
+    stage.push(push(1, 8, WEIGHT, of(lineage, 6)), 0);
+    assert_eq!(stage.answer().unwrap().version, 8);
+    stage.push(frame(), 0);
+    assert!(matches!(stage.answer().unwrap().fresh, Fresh::Values(_)));
 }

@@ -1,0 +1,119 @@
+//! Which run a verb is about: its folder, its name, and how its servers are reached.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use tradewind_common::config::Config;
+use tradewind_server::store::{Address, read_address};
+
+use crate::cluster::Access;
+
+/// Where runs are if nobody says otherwise.
+const RUNS: &str = "runs";
+
+/// A run's folder, seen from outside.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) config: Config,
+}
+
+impl Place {
+    /// The folder that was named, or the newest run's.
+    pub(crate) fn find(named: Option<&Path>) -> anyhow::Result<Self> {
+        let path = match named {
+            Some(path) => path.to_owned(),
+            None => newest(Path::new(RUNS))?,
+        };
+        let file = path.join("config.toml");
+        if !path.is_dir() {
+            bail!("there is no folder {}", path.display());
+        }
+        if !file.is_file() {
+            bail!(
+                "{} is no run's folder: it has no config.toml",
+                path.display()
+            );
+        }
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let config = Config::parse(&text, &file.display().to_string(), &path, &[])?;
+        Ok(Self { path, config })
+    }
+
+    /// The right to talk to its servers.
+    pub(crate) fn access(&self) -> anyhow::Result<Access> {
+        let file = self.path.join("token");
+        let token = fs::read_to_string(&file)
+            .with_context(|| format!("cannot read the run's token {}", file.display()))?;
+        Access::new(token.trim())
+    }
+
+    /// Where its coordinator was last; `None` if it was nowhere yet.
+    pub(crate) fn coordinator(&self) -> anyhow::Result<Option<Address>> {
+        Ok(read_address(&self.path)?)
+    }
+
+    /// How the run ended, if it has.
+    pub(crate) fn ended(&self) -> Option<String> {
+        let text = fs::read_to_string(self.path.join("summary.json")).ok()?;
+        let summary: serde_json::Value = serde_json::from_str(&text).ok()?;
+        Some(summary["status"].as_str()?.to_owned())
+    }
+}
+
+/// The run's folder in `runs` that was begun last.
+fn newest(runs: &Path) -> anyhow::Result<PathBuf> {
+    let begun = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
+        let path = entry.path();
+        let begun = fs::metadata(path.join("config.toml"))
+            .ok()?
+            .modified()
+            .ok()?;
+        Some((begun, path))
+    };
+    let entries = fs::read_dir(runs).into_iter().flatten().flatten();
+    match entries.filter_map(begun).max() {
+        Some((_, path)) => Ok(path),
+        None => bail!(
+            "there is no run in {}/; name the run's folder",
+            runs.display()
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_no_run_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let error = |path: &Path| Place::find(Some(path)).unwrap_err().to_string();
+        let missing = root.path().join("missing");
+        assert_eq!(
+            error(&missing),
+            format!("there is no folder {}", missing.display())
+        );
+        assert!(error(root.path()).contains("is no run's folder"));
+        let error = newest(root.path()).unwrap_err().to_string();
+        assert!(error.starts_with("there is no run in "), "{error}");
+    }
+
+    #[test]
+    fn the_run_that_was_begun_last_is_meant() {
+        let root = tempfile::tempdir().unwrap();
+        let early = SystemTime::UNIX_EPOCH;
+        for (name, seconds) in [("b", 1), ("a", 3), ("c", 2)] {
+            fs::create_dir(root.path().join(name)).unwrap();
+            let file = fs::File::create(root.path().join(name).join("config.toml")).unwrap();
+            file.set_modified(early + Duration::from_secs(seconds))
+                .unwrap();
+        }
+        assert!(newest(root.path()).unwrap().ends_with("a"));
+    }
+}

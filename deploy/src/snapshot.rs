@@ -1,0 +1,47 @@
+//! `tradewind snapshot`: has a snapshot of a run taken now.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow};
+
+use crate::place::Place;
+use crate::say;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The run's folder; the newest in runs/ if not given.
+    run_folder: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    match take(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn take(arguments: &Arguments) -> anyhow::Result<()> {
+    let place = Place::find(arguments.run_folder.as_deref())?;
+    let name = &place.config.name;
+    if let Some(ended) = place.ended() {
+        return Err(anyhow!("run {name} is over ({ended}); its snapshots stay"));
+    }
+    let there = place.coordinator()?;
+    let there = there.with_context(|| format!("run {name} has no coordinator yet; try again"))?;
+    let access = place.access()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let taken = runtime.block_on(access.snapshot(&there.address, name));
+    let taken = taken
+        .map_err(|status| anyhow!("no snapshot of run {name} was taken: {}", status.message()))?;
+    say(format_args!(
+        "snapshot {} is in {}",
+        taken.number, taken.folder
+    ));
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
+
+mod standing;
+mod table;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::time::sleep;
+
+use crate::clock::wall;
+use crate::place::Place;
+use crate::run::Interruption;
+use crate::say;
+use standing::Watcher;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The run's folder; the newest in runs/ if not given.
+    run_folder: Option<PathBuf>,
+    /// Show it again every second, until Ctrl-C or the end of the run.
+    #[arg(long)]
+    watch: bool,
+    /// As JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Puts the cursor into the upper left corner of an empty terminal.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let shown = runtime
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(show(arguments)));
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn show(arguments: &Arguments) -> anyhow::Result<()> {
+    let mut watcher = Watcher::new(Place::find(arguments.run_folder.as_deref())?)?;
+    let mut interruption = Interruption::new()?;
+    let clears = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
+    loop {
+        let standing = tokio::select! {
+            standing = watcher.look() => standing,
+            _ = interruption.wait() => return Ok(()),
+        };
+        let text = if arguments.json {
+            serde_json::to_string(&standing)?
+        } else {
+            table::all(&standing, wall())
+        };
+        say(format_args!("{}{text}", if clears { CLEAR } else { "" }));
+        if !arguments.watch || standing.over() {
+            break match standing.abandoned {
+                true => {
+                    bail!("its launcher is gone; `tradewind run --resume` goes on from a snapshot")
+                }
+                false => Ok(()),
+            };
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = interruption.wait() => return Ok(()),
+        }
+    }
+}

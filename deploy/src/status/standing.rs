@@ -1,0 +1,378 @@
+//! How a run stands, from all who can tell: while the coordinator is away, that is the run's folder
+//! and the servers' answers to pings.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use tokio::time::timeout;
+use tradewind_proto::holding::Holding;
+use tradewind_proto::v1::{self, ShardStatusReply};
+use tradewind_server::snapshot::{Folder, manifest};
+
+use crate::cluster::{Access, ClusterStatus, holding};
+use crate::events::Event;
+use crate::folder::is_held;
+use crate::launch::processes;
+use crate::lines::Lines;
+use crate::place::Place;
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 64;
+
+/// How long the coordinator may take to answer.
+const ANSWER: Duration = Duration::from_secs(8);
+
+/// How long a server may take to answer a ping.
+const PING: Duration = Duration::from_secs(1);
+
+/// How a run stands.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Standing {
+    pub(super) run: String,
+    pub(super) folder: String,
+    /// How it ended; `null` if it has not.
+    pub(super) ended: Option<String>,
+    /// It has not ended, but nobody keeps it going.
+    pub(super) abandoned: bool,
+    pub(super) coordinator: Coordinator,
+    /// Of the run, as the coordinator says.
+    pub(super) phase: Option<String>,
+    pub(super) generation: Option<u64>,
+    pub(super) failure: Option<String>,
+    pub(super) groups: Vec<Group>,
+    pub(super) servers: Vec<Server>,
+    pub(super) shards: Vec<Shard>,
+    pub(super) snapshot: Option<Snapshot>,
+    pub(super) lost: Option<u64>,
+    /// Oldest first.
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Coordinator {
+    /// Which life of it; `null` before there was one.
+    pub(super) incarnation: Option<u64>,
+    pub(super) address: Option<String>,
+    /// Why it does not answer; `null` if it does.
+    pub(super) away: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Group {
+    pub(super) group: u32,
+    pub(super) state: String,
+    pub(super) incarnation: u64,
+    /// Ranks as configured.
+    pub(super) size: u32,
+    pub(super) clock: u64,
+    pub(super) lag: u64,
+    pub(super) lease_left_ms: u64,
+    /// Those that are in it.
+    pub(super) ranks: Vec<Rank>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rank {
+    pub(super) rank: u32,
+    pub(super) clock: u64,
+    pub(super) lease_left_ms: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Server {
+    pub(super) server: u32,
+    pub(super) incarnation: u64,
+    pub(super) address: String,
+    /// Its lease holds; while the coordinator is away: it answers a ping.
+    pub(super) alive: bool,
+    pub(super) lease_left_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Shard {
+    pub(super) shard: u32,
+    pub(super) primary: Option<u32>,
+    pub(super) copies: Vec<Copy>,
+    /// What follows is `null` if nobody answers for it.
+    pub(super) bytes: Option<u64>,
+    pub(super) blocks: Option<u64>,
+    pub(super) version_min: Option<u64>,
+    pub(super) version_max: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Copy {
+    pub(super) server: u32,
+    pub(super) full: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Snapshot {
+    pub(super) number: u64,
+    /// When it was written, seconds since the Unix epoch.
+    pub(super) wall: Option<f64>,
+}
+
+impl Standing {
+    /// Whether nothing will change any more.
+    pub(super) fn over(&self) -> bool {
+        self.ended.is_some() || self.abandoned
+    }
+
+    fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
+        let holding = holding(&cluster.run)?;
+        let status = cluster.run;
+        self.phase = Some(status.phase);
+        self.generation = Some(status.generation);
+        self.failure = Some(status.failure).filter(|text| !text.is_empty());
+        self.coordinator.incarnation = Some(status.coordinator);
+        self.lost = Some(status.lost);
+        self.groups = status.groups.into_iter().map(group).collect();
+        self.servers = status.servers.into_iter().map(server).collect();
+        self.shards = shards(&holding, &cluster.shards);
+        Ok(())
+    }
+}
+
+fn group(status: v1::GroupStatus) -> Group {
+    let rank = |rank: v1::RankStatus| Rank {
+        rank: rank.rank,
+        clock: rank.clock,
+        lease_left_ms: rank.lease_left_ms,
+    };
+    Group {
+        group: status.group,
+        state: status.state,
+        incarnation: status.incarnation,
+        size: status.size,
+        clock: status.clock,
+        lag: status.lag,
+        lease_left_ms: status.lease_left_ms,
+        ranks: status.ranks.into_iter().map(rank).collect(),
+    }
+}
+
+fn server(status: v1::ServerStatus) -> Server {
+    Server {
+        server: status.server,
+        incarnation: status.incarnation,
+        address: status.address,
+        alive: status.alive,
+        lease_left_ms: Some(status.lease_left_ms),
+    }
+}
+
+fn shards(holding: &Holding, told: &[Option<ShardStatusReply>]) -> Vec<Shard> {
+    let shard = |(number, holders): (usize, &tradewind_common::holders::Holders)| {
+        let told = told.get(number).and_then(Option::as_ref);
+        let copy = |copy: &tradewind_common::holders::CopyHolder| Copy {
+            server: copy.server.0,
+            full: copy.full,
+        };
+        Shard {
+            shard: number as u32,
+            primary: holders.primary.map(|primary| primary.server.0),
+            copies: holders.copies.iter().map(copy).collect(),
+            bytes: told.map(|told| told.bytes),
+            blocks: told.map(|told| told.blocks),
+            version_min: told.map(|told| told.version_min),
+            version_max: told.map(|told| told.version_max),
+        }
+    };
+    holding.holders.iter().enumerate().map(shard).collect()
+}
+
+/// Looks at a run again and again.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    place: Place,
+    events: Lines<Event>,
+    recent: VecDeque<Event>,
+}
+
+impl Watcher {
+    pub(super) fn new(place: Place) -> anyhow::Result<Self> {
+        Ok(Self {
+            events: Lines::new(place.path.join("events.jsonl")),
+            place,
+            recent: VecDeque::new(),
+        })
+    }
+
+    /// How the run stands now. What cannot be found out is left out.
+    pub(super) async fn look(&mut self) -> Standing {
+        let mut standing = Standing {
+            run: self.place.config.name.to_string(),
+            folder: self.place.path.display().to_string(),
+            ended: self.place.ended(),
+            snapshot: self.snapshot(),
+            events: self.events(),
+            ..Standing::default()
+        };
+        if standing.ended.is_some() {
+            standing.coordinator.away = Some("the run has ended".into());
+            return standing;
+        }
+        match self.place.access() {
+            Err(error) => standing.coordinator.away = Some(format!("{error:#}")),
+            Ok(access) => {
+                if let Err(error) = self.ask(&access, &mut standing).await {
+                    standing.coordinator.away = Some(format!("{error:#}"));
+                    standing.servers = self.ping_all(&access).await;
+                }
+            }
+        }
+        standing.abandoned = standing.coordinator.away.is_some() && !is_held(&self.place.path);
+        standing
+    }
+
+    async fn ask(&self, access: &Access, standing: &mut Standing) -> anyhow::Result<()> {
+        let there = self.place.coordinator()?;
+        let there = there.ok_or_else(|| anyhow::anyhow!("there was none yet"))?;
+        standing.coordinator.incarnation = Some(there.incarnation.0);
+        standing.coordinator.address = Some(there.address.clone());
+        let asked = access.cluster(&there.address, &self.place.config.name);
+        let told = timeout(ANSWER, asked).await;
+        let told = told.map_err(|_| anyhow::anyhow!("no answer within {ANSWER:?}"))?;
+        standing.take_in(told?)
+    }
+
+    async fn ping_all(&self, access: &Access) -> Vec<Server> {
+        let rows = processes(&self.place.path).into_iter();
+        let servers = rows.filter(|row| row.role == "server").map(async |row| {
+            let mut connection = None;
+            let pinged = timeout(PING, access.ping(&row.address, &mut connection)).await;
+            let alive = matches!(pinged, Ok(Ok(pong)) if pong.server == row.index);
+            Server {
+                server: row.index,
+                incarnation: row.life,
+                address: row.address,
+                alive,
+                lease_left_ms: None,
+            }
+        });
+        futures_util::future::join_all(servers).await
+    }
+
+    fn snapshot(&self) -> Option<Snapshot> {
+        let folder = Folder::new(&self.place.path);
+        let run = &self.place.config.name;
+        let number = manifest::list(&folder, run).ok()?.pop()?;
+        let written = fs::metadata(folder.manifest(run, number)).and_then(|m| m.modified());
+        let since = |written: SystemTime| written.duration_since(SystemTime::UNIX_EPOCH).ok();
+        let wall = written.ok().and_then(since);
+        Some(Snapshot {
+            number,
+            wall: wall.map(|wall| wall.as_secs_f64()),
+        })
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        self.recent.extend(self.events.fresh().unwrap_or_default());
+        let old = self.recent.len().saturating_sub(EVENTS_MAX);
+        self.recent.drain(..old);
+        self.recent.iter().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tradewind_proto::v1::{
+        CopyHolder, GroupStatus, Holders, Placement, RankStatus, ServerEndpoint, ServerStatus,
+        StatusReply,
+    };
+
+    use super::*;
+
+    /// Two shards, of which nobody answers for the second.
+    pub(crate) fn standing() -> Standing {
+        let endpoint = |server| ServerEndpoint {
+            server,
+            address: format!("127.0.0.1:400{server}"),
+            incarnation: 1,
+        };
+        let copy = |server, full| CopyHolder {
+            server,
+            since: 3,
+            full,
+        };
+        let holders = |primary, copies| Holders {
+            primary,
+            primary_since: 1,
+            copies,
+            lineage: 0,
+        };
+        let holding = v1::Holding {
+            generation: 12,
+            servers: (0..3).map(endpoint).collect(),
+            holders: vec![
+                holders(Some(1), vec![copy(0, true), copy(2, false)]),
+                holders(None, vec![]),
+            ],
+        };
+        let rank = |rank| RankStatus {
+            rank,
+            life: 1,
+            clock: 412,
+            lease_left_ms: 9_800,
+        };
+        let group = |group, state: &str, ranks: u32| GroupStatus {
+            group,
+            size: 2,
+            incarnation: 3,
+            state: state.into(),
+            clock: 412 - u64::from(group),
+            lag: u64::from(group),
+            lease_left_ms: 9_800,
+            ranks: (0..ranks).map(rank).collect(),
+        };
+        let server = |server, alive| ServerStatus {
+            server,
+            incarnation: 1,
+            address: format!("127.0.0.1:400{server}"),
+            alive,
+            lease_left_ms: if alive { 9_100 } else { 0 },
+        };
+        let run = StatusReply {
+            generation: 12,
+            phase: "ready".into(),
+            groups: vec![group(0, "live", 2), group(1, "gathering", 1)],
+            placement: Some(Placement {
+                shards: vec![0, 1],
+                holding: Some(holding),
+            }),
+            servers: vec![server(0, true), server(1, true), server(2, false)],
+            lost: 7,
+            coordinator: 2,
+            ..StatusReply::default()
+        };
+        let told = ShardStatusReply {
+            bytes: 3 << 20,
+            blocks: 12,
+            version_min: 410,
+            version_max: 412,
+            ..ShardStatusReply::default()
+        };
+        let mut standing = Standing {
+            run: "r".into(),
+            folder: "runs/r".into(),
+            ..Standing::default()
+        };
+        let shards = vec![Some(told), None];
+        standing.take_in(ClusterStatus { run, shards }).unwrap();
+        standing
+    }
+
+    #[test]
+    fn json_tells_who_holds_what() {
+        let json = serde_json::to_value(standing()).unwrap();
+        assert_eq!(json["phase"], "ready");
+        assert_eq!(json["shards"][0]["primary"], 1);
+        assert_eq!(json["shards"][0]["copies"][1]["full"], false);
+        assert_eq!(json["shards"][1]["primary"], serde_json::Value::Null);
+        assert_eq!(json["shards"][1]["bytes"], serde_json::Value::Null);
+        assert_eq!(json["groups"][1]["ranks"][0]["clock"], 412);
+    }
+}

@@ -1,0 +1,230 @@
+//! How a run stands, in tables for people.
+
+use std::fmt::Write;
+
+use super::standing::{Group, Server, Shard, Standing};
+
+/// Events that are shown.
+const EVENTS_SHOWN: usize = 12;
+
+/// Everything; `now` is seconds since the Unix epoch.
+pub(super) fn all(standing: &Standing, now: f64) -> String {
+    let mut text = head(standing);
+    let groups = standing.groups.iter().map(group).collect();
+    let header = ["group", "state", "ranks", "clock", "lag", "lease left"];
+    part(&mut text, header, groups);
+    let servers = standing.servers.iter().map(server).collect();
+    part(
+        &mut text,
+        ["server", "state", "life", "address", "lease left"],
+        servers,
+    );
+    let shards = standing.shards.iter().map(shard).collect();
+    part(
+        &mut text,
+        ["shard", "primary", "copies", "size", "versions"],
+        shards,
+    );
+    text.push('\n');
+    match &standing.snapshot {
+        Some(snapshot) => {
+            let ago = snapshot
+                .wall
+                .map(|wall| format!(", {} ago", age(now - wall)));
+            let ago = ago.unwrap_or_default();
+            let _ = writeln!(text, "newest snapshot: {}{ago}", snapshot.number);
+        }
+        None => text += "newest snapshot: none yet\n",
+    }
+    if let Some(lost) = standing.lost {
+        let _ = writeln!(text, "contributions lost by restoring: {lost}");
+    }
+    if !standing.events.is_empty() {
+        text += "\nevents\n";
+    }
+    let old = standing.events.len().saturating_sub(EVENTS_SHOWN);
+    for event in &standing.events[old..] {
+        let _ = writeln!(text, "{:>10} ago  {}", age(now - event.wall), event.text);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+fn head(standing: &Standing) -> String {
+    let Standing { run, folder, .. } = standing;
+    let state = match (&standing.ended, &standing.phase, standing.abandoned) {
+        (Some(ended), ..) => ended.clone(),
+        (_, _, true) => "abandoned".into(),
+        (_, Some(phase), _) => phase.clone(),
+        _ => "under way".into(),
+    };
+    let mut text = format!("run {run}: {state}");
+    if let Some(generation) = standing.generation {
+        let _ = write!(text, ", generation {generation}");
+    }
+    let _ = writeln!(text, ", in {folder}");
+    if let Some(failure) = &standing.failure {
+        let _ = writeln!(text, "it has failed: {failure}");
+    }
+    let coordinator = &standing.coordinator;
+    let which = match (coordinator.incarnation, &coordinator.address) {
+        (Some(life), Some(address)) => format!("coordinator {life} at {address}"),
+        (Some(life), None) => format!("coordinator {life}"),
+        _ => "the coordinator".into(),
+    };
+    match (&coordinator.away, &standing.ended) {
+        (None, _) => {
+            let _ = writeln!(text, "{which}");
+        }
+        (Some(_), Some(_)) => {}
+        (Some(away), None) => {
+            let _ = writeln!(text, "{which} does not answer at the moment: {away}");
+        }
+    }
+    text
+}
+
+fn group(group: &Group) -> [String; 6] {
+    [
+        group.group.to_string(),
+        group.state.clone(),
+        format!("{} of {}", group.ranks.len(), group.size),
+        group.clock.to_string(),
+        group.lag.to_string(),
+        left(Some(group.lease_left_ms)),
+    ]
+}
+
+fn server(server: &Server) -> [String; 5] {
+    [
+        server.server.to_string(),
+        if server.alive { "up" } else { "gone" }.into(),
+        server.incarnation.to_string(),
+        server.address.clone(),
+        left(server.lease_left_ms.filter(|_| server.alive)),
+    ]
+}
+
+fn shard(shard: &Shard) -> [String; 5] {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let copies = shard.copies.iter().map(|copy| {
+        let filling = if copy.full { "" } else { " (filling)" };
+        format!("{}{filling}", copy.server)
+    });
+    let copies: Vec<String> = copies.collect();
+    let versions = shard.version_min.zip(shard.version_max);
+    let versions = versions.map(|(min, max)| match min == max {
+        true => min.to_string(),
+        false => format!("{min} to {max}"),
+    });
+    [
+        shard.shard.to_string(),
+        or_dash(shard.primary.map(|server| server.to_string())),
+        or_dash(Some(copies.join(", ")).filter(|text| !text.is_empty())),
+        or_dash(shard.bytes.map(size)),
+        or_dash(versions),
+    ]
+}
+
+/// A table under the text, if it has rows.
+fn part<const N: usize>(text: &mut String, header: [&str; N], rows: Vec<[String; N]>) {
+    if rows.is_empty() {
+        return;
+    }
+    let all: Vec<[String; N]> = std::iter::once(header.map(str::to_owned))
+        .chain(rows)
+        .collect();
+    let width = |column: usize| all.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    text.push('\n');
+    for row in &all {
+        let cells = row.iter().zip(widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:width$}"))
+            .collect();
+        let _ = writeln!(text, "{}", cells.join("   ").trim_end());
+    }
+}
+
+fn left(ms: Option<u64>) -> String {
+    match ms {
+        Some(ms) if ms > 0 => format!("{:.1} s", ms as f64 / 1000.0),
+        _ => "-".into(),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    let (amount, unit) = match bytes {
+        0..1024 => return format!("{bytes} B"),
+        1024..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
+        0x10_0000..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),
+        _ => (bytes as f64 / f64::from(1 << 30), "GiB"),
+    };
+    format!("{amount:.1} {unit}")
+}
+
+fn age(seconds: f64) -> String {
+    match seconds.max(0.0) as u64 {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7200 => format!("{} min", seconds / 60),
+        seconds => format!("{} h", seconds / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::standing::tests::standing;
+    use super::super::standing::{Snapshot, Standing};
+    use super::*;
+    use crate::events::tests::event;
+
+    #[test]
+    fn everything_stands_in_columns() {
+        let mut standing = standing();
+        standing.snapshot = Some(Snapshot {
+            number: 7,
+            wall: Some(1000.0),
+        });
+        standing.events = vec![event(1010.0, "promoted", "server 1 answers for shard 0")];
+        let want = "\
+run r: ready, generation 12, in runs/r
+coordinator 2
+
+group   state       ranks    clock   lag   lease left
+0       live        2 of 2   412     0     9.8 s
+1       gathering   1 of 2   411     1     9.8 s
+
+server   state   life   address          lease left
+0        up      1      127.0.0.1:4000   9.1 s
+1        up      1      127.0.0.1:4001   9.1 s
+2        gone    1      127.0.0.1:4002   -
+
+shard   primary   copies           size      versions
+0       1         0, 2 (filling)   3.0 MiB   410 to 412
+1       -         -                -         -
+
+newest snapshot: 7, 4 min ago
+contributions lost by restoring: 7
+
+events
+     3 min ago  server 1 answers for shard 0";
+        assert_eq!(all(&standing, 1240.0), want);
+    }
+
+    #[test]
+    fn without_the_coordinator_it_says_what_it_can() {
+        let mut standing = Standing {
+            run: "r".into(),
+            folder: "runs/r".into(),
+            ..Standing::default()
+        };
+        standing.coordinator.incarnation = Some(2);
+        standing.coordinator.address = Some("127.0.0.1:4000".into());
+        standing.coordinator.away = Some("cannot reach 127.0.0.1:4000".into());
+        let text = all(&standing, 0.0);
+        let want = "run r: under way, in runs/r\ncoordinator 2 at 127.0.0.1:4000 does not answer at the moment: cannot reach 127.0.0.1:4000\n\nnewest snapshot: none yet";
+        assert_eq!(text, want);
+        standing.ended = Some("completed".into());
+        assert!(all(&standing, 0.0).starts_with("run r: completed, in runs/r\n\nnewest"));
+    }
+}

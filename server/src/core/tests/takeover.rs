@@ -1,0 +1,341 @@
+//! Who holds a shard, and who takes over: scripts as [`super::desk`] reads them.
+
+use super::desk::{Desk, check as check_desk, play, run_of};
+
+/// One group of one rank, shards held by so many of so many servers.
+fn desk(servers: u32, replication: u32, folder: bool) -> Desk {
+    let mut spec = run_of(&[1]);
+    spec.faults.replication = replication;
+    Desk::new(spec, servers, folder)
+}
+
+/// Without a folder.
+fn check(servers: u32, replication: u32, script: &str) {
+    check_desk(|| desk(servers, replication, false), script);
+}
+
+/// The same where leases run out: a recovered coordinator would grant them anew.
+fn check_timed(servers: u32, replication: u32, folder: bool, script: &str) {
+    play(&mut desk(servers, replication, folder), script);
+}
+
+#[test]
+fn copies_go_round_and_to_other_hosts() {
+    check(
+        4,
+        2,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        holders => 0:0@0+2@0 1:1@0+2@0 2:2@0+0@0 3:3@0+0@0
+        ",
+    );
+    check(
+        2,
+        3,
+        "
+        join 0.0 a => 0.0 refused Replication
+        ",
+    );
+}
+
+/// Two servers that hold both shards, a live group.
+const LIVE: &str = "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        await 0.0@1 =>
+        ack 0 =>
+        ack 1 => 0.0@1 start at 0
+        holders => 0:0@0+1@0 1:1@0+0@0
+";
+
+#[test]
+fn a_run_is_ready_when_the_copies_are_complete() {
+    check(
+        2,
+        2,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete of 1 => 0.0 joined as 1
+        ack 1 complete of 0 => view 4 0@1:0 + by nobody
+        ",
+    );
+}
+
+#[test]
+fn a_full_copy_takes_over() {
+    check(
+        2,
+        2,
+        &(LIVE.to_owned()
+            + "
+        ack 0 full 1 => view 5 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0
+        ack 1 full 0 => view 6 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0*
+        down 0 => view 7 0@1:0 + by nobody | 0:1@7 1:1@0
+        ack 0 =>
+        lost 0.0@1 => view 8 + by nobody
+        join 0.0 b => view 9 + 0@2 by nobody
+        ack 1 saw 3 => 0.0 joined as 2, view 10 0@2:4 + by nobody
+        up 0 life 2 => view 11 0@2:4 + by nobody | 0:1@7+0@11 1:1@0+0@11
+        ack 0 =>
+        down 1 => view 12 0@2:4 + by nobody | 0:-+0@11 1:-+0@11
+        events => server_up server_up group_formed run_ready copy_full copy_full server_lost promoted copy_removed rank_lost group_formed server_up copy_added copy_added server_lost orphaned orphaned
+        "),
+    );
+}
+
+#[test]
+fn the_other_copies_are_filled_anew() {
+    check(
+        3,
+        3,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete =>
+        ack 2 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        ack 0 of 0 full 2 => view 5 0@1:0 + by nobody | 0:0@0+2@0*+1@0 1:1@0+2@0+0@0 2:2@0+0@0+1@0
+        ack 0 of 0 full 1 => view 6 0@1:0 + by nobody | 0:0@0+2@0*+1@0* 1:1@0+2@0+0@0 2:2@0+0@0+1@0
+        ack 2 of 2 full 1 => view 7 0@1:0 + by nobody | 0:0@0+2@0*+1@0* 1:1@0+2@0+0@0 2:2@0+0@0+1@0*
+        down 0 => view 8 0@1:0 + by nobody | 0:2@8+1@8 1:1@0+2@0 2:2@0+1@0*
+        down 2 => view 9 0@1:0 + by nobody | 0:-+1@8 1:1@0 2:1@9
+        ",
+    );
+}
+
+#[test]
+fn what_a_copy_said_before_it_took_over_fences_nobody() {
+    check(
+        2,
+        2,
+        &(LIVE.to_owned()
+            + "
+        ack 0 full 1 => view 5 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0
+        lost 0.0@1 => view 6 + by nobody
+        join 0.0 b => view 7 + 0@2 by nobody
+        ack 1 saw 3 =>
+        down 0 => view 8 + 0@2 by nobody | 0:1@8 1:1@0
+        ack 1 at 7 saw 3 =>
+        ack 1 saw 5 => 0.0 joined as 2, view 9 0@2:6 + by nobody
+        "),
+    );
+}
+
+#[test]
+fn a_copy_that_is_not_full_never_takes_over() {
+    check(
+        2,
+        2,
+        &(LIVE.to_owned()
+            + "
+        down 0 => view 5 0@1:0 + by nobody | 0:-+1@0 1:1@0
+        lost 0.0@1 => view 6 + by nobody
+        join 0.0 b => view 7 + 0@2 by nobody
+        ack 1 =>
+        up 0 => view 9 + 0@2 by nobody | 0:0@0+1@0 1:1@0+0@9
+        ack 0 => 0.0 joined as 2, view 10 0@2:0 + by nobody
+        ack 0 full 1 => view 11 0@2:0 + by nobody | 0:0@0+1@0* 1:1@0+0@9
+        ack 1 full 0 => view 12 0@2:0 + by nobody | 0:0@0+1@0* 1:1@0+0@9*
+        "),
+    );
+}
+
+#[test]
+fn a_copy_is_full_only_as_the_copy_that_it_is_now() {
+    check(
+        2,
+        2,
+        &(LIVE.to_owned()
+            + "
+        ack 1 full 0 => view 5 0@1:0 + by nobody | 0:0@0+1@0 1:1@0+0@0*
+        down 1 => view 6 0@1:0 + by nobody | 0:0@0 1:0@6
+        up 1 => view 7 0@1:0 + by nobody | 0:0@0+1@7 1:0@6+1@7
+        ack 0 full 1 since 0 =>
+        ack 1 full 0 =>
+        ack 0 at 6 full 1 => view 9 0@1:0 + by nobody | 0:0@0+1@7* 1:0@6+1@7*
+        "),
+    );
+}
+
+#[test]
+fn one_that_was_only_cut_off_goes_on() {
+    check(
+        2,
+        1,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        ack 0 =>
+        ack 1 =>
+        down 1 => view 5 0@1:0 + by nobody | 0:0@0 1:-
+        up 1 => view 6 0@1:0 + by nobody | 0:0@0 1:1@0
+        down 0 => view 7 0@1:0 + by nobody | 0:- 1:1@0
+        up 0 life 2 => view 8 0@1:0 + by none yet
+        join 0.0 b => 0.0 refused Failed
+        events => server_up server_up group_formed run_ready server_lost orphaned server_up promoted server_lost orphaned server_up run_failed
+        ",
+    );
+}
+
+#[test]
+fn another_life_means_that_the_one_before_is_dead() {
+    check(
+        2,
+        2,
+        &(LIVE.to_owned()
+            + "
+        ack 1 full 0 => view 5 0@1:0 + by nobody | 0:0@0+1@0 1:1@0+0@0*
+        up 1 life 3 => view 7 0@1:0 + by nobody | 0:0@0+1@7 1:0@6+1@7
+        up 1 life 2 => 1 refused StaleServer
+        up 2 => 2 refused UnknownServer
+        ack 0 full 1 => view 9 0@1:0 + by nobody | 0:0@0+1@7* 1:0@6+1@7*
+        "),
+    );
+}
+
+#[test]
+fn a_shard_that_nobody_has_trained_is_created_again() {
+    check(
+        2,
+        1,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 =>
+        ack 1 => 0.0 joined as 1
+        await 0.0@1 => 0.0@1 create
+        await 0.0@1 created =>
+        ack 0 complete =>
+        up 1 life 2 => 0.0@1 refused NotLive, view 5 + by none yet | 0:0@0 1:1@4
+        join 0.0 a => view 7 + 0@2 by 0@2
+        await 0.0@1 created => 0.0@1 refused StaleIncarnation
+        ack 0 =>
+        ack 1 => 0.0 joined as 2
+        await 0.0@2 => 0.0@2 create
+        await 0.0@2 created =>
+        ack 1 complete => view 9 0@2:0 + by nobody
+        ",
+    );
+}
+
+#[test]
+fn a_lease_that_runs_out_is_a_lost_server() {
+    check_timed(
+        3,
+        2,
+        false,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete =>
+        ack 2 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        holders => 0:0@0+2@0 1:1@0+2@0 2:2@0+0@0
+        ack 2 full 0 => view 5 0@1:0 + by nobody | 0:0@0+2@0 1:1@0+2@0 2:2@0+0@0*
+        pass 600 => view 6 + by nobody
+        live 0 =>
+        live 1 =>
+        pass 600 => view 7 + by nobody | 0:0@0 1:1@0 2:0@7
+        live 0 =>
+        live 1 =>
+        live 2 => 2 refused NotRegistered
+        pass 600 =>
+        live 0 =>
+        live 1 =>
+        pass 500 => view 8 + by nobody | 0:0@0+1@8 1:1@0+0@8 2:0@7+1@8
+        up 2 => view 8 + by nobody
+        ",
+    );
+}
+
+#[test]
+fn a_shard_that_fails_to_be_restored_fails_the_run() {
+    let mut desk = desk(1, 1, true);
+    play(&mut desk, READY);
+    play(
+        &mut desk,
+        "
+        up 0 life 2 => view 6 0@1:0 + by nobody | 0:0@6^6 | restore 0<=1
+        ack 0 failed damaged => view 7 0@1:0 + by none yet
+        events => server_up group_formed snapshot run_ready server_lost orphaned server_up damaged_snapshot run_failed
+        ",
+    );
+}
+
+/// One server, a folder, a live group.
+const READY: &str = "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 => 0.0 joined as 1
+        await 0.0@1 => 0.0@1 create
+        await 0.0@1 created =>
+        ack 0 complete => view 2 + 0@1 by 0@1 | capture 1:0 at now
+        captured 0 => manifest 1
+        written => view 4 0@1:0 + by nobody
+        ack 0 => 0.0@1 start at 0
+";
+
+#[test]
+fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
+    check_desk(
+        || desk(1, 1, true),
+        &(READY.to_owned()
+            + "
+        up 0 life 2 => view 6 0@1:0 + by nobody | 0:0@6^6 | restore 0<=1
+        ack 0 at 5 complete =>
+        ack 0 empty =>
+        lost 0.0@1 => view 7 + by nobody | restore 0<=1
+        join 0.0 b => view 8 + 0@2 by nobody | restore 0<=1
+        ack 0 complete damaged restored 1 => 0.0 joined as 2, view 9 0@2:0 + by nobody
+        ack 0 lost 5 =>
+        ack 0 lost 3 =>
+        ack 0 lost 7 =>
+        ack 0 empty => view 10 0@2:0 + by none yet
+        events => server_up group_formed snapshot run_ready server_lost orphaned server_up rank_lost group_formed damaged_snapshot restored updates_lost updates_lost run_failed
+        "),
+    );
+}
+
+#[test]
+fn lost_contributions_are_summed_over_lineages() {
+    let mut desk = desk(1, 1, true);
+    play(&mut desk, READY);
+    for (line, lost) in [
+        ("ack 0", 0),
+        ("up 0 life 2", 0),
+        ("ack 0 complete lost 5", 5),
+        ("ack 0 lost 3", 5),
+        ("ack 0 lost 7", 7),
+        ("up 0 life 3", 7),
+        ("ack 0 complete lost 2", 9),
+        ("ack 0 lost 4", 11),
+    ] {
+        desk.happen(line);
+        assert_eq!(desk.run().unwrap().lost(), lost, "{line}");
+    }
+}
+
+#[test]
+fn a_shard_is_restored_elsewhere_when_its_server_does_not_come_back() {
+    check_timed(
+        2,
+        1,
+        true,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete => 0.0 joined as 1, view 2 + 0@1 by 0@1 | capture 1:0 at now | capture 1:1 at now
+        captured 0 => 
+        captured 1 => manifest 1
+        written => view 4 0@1:0 + by nobody
+        down 1 => view 5 0@1:0 + by nobody | 0:0@0 1:-
+        pass 90 =>
+        pass 800 => view 6 + by nobody
+        live 0 =>
+        pass 150 => view 7 + by nobody | 0:0@0 1:0@7^7 | restore 1<=1
+        up 1 => view 7 + by nobody
+        ack 0 restored 1 =>
+        down 0 => view 8 + by nobody | 0:- 1:-^7
+        up 0 => view 10 + by nobody | 0:0@0 1:0@7^7
+        ",
+    );
+}

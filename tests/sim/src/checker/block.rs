@@ -1,0 +1,221 @@
+//! What an observer can know of one block at one primary.
+
+use std::collections::BTreeMap;
+
+use tradewind_common::staleness::StalenessBound;
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
+use tradewind_server::core::block::Decided;
+use tradewind_server::core::state::BlockState;
+use tradewind_server::core::view::View;
+
+use super::history::Step;
+use super::terms::{Terms, Traffic};
+use super::{Rule, Violation};
+use crate::values::{self, Life};
+
+/// How far f32 arithmetic may be from f64 in one update. What is applied are whole numbers over at
+/// most a dozen, so anything missing makes a larger difference.
+pub(super) const TOLERANCE: f64 = 1e-3;
+
+/// A live group as the observer places it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) incarnation: Incarnation,
+    pub(super) start: Clock,
+    pub(super) next: Clock,
+    /// Values were restored, and it has not been heard since.
+    pub(super) attaching: bool,
+}
+
+/// What was decided of a clock, and by which step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verdict {
+    pub(super) step: usize,
+    pub(super) decided: Decided,
+}
+
+/// What an observer can know of one block at one primary.
+#[derive(Clone, Debug)]
+pub(super) struct Record {
+    pub(super) id: BlockId,
+    pub(super) kind: TensorKind,
+    pub(super) length: usize,
+    /// Empty before it is created.
+    pub(super) history: Vec<Step>,
+    pub(super) live: BTreeMap<GroupId, Place>,
+    pub(super) decided: BTreeMap<(GroupId, Clock), Verdict>,
+    /// Lives that ended before their first clock was decided here. Each may have spent a clock
+    /// that nobody computes again.
+    spent: u64,
+    /// Of its values.
+    pub(super) lineage: Generation,
+    pub(super) lag_max: u64,
+}
+
+impl Record {
+    pub(super) fn new(id: BlockId, kind: TensorKind, length: usize) -> Self {
+        Self {
+            id,
+            kind,
+            length,
+            history: Vec::new(),
+            live: BTreeMap::new(),
+            decided: BTreeMap::new(),
+            spent: 0,
+            lineage: Generation(0),
+            lag_max: 0,
+        }
+    }
+
+    /// As it was after a step: what came later never was.
+    pub(super) fn at(&self, step: usize) -> Self {
+        let mut record = self.clone();
+        record.history.truncate(step + 1);
+        record.decided.retain(|_, verdict| verdict.step <= step);
+        let last = &record.history[step].last;
+        for (group, place) in &mut record.live {
+            let of = last
+                .get(group)
+                .filter(|(life, _)| *life == place.incarnation);
+            place.next = of.map_or(place.start, |(_, decided)| decided.clock.tick());
+        }
+        record
+    }
+
+    /// The present step.
+    pub(super) fn now(&self) -> Option<&Step> {
+        self.history.last()
+    }
+
+    pub(super) fn samples(&self) -> u64 {
+        self.now().map_or(0, |step| step.samples)
+    }
+
+    /// The first values win.
+    pub(super) fn created(&mut self, state: &BlockState, life: Life) -> Result<(), Violation> {
+        let mut step = Step::of(state);
+        let first = values::initial(life, self.id, self.length);
+        if *state.values != first || state.version != 0 || !state.decided.is_empty() {
+            let text = format!("{life:?} created {first:?}, but it is {state:?}");
+            return Err(Violation::new(Rule::NoFreshStart, text));
+        }
+        step.velocity = vec![0.0; self.length];
+        self.history = vec![step];
+        Ok(())
+    }
+
+    /// Takes the groups of a view over; those that are new to a restored block may leave gaps if
+    /// `attaching`.
+    pub(super) fn follow(
+        &mut self,
+        view: &View,
+        attaching: bool,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let stays = |group: &GroupId, place: &Place| {
+            let live = view.live.get(group);
+            live.is_some_and(|(life, _)| *life == place.incarnation)
+        };
+        let gone = self.live.extract_if(.., |g, p| !stays(g, p));
+        self.spent += gone.filter(|(_, p)| p.next == p.start).count() as u64;
+        for (group, (incarnation, start)) in &view.live {
+            let life = (*group, *incarnation);
+            if self.live.contains_key(group) {
+                continue;
+            }
+            let last = self.now().and_then(|step| step.last.get(group));
+            let known = last.filter(|(of, _)| of == incarnation);
+            if known.is_none() {
+                self.check_fresh(life, *start, terms)?;
+            }
+            let place = Place {
+                incarnation: *incarnation,
+                start: *start,
+                next: known.map_or(*start, |(_, decided)| decided.clock.tick()),
+                attaching,
+            };
+            self.live.insert(*group, place);
+        }
+        if attaching {
+            for place in self.live.values_mut() {
+                place.attaching = true;
+            }
+        }
+        self.check_lag(terms)
+    }
+
+    /// A group that has been heard for the first time since values were restored says where it
+    /// stands. How many of its contributions were lost.
+    pub(super) fn attach(
+        &mut self,
+        life: Life,
+        clock: Clock,
+        traffic: &Traffic,
+    ) -> Result<u64, Violation> {
+        let place = self.live.get_mut(&life.0).expect("it was heard");
+        place.attaching = false;
+        let lost = clock.0 - place.next.0;
+        place.next = clock;
+        // What it leaves out was decided, and it was told so.
+        let told = traffic.told.get(&(self.id, life));
+        if lost > 0 && told.is_none_or(|told| told.tick() < clock) {
+            let text = format!(
+                "block {}: {life:?} goes on at {clock}, {lost} clocks further, but was told {told:?}",
+                self.id
+            );
+            return Err(Violation::new(Rule::ExactlyOnce, text));
+        }
+        Ok(lost)
+    }
+
+    /// Rule 2: of a live group, at its turn, for the first time.
+    pub(super) fn check_turn(&self, life: Life, clock: Clock) -> Result<(), Violation> {
+        let (group, incarnation) = life;
+        let broken = |what: &str| {
+            let text = format!("clock {clock} of {life:?} on block {} {what}", self.id);
+            Err(Violation::new(Rule::ExactlyOnce, text))
+        };
+        match self.live.get(&group) {
+            None => broken("was decided for a group that is not live"),
+            Some(place) if place.incarnation != incarnation => {
+                broken("was decided for a life that is not live")
+            }
+            Some(_) if self.decided.contains_key(&(group, clock)) => broken("was decided twice"),
+            Some(place) if place.next != clock => broken(&format!("came before {}", place.next)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Lag is at most s + 1. A group that has joined and is undecided stands one past the highest
+    /// clock seen, so it may lead by s + 2. Its first clock is seen when it is pushed, even while
+    /// it waits; so each further join before the slowest moves, and each life that ended before
+    /// its first clock was decided, may add one. While groups say where they stand after values
+    /// were restored, nothing can be said; and then one may have got an answer more than others.
+    pub(super) fn check_lag(&mut self, terms: &Terms) -> Result<(), Violation> {
+        let Some(min) = self.live.values().map(|p| p.next).min() else {
+            return Ok(());
+        };
+        if self.live.values().any(|place| place.attaching) {
+            return Ok(());
+        }
+        let undecided = |place: &&Place| place.next == place.start && place.start > Clock(0);
+        let joins = self.live.values().filter(undecided).count() as u64 + self.spent;
+        for (group, place) in &self.live {
+            let lag = place.next.0 - min.0;
+            self.lag_max = self.lag_max.max(lag);
+            let StalenessBound::Finite(bound) = terms.consistency.bound() else {
+                continue;
+            };
+            let restored = u64::from(self.lineage > Generation(0));
+            let allowed = bound + 1 + restored + if undecided(&place) { joins } else { 0 };
+            if lag > allowed {
+                let text = format!(
+                    "on block {} group {group} leads the slowest by {lag}, with s = {bound}",
+                    self.id
+                );
+                return Err(Violation::new(Rule::Staleness, text));
+            }
+        }
+        Ok(())
+    }
+}

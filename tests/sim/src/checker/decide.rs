@@ -1,0 +1,258 @@
+//! What a primary has decided of a block, recomputed: whose turn it was, what it may not overtake,
+//! what the values must be then (rules 1, 2 and 3).
+
+use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::staleness::StalenessBound;
+use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
+use tradewind_server::core::block::{self, Decided};
+use tradewind_server::core::state::BlockState;
+
+use super::block::{Record, TOLERANCE, Verdict};
+use super::history::Step;
+use super::terms::{Terms, Traffic};
+use super::{Rule, Violation};
+use crate::values::{self, Life};
+
+type Decision = (GroupId, Incarnation, Decided);
+
+impl Record {
+    /// Compares the block with what is known of it, and takes over what has been decided since.
+    /// How many decisions that were.
+    pub(super) fn observe(
+        &mut self,
+        state: &BlockState,
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<u64, Violation> {
+        let known = self.now().expect("it is created").last.clone();
+        if let Some(group) = known
+            .keys()
+            .find(|group| !state.decided.contains_key(group))
+        {
+            let text = format!(
+                "block {} has forgotten what was decided of group {group}",
+                self.id
+            );
+            return Err(Violation::new(Rule::ExactlyOnce, text));
+        }
+        let news = state.decided.iter();
+        let news = news.filter(|(group, last)| known.get(group) != Some(last));
+        let mut news: Vec<Decision> = news.map(|(g, (life, d))| (*g, *life, *d)).collect();
+        let count = news.len() as u64;
+        if terms.consistency == ConsistencySpec::Sync {
+            news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
+            for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
+                self.check_everybody(update)?;
+                self.update(update, traffic, terms)?;
+            }
+        } else {
+            while !news.is_empty() {
+                let next = self.likely_next(&news, traffic, terms);
+                let decision = news.remove(next);
+                self.check_staleness(decision, terms)?;
+                self.update(&[decision], traffic, terms)?;
+            }
+        }
+        self.check_state(state)?;
+        self.check_lag(terms)?;
+        Ok(count)
+    }
+
+    /// Which of several decisions of one instant can have come first: the delay tells. Admitting
+    /// one never keeps another from being admitted.
+    fn likely_next(&self, news: &[Decision], traffic: &Traffic, terms: &Terms) -> usize {
+        let version = self.now().expect("it is created").version;
+        let fits = |(group, life, decided): &Decision| {
+            let skipped = decided.verdict == block::Verdict::Skipped;
+            let delay = self.delay((*group, *life), decided.clock, version, traffic);
+            let admitted = self
+                .check_staleness((*group, *life, *decided), terms)
+                .is_ok();
+            admitted && (skipped || delay == Some(decided.delay))
+        };
+        news.iter().position(fits).unwrap_or(0)
+    }
+
+    /// Updates since the values that a gradient was computed on; 0 if those were of another
+    /// lineage; `None` if there was no such gradient, or one of the future.
+    fn delay(&self, life: Life, clock: Clock, version: u64, traffic: &Traffic) -> Option<u64> {
+        let pushed = traffic.pushed.get(&(self.id, life, clock))?;
+        if pushed.lineage == self.lineage {
+            version.checked_sub(pushed.version)
+        } else {
+            Some(0)
+        }
+    }
+
+    /// One update was made of these contributions, in this order.
+    fn update(
+        &mut self,
+        update: &[Decision],
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        for (group, life, decided) in update {
+            self.check_turn((*group, *life), decided.clock)?;
+        }
+        let mut step = self.now().expect("it is created").clone();
+        step.state = None;
+        self.apply(&mut step, update, traffic, terms)?;
+        let number = self.history.len();
+        for (group, incarnation, decided) in update {
+            let place = self.live.get_mut(group).expect("its turn was checked");
+            place.next = decided.clock.tick();
+            place.attaching = false;
+            step.last.insert(*group, (*incarnation, *decided));
+            let verdict = Verdict {
+                step: number,
+                decided: *decided,
+            };
+            self.decided.insert((*group, decided.clock), verdict);
+        }
+        self.history.push(step);
+        Ok(())
+    }
+
+    /// Rule 1, with m over the observer's own record.
+    fn check_staleness(&self, decision: Decision, terms: &Terms) -> Result<(), Violation> {
+        let StalenessBound::Finite(bound) = terms.consistency.bound() else {
+            return Ok(());
+        };
+        let min = self.live.values().map(|p| p.next).min().unwrap_or_default();
+        let (group, _, Decided { clock, .. }) = decision;
+        if clock.0.saturating_sub(min.0) <= bound {
+            return Ok(());
+        }
+        let text = format!(
+            "block {} applied clock {clock} of group {group} while a live group stood at {min}, \
+             with s = {bound}",
+            self.id
+        );
+        Err(Violation::new(Rule::Staleness, text))
+    }
+
+    /// Rule 3: the smallest clock, and every live group that stands at it.
+    fn check_everybody(&self, update: &[Decision]) -> Result<(), Violation> {
+        let clock = update[0].2.clock;
+        let due = self.live.iter().filter(|(_, place)| place.next <= clock);
+        let due: Vec<_> = due.map(|(group, _)| *group).collect();
+        let came: Vec<_> = update.iter().map(|(group, ..)| *group).collect();
+        if came == due {
+            return Ok(());
+        }
+        let text = format!(
+            "block {} made clock {clock} of {came:?}, not of {due:?}",
+            self.id
+        );
+        Err(Violation::new(Rule::Synchronous, text))
+    }
+
+    /// Recomputes the update from what the live lives bring, and checks the verdicts.
+    fn apply(
+        &self,
+        step: &mut Step,
+        update: &[Decision],
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let mut brought = Vec::new();
+        for (group, incarnation, decided) in update {
+            let life = (*group, *incarnation);
+            let clock = decided.clock;
+            let gradient = values::gradient(life, clock, self.id, self.length, terms.skip_one_in);
+            let delay = self.delay(life, clock, step.version, traffic);
+            let (verdict, delay) = match &gradient {
+                Some(_) => (block::Verdict::Applied, delay),
+                None => (block::Verdict::Skipped, Some(0)),
+            };
+            if (decided.verdict, Some(decided.delay)) != (verdict, delay) {
+                let text = format!(
+                    "block {}, {life:?}: {decided:?}, not {verdict:?} with delay {delay:?}",
+                    self.id
+                );
+                return Err(Violation::new(Rule::ExactlyOnce, text));
+            }
+            let pushed = traffic.pushed.get(&(self.id, life, clock));
+            let samples = pushed.map_or(0.0, |pushed| f64::from(pushed.samples));
+            brought.extend(gradient.map(|values| (values, samples)));
+        }
+        if brought.is_empty() {
+            return Ok(());
+        }
+        let total: f64 = brought.iter().map(|(_, samples)| samples).sum();
+        let share = match terms.consistency {
+            ConsistencySpec::Sync => 1.0,
+            _ => 1.0 / self.live.len() as f64,
+        };
+        for index in 0..self.length {
+            let weighted = brought
+                .iter()
+                .map(|(gradient, samples)| samples / total * f64::from(gradient[index]));
+            let mean: f64 = weighted.sum();
+            match self.kind {
+                TensorKind::Parameter => {
+                    step.velocity[index] = terms.momentum * step.velocity[index] + mean;
+                    step.values[index] -= step.velocity[index];
+                }
+                TensorKind::Buffer => step.values[index] += share * mean,
+            }
+        }
+        step.version += 1;
+        step.samples += total as u64;
+        Ok(())
+    }
+
+    /// The block is what follows from its decisions, each of them once. Takes over its rounding, so
+    /// that it does not add up.
+    fn check_state(&mut self, state: &BlockState) -> Result<(), Violation> {
+        let id = self.id;
+        let step = self.history.last_mut().expect("it is created");
+        let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < TOLERANCE;
+        let equal = step.values.len() == state.values.len()
+            && step.values.iter().zip(state.values.iter()).all(near);
+        let seen = (state.version, state.samples_applied);
+        let want = (step.version, step.samples);
+        if seen != want || !equal {
+            let text = format!(
+                "block {id}: (version, samples) are {seen:?}, not {want:?}; values {:?}, not {:?}",
+                state.values, step.values
+            );
+            return Err(Violation::new(Rule::ExactlyOnce, text));
+        }
+        if step.state.is_none() {
+            *step = Step {
+                velocity: match state.slots.is_empty() {
+                    true => std::mem::take(&mut step.velocity),
+                    false => Step::of(state).velocity,
+                },
+                ..Step::of(state)
+            };
+        }
+        Ok(())
+    }
+
+    /// Rule 3: no clock of a group that joins has been made without it. Rule 2: it begins past what
+    /// was decided for its former lives.
+    pub(super) fn check_fresh(
+        &self,
+        life: Life,
+        start: Clock,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let made = self.decided.keys().map(|(_, clock)| *clock).max();
+        let own = self.decided.keys().filter(|(group, _)| *group == life.0);
+        let own = own.map(|(_, clock)| *clock).max();
+        let broken = |rule, what: String| {
+            let text = format!("block {}: {life:?} joined at {start}; {what}", self.id);
+            Err(Violation::new(rule, text))
+        };
+        if own >= Some(start) {
+            let what = format!("{own:?} was decided for a former life");
+            return broken(Rule::ExactlyOnce, what);
+        }
+        if terms.consistency == ConsistencySpec::Sync && made >= Some(start) {
+            return broken(Rule::Synchronous, format!("{made:?} had been made"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! What became of a block, decision by decision, in one line of primaries.
+
+use std::collections::BTreeMap;
+
+use tradewind_common::{GroupId, Incarnation};
+use tradewind_server::core::block::Decided;
+use tradewind_server::core::state::BlockState;
+
+/// What was decided last of each group.
+pub(super) type Last = BTreeMap<GroupId, (Incarnation, Decided)>;
+
+/// A block after one decision, or as it was created or restored.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) version: u64,
+    pub(super) samples: u64,
+    pub(super) values: Vec<f64>,
+    pub(super) velocity: Vec<f64>,
+    pub(super) last: Last,
+    /// As its primary had it; `None` if it decided more in the same instant.
+    pub(super) state: Option<BlockState>,
+}
+
+impl Step {
+    /// A block as somebody has it.
+    pub(super) fn of(state: &BlockState) -> Self {
+        let wide = |values: &[f32]| values.iter().map(|x| f64::from(*x)).collect();
+        let values: Vec<f64> = wide(&state.values);
+        let velocity = state.slots.first().map(|slot| wide(slot));
+        Self {
+            version: state.version,
+            samples: state.samples_applied,
+            velocity: velocity.unwrap_or_else(|| vec![0.0; values.len()]),
+            values,
+            last: state.decided.clone(),
+            state: Some(state.clone()),
+        }
+    }
+
+    /// What is different in a block that has come as far; `None` if nothing is.
+    pub(super) fn differs(&self, state: &BlockState) -> Option<String> {
+        match &self.state {
+            Some(own) => {
+                let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                let slots = |state: &BlockState| {
+                    let slots = state.slots.iter();
+                    slots.map(|slot| bits(slot)).collect::<Vec<_>>()
+                };
+                let same = bits(&own.values) == bits(&state.values) && slots(own) == slots(state);
+                (!same).then(|| format!("{own:?} and {state:?}"))
+            }
+            None => {
+                let near =
+                    |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < super::block::TOLERANCE;
+                let same = self.values.iter().zip(state.values.iter()).all(near);
+                (!same).then(|| format!("{:?} and {state:?}", self.values))
+            }
+        }
+    }
+
+    fn is(&self, state: &BlockState) -> bool {
+        (self.version, self.samples) == (state.version, state.samples_applied)
+            && self.last == state.decided
+    }
+}
+
+/// The step of a history that a block has come to, if it is one.
+pub(super) fn find(history: &[Step], state: &BlockState) -> Option<usize> {
+    history.iter().rposition(|step| step.is(state))
+}

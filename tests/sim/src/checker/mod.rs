@@ -1,0 +1,410 @@
+//! The rules of DESIGN.md, checked from outside.
+//!
+//! The checker stands beside every server. It sees the orders and frames that are handed to a
+//! shard, in order, the answers and records that come out of it, and the blocks as they are then.
+//! It knows the specification, and what a life of a group brings at a clock ([`crate::values`]). It
+//! never asks a shard what it counts, whom it waits for, or what it has told its copies. From that
+//! much follows, block by block:
+//!
+//! - which groups are live, and where each stands: its first clock is in the view, and every
+//!   decision moves it on. So c − m can be checked at every decision (rule 1), with m taken over
+//!   the checker's own record of the live groups;
+//! - what version and values must be: the first values that were created, and from there every
+//!   update recomputed in f64 from the *live* life's gradients (`decide.rs`). A contribution that
+//!   is applied twice, or not, or for a fenced life, shows at once (rules 2 and 3);
+//! - what a group makes of answers that are differences: values within the form's bound of the
+//!   block's, and one state for each version, whichever of its answers arrives (`held.rs`);
+//! - what is lost: a primary's decisions are a history, and each of its answers tells one step of
+//!   it. Whoever takes over must have every step that was told, bit for bit, and so must whoever
+//!   takes over from that one; decisions that nobody was told may be gone (`log.rs`). An answer
+//!   must also tell whatever anybody had been told when it was asked for (rule 4);
+//! - what a copy has after each record: its primary's bits (`copies.rs`);
+//! - what snapshots hold and what comes back of them (`snapshots.rs`, rule 10).
+//!
+//! What it cannot see: an update that is taken back before the call that made it returns, and in
+//! which order the contributions of one update were summed.
+
+mod block;
+mod copies;
+mod decide;
+mod held;
+mod history;
+mod log;
+mod order;
+mod snapshots;
+mod terms;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use tradewind_common::layout::Block;
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{
+    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
+};
+use tradewind_server::core::ReplyTo;
+use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
+
+use crate::Report;
+use crate::values::Life;
+use held::Held;
+use log::Log;
+use terms::{Pushed, Terms, Traffic};
+
+pub use snapshots::Saved;
+
+/// A rule of DESIGN.md, "What must hold".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// 1
+    Staleness,
+    /// 2
+    ExactlyOnce,
+    /// 3
+    Synchronous,
+    /// 4
+    NothingLost,
+    /// 5
+    Liveness,
+    /// 6
+    NoFreshStart,
+    /// 7
+    BadInput,
+    /// 8
+    Bounds,
+    /// 10
+    Snapshots,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// What was seen.
+    pub text: String,
+}
+
+impl Violation {
+    /// Says what was seen.
+    pub fn new(rule: Rule, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { rule, text }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule broken: {:?}: {}", self.rule, self.text)
+    }
+}
+
+/// The observer of one run.
+#[derive(Debug)]
+pub struct Checker {
+    terms: Terms,
+    placement: Arc<Placement>,
+    blocks: BTreeMap<BlockId, (TensorKind, usize)>,
+    /// By shard, the primaries that there were, by since when each was one.
+    logs: BTreeMap<ShardId, BTreeMap<Generation, Log>>,
+    /// What each server is primary of, and since when.
+    roles: BTreeMap<(ServerId, ShardId), Generation>,
+    held: BTreeMap<BlockId, Held>,
+    traffic: Traffic,
+    /// Who speaks on which stream.
+    streams: BTreeMap<ReplyTo, Life>,
+    starts: BTreeMap<Life, Clock>,
+    /// Blocks that a shard is about to have from a snapshot, by its lineage.
+    restored: BTreeMap<(ShardId, Generation), BTreeMap<BlockId, Saved>>,
+    /// The run has been ready.
+    ready: bool,
+    report: Report,
+}
+
+impl Checker {
+    /// An observer who has seen nothing.
+    pub fn new(
+        spec: &RunSpec,
+        layout: &Layout,
+        placement: Arc<Placement>,
+        skip_one_in: u64,
+    ) -> Self {
+        let block = |b: &Block| (b.id, (b.kind, b.elements.len()));
+        Self {
+            terms: Terms::new(spec, skip_one_in),
+            placement,
+            blocks: layout.blocks.iter().map(block).collect(),
+            logs: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            held: BTreeMap::new(),
+            traffic: Traffic::default(),
+            streams: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            restored: BTreeMap::new(),
+            ready: false,
+            report: Report::default(),
+        }
+    }
+
+    fn log(&self, server: ServerId, shard: ShardId) -> Option<&Log> {
+        let since = self.roles.get(&(server, shard))?;
+        self.logs.get(&shard)?.get(since)
+    }
+
+    fn log_mut(&mut self, server: ServerId, shard: ShardId) -> Option<&mut Log> {
+        let since = self.roles.get(&(server, shard))?;
+        self.logs.get_mut(&shard)?.get_mut(since)
+    }
+
+    /// A frame is handed to a shard on a server, and its answer goes to `to`.
+    pub fn pushed(&mut self, (server, shard): (ServerId, ShardId), to: ReplyTo, push: &Push) {
+        let life = (push.group, push.incarnation);
+        self.streams.insert(to, life);
+        if self.blocks.contains_key(&push.block) {
+            self.held.entry(push.block).or_default().pushed(to, push);
+        }
+        if let Action::Contribute(Some(gradient)) = &push.action {
+            let pushed = Pushed {
+                version: gradient.pulled_version,
+                lineage: gradient.lineage,
+                samples: gradient.samples,
+            };
+            let key = (push.block, life, push.clock);
+            self.traffic.pushed.entry(key).or_insert(pushed);
+        }
+        let latest = self.logs.get(&shard).and_then(|logs| logs.values().last());
+        let lineage = latest.map(|log| log.lineage);
+        let answered = latest.and_then(|log| log.floor.get(&push.block).copied());
+        let contributes = matches!(push.action, Action::Contribute(_));
+        let asked = (to, push.block, push.clock, contributes);
+        if let Some(log) = self.log_mut(server, shard)
+            && lineage.is_none_or(|lineage| lineage == log.lineage)
+        {
+            log.asked(asked, answered);
+            if matches!(push.action, Action::Create(_)) && !log.ready && log.creator == Some(life) {
+                log.creates.insert((to, push.block));
+            }
+        }
+    }
+
+    /// Looks at blocks of a shard after something has been handed to it, and at all that came out
+    /// of it. Whether anything was decided.
+    pub fn after(
+        &mut self,
+        server: ServerId,
+        id: ShardId,
+        shard: &Shard,
+        blocks: &[BlockId],
+        outputs: &[Output],
+    ) -> Result<bool, Violation> {
+        let mut decided = 0;
+        if let Some(since) = self.roles.get(&(server, id)) {
+            let log = self.logs.get_mut(&id).and_then(|logs| logs.get_mut(since));
+            let log = log.expect("every primary has a log");
+            for block in blocks {
+                decided += log.observe(shard, *block, &self.traffic, &self.terms)?;
+            }
+            let counted = shard.counters().lost;
+            if counted != log.lost {
+                let text = format!(
+                    "shard {id} counts {counted} lost contributions, not {}",
+                    log.lost
+                );
+                return Err(Violation::new(Rule::Snapshots, text));
+            }
+        }
+        self.report.counts.decided += decided;
+        for output in outputs {
+            if let Output::Reply {
+                to,
+                result: Ok(reply),
+            } = output
+            {
+                self.answered((server, id), *to, reply)?;
+            }
+        }
+        Ok(decided > 0)
+    }
+
+    fn answered(
+        &mut self,
+        (server, shard): (ServerId, ShardId),
+        to: ReplyTo,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let life = self.streams[&to];
+        let Some(log) = self.log(server, shard) else {
+            let text = format!("server {server} is not primary of shard {shard}: {reply:?}");
+            return Err(Violation::new(Rule::NothingLost, text));
+        };
+        let broken = |text: String| Err(Violation::new(Rule::NoFreshStart, text));
+        match reply.answer {
+            Answer::Created if !log.creates.contains(&(to, reply.block)) => {
+                return broken(format!("{life:?} created block {}", reply.block));
+            }
+            Answer::Read | Answer::Decided(..) if !log.ready => {
+                return broken(format!(
+                    "block {} was read or pushed before ready",
+                    reply.block
+                ));
+            }
+            _ => {}
+        }
+        let step = log.told((to, life), reply)?;
+        self.check_values((to, life), (server, shard), step, reply)?;
+        if let Answer::Decided(decided, repeat) = reply.answer {
+            self.report.counts.repeated += u64::from(repeat);
+            let told = self.traffic.told.entry((reply.block, life));
+            let told = told.or_insert(decided.clock);
+            *told = (*told).max(decided.clock);
+        }
+        let since = self.roles[&(server, shard)];
+        self.tell(shard, since, reply.block, step)
+    }
+
+    /// Every answer shows a step as it was.
+    fn check_values(
+        &mut self,
+        (to, life): (ReplyTo, Life),
+        (server, shard): (ServerId, ShardId),
+        step: usize,
+        reply: &Reply,
+    ) -> Result<(), Violation> {
+        let since = self.roles[&(server, shard)];
+        let log = &self.logs[&shard][&since];
+        let record = &log.records[&reply.block];
+        let step = &record.history[step];
+        let stop = step.samples >= self.terms.samples;
+        let broken = |text| Err(Violation::new(Rule::ExactlyOnce, text));
+        if (reply.lineage, reply.samples_applied, reply.stop) != (log.lineage, step.samples, stop) {
+            return broken(format!("{reply:?} of {step:?}"));
+        }
+        if record.kind == TensorKind::Parameter && self.terms.down.lossy() {
+            let held = self.held.entry(reply.block).or_default();
+            let exact = (self.terms.down, &step.values[..]);
+            let taken = held.answered((to, life, since), reply, exact);
+            return taken
+                .or_else(|problem| broken(format!("block {}, {life:?}: {problem}", reply.block)));
+        }
+        let fresh = reply.fresh.values();
+        let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < block::TOLERANCE;
+        let equal = match &step.state {
+            Some(state) => **state.values == *fresh,
+            None => fresh.len() == step.values.len() && step.values.iter().zip(fresh).all(near),
+        };
+        if equal {
+            return Ok(());
+        }
+        broken(format!("{reply:?} of {step:?}"))
+    }
+
+    /// A step was told: all that follow this primary must have it.
+    fn tell(
+        &mut self,
+        shard: ShardId,
+        since: Generation,
+        block: BlockId,
+        step: usize,
+    ) -> Result<(), Violation> {
+        let logs = self.logs.get_mut(&shard).expect("it has a log");
+        if logs.last_key_value().is_some_and(|(last, _)| *last > since) {
+            self.report.counts.late_answers += 1;
+        }
+        let mut parents = BTreeSet::from([since]);
+        for (of, log) in logs.range_mut(since..) {
+            if *of != since && log.parent.is_none_or(|parent| !parents.contains(&parent)) {
+                continue;
+            }
+            parents.insert(*of);
+            let fork = log.fork.get(&block).copied().unwrap_or(usize::MAX);
+            if *of != since && step > fork {
+                let text = format!(
+                    "the primary of shard {shard} since {since} answered step {step} of block \
+                     {block}, but the one since {of} has only {fork} of it"
+                );
+                return Err(Violation::new(Rule::NothingLost, text));
+            }
+            let floor = log.floor.entry(block).or_insert(step);
+            *floor = (*floor).max(step);
+        }
+        Ok(())
+    }
+
+    /// A life has taken the answer of a version in, and has these values now.
+    pub fn took(
+        &self,
+        life: Life,
+        block: BlockId,
+        version: (Generation, u64),
+        values: &[f32],
+    ) -> Result<(), Violation> {
+        if self.held[&block].has(life, version, values) {
+            return Ok(());
+        }
+        let text = format!("{life:?} has {values:?} of block {block} at version {version:?}");
+        Err(Violation::new(Rule::ExactlyOnce, text))
+    }
+
+    /// A group holds the answers of all blocks: each of them must have been decided.
+    pub fn ticked(&self, life: Life, clock: Clock) -> Result<(), Violation> {
+        let told = |block| self.traffic.told.get(&(block, life)).copied();
+        let missing = self.blocks.keys().filter(|id| told(**id) < Some(clock));
+        let missing: BTreeSet<_> = missing.map(|id| id.0).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let text = format!("{life:?} finished clock {clock} without blocks {missing:?}");
+        Err(Violation::new(Rule::ExactlyOnce, text))
+    }
+
+    fn latest(&self) -> impl Iterator<Item = &Log> {
+        self.logs.values().filter_map(|logs| logs.values().last())
+    }
+
+    /// The run is over: everybody who is alive has been told to stop.
+    pub fn end(&self) -> Result<(), Violation> {
+        let records = self.latest().flat_map(|log| log.records.values());
+        let applied = records.map(|record| record.samples()).max();
+        if applied >= Some(self.terms.samples) {
+            return Ok(());
+        }
+        let text = format!(
+            "the run ended after {applied:?} of {} samples",
+            self.terms.samples
+        );
+        Err(Violation::new(Rule::Liveness, text))
+    }
+
+    /// Adds what the checker has counted.
+    pub fn totals(&self, report: &mut Report) {
+        report.counts += &self.report.counts;
+        report.counts.differences += self.held.values().map(Held::differences).sum::<u64>();
+        let records = self.logs.values().flat_map(BTreeMap::values);
+        let records = records.flat_map(|log| log.records.values());
+        report.lag_max = records.map(|record| record.lag_max).max().unwrap_or(0);
+    }
+
+    /// The blocks of a shard, with their lengths.
+    pub fn blocks(&self, shard: ShardId) -> Vec<(BlockId, usize)> {
+        let of_shard = self.placement.blocks(shard);
+        of_shard.map(|id| (id, self.blocks[&id].1)).collect()
+    }
+
+    /// The lineage of a shard on its primary.
+    pub fn lineage(&self, (server, shard): (ServerId, ShardId)) -> Option<Generation> {
+        Some(self.log(server, shard)?.lineage)
+    }
+
+    /// Where a live group stands at a block of a server: its life, and the clock that is decided
+    /// next.
+    pub fn place(
+        &self,
+        (server, shard): (ServerId, ShardId),
+        block: BlockId,
+        group: GroupId,
+    ) -> Option<(Incarnation, Clock)> {
+        self.log(server, shard)?.place(block, group)
+    }
+}

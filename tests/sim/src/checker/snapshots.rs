@@ -1,0 +1,133 @@
+//! Snapshots hold what was, and what is restored is what they hold (rule 10).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
+use tradewind_server::core::shard::Shard;
+use tradewind_server::core::state::BlockState;
+
+use super::block::Record;
+use super::history::find;
+use super::terms::Terms;
+use super::{Checker, Rule, Violation};
+
+/// What the observer knows of a block in a snapshot.
+#[derive(Clone, Debug)]
+pub struct Saved(Record);
+
+impl Checker {
+    /// A primary's part of a snapshot leaves it, to be written. Under `sync` it holds every block
+    /// as after exactly the clocks before `at_clock`.
+    pub fn captured(
+        &mut self,
+        (server, shard): (ServerId, ShardId),
+        states: &[BlockState],
+        at_clock: Option<Clock>,
+    ) -> Result<BTreeMap<BlockId, Saved>, Violation> {
+        let broken = |text: String| Err(Violation::new(Rule::Snapshots, text));
+        let Some(log) = self.log(server, shard) else {
+            return broken(format!("server {server} is not primary of shard {shard}"));
+        };
+        let mut saved = BTreeMap::new();
+        let mut told = Vec::new();
+        for state in states {
+            let record = &log.records[&state.id];
+            let Some(step) = find(&record.history, state) else {
+                return broken(format!("block {} never was as {state:?}", state.id));
+            };
+            if let Some(difference) = record.history[step].differs(state) {
+                return broken(format!("block {}: {difference}", state.id));
+            }
+            if let Some(at) = at_clock {
+                check_clock(record, step, at)?;
+            }
+            told.push((state.id, step));
+            saved.insert(state.id, Saved(record.at(step)));
+        }
+        if !log.records.keys().eq(saved.keys()) {
+            return broken(format!("a snapshot of shard {shard} lacks blocks"));
+        }
+        let since = self.roles[&(server, shard)];
+        for (block, step) in told {
+            self.tell(shard, since, block, step)?;
+        }
+        Ok(saved)
+    }
+
+    /// A shard is about to have these blocks, in a new lineage.
+    pub fn restores(
+        &mut self,
+        shard: ShardId,
+        lineage: Generation,
+        saved: BTreeMap<BlockId, Saved>,
+    ) {
+        self.restored.insert((shard, lineage), saved);
+        self.report.counts.restored += 1;
+    }
+
+    /// What is known of the blocks that a shard has from a snapshot.
+    pub(super) fn restored_records(
+        &self,
+        id: ShardId,
+        shard: &Shard,
+        saved: Option<&BTreeMap<BlockId, Saved>>,
+    ) -> Result<BTreeMap<BlockId, Record>, Violation> {
+        let Some(saved) = saved else {
+            let text = format!("shard {id} has another lineage, but was not restored");
+            return Err(Violation::new(Rule::Snapshots, text));
+        };
+        let mut records = BTreeMap::new();
+        for (block, own) in shard.blocks() {
+            let mut record = saved[&block].0.clone();
+            let was = record.now().expect("only what is created is captured");
+            let state = own.state();
+            let same = state.as_ref().filter(|state| {
+                find(&record.history, state) == Some(record.history.len() - 1)
+                    && was.differs(state).is_none()
+            });
+            if same.is_none() {
+                let rule = match state.as_ref().is_none_or(|state| state.version == 0) {
+                    true => Rule::NoFreshStart,
+                    false => Rule::Snapshots,
+                };
+                let text = format!("block {block} was restored as {state:?}, not as {was:?}");
+                return Err(Violation::new(rule, text));
+            }
+            record.live.clear();
+            records.insert(block, record);
+        }
+        Ok(records)
+    }
+
+    /// Everything has ended, and the run goes on from a snapshot, elsewhere.
+    pub fn resumed(&mut self, spec: &RunSpec, placement: Arc<Placement>) {
+        self.terms = Terms::new(spec, self.terms.skip_one_in);
+        self.placement = placement;
+        self.logs.clear();
+        self.roles.clear();
+        self.restored.clear();
+        self.ready = false;
+    }
+}
+
+/// Under `sync`: exactly the clocks before `at` are in.
+fn check_clock(record: &Record, step: usize, at: Clock) -> Result<(), Violation> {
+    let clock = |of: usize| {
+        let verdicts = record.decided.iter();
+        let of_step = verdicts.filter(move |(_, verdict)| verdict.step == of);
+        of_step.map(|((_, clock), _)| *clock).max()
+    };
+    let before = (0..=step).filter_map(clock).max();
+    let after = clock(step + 1);
+    if before < Some(at) && after.is_none_or(|after| after >= at) {
+        return Ok(());
+    }
+    let text = format!(
+        "block {} is in a snapshot at clock {at} after {before:?} and before {after:?}",
+        record.id
+    );
+    Err(Violation::new(Rule::Snapshots, text))
+}

@@ -1,0 +1,88 @@
+//! Frames that a shard has to refuse without any effect (rule 7).
+
+use rand::Rng;
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId, ShardId};
+use tradewind_server::core::askers::Wants;
+use tradewind_server::core::block::Gradient;
+use tradewind_server::core::shard::{Action, Output, Push};
+use tradewind_server::core::view::View;
+
+use crate::checker::{Checker, Rule, Violation};
+
+/// Draws one, for a block of `server` at which a group is live, or for a run that is not ready;
+/// `None` if there is neither.
+pub fn draw(
+    checker: &Checker,
+    place: (ServerId, ShardId),
+    view: &View,
+    rng: &mut impl Rng,
+) -> Option<Push> {
+    let blocks = checker.blocks(place.1);
+    if blocks.is_empty() {
+        return None;
+    }
+    let (block, length) = blocks[rng.random_range(0..blocks.len())];
+    let Some((group, _)) = view.live.first_key_value() else {
+        let action = [Action::Pull, Action::Create(vec![0.0; length])];
+        let action = action[rng.random_range(0..2)].clone();
+        let nobody = (GroupId(0), Incarnation(u64::MAX), Clock(0));
+        // Once everybody has left a ready run, only the creation is refused.
+        let refused = !view.ready() || action != Action::Pull;
+        return refused.then(|| frame(nobody, block, action));
+    };
+    let (incarnation, clock) = checker.place(place, block, *group)?;
+    let good = Gradient {
+        values: vec![1.0; length],
+        samples: 1,
+        pulled_version: 0,
+        lineage: checker.lineage(place)?,
+        samples_seen: 0,
+    };
+    let here = (*group, incarnation, clock);
+    let contribute = |gradient| Action::Contribute(Some(gradient));
+    let with = |change: &dyn Fn(&mut Gradient)| {
+        let mut gradient = good.clone();
+        change(&mut gradient);
+        frame(here, block, contribute(gradient))
+    };
+    let speaker = |group, incarnation, clock| {
+        let action = contribute(good.clone());
+        frame((group, incarnation, clock), block, action)
+    };
+    Some(match rng.random_range(0..12) {
+        0 => frame(here, BlockId(u32::MAX), contribute(good)),
+        1 => speaker(GroupId(u32::MAX), incarnation, clock),
+        2 => speaker(*group, Incarnation(incarnation.0 - 1), clock),
+        3 => speaker(*group, incarnation.next(), clock),
+        4 => speaker(*group, incarnation, clock.tick()),
+        5 => with(&|g| g.values.push(0.0)),
+        6 => with(&|g| g.values.truncate(length - 1)),
+        7 => with(&|g| g.values[length - 1] = f32::NAN),
+        8 => with(&|g| g.values[0] = f32::INFINITY),
+        9 => with(&|g| g.samples = 0),
+        10 => with(&|g| g.pulled_version = u64::MAX),
+        _ => frame(here, block, Action::Create(vec![0.0; length])),
+    })
+}
+
+fn frame(who: (GroupId, Incarnation, Clock), block: BlockId, action: Action) -> Push {
+    let (group, incarnation, clock) = who;
+    Push {
+        group,
+        incarnation,
+        clock,
+        block,
+        wants: Wants::Values,
+        action,
+    }
+}
+
+/// Whether the only output is a refusal, and nothing has changed.
+pub fn check(push: &Push, outputs: &[Output], unchanged: bool) -> Result<(), Violation> {
+    let refused = matches!(outputs, [Output::Reply { result: Err(_), .. }]);
+    if refused && unchanged {
+        return Ok(());
+    }
+    let text = format!("{push:?} came to {outputs:?}; digest unchanged: {unchanged}");
+    Err(Violation::new(Rule::BadInput, text))
+}

@@ -1,0 +1,140 @@
+//! The network: when a message arrives, if at all, and how often; who cannot reach whom.
+
+use std::collections::BTreeSet;
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, LogNormal};
+use tradewind_common::{GroupId, ServerId};
+
+use crate::random_stream;
+use crate::scenario::{NetworkPlan, Stall};
+
+/// Who sends and receives: everybody in one place of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Party {
+    /// A server.
+    Server(ServerId),
+    /// The coordinators.
+    Coordinator,
+    /// The ranks of a group.
+    Group(GroupId),
+}
+
+/// A cut that is in force: nothing passes between its two sides.
+#[derive(Clone, Debug)]
+struct Cut {
+    side: BTreeSet<Party>,
+    /// `None`: everybody else.
+    other: Option<BTreeSet<Party>>,
+    until_us: u64,
+}
+
+impl Cut {
+    fn parts(&self, a: Party, b: Party) -> bool {
+        let apart = |x, y| {
+            let other = self.other.as_ref();
+            self.side.contains(x) && other.map_or(!self.side.contains(y), |o| o.contains(y))
+        };
+        apart(&a, &b) || apart(&b, &a)
+    }
+}
+
+/// The network between all actors.
+#[derive(Debug)]
+pub struct Network {
+    plan: NetworkPlan,
+    delay: LogNormal<f64>,
+    cuts: Vec<Cut>,
+    rng: ChaCha8Rng,
+}
+
+/// What becomes of one message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives at these times; the second is a duplicate.
+    Arrives(u64, Option<u64>),
+    /// It is lost; the sender notices then.
+    Lost(u64),
+}
+
+impl Network {
+    /// The network of a scenario.
+    pub fn new(plan: NetworkPlan, seed: u64) -> Self {
+        let median = (plan.delay_us as f64).ln();
+        Self {
+            delay: LogNormal::new(median, plan.spread).expect("a finite spread"),
+            cuts: Vec::new(),
+            rng: random_stream(seed, 2),
+            plan,
+        }
+    }
+
+    /// Whether ranks read answers on a stream that they have given up.
+    pub fn late_answers(&self) -> bool {
+        self.plan.late_answers
+    }
+
+    /// Parts `side` from `other`, or from everybody else.
+    pub fn cut(&mut self, side: &[Party], other: Option<&[Party]>, until_us: u64) {
+        self.cuts.push(Cut {
+            side: side.iter().copied().collect(),
+            other: other.map(|other| other.iter().copied().collect()),
+            until_us,
+        });
+    }
+
+    /// Until when nothing passes between two; `None` if it does.
+    pub fn cut_until(&mut self, now_us: u64, a: Party, b: Party) -> Option<u64> {
+        self.cuts.retain(|cut| cut.until_us > now_us);
+        let parting = self.cuts.iter().filter(|cut| cut.parts(a, b));
+        parting.map(|cut| cut.until_us).max()
+    }
+
+    /// Draws the fate of a message that leaves now on a way that may lose it.
+    pub fn send(&mut self, now_us: u64, from: Party, to: Party) -> Fate {
+        if self.cut_until(now_us, from, to).is_some() || self.rng.random_bool(self.plan.drop) {
+            return Fate::Lost(self.notice(now_us));
+        }
+        let stalled = |stall: &&Stall| {
+            from == Party::Group(GroupId(stall.group))
+                && (stall.from_us..stall.until_us).contains(&now_us)
+        };
+        let stall = self.plan.stalls.iter().find(stalled);
+        let stall_us = stall.map_or(0, |stall| stall.held_us);
+        let first = now_us + stall_us + self.draw_us();
+        let again = self.rng.random_bool(self.plan.duplicate);
+        Fate::Arrives(first, again.then(|| now_us + stall_us + self.draw_us()))
+    }
+
+    /// When somebody notices that a connection broke.
+    pub fn notice(&mut self, now_us: u64) -> u64 {
+        now_us + self.rng.random_range(100..=self.plan.notice_us)
+    }
+
+    /// A delay of a message on a connection that keeps order.
+    pub fn draw_us(&mut self) -> u64 {
+        let held = self.plan.hold > 0.0 && self.rng.random_bool(self.plan.hold);
+        let held_us = if held {
+            self.rng.random_range(0..=self.plan.hold_us)
+        } else {
+            0
+        };
+        self.delay.sample(&mut self.rng) as u64 + held_us
+    }
+
+    /// Whether a connection breaks with this message.
+    pub fn breaks(&mut self) -> bool {
+        self.plan.break_link > 0.0 && self.rng.random_bool(self.plan.break_link)
+    }
+
+    /// A coin.
+    pub fn coin(&mut self) -> bool {
+        self.rng.random_bool(0.5)
+    }
+
+    /// A number of the range.
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        self.rng.random_range(from..=to)
+    }
+}

@@ -1,0 +1,160 @@
+//! What a simulated run is made of. Everything that varies is a field here; everything random
+//! follows from the seed.
+
+mod faults;
+mod network;
+mod spec;
+
+use rand::Rng;
+use tradewind_common::compress::Compression;
+use tradewind_common::spec::ConsistencySpec;
+
+pub use self::faults::{Fault, Planned};
+pub use self::network::{NetworkPlan, Stall};
+use crate::random_stream;
+
+/// One simulated run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Parameter servers.
+    pub servers: u32,
+    /// Servers that hold each shard.
+    pub replication: u32,
+    /// The groups, in the order of their numbers.
+    pub groups: Vec<GroupPlan>,
+    /// When a gradient is applied.
+    pub consistency: ConsistencySpec,
+    /// Whether exchanges run behind the next step.
+    pub overlap: bool,
+    /// Whether the optimizer keeps something besides the values.
+    pub momentum: bool,
+    /// How answers travel.
+    pub down: Compression,
+    /// The budget, in samples.
+    pub samples: u64,
+    /// What the network does to messages.
+    pub network: NetworkPlan,
+    /// What fails, and when.
+    pub faults: Vec<Planned>,
+    /// Whether there is a folder: for snapshots, and for what the coordinator must not forget.
+    pub folder: bool,
+    /// Whether the last full copy of a shard is spared, so that nothing acknowledged may be lost.
+    pub promise: bool,
+    /// Pause between snapshots; 0 takes only the first and the last.
+    pub snapshot_ms: u64,
+    /// Every so many clocks of a group have no finite gradient, on average; 0 is never.
+    pub skip_one_in: u64,
+    /// Mean time between malformed frames, microseconds; 0 is never.
+    pub malformed_every_us: u64,
+    /// How long clock 0 waits for configured groups.
+    pub start_grace_ms: u64,
+    /// How long a group waits for ranks that it has lost.
+    pub reform_grace_ms: u64,
+    /// Which rule is broken on purpose.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// One group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupPlan {
+    /// Ranks.
+    pub size: u32,
+    /// Median time of a step, microseconds.
+    pub step_us: u64,
+    /// When its ranks start.
+    pub start_us: u64,
+}
+
+/// A rule broken on purpose, to show that the checkers find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Blocks apply while c − m ≤ s + 1.
+    AdmitsOneTooMany,
+    /// A block under `sync` applies without the group that comes last.
+    SyncDoesNotWait,
+    /// A repeat of what was decided is applied again, and answered as if it were not.
+    ForgetsDecided,
+    /// Frames of a former incarnation are taken for frames of the present one.
+    FenceBroken,
+    /// An answer is a difference to the last answer, whatever the frame says that its sender holds.
+    IgnoresHeld,
+    /// Answers leave before copies have confirmed what they tell.
+    AcksBeforeReplication,
+    /// A copy that takes over, and a shard that is restored, do not know what was decided.
+    ForgetsOnTakingOver,
+    /// A group is formed again before the servers know that its former life is over.
+    FormsWithoutFencing,
+    /// A primary answers pulls and repeats without asking its copies.
+    ServesWithoutAsking,
+    /// A shard that was lost is created anew instead of restored.
+    CreatesOverTrained,
+}
+
+/// Length of a lease, of ranks and of servers.
+pub const LEASE_MS: u64 = 400;
+
+/// Samples per rank and step.
+pub const BATCH: u32 = 2;
+
+impl Scenario {
+    /// Two to four groups of one to three ranks on one to three servers, one of them much slower,
+    /// under a network that does everything that it may. Nothing fails.
+    pub fn random(seed: u64, consistency: ConsistencySpec) -> Self {
+        let mut rng = random_stream(seed, 0);
+        let count = rng.random_range(2..=4);
+        let slow = rng.random_range(0..count);
+        let groups: Vec<_> = (0..count)
+            .map(|group| GroupPlan {
+                size: rng.random_range(1..=3),
+                step_us: rng.random_range(5_000..20_000) * if group == slow { 8 } else { 1 },
+                start_us: rng.random_range(0..60_000),
+            })
+            .collect();
+        let ranks: u32 = groups.iter().map(|g| g.size).sum();
+        let clocks = rng.random_range(6..16);
+        Self {
+            seed,
+            servers: rng.random_range(1..=3),
+            replication: 1,
+            samples: u64::from(ranks * BATCH) * clocks,
+            groups,
+            consistency,
+            overlap: false,
+            momentum: seed % 5 == 1,
+            down: Compression::None,
+            network: NetworkPlan::random(&mut rng),
+            faults: Vec::new(),
+            folder: false,
+            promise: false,
+            snapshot_ms: 0,
+            skip_one_in: 12,
+            malformed_every_us: 40_000,
+            start_grace_ms: 2_000,
+            reform_grace_ms: 300,
+            sabotage: None,
+        }
+    }
+
+    /// The same with exchanges behind the next step.
+    pub fn with_overlap(mut self) -> Self {
+        self.overlap = true;
+        self
+    }
+
+    /// The same with answers that are differences, in a form that follows from the seed and leaves
+    /// something out even of small whole numbers.
+    pub fn with_differences(mut self) -> Self {
+        let topk = Compression::TopK { fraction: 0.5 };
+        let int8 = random_stream(self.seed, 5).random_bool(0.5);
+        self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
+    /// The same with a rule broken on purpose.
+    pub fn with_sabotage(mut self, sabotage: Sabotage) -> Self {
+        self.sabotage = Some(sabotage);
+        self
+    }
+}

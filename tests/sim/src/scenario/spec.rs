@@ -1,0 +1,62 @@
+//! The specification of a simulated run.
+
+use tradewind_common::compress::Compression;
+use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::spec::{FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::{TensorKind, TensorSpec};
+
+use super::{BATCH, LEASE_MS, Scenario};
+
+/// Of the optimizer, where it keeps something; halves of whole numbers are exact for long enough.
+pub const MOMENTUM: f64 = 0.5;
+
+/// Snapshots that are kept.
+pub const SNAPSHOTS_KEPT: u32 = 3;
+
+impl Scenario {
+    /// The run's specification: a few tensors cut into small blocks, and plain SGD of rate 1, so
+    /// that the values are the initial ones minus the sum of what was applied, if without momentum.
+    pub fn spec(&self) -> RunSpec {
+        let tensor = |name: &str, elements, kind| TensorSpec {
+            name: name.into(),
+            shape: vec![elements],
+            kind,
+        };
+        RunSpec {
+            seed: self.seed,
+            group_sizes: self.groups.iter().map(|g| g.size).collect(),
+            tensors: vec![
+                tensor("first", 5, TensorKind::Parameter),
+                tensor("mean", 3, TensorKind::Buffer),
+                tensor("second", 7, TensorKind::Parameter),
+            ],
+            bucket_bytes: 64,
+            block_bytes: 16,
+            consistency: self.consistency,
+            optimizer: OptimizerSpec::Sgd {
+                momentum: if self.momentum { MOMENTUM } else { 0.0 },
+                nesterov: false,
+                weight_decay: 0.0,
+            },
+            schedule: Schedule {
+                learning_rate: 1.0,
+                warmup_samples: 0,
+                decay: Decay::Constant,
+            },
+            samples: self.samples,
+            epoch_samples: 1 << 20,
+            batch: BATCH,
+            chunk_samples: 64,
+            lease_ms: LEASE_MS,
+            start_grace_ms: self.start_grace_ms,
+            up: Compression::None,
+            down: self.down,
+            faults: FaultSpec {
+                replication: self.replication,
+                reform_grace_ms: self.reform_grace_ms,
+                snapshot_ms: self.snapshot_ms,
+                snapshots_kept: SNAPSHOTS_KEPT,
+            },
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Many seeds, one after the other; a failure prints the seed that replays it.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::{Report, Scenario, World};
+use crate::checker::Violation;
+
+/// The variable that replays one seed.
+pub const SEED_VARIABLE: &str = "TRADEWIND_SEED";
+
+/// A run that broke a rule.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Replays it.
+    pub seed: u64,
+    /// When it was found, in virtual microseconds.
+    pub at_us: u64,
+    /// What was found.
+    pub violation: Violation,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seed, at_us) = (self.seed, self.at_us);
+        let test = std::thread::current();
+        let test = test.name().unwrap_or_default();
+        write!(f, "seed {seed}: after {at_us} µs: {}; ", self.violation)?;
+        let package = "cargo test -p tradewind-sim";
+        write!(f, "replay with {SEED_VARIABLE}={seed} {package} {test}")
+    }
+}
+
+/// The one seed to replay, if the environment names it; otherwise all of `seeds`.
+fn chosen(seeds: Range<u64>) -> Range<u64> {
+    let text = std::env::var(SEED_VARIABLE).ok();
+    let seed = text.map(|s| s.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={s}")));
+    seed.map_or(seeds, |seed: u64| seed..seed + 1)
+}
+
+/// Runs the scenario of every seed and hands its report on.
+///
+/// # Panics
+/// At the first run that breaks a rule, naming its seed.
+pub fn all_hold(
+    seeds: Range<u64>,
+    scenario: impl Fn(u64) -> Scenario,
+    mut report: impl FnMut(&Report),
+) {
+    for seed in chosen(seeds) {
+        match World::new(scenario(seed)).run() {
+            Ok(done) => report(&done),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+}
+
+/// The first of the seeds whose run breaks a rule, and how many seeds it took.
+pub fn first_failure(
+    seeds: Range<u64>,
+    scenario: impl Fn(u64) -> Scenario,
+) -> Option<(u64, Failure)> {
+    let failure = |seed: u64| World::new(scenario(seed)).run().err();
+    let start = seeds.start;
+    seeds
+        .into_iter()
+        .find_map(|seed| Some((seed - start + 1, failure(seed)?)))
+}

@@ -1,0 +1,429 @@
+//! The coordinator's process: it takes one message after the other, writes down what was decided
+//! before anybody hears of it, and ends when a later one has claimed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use tradewind_common::{Incarnation, ServerId};
+use tradewind_server::core::ReplyTo;
+use tradewind_server::core::answer::{Answer, Refused};
+use tradewind_server::core::coordinator::{Coordinator, Output};
+use tradewind_server::core::durable::{Durable, ManifestData};
+use tradewind_server::core::event::EventKind;
+use tradewind_server::core::order::Server;
+use tradewind_server::core::run::Join;
+
+use super::World;
+use super::event::{Address, Done, Event, Life, Told, Up};
+use crate::checker::{Rule, Violation};
+use crate::group::{Call, Directory, Primary};
+use crate::net::Party;
+use crate::scenario::{LEASE_MS, Sabotage};
+
+/// How often a coordinator looks at leases.
+const TICK_US: u64 = 20_000;
+
+/// Every so many ticks it looks whether a later one has claimed, though it has nothing to write.
+const LOOKS: u64 = 10;
+
+/// A coordinator's process.
+pub(super) struct Host {
+    pub(super) core: Coordinator,
+    calls: BTreeMap<ReplyTo, (Address, u64, Incarnation)>,
+    /// The bonds on which orders go out.
+    pub(super) bonds: BTreeMap<ServerId, u64>,
+    inbox: VecDeque<Told>,
+    unsaved: bool,
+    /// What is being written; nothing else is done meanwhile.
+    writing: Option<Box<Durable>>,
+    looking: bool,
+    ticks: u64,
+}
+
+impl World {
+    /// A process begins, claims, and will read what the last one wrote.
+    pub(super) fn start_coordinator(&mut self) {
+        if self.disk.fails(self.now_us) {
+            return self.after(50_000, Event::StartCoordinator);
+        }
+        let n = self.store.claim();
+        if n > 1 {
+            self.report.counts.coordinators_started += 1;
+        }
+        self.reading.insert(n);
+        let takes_us = self.disk.takes_us(self.now_us);
+        self.after(takes_us, Event::ReadState(n));
+    }
+
+    pub(super) fn read_state(&mut self, n: u64) {
+        if !self.reading.remove(&n) {
+            return;
+        }
+        let (servers, folder) = (self.servers.len() as u32, self.scenario.folder);
+        let now_ms = self.now_ms();
+        let core = match self.store.read(n) {
+            Some(durable) => Coordinator::recover(servers, folder, LEASE_MS, durable, now_ms),
+            None => {
+                let mut core = Coordinator::new(servers, folder, LEASE_MS);
+                if let Some(saved) = self.resume.clone() {
+                    let resumed = core.resume(self.common.run.clone(), saved);
+                    resumed.expect("the run is not there yet");
+                }
+                core
+            }
+        };
+        let host = Host {
+            core,
+            calls: BTreeMap::new(),
+            bonds: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            unsaved: false,
+            writing: None,
+            looking: false,
+            ticks: 0,
+        };
+        self.coordinators.insert(n, host);
+        self.store.publish(n);
+        self.after(TICK_US, Event::Coordinator(n, Told::Tick));
+        self.go_on(n);
+    }
+
+    /// A coordinator is told something.
+    pub(super) fn tell(&mut self, n: u64, told: Told) {
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        if let Told::Tick = told {
+            self.sequence += 1;
+            let next = (self.now_us + TICK_US, self.sequence);
+            self.queue.insert(next, Event::Coordinator(n, Told::Tick));
+            host.ticks += 1;
+        }
+        if host.writing.is_some() || host.looking {
+            if !matches!(told, Told::Tick) {
+                host.inbox.push_back(told);
+            }
+            return;
+        }
+        self.take(n, told);
+        self.go_on(n);
+    }
+
+    fn take(&mut self, n: u64, told: Told) {
+        let (now_ms, run) = (self.now_ms(), self.common.run.clone());
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        match told {
+            Told::Call(from, number, call) => self.call(n, from, number, call),
+            Told::RankLost(caller) => host.core.rank_lost(&run, caller, now_ms),
+            Told::Server(life, bond, up) => self.reported(n, life, bond, up),
+            Told::ServerLost(life, bond) => {
+                if host.bonds.get(&life.server) == Some(&bond) {
+                    host.bonds.remove(&life.server);
+                }
+                host.core.server_lost(life.server, life.incarnation, now_ms);
+            }
+            Told::Manifest(number, result) => {
+                host.core.written(&run, number, result, now_ms);
+            }
+            Told::Tick => {
+                host.core.tick(now_ms);
+                let looks = host.ticks.is_multiple_of(LOOKS);
+                if looks && self.scenario.folder && self.store.later(n).is_some() {
+                    self.depose(n);
+                }
+            }
+        }
+    }
+
+    /// A manifest is on disk now, or could not be written; whoever ordered it may be gone.
+    pub(super) fn finish_snapshot(&mut self, n: u64, manifest: ManifestData) {
+        let number = manifest.number;
+        let result = if self.disk.fails(self.now_us) {
+            Err("the disk is full".to_owned())
+        } else {
+            self.disk.finish(manifest);
+            Ok(())
+        };
+        self.tell(n, Told::Manifest(number, result));
+    }
+
+    fn call(&mut self, n: u64, from: Address, number: u64, call: Call) {
+        let (now_ms, run) = (self.now_ms(), self.common.run.clone());
+        // Every arrival is a call of its own, a duplicate too.
+        self.arrivals += 1;
+        let to = ReplyTo(self.arrivals);
+        let asked_in = call.incarnation();
+        let spec = self.common.spec.clone();
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        host.calls.insert(to, (from, number, asked_in));
+        let core = &mut host.core;
+        let done = match call {
+            Call::Join { life } => {
+                let join = Join {
+                    group: from.group,
+                    rank: from.rank,
+                    life,
+                    store_address: String::new(),
+                };
+                core.join(run, spec, join, to, now_ms);
+                None
+            }
+            Call::AwaitReady(caller, created) => {
+                core.await_ready(&run, caller, created, to, now_ms);
+                None
+            }
+            Call::Heartbeat(caller, clock) => {
+                let answer = core.heartbeat(&run, caller, clock, now_ms);
+                Some(answer.map(|_| None))
+            }
+            Call::Leave(caller) => Some(core.leave(&run, caller, now_ms).map(|()| None)),
+        };
+        if let Some(answer) = done {
+            host.calls.remove(&to);
+            self.answer(n, (from, number, asked_in), answer);
+        }
+    }
+
+    fn answer(
+        &mut self,
+        n: u64,
+        (to, number, asked_in): (Address, u64, Incarnation),
+        answer: Result<Option<Answer>, Refused>,
+    ) {
+        let directory = self.directory(n);
+        let event = Event::Answered(to, (number, asked_in), answer, directory);
+        self.send(Party::Coordinator, Party::Group(to.group), event);
+    }
+
+    fn directory(&self, n: u64) -> Arc<Directory> {
+        let run = self.coordinators[&n].core.run(&self.common.run);
+        let directory = run.map(|run| {
+            let primary = |holders: &tradewind_common::holders::Holders| {
+                holders.primary.map(|primary| Primary {
+                    server: primary.server,
+                    since: primary.since,
+                })
+            };
+            Directory {
+                generation: run.generation(),
+                primaries: run.holders().iter().map(primary).collect(),
+            }
+        });
+        Arc::new(directory.unwrap_or_default())
+    }
+
+    fn reported(&mut self, n: u64, life: Life, bond: u64, up: Up) {
+        let (now_ms, run, server) = (self.now_ms(), self.common.run.clone(), life.server);
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        let core = &mut host.core;
+        let refused = match up {
+            Up::Register => {
+                let about = Server {
+                    incarnation: life.incarnation,
+                    address: format!("{server}-{}", life.incarnation),
+                    host: format!("host{server}"),
+                };
+                let known = host.bonds.insert(server, bond);
+                let registered = core.register(server, about, now_ms);
+                if registered.is_err() {
+                    host.bonds.remove(&server);
+                    host.bonds.extend(known.map(|known| (server, known)));
+                }
+                registered
+            }
+            Up::Beat => core.server_beat(server, life.incarnation, now_ms),
+            Up::Report(report) => core.report(server, &run, *report, now_ms),
+            Up::Captured(shard, number, result) => {
+                core.captured(server, &run, shard, number, result, now_ms)
+            }
+        };
+        if refused.is_err() {
+            self.break_bond(life, bond);
+        }
+    }
+
+    /// Writes what was decided, or does what follows from it; then the next message.
+    fn go_on(&mut self, n: u64) {
+        loop {
+            let folder = self.scenario.folder;
+            let Some(host) = self.coordinators.get_mut(&n) else {
+                return;
+            };
+            host.unsaved |= host.core.take_dirty();
+            if host.unsaved && folder {
+                host.writing = Some(Box::new(host.core.durable()));
+                let takes_us = self.disk.takes_us(self.now_us);
+                return self.after(takes_us, Event::Wrote(n));
+            }
+            self.drain_coordinator(n);
+            let Some(host) = self.coordinators.get_mut(&n) else {
+                return;
+            };
+            let Some(told) = host.inbox.pop_front() else {
+                return;
+            };
+            self.take(n, told);
+        }
+    }
+
+    /// The state has been written, or could not be.
+    pub(super) fn wrote(&mut self, n: u64) {
+        let failed = self.disk.fails(self.now_us);
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        let written = host.writing.take().expect("it was being written");
+        if failed {
+            // What was decided waits; messages are taken meanwhile, and each tries again.
+            self.report.counts.writes_failed += 1;
+            if let Some(told) = host.inbox.pop_front() {
+                self.take(n, told);
+                self.go_on(n);
+            }
+            return;
+        }
+        self.store.write(n, *written);
+        host.looking = true;
+        let looks_us = self.network.between(10, 300);
+        self.after(looks_us, Event::Looked(n));
+    }
+
+    /// It has looked for later claims after its write.
+    pub(super) fn looked(&mut self, n: u64) {
+        if self.store.later(n).is_some() {
+            return self.depose(n);
+        }
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        (host.looking, host.unsaved) = (false, false);
+        self.drain_coordinator(n);
+        let next = self
+            .coordinators
+            .get_mut(&n)
+            .and_then(|h| h.inbox.pop_front());
+        if let Some(told) = next {
+            self.take(n, told);
+            self.go_on(n);
+        }
+    }
+
+    /// A later one has claimed: this one ends.
+    fn depose(&mut self, n: u64) {
+        self.report.counts.deposed += 1;
+        self.end_coordinator(n, true);
+    }
+
+    /// A coordinator's process ends; a write that was under way may have been done or not.
+    pub(super) fn end_coordinator(&mut self, n: u64, loud: bool) {
+        self.reading.remove(&n);
+        let Some(host) = self.coordinators.remove(&n) else {
+            return;
+        };
+        if let Some(written) = host.writing {
+            self.report.counts.writes_torn += 1;
+            if self.network.coin() && !self.disk.fails(self.now_us) {
+                self.store.write(n, *written);
+            }
+        }
+        let bonds = self.servers.values().filter_map(|server| {
+            let bond = server
+                .up
+                .as_ref()?
+                .bond
+                .filter(|bond| bond.coordinator == n)?;
+            Some((server.up.as_ref()?.life, bond.number))
+        });
+        for (life, bond) in bonds.collect::<Vec<_>>() {
+            let us = if loud {
+                self.network.notice(self.now_us)
+            } else {
+                self.now_us + LEASE_MS * 2_000
+            };
+            self.at(us, Event::Server(life, Done::BondBroke(bond)));
+        }
+    }
+
+    fn drain_coordinator(&mut self, n: u64) {
+        while let Some(output) = self
+            .coordinators
+            .get_mut(&n)
+            .and_then(|host| host.core.poll_output())
+        {
+            match output {
+                Output::Reply(to, answer) => {
+                    let host = self.coordinators.get_mut(&n).expect("it has just spoken");
+                    if let Some(from) = host.calls.remove(&to) {
+                        self.answer(n, from, answer.map(Some));
+                    }
+                }
+                Output::Order(order) => {
+                    self.fake_acknowledgements(n, &order);
+                    let host = &self.coordinators[&n];
+                    if let Some(bond) = host.bonds.get(&order.server).copied() {
+                        self.send_order(n, bond, order);
+                    }
+                }
+                Output::Event(event) => {
+                    if std::env::var("SIMTRACE").is_ok() {
+                        eprintln!("{} EVENT {n}: {:?} {}", self.now_us, event.kind, event.text);
+                    }
+                    self.count_event(event.kind);
+                }
+                Output::Manifest(manifest) => {
+                    let takes_us = self.disk.takes_us(self.now_us);
+                    self.after(takes_us, Event::Finish(n, manifest));
+                }
+                Output::Delete { number, .. } => {
+                    let takes_us = self.disk.takes_us(self.now_us);
+                    self.after(takes_us, Event::Delete(number));
+                }
+            }
+        }
+    }
+
+    fn count_event(&mut self, kind: EventKind) {
+        let counts = &mut self.report.counts;
+        match kind {
+            EventKind::CopyFull => counts.filled += 1,
+            EventKind::Snapshot => counts.snapshots += 1,
+            EventKind::SnapshotFailed => counts.snapshots_failed += 1,
+            EventKind::DamagedSnapshot => counts.passed_over += 1,
+            EventKind::GroupFormed => counts.reformed += 1,
+            _ => {}
+        }
+    }
+
+    /// Broken on purpose: the servers are taken to know what they have only been sent.
+    fn fake_acknowledgements(&mut self, n: u64, order: &tradewind_server::core::order::Order) {
+        if self.scenario.sabotage != Some(Sabotage::FormsWithoutFencing) {
+            return;
+        }
+        let now_ms = self.now_ms();
+        let Some(up) = self.servers.get(&order.server).and_then(|s| s.up.as_ref()) else {
+            return;
+        };
+        let mut reports = Vec::new();
+        for (shard, held) in &up.shards {
+            let mut seen = held.last_seen.clone();
+            seen.generation = order.view.generation;
+            reports.push(super::server::plain_report(*shard, seen));
+        }
+        let host = self.coordinators.get_mut(&n).expect("it has just spoken");
+        for report in reports {
+            let _ = host.core.report(order.server, &order.run, report, now_ms);
+        }
+    }
+
+    /// A run that fails loudly: whether it may.
+    pub(super) fn failed(&mut self, reason: String) -> Result<(), Violation> {
+        let text = format!("the run failed: {reason}");
+        Err(Violation::new(Rule::Liveness, text))
+    }
+}

@@ -1,0 +1,320 @@
+//! What fails, when its time has come.
+
+use tradewind_common::holders::Holders;
+use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
+
+use super::World;
+use super::event::{Address, Event, Life, Process};
+use super::server::Running;
+use crate::checker::Violation;
+use crate::net::Party;
+use crate::scenario::{Fault, LEASE_MS, Scenario};
+
+/// A fault that was left out is tried again after so long, this often.
+const AGAIN_US: u64 = 150_000;
+
+impl World {
+    pub(super) fn fault(&mut self, index: usize) -> Result<(), Violation> {
+        let fault = self.scenario.faults[index].fault.clone();
+        let now_us = self.now_us;
+        if std::env::var("SIMTRACE").is_ok() {
+            eprintln!("{now_us} FAULT {fault:?}");
+        }
+        match fault {
+            Fault::KillRank {
+                group,
+                rank,
+                down_us,
+                loud,
+            } => self.kill_rank(GroupId(group), Rank(rank), down_us, loud),
+            Fault::KillGroup {
+                group,
+                down_us,
+                loud,
+            } => {
+                for rank in 0..self.scenario.groups[group as usize].size {
+                    self.kill_rank(GroupId(group), Rank(rank), down_us, loud);
+                }
+            }
+            Fault::HangRank {
+                group,
+                rank,
+                for_us,
+            } => {
+                let (group, rank) = (GroupId(group), Rank(rank));
+                if let Some(process) = self.groups[&group].group.ranks.get(&rank) {
+                    let life = process.life();
+                    let address = Address { group, rank, life };
+                    self.sleep(Process::Rank(address), for_us);
+                    self.report.counts.ranks_hung += 1;
+                }
+            }
+            Fault::KillServer {
+                server,
+                down_us,
+                loud,
+            } => self.kill_server(index, ServerId(server), down_us, loud),
+            Fault::HangServer { server, for_us } => {
+                let id = ServerId(server);
+                if self.spares(index, &[id], for_us) {
+                    return Ok(());
+                }
+                if let Some(up) = &self.servers[&id].up {
+                    self.report.counts.servers_hung += 1;
+                    self.sleep(Process::Server(up.life), for_us);
+                }
+            }
+            Fault::KillCoordinator { down_us, loud } => {
+                if let Some(n) = self.acting() {
+                    self.report.counts.coordinators_killed += 1;
+                    self.end_coordinator(n, loud);
+                    self.after(down_us, Event::StartCoordinator);
+                }
+            }
+            Fault::HangCoordinator { for_us } => {
+                if let Some(n) = self.acting() {
+                    self.report.counts.coordinators_hung += 1;
+                    self.sleep(Process::Coordinator(n), for_us);
+                }
+            }
+            Fault::RivalCoordinator => self.start_coordinator(),
+            Fault::Cut {
+                side,
+                other,
+                for_us,
+            } => {
+                if self.spares(index, &self.cut_off(&side, other.as_deref()), for_us) {
+                    return Ok(());
+                }
+                self.report.counts.cuts += 1;
+                self.network.cut(&side, other.as_deref(), now_us + for_us);
+            }
+            Fault::SlowDisk { for_us, by_us } => self.disk.slow(now_us + for_us, by_us),
+            Fault::FailDisk { for_us } => self.disk.fail(now_us + for_us),
+            Fault::Damage => {
+                let damaged = self.disk.damage();
+                self.report.counts.damaged += u64::from(damaged);
+            }
+            Fault::Resume { servers, groups } => {
+                let Some(saved) = self.disk.resumable() else {
+                    self.after(AGAIN_US, Event::Fault(index));
+                    return Ok(());
+                };
+                self.resume = Some(saved);
+                self.scenario.servers = servers;
+                self.scenario.groups = groups;
+                self.begin_again();
+            }
+        }
+        Ok(())
+    }
+
+    /// The coordinator that is to be found, if it is up.
+    fn acting(&self) -> Option<u64> {
+        let at = self.store.address;
+        at.filter(|n| self.coordinators.contains_key(n))
+    }
+
+    /// Servers that a cut parts from the coordinator.
+    fn cut_off(&self, side: &[Party], other: Option<&[Party]>) -> Vec<ServerId> {
+        let there = |party: &Party, here: bool| match other {
+            Some(other) if !here => other.contains(party),
+            None if !here => !side.contains(party),
+            _ => side.contains(party),
+        };
+        let parted = |id: &ServerId| {
+            let (server, coordinator) = (Party::Server(*id), Party::Coordinator);
+            (there(&server, true) && there(&coordinator, false))
+                || (there(&server, false) && there(&coordinator, true))
+        };
+        self.servers.keys().copied().filter(parted).collect()
+    }
+
+    fn sleep(&mut self, process: Process, for_us: u64) {
+        let until = (self.now_us, self.now_us + for_us);
+        self.asleep.insert(process, until);
+    }
+
+    fn kill_rank(&mut self, id: GroupId, rank: Rank, down_us: Option<u64>, loud: bool) {
+        let Some(seat) = self.groups[&id].seats.get(&rank) else {
+            return;
+        };
+        if seat.done || !self.end_rank(id, rank, loud) {
+            return;
+        }
+        self.report.counts.ranks_killed += 1;
+        match down_us {
+            Some(down_us) => self.after(down_us, Event::StartRank(id, rank)),
+            None => {
+                let member = self.groups.get_mut(&id).expect("a configured group");
+                member.seats.get_mut(&rank).expect("looked up above").done = true;
+            }
+        }
+    }
+
+    pub(super) fn start_server(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(&id).filter(|s| s.up.is_none()) else {
+            return;
+        };
+        server.lives += 1;
+        let life = Life {
+            server: id,
+            incarnation: Incarnation(server.lives),
+        };
+        server.up = Some(Running::new(life));
+        self.connect(life);
+    }
+
+    fn kill_server(&mut self, index: usize, id: ServerId, down_us: Option<u64>, loud: bool) {
+        let up = self.servers[&id].up.is_some();
+        if !up || self.spares(index, &[id], u64::MAX) {
+            return;
+        }
+        self.report.counts.servers_killed += 1;
+        self.end_server(id, loud);
+        // Somebody has to be left to keep copies, and to hold what is orphaned.
+        let left = self
+            .servers
+            .values()
+            .filter(|server| server.lives > 0)
+            .count() as u32;
+        let gone = self.gone.len() as u32;
+        let run = self
+            .acting()
+            .map(|n| self.coordinators[&n].core.run(&self.common.run));
+        let placed = run.is_some_and(|run| run.is_ok());
+        match down_us {
+            None if placed && left - gone > self.scenario.replication => {
+                self.gone.insert(id);
+            }
+            _ => self.after(down_us.unwrap_or(200_000), Event::StartServer(id)),
+        }
+    }
+
+    fn end_server(&mut self, id: ServerId, loud: bool) {
+        let server = self.servers.get_mut(&id).expect("a configured server");
+        let Some(up) = server.up.take() else { return };
+        self.checker.dropped(id, None);
+        self.server_died(up.life, loud);
+        let quick_us = self.network.notice(self.now_us);
+        let us = if loud {
+            quick_us
+        } else {
+            self.now_us + LEASE_MS * 2_000
+        };
+        self.streams_broke(id, us);
+    }
+
+    /// Whether a fault of servers comes too early where nothing may be lost: while the one before
+    /// is not made good. It is tried again then. What is short is no fault to anybody.
+    fn spares(&mut self, index: usize, hit: &[ServerId], for_us: u64) -> bool {
+        let harmless = !self.scenario.promise || for_us < LEASE_MS * 500;
+        if harmless || (self.healthy() && self.leaves_holders(hit)) {
+            return false;
+        }
+        self.report.counts.spared += 1;
+        let planned = &mut self.scenario.faults[index];
+        planned.tries += 1;
+        if planned.tries < 8 {
+            self.after(AGAIN_US, Event::Fault(index));
+        }
+        true
+    }
+
+    /// Whether every holder of every shard is well and full, and there are two, at least.
+    fn healthy(&mut self) -> bool {
+        let placed = self.placed();
+        let mut holders = placed.iter().flatten();
+        let healthy = holders.all(|(server, full)| *full && self.well(*server));
+        healthy && placed.iter().all(|holders| holders.len() > 1)
+    }
+
+    /// Whether every shard keeps a holder that is not hit.
+    fn leaves_holders(&self, hit: &[ServerId]) -> bool {
+        let kept = |holders: &Vec<(ServerId, bool)>| {
+            holders.iter().any(|(server, _)| !hit.contains(server))
+        };
+        hit.len() == self.servers.len() || self.placed().iter().all(kept)
+    }
+
+    /// By shard, who holds it and has everything, as the coordinator knows it.
+    fn placed(&self) -> Vec<Vec<(ServerId, bool)>> {
+        let host = self.acting().map(|n| &self.coordinators[&n]);
+        let run = host.and_then(|host| host.core.run(&self.common.run).ok());
+        let of = |holders: &Holders| {
+            let primary = holders.primary.map(|primary| (primary.server, true));
+            let copies = holders.copies.iter().map(|copy| (copy.server, copy.full));
+            primary.into_iter().chain(copies).collect()
+        };
+        run.map_or(vec![Vec::new()], |run| {
+            run.holders().iter().map(of).collect()
+        })
+    }
+
+    /// Whether a server does what the coordinator takes it to do.
+    fn well(&mut self, id: ServerId) -> bool {
+        let (party, now_us) = (Party::Server(id), self.now_us);
+        let cut = self.network.cut_until(now_us, party, Party::Coordinator);
+        let up = self.servers.get(&id).and_then(|server| server.up.as_ref());
+        let (Some(up), None, Some(n)) = (up, cut, self.acting()) else {
+            return false;
+        };
+        let asleep = |process| {
+            let until = self.asleep.get(&process);
+            until.is_some_and(|(_, until_us)| *until_us > now_us)
+        };
+        let known = self.coordinators[&n].core.fleet().incarnation(id);
+        known == Some(up.life.incarnation)
+            && up.bond.is_some_and(|bond| bond.coordinator == n)
+            && !asleep(Process::Server(up.life))
+            && !asleep(Process::Coordinator(n))
+    }
+
+    /// Everything ends, and the run is resumed with what the scenario says now.
+    fn begin_again(&mut self) {
+        self.report.counts.resumed += 1;
+        let all: Vec<u64> = self.coordinators.keys().copied().collect();
+        for n in all.into_iter().chain(std::mem::take(&mut self.reading)) {
+            self.end_coordinator(n, true);
+        }
+        for id in self.servers.keys().copied().collect::<Vec<_>>() {
+            self.end_server(id, true);
+        }
+        let ranks = self.groups.iter().flat_map(|(id, member)| {
+            let ranks = member.group.ranks.keys();
+            ranks.map(|rank| (*id, *rank))
+        });
+        for (id, rank) in ranks.collect::<Vec<_>>() {
+            self.end_rank(id, rank, true);
+        }
+        self.queue
+            .retain(|_, event| matches!(event, Event::Malformed));
+        self.gone.clear();
+        let scenario: &Scenario = &self.scenario;
+        self.common.spec = scenario.spec();
+        let placement =
+            tradewind_common::placement::Placement::by_bytes(&self.common.layout, scenario.servers);
+        self.common.placement = std::sync::Arc::new(placement);
+        let servers = scenario.servers;
+        self.servers.retain(|id, _| id.0 < servers);
+        let groups = scenario.groups.len() as u32;
+        self.groups.retain(|id, _| id.0 < groups);
+        for (id, member) in &mut self.groups {
+            let size = self.scenario.groups[id.0 as usize].size;
+            member.seats.retain(|rank, _| rank.0 < size);
+        }
+        self.checker
+            .resumed(&self.common.spec, self.common.placement.clone());
+        self.store.forget_states();
+        self.progress_us = self.now_us;
+        self.set_up();
+    }
+
+    /// A server's side of what a hanging coordinator is to it: silent for too long.
+    pub(super) fn silent(&self, n: u64) -> bool {
+        let asleep = self.asleep.get(&Process::Coordinator(n));
+        asleep.is_some_and(|(since_us, until_us)| {
+            *until_us > self.now_us && self.now_us - since_us > LEASE_MS * 2_000
+        })
+    }
+}

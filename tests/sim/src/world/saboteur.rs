@@ -1,0 +1,249 @@
+//! Rules broken on purpose, at one shard of one server.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tradewind_common::holders::Role;
+use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::staleness::StalenessBound;
+use tradewind_common::{BlockId, Clock, GroupId};
+use tradewind_server::core::ReplyTo;
+use tradewind_server::core::askers::{Fresh, Wants};
+use tradewind_server::core::block::Decided;
+use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
+use tradewind_server::core::log::Confirm;
+use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
+use tradewind_server::core::state::BlockState;
+use tradewind_server::core::view::View;
+
+use crate::scenario::Sabotage;
+
+/// Stands between the network and a shard.
+pub(super) struct Saboteur {
+    sabotage: Option<Sabotage>,
+    /// The run's budget.
+    samples: u64,
+    forgetful: Forgetful,
+    /// Versions answered last.
+    answered: BTreeMap<(GroupId, BlockId), u64>,
+    askers: BTreeMap<ReplyTo, GroupId>,
+}
+
+/// A shard with the policy that a sabotage wants.
+pub(super) fn policy(
+    shard: Shard,
+    sabotage: Option<Sabotage>,
+    consistency: ConsistencySpec,
+) -> Shard {
+    match (sabotage, consistency) {
+        (Some(Sabotage::AdmitsOneTooMany), ConsistencySpec::Bounded { staleness_bound }) => {
+            let bound = StalenessBound::Finite(staleness_bound + 1);
+            shard.with_consistency(Box::new(Bounded { bound }))
+        }
+        (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
+        _ => shard,
+    }
+}
+
+/// Values as if nothing had ever been trained.
+pub(super) fn forget_training(states: &mut [BlockState]) {
+    for state in states {
+        state.values = Arc::new(vec![0.0; state.values.len()]);
+        state.slots.iter_mut().for_each(|slot| {
+            *slot = Arc::new(vec![0.0; slot.len()]);
+        });
+        (state.version, state.samples_applied) = (0, 0);
+        state.decided.clear();
+    }
+}
+
+impl Saboteur {
+    pub(super) fn new(sabotage: Option<Sabotage>, samples: u64) -> Self {
+        Self {
+            sabotage,
+            samples,
+            forgetful: Forgetful::default(),
+            answered: BTreeMap::new(),
+            askers: BTreeMap::new(),
+        }
+    }
+
+    /// A copy that is about to take over.
+    pub(super) fn before_order(&mut self, shard: &mut Shard, role: Role) {
+        if self.sabotage != Some(Sabotage::ForgetsOnTakingOver)
+            || !matches!(role, Role::Primary(_))
+            || !matches!(shard.role(), Some(Role::Copy(_)))
+        {
+            return;
+        }
+        let states = shard.blocks().filter_map(|(_, block)| block.state());
+        let mut states: Vec<_> = states.collect();
+        states.iter_mut().for_each(|state| state.decided.clear());
+        let lineage = shard.lineage();
+        shard.restore(states, lineage);
+    }
+
+    /// A frame goes in, unless it is answered here.
+    pub(super) fn push(
+        &mut self,
+        shard: &mut Shard,
+        view: &View,
+        mut push: Push,
+        to: ReplyTo,
+        now_us: u64,
+    ) -> Option<Output> {
+        match self.sabotage {
+            Some(Sabotage::FenceBroken) => {
+                if let Some((life, _)) = view.live.get(&push.group) {
+                    push.incarnation = *life;
+                }
+            }
+            Some(Sabotage::ForgetsDecided) => self.forgetful.push(&mut push, to),
+            Some(Sabotage::IgnoresHeld) => {
+                self.askers.insert(to, push.group);
+                if let Wants::Difference { holds: Some(holds) } = &mut push.wants {
+                    let last = self.answered.get(&(push.group, push.block));
+                    *holds = last.copied().unwrap_or(*holds);
+                }
+            }
+            Some(Sabotage::ServesWithoutAsking) => {
+                if let Some(reply) = read(shard, view, &push, self.samples) {
+                    let result = Ok(reply);
+                    return Some(Output::Reply { to, result });
+                }
+            }
+            _ => {}
+        }
+        shard.handle_push(push, to, now_us);
+        None
+    }
+
+    /// What the shard wants done.
+    pub(super) fn outputs(&mut self, shard: &mut Shard) -> Vec<Output> {
+        let mut outputs: Vec<_> = std::iter::from_fn(|| shard.poll_output()).collect();
+        match self.sabotage {
+            Some(Sabotage::ForgetsDecided) => {
+                outputs.iter_mut().for_each(|o| self.forgetful.output(o));
+            }
+            Some(Sabotage::AcksBeforeReplication) => {
+                let confirm = |output: &Output| match output {
+                    Output::Record { to, record } => Some(Confirm {
+                        copy: *to,
+                        log: record.log,
+                        fill: record.fill,
+                        seq: record.seq,
+                    }),
+                    _ => None,
+                };
+                let sent: Vec<Confirm> = outputs.iter().filter_map(confirm).collect();
+                sent.into_iter().for_each(|c| shard.handle_confirm(c));
+                outputs.extend(std::iter::from_fn(|| shard.poll_output()));
+            }
+            Some(Sabotage::IgnoresHeld) => outputs.iter().for_each(|o| self.note(o)),
+            _ => {}
+        }
+        outputs
+    }
+
+    fn note(&mut self, output: &Output) {
+        if let Output::Reply {
+            to,
+            result: Ok(reply),
+        } = output
+            && let Some(group) = self.askers.get(to)
+        {
+            self.answered.insert((*group, reply.block), reply.version);
+        }
+    }
+}
+
+/// The answer to a bare pull, if all that it tells is confirmed: what a primary may have told
+/// before, but not whether it still is one.
+fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> {
+    let primary = matches!(shard.role(), Some(Role::Primary(_)));
+    let known = view.incarnation(push.group) == Some(push.incarnation);
+    let may = primary && known && view.ready() && shard.unconfirmed() == 0;
+    let (_, block) = shard.blocks().find(|(id, _)| *id == push.block)?;
+    let state = block
+        .state()
+        .filter(|_| may && push.action == Action::Pull)?;
+    Some(Reply {
+        block: push.block,
+        clock: push.clock,
+        answer: Answer::Read,
+        version: state.version,
+        lag: 0,
+        waited_us: 0,
+        samples_applied: state.samples_applied,
+        stop: state.samples_applied >= samples,
+        lineage: shard.lineage(),
+        length: state.values.len(),
+        fresh: Fresh::Values(state.values),
+    })
+}
+
+/// A sync policy that leaves out the last of several groups if it has not arrived.
+struct AllButOne;
+
+impl Consistency for AllButOne {
+    fn decide(&self, standing: &[Standing]) -> Option<Vec<GroupId>> {
+        let clock = standing.iter().map(|s| s.next).min()?;
+        let due = || standing.iter().filter(|s| s.next == clock);
+        let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
+        (!arrived.is_empty() && arrived.len() + 1 >= due().count()).then_some(arrived)
+    }
+}
+
+/// Passes a repeat of what was decided on as the group's next clock, so that the shard applies it;
+/// the answer is given the old clock back and says that nothing happened. Only versions and values
+/// tell.
+#[derive(Default)]
+struct Forgetful {
+    frames: BTreeMap<(GroupId, BlockId), Remembered>,
+    askers: BTreeMap<ReplyTo, GroupId>,
+}
+
+/// The place of a group at a block, in the clocks of the group.
+#[derive(Default)]
+struct Remembered {
+    /// How far the shard's clocks are ahead of it.
+    added: u64,
+    pushed: Option<Clock>,
+    last: Option<Decided>,
+}
+
+impl Forgetful {
+    fn push(&mut self, push: &mut Push, to: ReplyTo) {
+        if !matches!(push.action, Action::Contribute(_)) {
+            return;
+        }
+        self.askers.insert(to, push.group);
+        let at = self.frames.entry((push.group, push.block)).or_default();
+        at.pushed = at.pushed.max(Some(push.clock));
+        if at.last.map(|last| last.clock) == Some(push.clock) && at.pushed == Some(push.clock) {
+            at.added += 1;
+        }
+        push.clock.0 += at.added;
+    }
+
+    fn output(&mut self, output: &mut Output) {
+        let Output::Reply {
+            to,
+            result: Ok(reply),
+        } = output
+        else {
+            return;
+        };
+        let Answer::Decided(decided, repeat) = &mut reply.answer else {
+            return;
+        };
+        let key = (self.askers[to], reply.block);
+        let at = self.frames.entry(key).or_default();
+        reply.clock.0 -= at.added;
+        decided.clock.0 -= at.added;
+        match at.last {
+            Some(last) if last.clock == decided.clock => (*decided, *repeat) = (last, true),
+            _ => at.last = Some(*decided),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use tch::{Device, Kind, Tensor};
+use tokio::runtime::Runtime;
+use tonic::Status;
+use tradewind_client::membership::CoordinatorAt;
+use tradewind_client::testing::{Does, FakeCoordinator, FakeShard, Running};
+use tradewind_common::config::Config;
+use tradewind_common::record::{Measure, StepRecord};
+use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_proto::auth::Token;
+use tradewind_proto::refusal::{Reason, status};
+use tradewind_proto::v1::{
+    BeatReply, CopyHolder, DType, Holders, Holding, JoinReply, Placement, PullFrame, PushFrame,
+    ServerEndpoint, Verdict as Decision, push_frame,
+};
+
+use super::*;
+use crate::data::{Batch, DataError, Dataset, Split};
+use crate::member::Entry;
+use crate::model::{Report, Task, TaskError};
+use crate::telemetry::Recorder;
+
+const CONFIG: &str = r#"
+[run]
+name = "r"
+
+[data]
+files = ["none.nc"]
+variable = "t"
+validation = [10, 20]
+held_out = [20, 30]
+
+[train]
+samples = 1000000
+consistency = "sync"
+
+[optimizer]
+learning_rate = 1
+
+[liveness]
+heartbeat_ms = 100
+"#;
+
+/// A weight of four values, and their squares.
+struct Squares(Tensor);
+
+struct Ones;
+
+impl Dataset for Ones {
+    fn len(&self, _: Split) -> usize {
+        1000
+    }
+
+    fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let ones = || Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
+        Ok(Batch {
+            samples: samples.to_vec(),
+            input: ones(),
+            target: ones(),
+        })
+    }
+}
+
+impl Task for Squares {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let weight = self.0.shallow_clone();
+        vec![("weight".into(), weight, TensorKind::Parameter)]
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::new(Ones)
+    }
+
+    fn loss(&self, _: &Batch) -> Tensor {
+        self.0.square().mean(Kind::Float)
+    }
+
+    fn measure(&self, _: Split) -> Result<Measure, TaskError> {
+        Err(TaskError::Data(DataError::NoFiles))
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        Err(TaskError::Data(DataError::NoFiles))
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+}
+
+/// The answer of a shard that decides everything; the values are the clock.
+fn decided(frame: &PushFrame, stop: bool) -> Does<PullFrame> {
+    let pull = matches!(frame.action, Some(push_frame::Action::Pull(_)));
+    let verdict = if pull {
+        Decision::Read
+    } else {
+        Decision::Applied
+    };
+    let value = frame.clock as f32 + 1.0;
+    let values = [value; 4].map(f32::to_le_bytes).concat();
+    Does::Answers(PullFrame {
+        block: frame.block,
+        clock: frame.clock,
+        verdict: verdict.into(),
+        version: frame.clock + 1,
+        stop: stop && !pull,
+        dtype: DType::DtypeF32.into(),
+        values: values.into(),
+        ..PullFrame::default()
+    })
+}
+
+fn joined(incarnation: u64, shard: &str) -> JoinReply {
+    JoinReply {
+        incarnation,
+        placement: Some(Placement {
+            shards: vec![0],
+            holding: Some(Holding {
+                generation: 1,
+                servers: vec![ServerEndpoint {
+                    server: 0,
+                    address: shard.into(),
+                    incarnation: 1,
+                }],
+                holders: vec![Holders {
+                    primary: Some(0),
+                    copies: Vec::<CopyHolder>::new(),
+                    ..Holders::default()
+                }],
+            }),
+        }),
+        group_size: 1,
+        ..JoinReply::default()
+    }
+}
+
+fn fenced() -> Status {
+    status(Reason::NotLive, "another life".into())
+}
+
+/// A rank whose coordinator and shard are fakes.
+fn member(
+    coordinator: &Running,
+    overrides: &[&str],
+    metrics: Option<&Path>,
+    runtime: &Runtime,
+) -> Member {
+    let overrides: Vec<_> = overrides.iter().map(|text| text.to_string()).collect();
+    let config = Config::parse(CONFIG, "c.toml", Path::new("/"), &overrides).unwrap();
+    let entry = Entry {
+        config,
+        group: GroupId(0),
+        rank: Rank(0),
+        life: 77,
+        coordinator: CoordinatorAt::Address(coordinator.address.clone()),
+        token: Token::default(),
+    };
+    let weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+    let recorder = Recorder::open(metrics).unwrap();
+    Member::with_task(entry, Box::new(Squares(weight)), recorder, runtime.handle()).unwrap()
+}
+
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// The first life is refused by the shard, the second by the coordinator, the third reaches the
+/// budget.
+#[test]
+fn a_rank_enters_until_the_budget_is_applied() {
+    // With overlap the last values that came are not the model's.
+    let modes = [
+        ("train.overlap=0", 1_000_005.0),
+        ("train.overlap=1", 1_000_004.0),
+        ("exchange.per_bucket=true", 1_000_005.0),
+    ];
+    for (mode, last) in modes {
+        let shard = FakeShard::new(|frame| match (frame.incarnation, frame.clock) {
+            (1, 3..) => Does::Ends(Err(fenced())),
+            (3, clock) => decided(frame, clock == 1_000_004),
+            _ => decided(frame, false),
+        });
+        let shard_runs = shard.run();
+        let address = shard_runs.address.clone();
+        let coordinator = FakeCoordinator::beats(|beat| match (beat.incarnation, beat.clock) {
+            (2, 101..) => Does::Ends(Err(fenced())),
+            _ => Does::Answers(BeatReply::default()),
+        });
+        let coordinator = coordinator
+            .joined(move |before| Ok(joined(u64::from(before) + 1, &address)))
+            .starting(|incarnation| [0, 100, 1_000_000][incarnation as usize - 1]);
+        let coordinator_runs = coordinator.run();
+        let folder = tempfile::tempdir().unwrap();
+        let metrics = folder.path().join("metrics.jsonl");
+        let runtime = runtime();
+        let mut member = member(&coordinator_runs, &[mode], Some(&metrics), &runtime);
+        live_pausing(&mut member, Duration::ZERO).unwrap();
+
+        let joins = coordinator.joins_heard();
+        let lives: Vec<_> = joins.iter().map(|join| (join.life, join.rank)).collect();
+        assert_eq!(lives, [(77, 0); 3], "{mode}");
+        assert_eq!(coordinator.left(), [3], "{mode}");
+        assert_eq!(member.flat.values(), [last; 4], "{mode}");
+        // Steps of all lives, in one file.
+        let text = std::fs::read_to_string(&metrics).unwrap();
+        let step = |line| serde_json::from_str::<StepRecord>(line).unwrap().clock;
+        let clocks: Vec<u64> = text.lines().map(step).collect();
+        let of = |range: std::ops::Range<u64>| {
+            let of = clocks.iter().filter(|clock| range.contains(clock));
+            of.copied().collect::<Vec<_>>()
+        };
+        assert_eq!(of(0..100), [0, 1, 2], "{mode}");
+        assert!(of(100..1_000_000).len() > 1, "{mode}");
+        assert_eq!(
+            of(1_000_000..2_000_000),
+            (1_000_000..1_000_005).collect::<Vec<u64>>(),
+            "{mode}"
+        );
+    }
+}
+
+#[test]
+fn a_rank_whose_lives_are_all_in_vain_gives_up() {
+    let shard = FakeShard::new(|_| Does::Ends(Err(fenced())));
+    let shard_runs = shard.run();
+    let address = shard_runs.address.clone();
+    let join = move |before| Ok(joined(u64::from(before) + 1, &address));
+    let coordinator = FakeCoordinator::joins(join);
+    let coordinator_runs = coordinator.run();
+    let runtime = runtime();
+    let mut member = member(&coordinator_runs, &[], None, &runtime);
+    let error = live_pausing(&mut member, Duration::ZERO).unwrap_err();
+    assert!(format!("{error:#}").contains("another life"), "{error:#}");
+    assert_eq!(Verdict::of(&error), Verdict::Failed);
+    assert_eq!(coordinator.joins_heard().len() as u32, FRUITLESS_MAX);
+}
