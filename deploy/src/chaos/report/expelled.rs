@@ -30,11 +30,16 @@ pub(super) fn expelled(injected: &[Injected], events: &[Event], lease: f64) -> V
                 continue;
             };
             let others = injected.iter().filter(|other| other.wall != one.wall);
-            let mut near = others.filter(|other| (one.wall - BEFORE..event.wall).contains(&other.wall));
+            let mut near =
+                others.filter(|other| (one.wall - BEFORE..event.wall).contains(&other.wall));
             // Nobody's lease runs on while there is no coordinator, but it is heard late.
             let server = |member: &Member| matches!(member, Member::Server(_));
-            if !near.any(|other| other.members.contains(member) || other.members.iter().any(server)) {
-                wrong.push(format!("{member} was expelled for being slow: {}", event.text));
+            if !near.any(|other| other.members.contains(member) || other.members.iter().any(server))
+            {
+                wrong.push(format!(
+                    "{member} was expelled for being slow: {}",
+                    event.text
+                ));
             }
         }
     }
@@ -78,7 +83,11 @@ mod tests {
         let found = |faults: &[Injected]| expelled(faults, &events, 2.0).len();
         assert_eq!(found(&[injected(100.0, Kind::Stop, 1.0)]), 1);
         assert_eq!(found(&[injected(100.0, Kind::Slow, 4.0)]), 1);
-        assert_eq!(found(&[injected(99.5, Kind::Stop, 3.0)]), 0, "it was silent");
+        assert_eq!(
+            found(&[injected(99.5, Kind::Stop, 3.0)]),
+            0,
+            "it was silent"
+        );
         let before = injected(95.0, Kind::Kill, 0.0);
         assert_eq!(found(&[before, injected(100.0, Kind::Stop, 1.0)]), 0);
     }

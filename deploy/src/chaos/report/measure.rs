@@ -14,6 +14,9 @@ const APART: f64 = 0.05;
 /// Whatever comes later than this after a fault, and its lease, is not its doing.
 const HORIZON: f64 = 30.0;
 
+/// A group that has lost a rank so many seconds before a fault may still feel it.
+const BEFORE: f64 = 6.0;
+
 /// A fault, and how long things took, seconds; `None` where nothing came of it, or where another
 /// fault came between.
 #[derive(Clone, Debug, Serialize)]
@@ -105,7 +108,9 @@ impl Fault<'_> {
         };
         let found = self.after(self.one.wall, kind).find(|event| of(event));
         // What the next fault has done is not this one's.
-        found.map(|event| event.wall).filter(|wall| *wall < self.next)
+        found
+            .map(|event| event.wall)
+            .filter(|wall| *wall < self.next)
     }
 
     /// From the loss of a server to the first clock after its shards had other primaries.
@@ -130,14 +135,19 @@ impl Fault<'_> {
     /// How much longer than usual the clocks of groups took that were not hurt themselves.
     fn pause(&self) -> Option<f64> {
         let wall = self.one.wall;
-        let end = self.next.min(wall + self.one.fault.lasts + self.lease + 1.0);
+        let end = self
+            .next
+            .min(wall + self.one.fault.lasts + self.lease + 1.0);
         let mut longest: Option<f64> = None;
         let mut groups: Vec<u32> = self.records.iter().map(|record| record.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        for group in groups.into_iter().filter(|group| Some(*group) != self.group()) {
+        for group in groups
+            .into_iter()
+            .filter(|group| Some(*group) != self.group())
+        {
             let hurt = |event: &Event| {
-                event.group == Some(group) && (wall - HORIZON..end).contains(&event.wall)
+                event.group == Some(group) && (wall - BEFORE..end).contains(&event.wall)
             };
             let disturbed = self.events.iter().any(|e| e.kind == "rank_lost" && hurt(e));
             let of = self.records.iter().filter(|record| record.group == group);
@@ -222,7 +232,12 @@ mod tests {
             of(5.75, "promoted"),
             of(20.5, "server_lost"),
         ];
-        let measured = measure(&[kill(5.25), kill(12.25)], &records(30, |_, _| false), &events, 2.0);
+        let measured = measure(
+            &[kill(5.25), kill(12.25)],
+            &records(30, |_, _| false),
+            &events,
+            2.0,
+        );
         assert_eq!(measured[0].detection, Some(0.25));
         assert_eq!(measured[0].failover, Some(0.5));
         assert_eq!(measured[0].again, None);
