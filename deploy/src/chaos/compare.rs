@@ -55,7 +55,10 @@ pub(super) fn efficiency(arguments: &Arguments) -> anyhow::Result<bool> {
         samples * 100.0,
     ));
     if steps < EFFICIENCY {
-        say(format_args!("less than {:.0} % of the steps", EFFICIENCY * 100.0));
+        say(format_args!(
+            "less than {:.0} % of the steps",
+            EFFICIENCY * 100.0
+        ));
     }
     let held = without.violations.is_empty() && with.violations.is_empty();
     Ok(held && steps >= EFFICIENCY)

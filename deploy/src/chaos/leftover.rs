@@ -24,7 +24,9 @@ pub(super) fn processes(roster: &Roster, folder: &Path) -> Vec<String> {
         let program = words.next().unwrap_or_default();
         let ours = PROGRAMS.iter().any(|name| program.ends_with(name));
         if ours && words.any(|word| word.contains(&folder)) {
-            let who = known.get(&pid).map_or("a process".into(), ToString::to_string);
+            let who = known
+                .get(&pid)
+                .map_or("a process".into(), ToString::to_string);
             left.push(format!("{who} is still there: process {pid}"));
         }
     }

@@ -223,7 +223,9 @@ impl Order {
             let what = format!("the run was to complete, and did not: {status:?}");
             outcome.violations.push(what);
         }
-        outcome.violations.extend(leftover::processes(&roster, &out));
+        outcome
+            .violations
+            .extend(leftover::processes(&roster, &out));
         let records: Vec<StepRecord> = Metrics::new(out.join("metrics.jsonl")).fresh()?;
         let events: Vec<Event> = Lines::new(out.join("events.jsonl")).fresh()?;
         let lease = config.liveness.lease_ms as f64 / 1000.0;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tradewind_common::record::StepRecord;
 
-use super::shared::Injected;
 use super::session::Outcome;
+use super::shared::Injected;
 use super::victim::Victim;
 use super::watch::Looked;
 use crate::events::Event;

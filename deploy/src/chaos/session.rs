@@ -103,7 +103,14 @@ pub(super) async fn session(
     };
     let mut outcome = Outcome::default();
     let mut asking = ask();
-    let faults = faults(injector, &mut asking, plan, &shared, &mut outcome, begun.replication);
+    let faults = faults(
+        injector,
+        &mut asking,
+        plan,
+        &shared,
+        &mut outcome,
+        begun.replication,
+    );
     let in_order = {
         let mut over = std::pin::pin!(shared.over());
         let watched = async {
@@ -123,7 +130,9 @@ pub(super) async fn session(
     if in_order {
         watching.last().await;
     }
-    outcome.violations.extend_from_slice(watching.watch.violations());
+    outcome
+        .violations
+        .extend_from_slice(watching.watch.violations());
     outcome.looked = watching.watch.looked();
     outcome
 }
@@ -196,7 +205,8 @@ impl Watching {
     async fn round(&mut self) {
         self.read();
         if self.heard.elapsed().as_secs_f64() > STALLS {
-            self.watch.violated(format!("no group has finished a clock for {STALLS} s"));
+            self.watch
+                .violated(format!("no group has finished a clock for {STALLS} s"));
         }
         let Some(before) = self.told().await else {
             return;
@@ -215,7 +225,9 @@ impl Watching {
                 }
                 records.iter().for_each(|r| self.watch.handle_clock(r));
             }
-            Err(error) => self.watch.violated(format!("metrics cannot be read: {error}")),
+            Err(error) => self
+                .watch
+                .violated(format!("metrics cannot be read: {error}")),
         }
     }
 
@@ -225,7 +237,9 @@ impl Watching {
         for (_, status) in &told {
             self.watch.handle_status(status);
         }
-        let present = told.into_iter().max_by_key(|(_, status)| status.coordinator);
+        let present = told
+            .into_iter()
+            .max_by_key(|(_, status)| status.coordinator);
         let (_, status) = present?;
         (status.phase == "ready").then(|| holders(&status))
     }
@@ -240,7 +254,9 @@ impl Watching {
                 Some(holders) => {
                     let seen = self.ask.shards(holders.len() as u32).await;
                     let full = |h: &Holders| h.copies.iter().filter(|copy| copy.full).count();
-                    let lacks = holders.iter().any(|h| full(h) + 1 < self.replication as usize);
+                    let lacks = holders
+                        .iter()
+                        .any(|h| full(h) + 1 < self.replication as usize);
                     let lacks = lacks.then(|| "a shard lacks a full copy".to_owned());
                     lacks.or_else(|| differs(&holders, &seen))
                 }

@@ -6,7 +6,9 @@ use std::fs;
 /// its peer.
 pub(super) fn inode(local: u16, remote: u16) -> Option<u64> {
     let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let texts = tables.iter().filter_map(|path| fs::read_to_string(path).ok());
+    let texts = tables
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
     texts
         .into_iter()
         .find_map(|text| text.lines().find_map(|line| matching(line, local, remote)))
@@ -27,7 +29,9 @@ pub(super) fn belongs(pid: u32, inode: u64) -> bool {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         return false;
     };
-    let mut links = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    let mut links = files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok());
     links.any(|link| link.to_str() == Some(&name))
 }
 

@@ -30,7 +30,10 @@ pub(super) async fn follow<C: Company>(
         if company.has_enough() {
             keeper.end_training();
         }
-        company.lines().iter().for_each(|line| progress.message(line));
+        company
+            .lines()
+            .iter()
+            .for_each(|line| progress.message(line));
         let found = keeper.look()?;
         for record in &found.records {
             progress.record(record);

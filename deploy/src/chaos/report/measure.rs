@@ -105,7 +105,9 @@ impl Fault<'_> {
         };
         let found = self.after(self.one.wall, kind).find(|event| of(event));
         // What the next fault has done is not this one's.
-        found.map(|event| event.wall).filter(|wall| *wall < self.next)
+        found
+            .map(|event| event.wall)
+            .filter(|wall| *wall < self.next)
     }
 
     /// From the loss of a server to the first clock after its shards had other primaries.
@@ -130,12 +132,17 @@ impl Fault<'_> {
     /// How much longer than usual the clocks of groups took that were not hurt themselves.
     fn pause(&self) -> Option<f64> {
         let wall = self.one.wall;
-        let end = self.next.min(wall + self.one.fault.lasts + self.lease + 1.0);
+        let end = self
+            .next
+            .min(wall + self.one.fault.lasts + self.lease + 1.0);
         let mut longest: Option<f64> = None;
         let mut groups: Vec<u32> = self.records.iter().map(|record| record.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        for group in groups.into_iter().filter(|group| Some(*group) != self.group()) {
+        for group in groups
+            .into_iter()
+            .filter(|group| Some(*group) != self.group())
+        {
             let hurt = |event: &Event| {
                 event.group == Some(group) && (wall - HORIZON..end).contains(&event.wall)
             };
@@ -222,7 +229,12 @@ mod tests {
             of(5.75, "promoted"),
             of(20.5, "server_lost"),
         ];
-        let measured = measure(&[kill(5.25), kill(12.25)], &records(30, |_, _| false), &events, 2.0);
+        let measured = measure(
+            &[kill(5.25), kill(12.25)],
+            &records(30, |_, _| false),
+            &events,
+            2.0,
+        );
         assert_eq!(measured[0].detection, Some(0.25));
         assert_eq!(measured[0].failover, Some(0.5));
         assert_eq!(measured[0].again, None);

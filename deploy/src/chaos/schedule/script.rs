@@ -15,9 +15,8 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<Fault>> {
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split_whitespace().collect();
         if !words.is_empty() {
-            let fault = fault(&words).with_context(|| {
-                format!("line {}: `{}` is no fault", number + 1, line.trim())
-            })?;
+            let fault = fault(&words)
+                .with_context(|| format!("line {}: `{}` is no fault", number + 1, line.trim()))?;
             faults.push(fault);
         }
     }
@@ -55,7 +54,8 @@ fn fault(words: &[&str]) -> anyhow::Result<Fault> {
 
 fn victim<'w>(words: &'w [&'w str]) -> anyhow::Result<(Victim, &'w [&'w str])> {
     let number = |word: &str| -> anyhow::Result<u32> {
-        word.parse().with_context(|| format!("`{word}` is no number"))
+        word.parse()
+            .with_context(|| format!("`{word}` is no number"))
     };
     Ok(match words {
         ["coordinator", rest @ ..] => (Victim::Coordinator, rest),

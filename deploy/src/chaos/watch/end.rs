@@ -54,7 +54,9 @@ pub(crate) fn differs(holders: &[Holders], seen: &[Seen]) -> Option<String> {
         };
         if first.unconfirmed > 0 {
             let records = first.unconfirmed;
-            return Some(format!("{records} records of shard {shard} are not confirmed"));
+            return Some(format!(
+                "{records} records of shard {shard} are not confirmed"
+            ));
         }
         let other = replies
             .iter()

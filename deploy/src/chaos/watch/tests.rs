@@ -75,7 +75,10 @@ fn what_is_well_is_no_violation() {
         watch.handle_clock(&record(0, clock, clock + 1));
         watch.handle_status(&status(1, clock));
         let versions = clock + 1;
-        round(&mut watch, &[seen(0, versions, true), seen(1, versions, false)]);
+        round(
+            &mut watch,
+            &[seen(0, versions, true), seen(1, versions, false)],
+        );
     }
     assert!(watch.violations().is_empty(), "{:?}", watch.violations());
     assert_eq!(watch.looked().digests, 5);
@@ -160,7 +163,10 @@ fn copies_that_differ_at_equal_versions() {
     assert!(watch.violations().is_empty(), "it is not full yet");
     round(&mut watch, &[seen(0, 5, true)]);
     round(&mut watch, &[seen(0, 6, true), bad]);
-    found(&watch, "servers 0 and 1 differ in shard 0 at equal versions");
+    found(
+        &watch,
+        "servers 0 and 1 differ in shard 0 at equal versions",
+    );
 }
 
 #[test]
@@ -191,7 +197,11 @@ fn at_the_end_copies_are_equal() {
     assert_eq!(differs(&holders(), &same), None);
     let behind = [seen(0, 4, true), seen(1, 3, false)];
     assert!(differs(&holders(), &behind).unwrap().contains("differ"));
-    assert!(differs(&holders(), &same[..1]).unwrap().contains("says nothing"));
+    assert!(
+        differs(&holders(), &same[..1])
+            .unwrap()
+            .contains("says nothing")
+    );
     assert_eq!(unhealthy(&status(1, 1), &holders(), 2), None);
     let lacking = unhealthy(&status(1, 1), &holders(), 3).unwrap();
     assert!(lacking.contains("1 full copies"), "{lacking}");
