@@ -1,27 +1,29 @@
 //! One task owns the coordinator: mailbox, clock, replies, the streams to the servers, its durable
 //! state. Nothing that was decided leaves before it is written down.
 
-use std::collections::HashMap;
+mod message;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval};
-use tradewind_common::data::{Chunk, FORGOTTEN_MAX};
-use tradewind_common::placement::Placement;
-use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
+use tradewind_common::data::FORGOTTEN_MAX;
+use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::{Coordinator, Output};
-use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
-use crate::core::run::{Caller, Join};
+use crate::core::order::Order;
+use crate::core::refusal::Refusal;
 use crate::durable::{Disk, Saved};
-use crate::status::{self, Status};
+use crate::status;
 use crate::telemetry;
+pub use message::Message;
+use message::Reply;
 
 /// Messages that wait for the coordinator; senders wait when it is full.
 const MAILBOX_MAX: usize = 4096;
@@ -41,59 +43,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Orders that wait for one server. A server that is this far behind has lost its connection, and
 /// it is sent all of them when it comes back.
 pub const ORDERS_MAX: usize = 1024;
-
-type Reply<T> = oneshot::Sender<Result<T, Refused>>;
-
-/// What the coordinator is asked.
-pub enum Message {
-    /// A server registers; its orders go there. Answered with the number of this bond.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
-    /// A server is alive.
-    ServerBeat(ServerId, Incarnation, Reply<()>),
-    /// The bond of this number with a server broke.
-    ServerLost(ServerId, Incarnation, u64),
-    /// What became of a shard on a server.
-    Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
-    /// A shard's part of a snapshot, by number.
-    Captured(
-        ServerId,
-        (RunId, ShardId, u64),
-        Result<ShardFile, NotCaptured>,
-        Reply<()>,
-    ),
-    /// The manifest of a snapshot has been written, or could not be.
-    Written(RunId, u64, Result<(), String>),
-    /// A rank joins.
-    Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
-    /// A rank asks to push; whether it has created its slice.
-    AwaitReady(RunId, Caller, bool, Reply<Answer>),
-    /// A rank is alive.
-    Heartbeat(RunId, Caller, Clock, Reply<Generation>),
-    /// Whether a rank's life of its group is still the one.
-    Check(RunId, Caller, Reply<Generation>),
-    /// The connection of a rank's heartbeats broke.
-    RankLost(RunId, Caller),
-    /// Who holds the shards of a run.
-    Holding(RunId, Reply<Holding>),
-    /// Which blocks the shards have, and who holds them.
-    Placement(RunId, Reply<(Arc<Placement>, Holding)>),
-    /// A group asks for data: finished chunks, held chunks.
-    LeaseChunk(
-        RunId,
-        (GroupId, Incarnation),
-        Vec<u64>,
-        Vec<u64>,
-        Reply<Chunk>,
-    ),
-    /// A rank is done.
-    Leave(RunId, Caller, Reply<()>),
-    /// Take a snapshot; answered when it is whole.
-    Snapshot(RunId, Reply<Answer>),
-    /// The status page.
-    Status(RunId, Reply<Status>),
-    /// The names of the runs.
-    Runs(Reply<Vec<RunId>>),
-}
 
 /// The way to the coordinator.
 #[derive(Clone, Debug)]
@@ -122,7 +71,7 @@ impl CoordinatorHandle {
         let (changed, changes) = watch::channel(0);
         let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
-        let task = Task {
+        let mut task = Task {
             core,
             disk: disk.map(Arc::new),
             address: address.unwrap_or_default(),
@@ -134,12 +83,19 @@ impl CoordinatorHandle {
             servers: HashMap::new(),
             bonds: HashMap::new(),
             next_bond: 0,
+            holdings: HashMap::new(),
+            later: VecDeque::new(),
             unsaved: false,
             failing: false,
             leases: 0,
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
         };
+        // What was recovered, and is not changed by it, is written down.
+        task.unsaved = task.core.take_dirty();
+        if !task.unsaved {
+            task.holdings = task.present_holdings();
+        }
         tokio::spawn(task.run(inbox));
         Self {
             mailbox,
@@ -188,6 +144,10 @@ struct Task {
     /// nothing.
     bonds: HashMap<ServerId, u64>,
     next_bond: u64,
+    /// Who holds the shards, as it is written down: nobody hears of anything else.
+    holdings: HashMap<RunId, Holding>,
+    /// What came while the disk was written and has to wait for it.
+    later: VecDeque<Message>,
     /// Something was decided that is not written down.
     unsaved: bool,
     /// The last write failed; that is told once.
@@ -208,26 +168,21 @@ impl Task {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let mut looked = Saved::Yes;
-            tokio::select! {
-                message = inbox.recv() => match message {
-                    Some(message) => self.handle(message),
-                    None => return,
-                },
-                _ = ticks.tick() => {
-                    let now_ms = self.origin.now_ms();
-                    let gap_ms = now_ms - std::mem::replace(&mut self.ticked_ms, now_ms);
-                    if gap_ms > GAP_MS {
-                        tracing::warn!("held up for {gap_ms} ms; leases are that much longer");
-                        self.core.forgive(gap_ms);
-                    }
-                    self.core.tick(now_ms);
-                    self.waiting.retain(|_, reply| !reply.is_closed());
+            if let Some(message) = self.later.pop_front() {
+                self.handle(message);
+            } else {
+                tokio::select! {
+                    message = inbox.recv() => match message {
+                        Some(message) => self.handle(message),
+                        None => return,
+                    },
+                    _ = ticks.tick() => self.tick(),
+                    _ = looks.tick() => looked = self.look().await,
                 }
-                _ = looks.tick() => looked = self.look().await,
             }
             let saved = match looked {
                 Saved::Deposed(_) => looked,
-                Saved::Yes | Saved::NotNow(_) => self.save().await,
+                Saved::Yes | Saved::NotNow(_) => self.save(&mut inbox).await,
             };
             match saved {
                 Saved::Yes => {
@@ -254,6 +209,17 @@ impl Task {
                 }
             }
         }
+    }
+
+    fn tick(&mut self) {
+        let now_ms = self.origin.now_ms();
+        let gap_ms = now_ms - std::mem::replace(&mut self.ticked_ms, now_ms);
+        if gap_ms > GAP_MS {
+            tracing::warn!("held up for {gap_ms} ms; leases are that much longer");
+            self.core.forgive(gap_ms);
+        }
+        self.core.tick(now_ms);
+        self.waiting.retain(|_, reply| !reply.is_closed());
     }
 
     fn handle(&mut self, message: Message) {
@@ -294,14 +260,17 @@ impl Task {
                 self.core.await_ready(&run, caller, created, to, now_ms);
             }
             Message::Heartbeat(run, caller, clock, reply) => {
-                let _ = reply.send(core.heartbeat(&run, caller, clock, now_ms));
+                let beaten = core.heartbeat(&run, caller, clock, now_ms);
+                let _ = reply.send(beaten.map(|present| self.written(&run, present)));
             }
             Message::Check(run, caller, reply) => {
-                let _ = reply.send(core.check(&run, caller));
+                let checked = core.check(&run, caller);
+                let _ = reply.send(checked.map(|present| self.written(&run, present)));
             }
             Message::RankLost(run, caller) => core.rank_lost(&run, caller, now_ms),
             Message::Holding(run, reply) => {
-                let _ = reply.send(status::holding(core, &run));
+                let known = self.holdings.get(&run).cloned();
+                let _ = reply.send(known.ok_or_else(|| Refusal::UnknownRun(run).into()));
             }
             Message::Placement(run, reply) => {
                 let placement = core.run(&run).map(|run| run.placement().clone());
@@ -348,7 +317,20 @@ impl Task {
 
     /// Writes down what was decided, before anybody hears of it. Leases of data alone are written
     /// now and then: a successor asks groups for the last of them.
-    async fn save(&mut self) -> Saved {
+    ///
+    /// Beats, and what else needs nothing written down, are answered meanwhile: a slow disk is no
+    /// reason to take anybody for dead.
+    async fn save(&mut self, inbox: &mut mpsc::Receiver<Message>) -> Saved {
+        loop {
+            let saved = self.save_once(inbox).await;
+            self.unsaved |= self.core.take_dirty();
+            if saved != Saved::Yes || !self.unsaved {
+                return saved;
+            }
+        }
+    }
+
+    async fn save_once(&mut self, inbox: &mut mpsc::Receiver<Message>) -> Saved {
         self.unsaved |= self.core.take_dirty();
         self.leases += u64::from(self.core.take_leased());
         let now_ms = self.origin.now_ms();
@@ -356,16 +338,43 @@ impl Task {
         let leases = self.leases > 0 && (late || self.leases >= FORGOTTEN_MAX);
         let due = self.unsaved || leases;
         let Some(disk) = self.disk.clone().filter(|_| due) else {
-            self.unsaved = false;
+            if std::mem::take(&mut self.unsaved) {
+                self.holdings = self.present_holdings();
+            }
             return Saved::Yes;
         };
         (self.leases, self.saved_ms) = (0, now_ms);
-        let durable = self.core.durable();
-        let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
+        let (durable, holdings) = (self.core.durable(), self.present_holdings());
+        let mut saving = tokio::task::spawn_blocking(move || disk.save(&durable));
+        let saved = loop {
+            tokio::select! {
+                saved = &mut saving => break saved,
+                Some(message) = inbox.recv(), if self.later.len() < MAILBOX_MAX => {
+                    match message.needs_no_disk() {
+                        true => self.handle(message),
+                        false => self.later.push_back(message),
+                    }
+                }
+            }
+        };
         let saved = saved.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
         self.unsaved |= matches!(saved, Saved::NotNow(_));
-        self.unsaved &= saved != Saved::Yes;
+        if saved == Saved::Yes {
+            (self.unsaved, self.holdings) = (false, holdings);
+        }
         saved
+    }
+
+    fn present_holdings(&self) -> HashMap<RunId, Holding> {
+        let runs = self.core.runs().map(|run| run.name());
+        let holding = |run: &RunId| Some((run.clone(), status::holding(&self.core, run).ok()?));
+        runs.filter_map(holding).collect()
+    }
+
+    /// The generation that others may hear of.
+    fn written(&self, run: &RunId, present: Generation) -> Generation {
+        let written = self.holdings.get(run).map(|holding| holding.generation);
+        written.unwrap_or_default().min(present)
     }
 
     fn drain(&mut self) {

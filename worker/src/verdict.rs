@@ -87,8 +87,13 @@ fn of_membership(error: &MembershipError) -> Verdict {
 }
 
 fn of_refusal(status: &Status) -> Verdict {
-    /// Somebody else speaks for the group now, or nobody.
-    const OVER: [Reason; 2] = [Reason::NotLive, Reason::StaleIncarnation];
+    /// Somebody else speaks for the group now, or nobody;
+    /// or it holds data that a former coordinator leased and forgot.
+    const OVER: [Reason; 3] = [
+        Reason::NotLive,
+        Reason::StaleIncarnation,
+        Reason::LeaseRefused,
+    ];
     /// What is configured does not change.
     const LASTING: [Reason; 7] = [
         Reason::BadToken,

@@ -118,6 +118,9 @@ pub struct Run {
     pub(super) leased: bool,
 }
 
+/// How many leases groups have to say what data a former coordinator has leased to them.
+const SETTLE_LEASES: u64 = 4;
+
 impl Run {
     /// A run that nobody has joined, placed on the fleet's servers, all of which are up.
     pub(super) fn new(
@@ -170,7 +173,8 @@ impl Run {
             group.recover(now_ms, lease_ms);
         }
         self.ledger.take_over();
-        self.settle_at_ms = Some(now_ms.saturating_add(lease_ms));
+        // Groups ask for data when they step again, which may be after failovers.
+        self.settle_at_ms = Some(now_ms.saturating_add(SETTLE_LEASES * lease_ms));
         self.recover_snapshots(snapshots, now_ms);
     }
 

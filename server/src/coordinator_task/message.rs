@@ -1,0 +1,94 @@
+//! What the coordinator is asked.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+use tradewind_common::data::Chunk;
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
+use tradewind_proto::holding::Holding;
+
+use crate::core::answer::{Answer, Refused};
+use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
+use crate::core::run::{Caller, Join};
+use crate::status::Status;
+
+pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
+
+/// What the coordinator is asked.
+pub enum Message {
+    /// A server registers; its orders go there. Answered with the number of this bond.
+    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
+    /// A server is alive.
+    ServerBeat(ServerId, Incarnation, Reply<()>),
+    /// The bond of this number with a server broke.
+    ServerLost(ServerId, Incarnation, u64),
+    /// What became of a shard on a server.
+    Report(ServerId, RunId, Box<ShardReport>, Reply<()>),
+    /// A shard's part of a snapshot, by number.
+    Captured(
+        ServerId,
+        (RunId, ShardId, u64),
+        Result<ShardFile, NotCaptured>,
+        Reply<()>,
+    ),
+    /// The manifest of a snapshot has been written, or could not be.
+    Written(RunId, u64, Result<(), String>),
+    /// A rank joins.
+    Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
+    /// A rank asks to push; whether it has created its slice.
+    AwaitReady(RunId, Caller, bool, Reply<Answer>),
+    /// A rank is alive.
+    Heartbeat(RunId, Caller, Clock, Reply<Generation>),
+    /// Whether a rank's life of its group is still the one.
+    Check(RunId, Caller, Reply<Generation>),
+    /// The connection of a rank's heartbeats broke.
+    RankLost(RunId, Caller),
+    /// Who holds the shards of a run.
+    Holding(RunId, Reply<Holding>),
+    /// Which blocks the shards have, and who holds them.
+    Placement(RunId, Reply<(Arc<Placement>, Holding)>),
+    /// A group asks for data: finished chunks, held chunks.
+    LeaseChunk(
+        RunId,
+        (GroupId, Incarnation),
+        Vec<u64>,
+        Vec<u64>,
+        Reply<Chunk>,
+    ),
+    /// A rank is done.
+    Leave(RunId, Caller, Reply<()>),
+    /// Take a snapshot; answered when it is whole.
+    Snapshot(RunId, Reply<Answer>),
+    /// The status page.
+    Status(RunId, Reply<Status>),
+    /// The names of the runs.
+    Runs(Reply<Vec<RunId>>),
+}
+
+impl Message {
+    /// Whether it is answered from what is written down, or changes nothing that has to be.
+    pub(super) fn needs_no_disk(&self) -> bool {
+        match self {
+            Self::ServerBeat(..)
+            | Self::Heartbeat(..)
+            | Self::Check(..)
+            | Self::Holding(..)
+            | Self::LeaseChunk(..)
+            | Self::Runs(..) => true,
+            Self::Register(..)
+            | Self::ServerLost(..)
+            | Self::Report(..)
+            | Self::Captured(..)
+            | Self::Written(..)
+            | Self::Join(..)
+            | Self::AwaitReady(..)
+            | Self::RankLost(..)
+            | Self::Placement(..)
+            | Self::Leave(..)
+            | Self::Snapshot(..)
+            | Self::Status(..) => false,
+        }
+    }
+}
