@@ -132,7 +132,8 @@ impl Access {
         Ok(told.into_inner())
     }
 
-    async fn connect(&self, address: &str) -> anyhow::Result<Connection> {
+    /// A connection to a server.
+    pub(crate) async fn connect(&self, address: &str) -> anyhow::Result<Connection> {
         let channel = Endpoint::try_from(format!("http://{address}"))?
             .connect_timeout(CONNECT)
             .connect()

@@ -77,7 +77,7 @@ fn choose(numbers: &[u64], wanted: Option<u64>) -> anyhow::Result<u64> {
         None => Ok(*newest),
         Some(wanted) if numbers.contains(&wanted) => Ok(wanted),
         Some(wanted) => bail!(
-            "there is no whole snapshot {wanted}; there is {}",
+            "there is no whole snapshot {wanted}; there are {}",
             others(numbers, wanted).join(", ")
         ),
     }
@@ -228,7 +228,7 @@ mod tests {
         let choose = |numbers: &[u64], wanted| choose(numbers, wanted).map_err(|e| e.to_string());
         assert_eq!(choose(&[3, 5, 9], None), Ok(9));
         assert_eq!(choose(&[3, 5, 9], Some(5)), Ok(5));
-        let error = "there is no whole snapshot 4; there is 9, 5, 3".to_owned();
+        let error = "there is no whole snapshot 4; there are 9, 5, 3".to_owned();
         assert_eq!(choose(&[3, 5, 9], Some(4)), Err(error));
         let error = "there is no whole snapshot".to_owned();
         assert_eq!(choose(&[], Some(4)), Err(error));

@@ -1,6 +1,7 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
 mod bench;
+mod chaos;
 mod clock;
 mod cluster;
 mod config;
@@ -49,6 +50,8 @@ enum Verb {
     Export(export::Arguments),
     /// Measure on this machine: the exchange beside bare TCP, the optimizers beside memory.
     Bench(bench::Arguments),
+    /// Train on this machine while processes die, hang and are cut off, and check what must hold.
+    Chaos(chaos::Arguments),
     /// Check a configuration and print it with every key, or print the table of all keys.
     Config(config::Arguments),
 }
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
+        Verb::Chaos(arguments) => chaos::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }
 }

@@ -1,5 +1,6 @@
 //! `tradewind run`: a whole run on this machine.
 
+mod company;
 mod follow;
 mod helper;
 mod interruption;
@@ -20,10 +21,11 @@ use crate::cluster::{Access, ClusterStatus};
 use crate::config::{self, EXIT_BAD_INPUT};
 use crate::failure::Failure;
 use crate::folder::RunFolder;
-use crate::launch::{Ground, Keeper, Programs, Role};
+use crate::launch::{Ground, Keeper, LOOK, Programs, Role};
 use crate::results::{End, finish};
 use crate::say;
 use crate::summary::Status;
+pub(crate) use company::{Alone, Company};
 use follow::follow;
 use helper::Helper;
 pub(crate) use interruption::Interruption;
@@ -78,7 +80,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = runtime.map_err(Into::into).and_then(|runtime| {
         let out = arguments.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
-        runtime.block_on(launch(&config, &out, arguments.resume))
+        let mut alone = Alone::default();
+        runtime.block_on(launch(&config, &out, arguments.resume, &mut alone))
     });
     match ran {
         Ok(Status::Completed) => ExitCode::SUCCESS,
@@ -91,7 +94,13 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-async fn launch(config: &Config, out: &Path, resume: bool) -> anyhow::Result<Status> {
+/// Runs `config` in the folder `out`, and `company` goes along.
+pub(crate) async fn launch<C: Company>(
+    config: &Config,
+    out: &Path,
+    resume: bool,
+    company: &mut C,
+) -> anyhow::Result<Status> {
     let clock = Clock::start();
     let programs = Programs::find()?;
     let (folder, resumed_from) = if resume {
@@ -128,6 +137,7 @@ async fn launch(config: &Config, out: &Path, resume: bool) -> anyhow::Result<Sta
         None => 0,
     };
     announce(config, &folder, resumed_from);
+    let (roster, fronts) = (company.roster().clone(), company.fronts().to_vec());
     let ground = Ground {
         config,
         programs: &programs,
@@ -135,10 +145,15 @@ async fn launch(config: &Config, out: &Path, resume: bool) -> anyhow::Result<Sta
         token: &token,
         lives_before,
         resume,
+        roster: &roster,
+        fronts: &fronts,
     };
     // Whatever goes wrong from here on stands in the summary.
     let (outcome, cluster) = match Keeper::start(ground, clock) {
-        Ok(mut keeper) => attend(&ground, &mut keeper, &helper, &mut interruption).await,
+        Ok(mut keeper) => {
+            let attended = attend(&ground, &mut keeper, &helper, &mut interruption, company);
+            attended.await
+        }
         Err(error) => (Outcome::Failed(error.into()), None),
     };
     let (status, failure) = match outcome {
@@ -179,13 +194,21 @@ fn announce(config: &Config, folder: &RunFolder, resumed_from: Option<u64>) {
 }
 
 /// Sees a run that has been started to its end, and ends its processes.
-async fn attend(
+async fn attend<C: Company>(
     ground: &Ground<'_>,
     keeper: &mut Keeper<'_>,
     helper: &Helper<'_>,
     interruption: &mut Interruption,
+    company: &mut C,
 ) -> (Outcome, Option<ClusterStatus>) {
-    let mut outcome = Outcome::of(follow(ground, keeper, interruption).await);
+    let mut outcome = match company.begin(ground, keeper.access()) {
+        Ok(()) => Outcome::of(follow(ground, keeper, interruption, company).await),
+        Err(error) => Outcome::Failed(error.into()),
+    };
+    let in_order = matches!(outcome, Outcome::Completed);
+    if let Err(error) = part(keeper, company, in_order).await {
+        outcome = Outcome::Failed(error.into());
+    }
     if matches!(outcome, Outcome::Completed) {
         let taken = last::snapshot(ground, keeper.access());
         tokio::select! {
@@ -211,6 +234,21 @@ async fn attend(
     }
     keeper.stop();
     (outcome, cluster)
+}
+
+/// Lets the company have its last look at the servers, which are kept going meanwhile.
+async fn part<C: Company>(
+    keeper: &mut Keeper<'_>,
+    company: &mut C,
+    in_order: bool,
+) -> anyhow::Result<()> {
+    let mut over = std::pin::pin!(company.training_over(in_order));
+    loop {
+        tokio::select! {
+            () = &mut over => return Ok(()),
+            () = tokio::time::sleep(LOOK) => keeper.look()?.messages.iter().for_each(say),
+        }
+    }
 }
 
 /// What the servers tell of the run; `None` if they cannot be asked.

@@ -135,6 +135,7 @@ impl CoordinatorHandle {
             bonds: HashMap::new(),
             next_bond: 0,
             unsaved: false,
+            failing: false,
             leases: 0,
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
@@ -194,6 +195,8 @@ struct Task {
     next_bond: u64,
     /// Something was decided that is not written down.
     unsaved: bool,
+    /// The last write failed; that is told once.
+    failing: bool,
     /// Leases of data that are not written down.
     leases: u64,
     /// When the state was written last, milliseconds.
@@ -229,12 +232,27 @@ impl Task {
             }
             let saved = match looked {
                 Saved::Deposed(_) => looked,
-                Saved::Yes | Saved::NotNow => self.save().await,
+                Saved::Yes | Saved::NotNow(_) => self.save().await,
             };
             match saved {
-                Saved::Yes => self.drain(),
+                Saved::Yes => {
+                    if std::mem::take(&mut self.failing) {
+                        let text = "the coordinator's state can be written again";
+                        self.core.disk(text.into());
+                    }
+                    self.drain();
+                }
                 // What was decided waits, and so does whoever asked for it.
-                Saved::NotNow => {}
+                Saved::NotNow(why) => {
+                    if !std::mem::replace(&mut self.failing, true) {
+                        let text = format!(
+                            "{why}; training goes on, but nobody can join, and nothing can be \
+                             failed over, until there is room"
+                        );
+                        tracing::error!("{text}");
+                        self.core.disk(text);
+                    }
+                }
                 Saved::Deposed(by) => {
                     tracing::error!("coordinator incarnation {by} has followed this one; it ends");
                     return;
@@ -330,7 +348,7 @@ impl Task {
         };
         let address = self.address.clone();
         let looked = tokio::task::spawn_blocking(move || disk.look(&address)).await;
-        looked.unwrap_or(Saved::NotNow)
+        looked.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()))
     }
 
     /// Writes down what was decided, before anybody hears of it. Leases of data alone are written
@@ -349,8 +367,9 @@ impl Task {
         (self.leases, self.saved_ms) = (0, now_ms);
         let durable = self.core.durable();
         let saved = tokio::task::spawn_blocking(move || disk.save(&durable)).await;
-        let saved = saved.unwrap_or(Saved::NotNow);
-        self.unsaved = matches!(saved, Saved::NotNow);
+        let saved = saved.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
+        self.unsaved |= matches!(saved, Saved::NotNow(_));
+        self.unsaved &= saved != Saved::Yes;
         saved
     }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -16,12 +15,12 @@ use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
 
 /// What came of writing the state down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Saved {
     /// It is on disk.
     Yes,
-    /// It is not; it has to be tried again.
-    NotNow,
+    /// It is not, and why; it has to be tried again.
+    NotNow(String),
     /// This incarnation has followed: nothing may be acted on any more.
     Deposed(u64),
 }
@@ -32,8 +31,6 @@ pub struct Disk {
     incarnation: Incarnation,
     snapshots: Folder,
     events: EventLog,
-    /// Whether the last write failed: it is said once.
-    failing: Mutex<bool>,
 }
 
 /// A line of events.jsonl.
@@ -53,7 +50,6 @@ impl Disk {
             incarnation,
             snapshots: Folder::new(folder),
             events: EventLog::open(folder)?,
-            failing: Mutex::new(false),
         })
     }
 
@@ -66,7 +62,7 @@ impl Disk {
             Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
             Err(error) => {
                 tracing::debug!("the coordinator's address is not published: {error}");
-                Saved::NotNow
+                Saved::NotNow(error.to_string())
             }
         }
     }
@@ -78,31 +74,13 @@ impl Disk {
 
     /// Writes the state down.
     pub fn save(&self, durable: &Durable) -> Saved {
-        let bytes = match serde_json::to_vec(durable) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                tracing::error!("the coordinator's state cannot be written: {error}");
-                return Saved::NotNow;
-            }
-        };
-        let mut failing = self.failing.lock().unwrap_or_else(|e| e.into_inner());
-        match self.store.write(&bytes) {
-            Ok(()) => {
-                if std::mem::take(&mut *failing) {
-                    tracing::info!("the coordinator's state can be written again");
-                }
-                Saved::Yes
-            }
-            Err(StoreError::Deposed { by }) => Saved::Deposed(by.0),
-            Err(error) => {
-                if !std::mem::replace(&mut *failing, true) {
-                    tracing::error!(
-                        "{error}; training goes on, but nobody can join, and nothing can be \
-                         failed over, until there is room"
-                    );
-                }
-                Saved::NotNow
-            }
+        let written = serde_json::to_vec(durable).map_err(|error| error.to_string());
+        let written = written.map(|bytes| self.store.write(&bytes));
+        match written {
+            Ok(Ok(())) => Saved::Yes,
+            Ok(Err(StoreError::Deposed { by })) => Saved::Deposed(by.0),
+            Ok(Err(error)) => Saved::NotNow(error.to_string()),
+            Err(error) => Saved::NotNow(error),
         }
     }
 

@@ -29,6 +29,10 @@ struct Arguments {
     /// Host name or address under which others reach this server; the listening address if not given.
     #[arg(long)]
     advertise: Option<String>,
+    /// Address (host:port) under which others reach this server, where it is not the one it listens
+    /// on: of something that stands in front of it and passes on what comes.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "advertise")]
+    reached_at: Option<String>,
     /// Host the coordinator, for a fleet of this many servers.
     #[arg(long, conflicts_with = "coordinator")]
     coordinate: Option<u32>,
@@ -124,7 +128,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         host: arguments
             .host
             .unwrap_or_else(|| host_of(&address).to_owned()),
-        address,
+        address: arguments.reached_at.unwrap_or(address),
         coordinator,
         token: Token::from_env()?,
         folder: arguments.folder,

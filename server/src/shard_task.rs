@@ -1,10 +1,10 @@
 //! One task owns one shard: mailbox, clock, replies, the ways to its copies, its part of snapshots.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::{mpsc, oneshot};
 use tradewind_common::holders::{Holders, Role};
-use tradewind_common::{Generation, RunId, ServerId, ShardId};
+use tradewind_common::{Clock, Generation, GroupId, RunId, ServerId, ShardId};
 
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
@@ -74,6 +74,13 @@ pub struct Status {
     pub blocks: u64,
     /// The lowest and the highest version.
     pub versions: (u64, u64),
+    /// The versions of all blocks, added.
+    pub version_sum: u64,
+    /// When the values were last restored.
+    pub lineage: Generation,
+    /// The lowest clock, over all blocks, that was decided of each group; of groups of which
+    /// something was decided at every block.
+    pub decided: BTreeMap<GroupId, Clock>,
     /// What it counted.
     pub counters: Counters,
     /// BLAKE3 over (block, version, values).
@@ -319,9 +326,27 @@ impl Task {
             bytes: blocks().map(|b| b.length() as u64 * 4).sum(),
             blocks: blocks().count() as u64,
             versions: (versions().min().unwrap_or(0), versions().max().unwrap_or(0)),
+            version_sum: versions().sum(),
+            lineage: self.shard.lineage(),
+            decided: lowest(blocks().map(|block| block.clocks_decided().collect())),
             counters: self.shard.counters().clone(),
             digest: self.shard.digest(),
             unconfirmed: self.shard.unconfirmed(),
         }
     }
+}
+
+/// For each group that is in all of the maps the lowest of its clocks.
+fn lowest(mut all: impl Iterator<Item = BTreeMap<GroupId, Clock>>) -> BTreeMap<GroupId, Clock> {
+    let mut lowest = all.next().unwrap_or_default();
+    for block in all {
+        lowest.retain(|group, clock| match block.get(group) {
+            Some(other) => {
+                *clock = (*clock).min(*other);
+                true
+            }
+            None => false,
+        });
+    }
+    lowest
 }

@@ -14,6 +14,7 @@ pub mod group;
 pub mod lives;
 pub mod member;
 pub mod model;
+pub mod pace;
 pub mod telemetry;
 pub mod train;
 pub mod verdict;

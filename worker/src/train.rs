@@ -15,6 +15,7 @@ use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
 use crate::group::{Group, GroupError};
 use crate::member::Member;
+use crate::pace::Pace;
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
@@ -74,6 +75,7 @@ pub const SKIPS_MAX: u32 = 100;
 impl Worker<'_> {
     /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
     pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
+        let pace = Pace::new(self.member.config.step_least);
         let mut skips = 0;
         loop {
             if self.guard.is_lost() {
@@ -84,7 +86,9 @@ impl Worker<'_> {
             let loss = self.member.task.loss(&batch);
             self.begin(batch.samples.len(), samples_seen);
             let exposed = self.group.backward(&loss)?;
-            let compute = watch.lap().saturating_sub(exposed);
+            let mut compute = watch.lap().saturating_sub(exposed);
+            pace.keep(compute);
+            compute += watch.lap();
 
             let mut step = self.agree(&loss, batch.samples.len())?;
             step.compute = compute;

@@ -349,6 +349,12 @@ pub const KEYS: &[Key] = &[
         "how long the last snapshot may take when a run is asked to end",
     ),
     key(
+        "pace.step_seconds",
+        float(0.0, 3600.0),
+        Some("0.0"),
+        "the computation of each step lasts at least so long, so that a small machine can stand for a larger one; 0 is off",
+    ),
+    key(
         "telemetry.prometheus",
         Text,
         Some("\"\""),

@@ -115,6 +115,16 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["is more than a third of liveness.lease_ms"],
     );
     check(
+        &["liveness.lease_ms=40000"],
+        none,
+        &["liveness.retry_ms = 60000 is less than two of liveness.lease_ms"],
+    );
+    check(
+        &["servers.replication=2"],
+        none,
+        &["servers.replication = 2 is more than cluster.servers"],
+    );
+    check(
         &["train.chunk_samples=7"],
         none,
         &["less than one step of the largest group, 8 samples"],

@@ -163,6 +163,11 @@ impl<'a> Keeper<'a> {
         Ok(found)
     }
 
+    /// Ends the ranks; the servers stay.
+    pub(crate) fn end_training(&mut self) {
+        self.supervisor.handle_enough();
+    }
+
     /// Ends all processes.
     pub(crate) fn stop(&mut self) {
         self.local.stop();

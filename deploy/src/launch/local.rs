@@ -10,6 +10,7 @@ use tradewind_common::config::Config;
 
 use super::member::Member;
 use super::process::{Ended, Process, Role};
+use super::roster::Roster;
 use super::{Programs, bare_host, environment, wait_for_address};
 use crate::folder::RunFolder;
 
@@ -44,6 +45,10 @@ pub(crate) struct Ground<'a> {
     pub(crate) lives_before: u64,
     /// The run goes on from its newest snapshot.
     pub(crate) resume: bool,
+    /// Where those who run are written down.
+    pub(crate) roster: &'a Roster,
+    /// Under which addresses the servers are reached; none, if under their own.
+    pub(crate) fronts: &'a [String],
 }
 
 /// All processes of a run. Dropping it kills what is left.
@@ -82,7 +87,9 @@ impl<'a> Local<'a> {
             self.start(member, life, first, first && self.ground.resume)?;
             let file = self.address_file(server);
             let running = self.running.get_mut(&member).expect("it was started");
-            running.address = Some(wait_for_address(&mut running.process, &file)?);
+            let address = wait_for_address(&mut running.process, &file)?;
+            self.ground.roster.listens(server, &address);
+            running.address = Some(address);
         }
         for member in ranks(self.ground.config) {
             self.start(member, life, false, false)?;
@@ -123,6 +130,7 @@ impl<'a> Local<'a> {
             &environment(token),
             &self.log(member),
         )?;
+        self.ground.roster.started(member, process.pid(), life);
         let running = Running {
             process,
             life,
@@ -140,7 +148,12 @@ impl<'a> Local<'a> {
         coordinate: bool,
         resume: bool,
     ) -> Vec<String> {
-        let Ground { config, folder, .. } = self.ground;
+        let Ground {
+            config,
+            folder,
+            fronts,
+            ..
+        } = self.ground;
         let mut arguments = vec![
             format!("--server={server}"),
             format!("--incarnation={life}"),
@@ -155,6 +168,9 @@ impl<'a> Local<'a> {
         }
         if resume {
             arguments.push(format!("--resume={}", config.name));
+        }
+        if let Some(front) = fronts.get(server as usize) {
+            arguments.push(format!("--reached-at={front}"));
         }
         if let Some(first) = config.telemetry.prometheus {
             // Checked with the configuration.
@@ -206,6 +222,7 @@ impl<'a> Local<'a> {
                 && let Some(ended) = running.process.poll()?
             {
                 running.told = true;
+                self.ground.roster.ended(*member);
                 deaths.push((*member, ended));
             }
         }
@@ -222,7 +239,9 @@ impl<'a> Local<'a> {
             if let Some(running) = running.filter(|running| silent(running))
                 && let Ok(address) = std::fs::read_to_string(&file)
             {
-                running.address = Some(address.trim().to_owned());
+                let address = address.trim().to_owned();
+                self.ground.roster.listens(server, &address);
+                running.address = Some(address);
                 listening.push(server);
             }
         }

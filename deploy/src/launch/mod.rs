@@ -5,6 +5,7 @@ mod local;
 mod member;
 mod ping;
 mod process;
+mod roster;
 mod supervisor;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub(crate) use keeper::Keeper;
 pub(crate) use local::{Ground, processes};
 pub(crate) use member::Member;
 pub(crate) use process::{Ended, Process, Role};
+pub(crate) use roster::{Present, Roster};
 
 /// How long a server may take until it listens.
 const LISTEN: Duration = Duration::from_secs(30);

@@ -144,6 +144,9 @@ impl Supervisor {
         let Some(life) = self.lives.get_mut(&member) else {
             return;
         };
+        if life.state == State::Done {
+            return;
+        }
         let rank = matches!(member, Member::Rank { .. });
         if let Member::Rank { group, .. } = member
             && death.status == Some(0)
@@ -167,6 +170,17 @@ impl Supervisor {
         }
         self.start_again(member, how, now_ms);
         self.look(now_ms);
+    }
+
+    /// Training shall end as it is: no rank is needed any more.
+    pub(crate) fn handle_enough(&mut self) {
+        self.applied = true;
+        for (member, life) in &mut self.lives {
+            if matches!(member, Member::Rank { .. }) && life.state != State::Done {
+                life.state = State::Done;
+                self.actions.push_back(Action::Kill { member: *member });
+            }
+        }
     }
 
     /// A process has been started; a server does not listen yet.

@@ -47,12 +47,14 @@ pub(crate) fn metric(evaluation: &Evaluation) -> String {
 /// How the run ended, and where its files are.
 pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
     let status = format!("{:?}", summary.status).to_lowercase();
-    format!(
-        "{status}: {:.1} s of training, {:.1} s in all; see {}",
-        summary.train_seconds,
-        summary.wall_seconds,
-        folder.join("summary.json").display()
-    )
+    let (train, wall) = (summary.train_seconds, summary.wall_seconds);
+    let time = match summary.resumed_from {
+        None => format!("{train:.1} s of training, {wall:.1} s in all"),
+        // Training began in a former part, and there may have been a long pause.
+        Some(number) => format!("{wall:.1} s since snapshot {number}"),
+    };
+    let path = folder.join("summary.json");
+    format!("{status}: {time}; see {}", path.display())
 }
 
 #[cfg(test)]

@@ -2189,7 +2189,7 @@ pub struct ShardStatusRequest {
     #[prost(uint32, tag = "2")]
     pub shard: u32,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShardStatusReply {
     #[prost(uint32, tag = "1")]
     pub server: u32,
@@ -2232,6 +2232,24 @@ pub struct ShardStatusReply {
     /// Records that a copy has not confirmed yet.
     #[prost(uint64, tag = "17")]
     pub unconfirmed: u64,
+    /// Versions of all blocks, added: copies with the same sum and lineage have the same values.
+    #[prost(uint64, tag = "18")]
+    pub version_sum: u64,
+    /// When the values were last restored.
+    #[prost(uint64, tag = "19")]
+    pub lineage: u64,
+    /// For each group of which something was decided at every block.
+    #[prost(message, repeated, tag = "20")]
+    pub decided: ::prost::alloc::vec::Vec<DecidedClock>,
+}
+/// How far a group has come at a shard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecidedClock {
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    /// The lowest, over all blocks, of the clocks that were decided last.
+    #[prost(uint64, tag = "2")]
+    pub clock: u64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

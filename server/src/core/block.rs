@@ -213,6 +213,12 @@ impl Block {
         })
     }
 
+    /// The clock that was decided last of each group.
+    pub fn clocks_decided(&self) -> impl Iterator<Item = (GroupId, Clock)> + '_ {
+        let decided = self.decided.iter();
+        decided.map(|(group, (_, last))| (*group, last.clock))
+    }
+
     /// The highest clock that was decided of any group.
     pub fn clock_decided(&self) -> Option<Clock> {
         self.decided.values().map(|(_, last)| last.clock).max()

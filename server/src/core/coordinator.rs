@@ -276,6 +276,12 @@ impl Coordinator {
         self.drain();
     }
 
+    /// Whether what was decided can be written down has changed; the status page shows it at once,
+    /// though outputs wait.
+    pub fn disk(&mut self, text: String) {
+        self.tell(Event::new(EventKind::Disk, text));
+    }
+
     /// The coordinator itself was held up for so long, and heard nobody: what was silent meanwhile
     /// need not have been.
     pub fn forgive(&mut self, gap_ms: u64) {

@@ -48,6 +48,8 @@ pub enum EventKind {
     SnapshotFailed,
     /// A coordinator took over.
     Coordinator,
+    /// The coordinator's state cannot be written down, or can be again.
+    Disk,
 }
 
 impl EventKind {
@@ -73,6 +75,7 @@ impl EventKind {
             Self::Snapshot => "snapshot",
             Self::SnapshotFailed => "snapshot_failed",
             Self::Coordinator => "coordinator",
+            Self::Disk => "disk",
         }
     }
 }

@@ -12,11 +12,11 @@ use tonic::body::Body;
 use tonic::server::{Grpc, NamedService, UnaryService};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
-use tradewind_common::ShardId;
+use tradewind_common::{Clock, GroupId, ShardId};
 use tradewind_proto::convert;
 use tradewind_proto::limits::FRAME_BYTES_MAX;
 use tradewind_proto::v1::shard_server::SERVICE_NAME;
-use tradewind_proto::v1::{ShardStatusReply, ShardStatusRequest};
+use tradewind_proto::v1::{DecidedClock, ShardStatusReply, ShardStatusRequest};
 
 use super::exchange::exchange;
 use super::refuse;
@@ -131,5 +131,15 @@ async fn status(
         primary: status.primary,
         lost: counters.lost,
         unconfirmed: status.unconfirmed,
+        version_sum: status.version_sum,
+        lineage: status.lineage.0,
+        decided: status.decided.into_iter().map(decided).collect(),
     }))
+}
+
+fn decided((group, clock): (GroupId, Clock)) -> DecidedClock {
+    DecidedClock {
+        group: group.0,
+        clock: clock.0,
+    }
 }

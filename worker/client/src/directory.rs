@@ -8,11 +8,11 @@ use tradewind_proto::holding::{Endpoint, Holding};
 
 /// Knows who answers for each shard. Clones see the same news, each at its own pace.
 #[derive(Clone, Debug)]
-pub struct Directory(watch::Receiver<Arc<Holding>>);
+pub struct Directory(watch::Receiver<Arc<Holding>>, watch::Receiver<bool>);
 
 /// Brings a [`Directory`] the news.
 #[derive(Clone, Debug)]
-pub struct News(Arc<watch::Sender<Arc<Holding>>>);
+pub struct News(Arc<(watch::Sender<Arc<Holding>>, watch::Sender<bool>)>);
 
 /// Who answers for a shard, and since when: another `since` is another log, even of the same
 /// process.
@@ -28,7 +28,8 @@ impl Directory {
     /// A directory that begins with `holding`, and the way to tell it of later ones.
     pub fn new(holding: Holding) -> (Self, News) {
         let (news, directory) = watch::channel(Arc::new(holding));
-        (Self(directory), News(Arc::new(news)))
+        let (ends, over) = watch::channel(false);
+        (Self(directory, over), News(Arc::new((news, ends))))
     }
 
     /// A directory that never changes.
@@ -62,12 +63,26 @@ impl Directory {
             std::future::pending().await
         }
     }
+
+    /// Waits until there is nothing more to be exchanged with anybody. May be dropped and called
+    /// again.
+    pub(crate) async fn over(&mut self) {
+        if self.1.wait_for(|over| *over).await.is_err() {
+            std::future::pending().await
+        }
+    }
 }
 
 impl News {
+    /// Tells that the lease is lost: whoever waits for an answer waits no more, for nobody may push
+    /// without a lease, and nobody brings news of where the shards are.
+    pub fn end(&self) {
+        self.0.1.send_replace(true);
+    }
+
     /// Tells of a holding; `false` if a newer one, or this one, is known already.
     pub fn tell(&self, holding: Holding) -> bool {
-        self.0.send_if_modified(|known| {
+        self.0.0.send_if_modified(|known| {
             let newer = holding.generation > known.generation;
             if newer {
                 *known = Arc::new(holding);

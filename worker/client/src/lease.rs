@@ -51,6 +51,7 @@ pub fn keep_lease(
     let coordinator = coordinator.apart();
     Heartbeat(tokio::spawn(async move {
         lost(lease.keep(coordinator).await);
+        lease.news.end();
     }))
 }
 

@@ -62,8 +62,27 @@ impl Link {
     }
 
     /// Sends its blocks and takes the answers; on a new stream where one breaks, or the directory
-    /// names another primary.
+    /// names another primary. Gives up when the lease is lost.
     pub(crate) async fn exchange(&mut self, shared: &Shared<'_, '_>) -> Result<(), ExchangeError> {
+        let mut directory = self.directory.clone();
+        let shard = self.shard;
+        let ended = tokio::select! {
+            ended = self.follow(shared) => Some(ended),
+            () = directory.over() => None,
+        };
+        ended.unwrap_or_else(|| {
+            (self.stream, self.arriving) = (None, None);
+            let text = "the lease is lost, so nothing is exchanged any more".to_owned();
+            Err(ExchangeError::Refused {
+                shard,
+                place: place(directory.primary(shard).as_ref()),
+                status: refusal::status(Reason::NotLive, text),
+            })
+        })
+    }
+
+    /// Until all is answered, something is refused, or nobody can be reached for too long.
+    async fn follow(&mut self, shared: &Shared<'_, '_>) -> Result<(), ExchangeError> {
         let (shard, mut directory) = (self.shard, self.directory.clone());
         let mut away = Away::default();
         loop {

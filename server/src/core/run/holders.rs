@@ -140,7 +140,8 @@ impl Run {
     }
 
     /// Finds holders for what lacks some: after a server has come, or one is not waited for any
-    /// more.
+    /// more. What was lost in spite of copies is restored elsewhere only where most servers can be
+    /// seen: otherwise it may be the coordinator that is cut off, and the servers have everything.
     pub(in crate::core) fn place(&mut self, came: Option<ServerId>, fleet: &Fleet, now_ms: u64) {
         if matches!(self.phase, Phase::Failed(_)) {
             return;
@@ -154,6 +155,7 @@ impl Run {
             } else if here {
                 self.start_anew(shard, last);
             } else if presence == Some(Presence::GivenUp)
+                && (self.spec.faults.replication == 1 || fleet.sees_most())
                 && let Some(server) = fleet.up().min_by_key(|id| (self.holdings(*id), *id))
             {
                 self.start_anew(shard, server);

@@ -339,3 +339,33 @@ fn a_shard_is_restored_elsewhere_when_its_server_does_not_come_back() {
         ",
     );
 }
+
+#[test]
+fn a_coordinator_that_is_cut_off_from_the_others_restores_nothing_that_they_have() {
+    check_timed(
+        3,
+        2,
+        true,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete =>
+        ack 2 complete => 0.0 joined as 1, view 2 + 0@1 by 0@1 | capture 1:0 at now | capture 1:1 at now | capture 1:2 at now
+        captured 0 =>
+        captured 1 =>
+        captured 2 => manifest 1
+        written => view 4 0@1:0 + by nobody
+        ack 1 full 2 => view 5 0@1:0 + by nobody | 0:0@0+2@0 1:1@0+2@0* 2:2@0+0@0
+        down 1 => view 6 0@1:0 + by nobody | 0:0@0+2@0 1:2@6 2:2@0+0@0
+        down 2 => view 7 0@1:0 + by nobody | 0:0@0 1:- 2:-+0@0
+        live 0 =>
+        pass 900 => view 8 + by nobody
+        live 0 =>
+        pass 900 =>
+        live 0 =>
+        pass 900 =>
+        up 1 => view 9 + by nobody | 0:0@0+1@9 1:- 2:-+0@0
+        up 2 => view 12 + by nobody | 0:0@0+1@9 1:2@6+1@12 2:2@0+0@0
+        ",
+    );
+}

@@ -251,6 +251,9 @@ impl Session {
         let (current, shard) = (self.current?, self.outstanding.get(&block)?);
         let versions = self.versions.get(&block);
         let computed_on = versions.map(|v| v.computed_on).unwrap_or_default();
+        // A frame without a gradient cannot say of which lineage what it holds is.
+        let gradient = matches!(current.purpose, Purpose::Gradient { .. });
+        let holds = versions.filter(|_| gradient).map(|v| v.answered.number);
         Some(Frame {
             shard: *shard,
             block,
@@ -259,7 +262,7 @@ impl Session {
             pulled_version: computed_on.number,
             lineage: computed_on.lineage,
             samples_seen: current.samples_seen,
-            holds: versions.map(|v| v.answered.number),
+            holds,
         })
     }
 

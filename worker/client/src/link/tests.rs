@@ -105,6 +105,24 @@ async fn one_that_waits_goes_on_at_the_new_primary_with_what_is_unanswered() {
 }
 
 #[tokio::test]
+async fn one_that_waits_gives_up_when_the_lease_is_lost() {
+    let slow = FakeShard::new(|_| Does::Waits);
+    let running = slow.run();
+    let (directory, news) = Directory::new(holding(3, Some((0, &running.address))));
+    let mut exchange = exchange(&directory, PATIENCE);
+    let mut values = vec![0.0; 12];
+    let loses = async {
+        until(|| slow.heard().len() == 3).await;
+        news.end();
+    };
+    let (pushed, ()) = tokio::join!(push(&mut exchange, &mut values), loses);
+    let Err(ExchangeError::Refused { status, .. }) = pushed else {
+        panic!("{pushed:?}");
+    };
+    assert_eq!(refusal::reason(&status), Some(Reason::NotLive.word()));
+}
+
+#[tokio::test]
 async fn an_idle_stream_is_left_when_the_shard_moves() {
     let shards = [1.0, 2.0].map(|value| FakeShard::new(move |frame| applied(frame, value)));
     let (old, new) = (shards[0].run(), shards[1].run());

@@ -1,0 +1,196 @@
+//! Which faults happen when: drawn from a seed, or read from a script. No clock and no process is
+//! looked at here.
+
+mod random;
+mod script;
+
+use std::fmt;
+
+use super::victim::Victim;
+use random::Random;
+pub(crate) use script::parse;
+
+/// What happens to a victim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// kill -9.
+    Kill,
+    /// SIGSTOP, and SIGCONT after a while.
+    Stop,
+    /// Stopped for most of the time.
+    Slow,
+    /// Its connections are cut: to the servers, and of a server to anybody.
+    Cut,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::Slow, Self::Cut];
+
+    /// As in scripts and reports.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Kill => "kill",
+            Self::Stop => "stop",
+            Self::Slow => "slow",
+            Self::Cut => "cut",
+        }
+    }
+
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// How a connection is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// What is sent does not arrive, and nobody is told.
+    Silent,
+    /// It breaks.
+    Reset,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Fault {
+    /// Seconds since training began.
+    pub(crate) at: f64,
+    pub(crate) kind: Kind,
+    pub(crate) victim: Victim,
+    /// Seconds; 0 of a kill.
+    pub(crate) lasts: f64,
+    /// Of a cut.
+    pub(crate) way: Way,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.word(), self.victim)?;
+        match (self.kind, self.way) {
+            (Kind::Kill, _) => Ok(()),
+            (Kind::Cut, Way::Reset) => write!(f, " {:.1}s reset", self.lasts),
+            _ => write!(f, " {:.1}s", self.lasts),
+        }
+    }
+}
+
+/// What faults are drawn for.
+#[derive(Clone, Debug)]
+pub(crate) struct Field {
+    pub(crate) servers: u32,
+    /// Ranks of each group.
+    pub(crate) groups: Vec<u32>,
+    /// Seconds.
+    pub(crate) lease: f64,
+    pub(crate) kinds: Vec<Kind>,
+    /// Servers are hurt, too: not where they hold the only copies.
+    pub(crate) hurt_servers: bool,
+}
+
+/// Faults without end, `every` seconds apart on average.
+pub(crate) fn drawn(field: Field, seed: u64, every: f64) -> impl Iterator<Item = Fault> {
+    let mut random = Random::new(seed);
+    let mut at = 0.0;
+    std::iter::from_fn(move || {
+        // Far apart or close together, but neither all at once nor never.
+        let gap = -(1.0 - random.fraction()).ln();
+        at += every * gap.clamp(0.2, 2.6);
+        Some(draw(&field, &mut random, at))
+    })
+}
+
+fn draw(field: &Field, random: &mut Random, at: f64) -> Fault {
+    let kind = field.kinds[random.below(field.kinds.len())];
+    let victim = draw_victim(field, random);
+    let long = random.fraction() < 0.5;
+    let part = random.fraction();
+    let lasts = match (kind, long) {
+        (Kind::Kill, _) => 0.0,
+        (Kind::Slow, _) => 2.0 + 3.0 * part,
+        // Enough for the lease to run out, or surely not.
+        (_, true) => field.lease * (1.3 + 1.2 * part),
+        (_, false) => field.lease * (0.2 + 0.3 * part),
+    };
+    let way = match random.below(3) {
+        0 => Way::Reset,
+        _ => Way::Silent,
+    };
+    Fault {
+        at,
+        kind,
+        victim,
+        lasts,
+        way,
+    }
+}
+
+fn draw_victim(field: &Field, random: &mut Random) -> Victim {
+    let dice = random.fraction();
+    let group = random.below(field.groups.len());
+    let rank = random.below(field.groups[group] as usize) as u32;
+    let server = random.below(field.servers as usize) as u32;
+    let group = group as u32;
+    match dice {
+        _ if !field.hurt_servers && dice < 0.8 => Victim::Rank { group, rank },
+        _ if !field.hurt_servers => Victim::Group(group),
+        _ if dice < 0.45 => Victim::Rank { group, rank },
+        _ if dice < 0.57 => Victim::Group(group),
+        _ if dice < 0.87 => Victim::Server(server),
+        _ => Victim::Coordinator,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field() -> Field {
+        Field {
+            servers: 3,
+            groups: vec![2, 2, 2],
+            lease: 2.0,
+            kinds: Kind::ALL.to_vec(),
+            hurt_servers: true,
+        }
+    }
+
+    #[test]
+    fn a_seed_always_draws_the_same() {
+        let take = |seed| drawn(field(), seed, 5.0).take(100).collect::<Vec<_>>();
+        assert_eq!(take(7), take(7));
+        assert_ne!(take(7), take(8));
+    }
+
+    #[test]
+    fn all_kinds_and_victims_come_up_at_the_pace_that_is_asked_for() {
+        let faults: Vec<Fault> = drawn(field(), 1, 5.0).take(1000).collect();
+        for kind in Kind::ALL {
+            let of = faults.iter().filter(|fault| fault.kind == kind).count();
+            assert!((150..350).contains(&of), "{of} of {kind:?}");
+        }
+        let servers = |fault: &&Fault| matches!(fault.victim, Victim::Server(_));
+        assert!(faults.iter().filter(servers).count() > 200);
+        assert!(faults.iter().any(|f| f.victim == Victim::Coordinator));
+        let mean = faults.last().unwrap().at / 1000.0;
+        assert!((4.0..6.0).contains(&mean), "{mean}");
+    }
+
+    #[test]
+    fn what_ought_to_be_noticed_outlasts_the_lease_and_the_rest_does_not() {
+        for fault in drawn(field(), 3, 1.0).take(500) {
+            if matches!(fault.kind, Kind::Stop | Kind::Cut) {
+                assert!(fault.lasts <= 1.0 || fault.lasts >= 2.6, "{fault}");
+            }
+        }
+    }
+
+    #[test]
+    fn servers_may_be_left_alone() {
+        let field = Field {
+            hurt_servers: false,
+            ..field()
+        };
+        let hurt = |f: Fault| matches!(f.victim, Victim::Server(_) | Victim::Coordinator);
+        assert!(!drawn(field, 5, 1.0).take(300).any(hurt));
+    }
+}
