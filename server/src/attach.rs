@@ -92,8 +92,9 @@ impl Bond {
         let address = self.coordinator()?;
         let channel = Endpoint::try_from(format!("http://{address}"))?
             .connect_timeout(CONNECT)
-            .http2_keep_alive_interval(self.me.lease)
-            .keep_alive_timeout(self.me.lease)
+            // One that is out of reach is given up within a lease: its successor waits for one.
+            .http2_keep_alive_interval(self.me.lease / 2)
+            .keep_alive_timeout(self.me.lease / 2)
             .connect()
             .await?;
         let token = ShowToken(self.me.token.clone());

@@ -109,6 +109,11 @@ impl CoordinatorHandle {
         self.incarnation
     }
 
+    /// Whether it has ended, because another one has followed.
+    pub fn is_over(&self) -> bool {
+        self.mailbox.is_closed()
+    }
+
     /// Told whenever membership or holders of some run have changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()

@@ -48,8 +48,9 @@ impl Hosting {
     /// The coordinator.
     pub fn current(&self) -> Result<CoordinatorHandle, Status> {
         let current = self.current.read().unwrap_or_else(|e| e.into_inner());
+        let current = current.as_ref().filter(|handle| !handle.is_over());
         let elsewhere = || Status::unavailable("the coordinator is not on this server");
-        current.clone().ok_or_else(elsewhere)
+        current.cloned().ok_or_else(elsewhere)
     }
 
     /// Hosts the coordinator of a fleet of `servers`, from its durable state if there is some, and

@@ -294,6 +294,12 @@ impl Fleet {
         Client::connect(&self.coordinator_address(), &self.addresses(), token)
     }
 
+    /// Fresh connections, which take this server for the coordinator's.
+    pub async fn client_of(&self, server: usize) -> Client {
+        let addresses = self.addresses();
+        Client::connect(&addresses[server], &addresses, &self.setup.token)
+    }
+
     fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
