@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test bench bench-net setup lint docs proto clean help
+.PHONY: demo test chaos bench bench-net setup lint docs proto clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -18,6 +18,7 @@ say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
+	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
@@ -32,6 +33,30 @@ demo: setup
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 10 minutes on 2 cores))
 	cargo test --workspace
+
+# What must hold is checked, and what it costs is measured; docs/faults.md says what came of it.
+# SHORT=1 is for a machine that builds each change: a minute, with the binaries of the tests.
+CHAOS := target/release/tradewind chaos
+PAIRS := deploy/configs/climate-forecast.toml --convergence 5 --every 2.5 \
+  --set cluster.servers=3 --set servers.replication=2 --set pace.step_seconds=0.15 \
+  --set liveness.lease_ms=2000 --set liveness.heartbeat_ms=400
+chaos: setup
+ifdef SHORT
+	$(call say,a minute of faults)
+	cargo build --package tradewind --package tradewind-server --package tradewind-worker
+	target/debug/tradewind chaos --minutes 1 --seed $(or $(SEED),1) --out runs/chaos
+else
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
+	$(call say,five minutes of faults)
+	$(CHAOS) --minutes 5 --seed $(or $(SEED),1) --out runs/chaos
+	$(call say,each fault alone)
+	$(CHAOS) --script deploy/chaos/one-by-one.txt --minutes 4.2 --out runs/chaos-one-by-one
+	$(call say,steps with two faults a minute against steps without)
+	$(CHAOS) --efficiency --every 30 --out runs/chaos-efficiency
+	$(call say,the final metric after ten faults against that without)
+	$(CHAOS) $(PAIRS) --out runs/chaos-convergence
+endif
 
 # Needs no libtorch. Ratios in a line come from one run; rates from a machine that may do other things.
 bench:

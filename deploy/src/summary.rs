@@ -134,7 +134,7 @@ pub(crate) struct Summary {
     failure: Option<Cause>,
     faults: Faults,
     snapshots: Snapshots,
-    resumed_from: Option<u64>,
+    pub(crate) resumed_from: Option<u64>,
 }
 
 /// What a summary is made from.

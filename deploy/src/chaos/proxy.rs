@@ -226,3 +226,76 @@ fn reset(stream: &TcpStream) {
     let linger = Some(Duration::ZERO);
     let _ = rustix::net::sockopt::set_socket_linger(stream, linger);
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    const RANK: Member = Member::Rank { group: 0, rank: 0 };
+    const SERVER: Member = Member::Server(0);
+
+    /// A server that sends back what it gets, and a rank, which is this process, connected to it.
+    async fn connected() -> (Net, String, TcpStream) {
+        let behind = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let roster = Roster::default();
+        roster.started(SERVER, 1, 1);
+        roster.listens(0, &behind.local_addr().unwrap().to_string());
+        roster.started(RANK, std::process::id(), 1);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = behind.accept().await {
+                tokio::spawn(async move {
+                    let (mut read, mut write) = stream.split();
+                    let _ = tokio::io::copy(&mut read, &mut write).await;
+                });
+            }
+        });
+        let net = Net::new(roster);
+        let front = Front::bind(0, "127.0.0.1").unwrap();
+        let address = front.address.clone();
+        tokio::spawn(net.clone().serve(front));
+        let client = TcpStream::connect(&address).await.unwrap();
+        (net, address, client)
+    }
+
+    async fn echo(stream: &mut TcpStream) -> std::io::Result<u8> {
+        stream.write_u8(7).await?;
+        stream.read_u8().await
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_in_a_silent_cut_arrives_after_it() {
+        for member in [RANK, SERVER] {
+            let (net, _, mut client) = connected().await;
+            assert_eq!(echo(&mut client).await.unwrap(), 7);
+            net.cut(member, Way::Silent);
+            client.write_u8(8).await.unwrap();
+            let silence = tokio::time::timeout(Duration::from_millis(100), client.read_u8());
+            assert!(silence.await.is_err(), "{member} is cut off");
+            net.heal(member);
+            assert_eq!(client.read_u8().await.unwrap(), 8);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reset_breaks_connections_and_refuses_new_ones() {
+        let (net, address, mut client) = connected().await;
+        assert_eq!(echo(&mut client).await.unwrap(), 7);
+        net.cut(RANK, Way::Reset);
+        assert!(client.read_u8().await.is_err());
+        let mut other = TcpStream::connect(&address).await.unwrap();
+        assert!(echo(&mut other).await.is_err());
+        net.heal(RANK);
+        let mut other = TcpStream::connect(&address).await.unwrap();
+        assert_eq!(echo(&mut other).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn others_are_not_cut_off() {
+        let (net, _, mut client) = connected().await;
+        net.cut(Member::Server(1), Way::Silent);
+        net.cut(Member::Rank { group: 0, rank: 1 }, Way::Reset);
+        assert_eq!(echo(&mut client).await.unwrap(), 7);
+    }
+}

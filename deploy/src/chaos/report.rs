@@ -1,5 +1,6 @@
 //! What faults came to: `chaos.json`, and the lines at the end.
 
+mod expelled;
 mod measure;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use super::shared::Injected;
 use super::victim::Victim;
 use super::watch::Looked;
 use crate::events::Event;
+use expelled::expelled;
 use measure::{Measured, measure};
 
 /// `chaos.json`.
@@ -99,6 +101,8 @@ impl Report {
         events: &[Event],
     ) -> Self {
         let measured = measure(injected, records, events, lease);
+        let mut violations = outcome.violations;
+        violations.extend(expelled(injected, events, lease));
         let mut faults = BTreeMap::new();
         for one in injected {
             *faults.entry(sort(one)).or_default() += 1;
@@ -118,7 +122,7 @@ impl Report {
             work: Work::between(outcome.from, outcome.to, records),
             measured,
             watched: outcome.looked,
-            violations: outcome.violations,
+            violations,
         }
     }
 

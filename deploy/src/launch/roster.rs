@@ -41,7 +41,7 @@ impl Present {
 
 impl Roster {
     /// A child that was started, and is not waited for yet.
-    pub(super) fn started(&self, member: Member, pid: u32, life: u64) {
+    pub(crate) fn started(&self, member: Member, pid: u32, life: u64) {
         let handle = Pid::from_raw(pid as i32)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
             .map(Arc::new);
@@ -56,12 +56,14 @@ impl Roster {
         inner.pids.insert(pid, member);
     }
 
-    pub(super) fn listens(&self, server: u32, address: &str) {
+    /// A server listens.
+    pub(crate) fn listens(&self, server: u32, address: &str) {
         if let Some(present) = self.inner().present.get_mut(&Member::Server(server)) {
             present.address = Some(address.to_owned());
         }
     }
 
+    /// Its end has been noticed.
     pub(super) fn ended(&self, member: Member) {
         self.inner().present.remove(&member);
     }

@@ -1,4 +1,4 @@
-//! However a run ends, it says so, and leaves no process behind.
+//! A run goes on when a process dies; and however it ends, it says so, and leaves no process behind.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::json;
 use tradewind_tests::cluster::process::{alive, signal};
-use tradewind_tests::cluster::run::{Ended, Row, Run, kill};
+use tradewind_tests::cluster::run::{Row, Run, Running, kill};
 use tradewind_tests::cluster::{programs, wait_for};
 
 /// One server, a group of two ranks, no end in sight.
@@ -39,7 +39,8 @@ fn an_interruption_ends_everything_in_order() {
         assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
         let summary = ended.summary();
         assert_eq!(summary["status"], "interrupted");
-        assert_eq!(summary["faults"], json!([]));
+        assert_eq!(summary["failure"], json!(null));
+        assert!(summary["snapshots"]["newest"].is_u64(), "{summary}");
         let clocks = summary["groups"][0]["clocks"].as_u64();
         assert_eq!(clocks, Some(ended.records().len() as u64));
         assert!(ended.stdout.contains(word), "{}", ended.stdout);
@@ -53,7 +54,7 @@ fn an_interruption_ends_everything_in_order() {
 
 #[test]
 fn an_interruption_does_not_wait_for_a_frozen_server() {
-    let mut running = endless().start();
+    let mut running = endless().key("liveness.notice_ms", "0").start();
     let rows = running.trains(1);
     signal(pid(&rows, "server", 0), Signal::STOP);
     signal(running.pid(), Signal::INT);
@@ -82,7 +83,7 @@ fn a_failure_before_training_stands_in_the_summary() {
     );
     let summary = ended.summary();
     assert_eq!(summary["status"], "failed");
-    assert_eq!(summary["faults"][0]["role"], "server");
+    assert_eq!(summary["failure"]["role"], "server");
 }
 
 #[test]
@@ -114,51 +115,104 @@ fn the_death_of_the_launcher_leaves_no_process() {
     all_end(&rows);
 }
 
-fn check_failed(ended: &Ended, rows: &[Row], name: &str, fault: serde_json::Value) {
-    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    let first = format!("the run failed: {name} was killed by signal 9; the last lines of ");
-    assert!(ended.stderr.contains(&first), "{}", ended.stderr);
-    let log = ended
-        .stderr
-        .split_once(".log:\n")
-        .expect("lines of a log")
-        .1;
-    assert!(log.contains("INFO"), "{}", ended.stderr);
+/// Waits until the process in a seat is another one, and groups have gone on from there.
+fn goes_on(running: &mut Running, role: &str, index: u64, former: u32) {
+    let exchanges = wait_for("another process", || {
+        let now = pid(&running.processes(), role, index);
+        (now != former).then(|| running.records().len())
+    });
+    wait_for("exchanges", || {
+        (running.records().len() > exchanges + 5).then_some(())
+    });
+}
+
+/// The run has outlived the death of one process, and ends in order.
+fn check_outlived(mut running: Running, name: &str) -> serde_json::Value {
+    let rows = running.processes();
+    signal(running.pid(), Signal::INT);
+    let ended = running.end();
+    let text = format!("{name} was killed by signal 9; restarted");
+    assert!(ended.stdout.contains(&text), "{}", ended.stdout);
     let summary = ended.summary();
-    assert_eq!(summary["status"], "failed");
-    assert_eq!(summary["faults"], json!([fault]));
-    all_end(rows);
+    assert_eq!(summary["status"], "interrupted");
+    assert_eq!(summary["failure"], json!(null));
+    assert_eq!(summary["faults"]["counts"]["process_died"], 1);
+    all_end(&rows);
+    summary
 }
 
-/// The other rank ends with an error soon after; the one that was killed is named.
 #[test]
-fn a_rank_that_is_killed_is_named() {
+fn a_rank_that_is_killed_is_started_again() {
     let mut running = endless().start();
-    let rows = running.trains(1);
-    kill(pid(&rows, "worker", 1));
-    let fault = json!({
-        "role": "worker",
-        "server": null,
-        "group": 0,
-        "group_rank": 1,
-        "reason": "was killed by signal 9",
-    });
-    check_failed(&running.end(), &rows, "rank 1 of group 0", fault);
+    let killed = pid(&running.trains(1), "worker", 1);
+    kill(killed);
+    goes_on(&mut running, "worker", 1, killed);
+    let summary = check_outlived(running, "rank 1 of group 0");
+    assert_eq!(summary["faults"]["counts"]["rank_lost"], 1, "{summary}");
+    assert_eq!(summary["faults"]["lost"], 0);
 }
 
 #[test]
-fn a_server_that_is_killed_is_named() {
+fn a_server_that_is_killed_is_started_again_and_restores_its_shard() {
     let mut running = Run::endless().key("cluster.servers", "2").start();
-    let rows = running.trains(1);
-    kill(pid(&rows, "server", 1));
-    let fault = json!({
-        "role": "server",
-        "server": 1,
-        "group": null,
-        "group_rank": null,
-        "reason": "was killed by signal 9",
+    let killed = pid(&running.trains(1), "server", 1);
+    kill(killed);
+    goes_on(&mut running, "server", 1, killed);
+    let summary = check_outlived(running, "server 1");
+    assert_eq!(summary["faults"]["counts"]["orphaned"], 1, "{summary}");
+    assert!(summary["faults"]["lost"].as_u64() > Some(0), "{summary}");
+}
+
+#[test]
+fn a_copy_takes_over_from_the_server_that_coordinates() {
+    let run = Run::endless().key("cluster.servers", "3");
+    let mut running = run.key("servers.replication", "2").start();
+    let killed = pid(&running.trains(1), "server", 0);
+    kill(killed);
+    goes_on(&mut running, "server", 0, killed);
+    let summary = check_outlived(running, "server 0");
+    assert_eq!(summary["faults"]["counts"]["promoted"], 1, "{summary}");
+    assert_eq!(summary["faults"]["counts"]["coordinator_moved"], 1);
+    assert_eq!(summary["faults"]["lost"], 0);
+}
+
+#[test]
+fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
+    let mut running = endless().start();
+    running.trains(1);
+    signal(running.pid(), Signal::INT);
+    let first = running.end();
+    let before = first.records();
+    let clocks = before.iter().map(|r| r.clock).max();
+    let newest = first.summary()["snapshots"]["newest"].clone();
+    let resumed = first
+        .again()
+        .key("cluster.servers", "2")
+        .key("cluster.groups", "[1, 1]")
+        .argument("--resume");
+    let mut running = resumed.start();
+    let begun = wait_for("an exchange of every group", || {
+        let later = running.records().split_off(before.len());
+        let of = |group| later.iter().find(|r| r.group == group).map(|r| r.clock);
+        of(0).zip(of(1))
     });
-    check_failed(&running.end(), &rows, "server 1", fault);
+    assert!(
+        Some(begun.0.min(begun.1)) > clocks,
+        "{begun:?} after {clocks:?}"
+    );
+    signal(running.pid(), Signal::INT);
+    let ended = running.end();
+    let summary = ended.summary();
+    assert!(newest.is_u64());
+    assert_eq!(summary["resumed_from"], newest);
+    assert_eq!(summary["failure"], json!(null));
+}
+
+#[test]
+fn nothing_is_resumed_where_there_is_no_snapshot() {
+    let ended = Run::new().argument("--resume").complete();
+    assert_ne!(ended.status.code(), Some(0));
+    assert!(ended.stderr.contains("snapshot"), "{}", ended.stderr);
 }
 
 #[test]
@@ -176,9 +230,9 @@ fn servers_publish_metrics() {
     let page = scrape(free);
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
     for metric in [
-        "tradewind_contributions_total{run=\"small\",server=\"0\",verdict=\"applied\"}",
-        "tradewind_updates_total{run=\"small\",server=\"0\"}",
-        "tradewind_refusals_total{run=\"small\",server=\"0\"} 0",
+        "tradewind_contributions_total{run=\"small\",shard=\"0\",verdict=\"applied\"}",
+        "tradewind_updates_total{run=\"small\",shard=\"0\"}",
+        "tradewind_refusals_total{run=\"small\",shard=\"0\"} 0",
         "tradewind_pushed_bytes_total ",
         "tradewind_pulled_bytes_total ",
         "tradewind_exchange_streams 1",

@@ -14,6 +14,9 @@ const APART: f64 = 0.05;
 /// Whatever comes later than this after a fault, and its lease, is not its doing.
 const HORIZON: f64 = 30.0;
 
+/// A group that has lost a rank so many seconds before a fault may still feel it.
+const BEFORE: f64 = 6.0;
+
 /// A fault, and how long things took, seconds; `None` where nothing came of it, or where another
 /// fault came between.
 #[derive(Clone, Debug, Serialize)]
@@ -144,7 +147,7 @@ impl Fault<'_> {
             .filter(|group| Some(*group) != self.group())
         {
             let hurt = |event: &Event| {
-                event.group == Some(group) && (wall - HORIZON..end).contains(&event.wall)
+                event.group == Some(group) && (wall - BEFORE..end).contains(&event.wall)
             };
             let disturbed = self.events.iter().any(|e| e.kind == "rank_lost" && hurt(e));
             let of = self.records.iter().filter(|record| record.group == group);

@@ -14,7 +14,7 @@ use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingReq
 
 use super::*;
 use crate::folder::RunFolder;
-use crate::launch::{Programs, processes};
+use crate::launch::{Programs, Roster, processes};
 
 /// Says where it listens, or somebody does in its place.
 const SERVER: &str = r#"
@@ -100,6 +100,8 @@ impl Stage {
                 token: "secret",
                 lives_before: 0,
                 resume: false,
+                roster: &Roster::default(),
+                fronts: &[],
             };
             let mut keeper = Keeper::start(ground, Clock::start()).unwrap();
             let mut messages = Vec::new();
