@@ -191,6 +191,8 @@ impl Task {
             self.drain();
             // Counters are published between bursts, not once a frame.
             if inbox.is_empty() {
+                self.shard.report_lost();
+                self.drain();
                 let (run, shard) = &self.name;
                 telemetry::shard(run, *shard, self.shard.counters());
             }

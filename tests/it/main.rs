@@ -8,6 +8,8 @@ mod convergence;
 mod cost;
 /// Training through servers beside plain loops.
 mod equality;
+/// Servers, ranks, ways and disks that fail.
+mod faults;
 /// The shard's optimizers beside libtorch's.
 mod optimizer;
 /// Exchanges behind the next step.

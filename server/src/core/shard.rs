@@ -55,6 +55,7 @@ pub struct Shard {
     pending: Pending,
     capture: Option<Capture>,
     counters: Counters,
+    lost_reported: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -89,6 +90,7 @@ impl Shard {
             pending: Pending::default(),
             capture: None,
             counters: Counters::default(),
+            lost_reported: 0,
             outputs: VecDeque::new(),
         }
     }

@@ -53,16 +53,15 @@ fn a_join_that_is_repeated_is_answered_the_same() {
     let fleet = Fleet::start(1, TOKEN);
     fleet.block_on(async {
         let rank_0 = |client: Client| async move { join(&client, ("r", 0, 0), 1, &[2]).await };
-        // The connection breaks while the join waits for rank 1.
         let waiting = tokio::spawn(rank_0(fleet.client().await));
         let client = fleet.client().await;
         known(&client, "r").await;
-        waiting.abort();
-        let stuck = tokio::spawn(rank_0(fleet.client().await));
-        members(&client, "r", 1).await;
-        let again = tokio::spawn(rank_0(fleet.client().await));
+        let broken = tokio::spawn(rank_0(fleet.client().await));
         // Whoever waits for the answer to an earlier call is told.
-        assert_refused("the call before", stuck.await.unwrap(), REPLACED);
+        assert_refused("the call before", waiting.await.unwrap(), REPLACED);
+        // The connection breaks while the join waits for rank 1.
+        broken.abort();
+        let again = tokio::spawn(rank_0(fleet.client().await));
         let other = join(&client, ("r", 0, 1), 1, &[2]).await.unwrap();
         let first = again.await.unwrap().unwrap();
         assert_eq!((first.group_rank, other.group_rank), (0, 1));
@@ -310,8 +309,16 @@ fn a_server_that_comes_back_before_the_run_is_ready_has_its_shard_created_again(
         fleet.kill(1);
         fleet.begin(1);
         let client = fleet.client().await;
-        create_all(&client, "r", 0, 1).await;
-        let ready = await_ready(&client, ("r", 0, 1), true).await.unwrap();
+        // Who has created a part joins anew, so that it is not taken for the whole.
+        until("the group to form anew", async || {
+            let status = status(&client, "r").await.unwrap();
+            (status.groups[0].state == "dead").then_some(())
+        })
+        .await;
+        let joined = join(&client, ("r", 0, 0), 1, &[1]).await.unwrap();
+        assert_eq!(joined.incarnation, 2);
+        create_all(&client, "r", 0, 2).await;
+        let ready = await_ready(&client, ("r", 0, 2), true).await.unwrap();
         assert_eq!((ready.create, ready.start_clock), (false, 0));
         let pull = push_frame::Action::Pull(Default::default());
         let read = client.push(1, frame(("r", 0, 0), 1, pull)).await.unwrap();

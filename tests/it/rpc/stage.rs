@@ -184,7 +184,11 @@ pub(super) async fn await_ready(
 /// Creates all blocks as zeros, once `group` is told to.
 pub(super) async fn create_all(client: &Client, run: &str, group: u32, incarnation: u64) {
     let told = await_ready(client, (run, group, incarnation), false).await;
-    assert!(told.unwrap().create);
+    let told = match told {
+        Ok(told) => told,
+        Err(refused) => panic!("{refused}\n{:#?}", status(client, run).await),
+    };
+    assert!(told.create);
     for (block, (server, length)) in BLOCKS.iter().enumerate() {
         let zeros = create((run, group, incarnation), block as u32, &vec![0.0; *length]);
         client.push(*server, zeros).await.unwrap();

@@ -120,6 +120,15 @@ impl Shard {
         }
     }
 
+    /// Reports what groups have lost by restoring, if more was lost than has been reported so. It is
+    /// counted block by block when groups attach: ask when nothing more is under way.
+    pub fn report_lost(&mut self) {
+        if self.counters.lost > self.lost_reported {
+            self.lost_reported = self.counters.lost;
+            self.report();
+        }
+    }
+
     pub(super) fn report(&mut self) {
         let seen = self.acknowledge();
         self.outputs.push_back(Output::Report(seen));

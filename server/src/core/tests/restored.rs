@@ -80,6 +80,12 @@ fn the_first_contribution_of_each_group_may_leave_a_gap_which_is_counted() {
     stage.push(push(1, 4, WEIGHT, action()), 0);
     assert!(stage.answer().is_ok());
     assert_eq!(stage.at(0).counters().lost, 6);
+    stage.reports.clear();
+    for reported in [Some(6), None] {
+        stage.at(0).report_lost();
+        stage.collect(0);
+        assert_eq!(stage.reports.pop().map(|(_, seen)| seen.lost), reported);
+    }
     let view = stage.next_view(BOTH, &[], None);
     let seen = stage.tell(0, &view);
     assert_eq!((seen.lost, seen.clock_seen), (6, Some(Clock(9))));
