@@ -252,6 +252,18 @@ impl Block {
         standing
     }
 
+    /// The same without those that have not been heard since values were restored. Where they stand
+    /// is not known, and they may wait elsewhere for just those that would wait for them here.
+    pub fn heard(&self) -> Vec<Standing> {
+        let silent = |standing: &Standing| {
+            let cursor = self.cursors.get(&standing.group);
+            cursor.is_some_and(|cursor| cursor.attaching)
+        };
+        let mut standing = self.standing();
+        standing.retain(|standing| !silent(standing));
+        standing
+    }
+
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer

@@ -30,7 +30,8 @@ impl Capture {
     }
 
     /// Looks at a block before each of its updates, and captures it if it stands at the clock: no
-    /// group can contribute to an earlier one any more.
+    /// group can contribute to an earlier one any more. While nobody is live that is not known: who
+    /// comes next may begin before it.
     pub fn look(&mut self, block: &Block) {
         if self.passed || self.captured.contains_key(&block.id()) {
             return;
@@ -40,7 +41,7 @@ impl Capture {
             return;
         }
         let next = block.standing().iter().map(|s| s.next).min();
-        if next.is_none_or(|next| next >= self.at)
+        if next.is_some_and(|next| next >= self.at)
             && let Some(state) = block.state()
         {
             self.captured.insert(block.id(), state);

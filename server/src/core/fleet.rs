@@ -125,6 +125,15 @@ impl Fleet {
     }
 
     pub(super) fn register(&mut self, id: ServerId, server: Server, now_ms: u64) {
+        // When nobody was there, it was the coordinator that was cut off: the others come, too.
+        if self.up().next().is_none() {
+            let gone =
+                |known: &&mut Known| matches!(known.presence, Presence::Gone | Presence::GivenUp);
+            for known in self.known.values_mut().filter(gone) {
+                known.presence = Presence::Gone;
+                known.lease = Lease::grant(now_ms, self.lease_ms);
+            }
+        }
         let known = Known {
             server,
             presence: Presence::Up,
@@ -209,6 +218,13 @@ impl Fleet {
     /// Whether a server is registered and its lease holds.
     pub fn is_up(&self, server: ServerId) -> bool {
         self.presence(server) == Some(Presence::Up)
+    }
+
+    /// When the lease of a server runs out.
+    pub(super) fn until_ms(&self, server: ServerId) -> u64 {
+        self.known
+            .get(&server)
+            .map_or(0, |known| known.lease.until_ms())
     }
 
     /// The servers that are up.

@@ -298,7 +298,13 @@ impl Shard {
             if let Some(capture) = &mut self.capture {
                 capture.look(block);
             }
-            let Some(groups) = self.consistency.decide(&block.standing()) else {
+            // A clock that is averaged is made with everybody, or not.
+            let standing = if terms.averages {
+                block.standing()
+            } else {
+                block.heard()
+            };
+            let Some(groups) = self.consistency.decide(&standing) else {
                 break;
             };
             let (update, decided) = block.update(&groups, terms);

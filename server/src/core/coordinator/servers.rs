@@ -29,6 +29,9 @@ impl Coordinator {
         }
         self.fleet.register(id, server, now_ms);
         self.dirty = true;
+        // Orders that waited to be sent were for its former life, or for its former connection.
+        let stale = |output: &Output| matches!(output, Output::Order(o) if o.server == id);
+        self.outputs.retain(|output| !stale(output));
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }

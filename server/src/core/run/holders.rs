@@ -1,5 +1,7 @@
 //! Who holds each shard, and who takes over when a server is gone (rule 4).
 
+use std::cmp::Reverse;
+
 use serde::{Deserialize, Serialize};
 use tradewind_common::holders::{CopyHolder, Holders, Primary};
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
@@ -99,8 +101,9 @@ impl Run {
             };
             changed = true;
             let full = || holders.copies.iter().filter(|copy| copy.full);
-            let there = full().find(|copy| fleet.is_up(copy.server));
-            let heir = there.or_else(|| full().next()).map(|copy| copy.server);
+            // Others may be gone, too, and not be missed yet: who was heard last, most likely is not.
+            let heir = full().map(|copy| copy.server);
+            let heir = heir.min_by_key(|id| Reverse((fleet.is_up(*id), fleet.until_ms(*id))));
             holders.primary = heir.map(|server| Primary {
                 server,
                 since: next,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::staleness::StalenessBound;
+use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::state::BlockState;
@@ -50,6 +50,8 @@ pub(super) struct Record {
     /// Of its values.
     pub(super) lineage: Generation,
     pub(super) lag_max: u64,
+    /// Values were restored, and groups may be further apart than they shall.
+    settling: bool,
 }
 
 impl Record {
@@ -64,6 +66,7 @@ impl Record {
             spent: 0,
             lineage: Generation(0),
             lag_max: 0,
+            settling: false,
         }
     }
 
@@ -189,13 +192,18 @@ impl Record {
     /// Lag is at most s + 1. A group that has joined and is undecided stands one past the highest
     /// clock seen, so it may lead by s + 2. Its first clock is seen when it is pushed, even while
     /// it waits; so each further join before the slowest moves, and each life that ended before
-    /// its first clock was decided, may add one. While groups say where they stand after values
-    /// were restored, nothing can be said; and then one may have got an answer more than others.
+    /// its first clock was decided, may add one. After values were restored nothing can be said
+    /// until all groups have said where they stand, and those that went on before have waited.
     pub(super) fn check_lag(&mut self, terms: &Terms) -> Result<(), Violation> {
         let Some(min) = self.live.values().map(|p| p.next).min() else {
             return Ok(());
         };
-        if self.live.values().any(|place| place.attaching) {
+        let max = self.live.values().map(|place| place.next).max();
+        let lag_max = max.map_or(0, |max| max.0 - min.0);
+        let bound = terms.consistency.bound();
+        self.settling &= bound.admit(Clock(lag_max), Clock(0)) != Admit::Now;
+        self.settling |= self.live.values().any(|place| place.attaching);
+        if self.settling {
             return Ok(());
         }
         let undecided = |place: &&Place| place.next == place.start && place.start > Clock(0);
@@ -206,8 +214,7 @@ impl Record {
             let StalenessBound::Finite(bound) = terms.consistency.bound() else {
                 continue;
             };
-            let restored = u64::from(self.lineage > Generation(0));
-            let allowed = bound + 1 + restored + if undecided(&place) { joins } else { 0 };
+            let allowed = bound + 1 + if undecided(&place) { joins } else { 0 };
             if lag > allowed {
                 let text = format!(
                     "on block {} group {group} leads the slowest by {lag}, with s = {bound}",

@@ -118,7 +118,9 @@ impl Record {
         let StalenessBound::Finite(bound) = terms.consistency.bound() else {
             return Ok(());
         };
-        let min = self.live.values().map(|p| p.next).min().unwrap_or_default();
+        // Where a group stands that has not been heard since values were restored, nobody knows.
+        let heard = self.live.values().filter(|place| !place.attaching);
+        let min = heard.map(|place| place.next).min().unwrap_or_default();
         let (group, _, Decided { clock, .. }) = decision;
         if clock.0.saturating_sub(min.0) <= bound {
             return Ok(());

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, ServerId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::shard::{Answer, Reply, Shard};
 use tradewind_server::core::view::View;
 
-use super::block::Record;
+use super::block::{Place, Record};
 use super::history::find;
 use super::terms::{Terms, Traffic};
 use super::{Rule, Violation};
@@ -226,7 +226,7 @@ impl Log {
             let before = record.history.get(*before);
             before.is_some_and(|before| before.version <= reply.version)
         };
-        if before.is_none_or(reached) {
+        if reply.answer == Answer::Created || before.is_none_or(reached) {
             return Ok(number);
         }
         let text = format!(
@@ -236,8 +236,7 @@ impl Log {
     }
 
     /// Where a live group stands at a block.
-    pub(super) fn place(&self, block: BlockId, group: GroupId) -> Option<(Incarnation, Clock)> {
-        let place = self.records.get(&block)?.live.get(&group)?;
-        Some((place.incarnation, place.next))
+    pub(super) fn place(&self, block: BlockId, group: GroupId) -> Option<Place> {
+        self.records.get(&block)?.live.get(&group).copied()
     }
 }

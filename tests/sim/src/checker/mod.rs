@@ -118,8 +118,6 @@ pub struct Checker {
     starts: BTreeMap<Life, Clock>,
     /// Blocks that a shard is about to have from a snapshot, by its lineage.
     restored: BTreeMap<(ShardId, Generation), BTreeMap<BlockId, Saved>>,
-    /// The run has been ready.
-    ready: bool,
     report: Report,
 }
 
@@ -143,7 +141,6 @@ impl Checker {
             streams: BTreeMap::new(),
             starts: BTreeMap::new(),
             restored: BTreeMap::new(),
-            ready: false,
             report: Report::default(),
         }
     }
@@ -382,6 +379,7 @@ impl Checker {
         report.counts += &self.report.counts;
         report.counts.differences += self.held.values().map(Held::differences).sum::<u64>();
         let records = self.logs.values().flat_map(BTreeMap::values);
+        report.counts.lost += records.clone().map(|log| log.lost).sum::<u64>();
         let records = records.flat_map(|log| log.records.values());
         report.lag_max = records.map(|record| record.lag_max).max().unwrap_or(0);
     }
@@ -398,13 +396,14 @@ impl Checker {
     }
 
     /// Where a live group stands at a block of a server: its life, and the clock that is decided
-    /// next.
+    /// next, or a later one if values were restored and it has not been heard since.
     pub fn place(
         &self,
         (server, shard): (ServerId, ShardId),
         block: BlockId,
         group: GroupId,
-    ) -> Option<(Incarnation, Clock)> {
-        self.log(server, shard)?.place(block, group)
+    ) -> Option<(Incarnation, Clock, bool)> {
+        let place = self.log(server, shard)?.place(block, group)?;
+        Some((place.incarnation, place.next, place.attaching))
     }
 }

@@ -25,7 +25,6 @@ impl Checker {
         if shard.generation() != view.generation {
             return Ok(());
         }
-        self.ready |= view.ready();
         for (group, (incarnation, start)) in &view.live {
             self.check_start((*group, *incarnation), *start)?;
         }
@@ -36,7 +35,7 @@ impl Checker {
         let known = self.roles.insert((server, id), since);
         let new = known != Some(since);
         if new {
-            self.lead(server, id, shard, since)?;
+            self.lead(server, id, shard, (since, view.ready()))?;
         }
         let terms = &self.terms;
         let logs = self.logs.get_mut(&id).expect("entered above");
@@ -56,7 +55,7 @@ impl Checker {
         server: ServerId,
         id: ShardId,
         shard: &Shard,
-        since: Generation,
+        (since, ready): (Generation, bool),
     ) -> Result<(), Violation> {
         let lineage = shard.lineage();
         let logs = self.logs.entry(id).or_default();
@@ -75,7 +74,7 @@ impl Checker {
         let parent = parent.filter(|(_, log)| log.lineage == lineage);
         let mut log = match parent {
             Some((of, parent)) => {
-                let (log, lacks) = Log::fork(server, (*of, parent), shard, self.ready)?;
+                let (log, lacks) = Log::fork(server, (*of, parent), shard, ready)?;
                 self.report.counts.rolled_back += lacks;
                 self.report.counts.promoted += 1;
                 log

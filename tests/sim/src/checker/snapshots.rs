@@ -109,7 +109,6 @@ impl Checker {
         self.logs.clear();
         self.roles.clear();
         self.restored.clear();
-        self.ready = false;
     }
 }
 

@@ -57,6 +57,11 @@ pub enum Fault {
         /// How long.
         for_us: u64,
     },
+    /// A server's connection to the coordinator breaks.
+    BreakBond {
+        /// Which.
+        server: u32,
+    },
     /// The coordinator dies and is started again from what it wrote down.
     KillCoordinator {
         /// Until then.
@@ -188,7 +193,8 @@ impl Scenario {
         for _ in 0..rng.random_range(1..=4) {
             let at_us = rng.random_range(10_000..SPAN_US);
             let server = rng.random_range(0..self.servers);
-            let fault = match rng.random_range(0..10) {
+            let fault = match rng.random_range(0..11) {
+                10 => Fault::BreakBond { server },
                 0..=4 => Fault::KillServer {
                     server,
                     down_us: Some(rng.random_range(1_000..900_000))

@@ -23,6 +23,9 @@ use crate::scenario::{LEASE_MS, Sabotage};
 /// How often a coordinator looks at leases.
 const TICK_US: u64 = 20_000;
 
+/// A coordinator that was held up for longer heard nobody meanwhile.
+const GAP_MS: u64 = 100;
+
 /// Every so many ticks it looks whether a later one has claimed, though it has nothing to write.
 const LOOKS: u64 = 10;
 
@@ -38,6 +41,9 @@ pub(super) struct Host {
     writing: Option<Box<Durable>>,
     looking: bool,
     ticks: u64,
+    ticked_ms: u64,
+    /// What ranks are told: nothing that is not written down.
+    directory: Arc<Directory>,
 }
 
 impl World {
@@ -81,6 +87,8 @@ impl World {
             writing: None,
             looking: false,
             ticks: 0,
+            ticked_ms: now_ms,
+            directory: Arc::default(),
         };
         self.coordinators.insert(n, host);
         self.store.publish(n);
@@ -121,13 +129,17 @@ impl World {
             Told::ServerLost(life, bond) => {
                 if host.bonds.get(&life.server) == Some(&bond) {
                     host.bonds.remove(&life.server);
+                    host.core.server_lost(life.server, life.incarnation, now_ms);
                 }
-                host.core.server_lost(life.server, life.incarnation, now_ms);
             }
             Told::Manifest(number, result) => {
                 host.core.written(&run, number, result, now_ms);
             }
             Told::Tick => {
+                let gap_ms = now_ms - std::mem::replace(&mut host.ticked_ms, now_ms);
+                if gap_ms > GAP_MS {
+                    host.core.forgive(gap_ms);
+                }
                 host.core.tick(now_ms);
                 let looks = host.ticks.is_multiple_of(LOOKS);
                 if looks && self.scenario.folder && self.store.later(n).is_some() {
@@ -194,13 +206,17 @@ impl World {
         (to, number, asked_in): (Address, u64, Incarnation),
         answer: Result<Option<Answer>, Refused>,
     ) {
-        let directory = self.directory(n);
+        let directory = self.coordinators[&n].directory.clone();
         let event = Event::Answered(to, (number, asked_in), answer, directory);
         self.send(Party::Coordinator, Party::Group(to.group), event);
     }
 
-    fn directory(&self, n: u64) -> Arc<Directory> {
-        let run = self.coordinators[&n].core.run(&self.common.run);
+    /// Who answers for the shards, as it is written down.
+    fn publish_directory(&mut self, n: u64) {
+        let Some(host) = self.coordinators.get_mut(&n) else {
+            return;
+        };
+        let run = host.core.run(&self.common.run);
         let directory = run.map(|run| {
             let primary = |holders: &tradewind_common::holders::Holders| {
                 holders.primary.map(|primary| Primary {
@@ -213,7 +229,10 @@ impl World {
                 primaries: run.holders().iter().map(primary).collect(),
             }
         });
-        Arc::new(directory.unwrap_or_default())
+        let directory = directory.unwrap_or_default();
+        if directory.generation > host.directory.generation {
+            host.directory = Arc::new(directory);
+        }
     }
 
     fn reported(&mut self, n: u64, life: Life, bond: u64, up: Up) {
@@ -351,6 +370,7 @@ impl World {
     }
 
     fn drain_coordinator(&mut self, n: u64) {
+        self.publish_directory(n);
         while let Some(output) = self
             .coordinators
             .get_mut(&n)

@@ -64,6 +64,16 @@ impl World {
                     self.sleep(Process::Server(up.life), for_us);
                 }
             }
+            Fault::BreakBond { server } => {
+                let id = ServerId(server);
+                let up = self.servers[&id].up.as_ref();
+                let bonded = up.and_then(|up| Some((up.life, up.bond?.number)));
+                if let Some((life, number)) = bonded
+                    && !self.spares(index, &[id], u64::MAX)
+                {
+                    self.break_bond(life, number);
+                }
+            }
             Fault::KillCoordinator { down_us, loud } => {
                 if let Some(n) = self.acting() {
                     self.report.counts.coordinators_killed += 1;
@@ -72,7 +82,10 @@ impl World {
                 }
             }
             Fault::HangCoordinator { for_us } => {
-                if let Some(n) = self.acting() {
+                // Whoever finds it silent breaks its bond, and is missed when it wakes.
+                if let Some(n) = self.acting()
+                    && !self.spares(index, &[], for_us)
+                {
                     self.report.counts.coordinators_hung += 1;
                     self.sleep(Process::Coordinator(n), for_us);
                 }
@@ -265,7 +278,9 @@ impl World {
         };
         let known = self.coordinators[&n].core.fleet().incarnation(id);
         known == Some(up.life.incarnation)
-            && up.bond.is_some_and(|bond| bond.coordinator == n)
+            && up
+                .bond
+                .is_some_and(|bond| bond.coordinator == n && self.links.lives(bond.number))
             && !asleep(Process::Server(up.life))
             && !asleep(Process::Coordinator(n))
     }

@@ -42,6 +42,11 @@ pub(super) struct Way {
     linked: bool,
 }
 
+/// Whether a connection is one to the coordinator.
+fn bond(from: Party, to: Party) -> bool {
+    from == Party::Coordinator || to == Party::Coordinator
+}
+
 /// The connections.
 #[derive(Debug, Default)]
 pub(super) struct Links {
@@ -62,6 +67,12 @@ impl Links {
         link.is_some_and(|link| link.until_us.is_none_or(|until| now_us <= until))
     }
 
+    /// Whether it has not broken.
+    pub(super) fn lives(&self, number: u64) -> bool {
+        let link = self.links.get(&number);
+        link.is_some_and(|link| link.until_us.is_none())
+    }
+
     fn end(&mut self, number: u64, until_us: u64) {
         if let Some(link) = self.links.get_mut(&number) {
             let until = link.until_us.unwrap_or(u64::MAX);
@@ -78,15 +89,17 @@ impl World {
         if link.until_us.is_some() {
             return None;
         }
+        // A server whose bond breaks is taken for dead: a fault that comes when it may.
+        let spared = self.scenario.promise && bond(from, to);
         let mut begins_us = now_us.max(link.held_until_us);
         if let Some(until_us) = self.network.cut_until(now_us, from, to) {
             // Some wait for what is lost to be sent again; others give up.
-            if begins_us <= now_us && self.network.coin() {
+            if !spared && begins_us <= now_us && self.network.coin() {
                 return None;
             }
             begins_us = begins_us.max(until_us);
         }
-        if self.network.breaks() {
+        if !spared && self.network.breaks() {
             return None;
         }
         let last_us = link.last_us[usize::from(back)];
@@ -150,7 +163,9 @@ impl World {
         if bond.number != number {
             return;
         }
-        if self.silent(bond.coordinator) {
+        // The folder says where the coordinator is, and it is read with every beat.
+        let moved = self.store.address.is_some_and(|n| n > bond.coordinator);
+        if moved || self.silent(bond.coordinator) {
             self.break_bond(life, number);
         } else {
             let every_us = LEASE_MS * 1000 / BEATS;
@@ -173,8 +188,7 @@ impl World {
 
     /// A bond breaks; each side notices in its own time.
     pub(super) fn break_bond(&mut self, life: Life, number: u64) {
-        let live = |link: &Link| link.until_us.is_none();
-        if !self.links.links.get(&number).is_some_and(live) {
+        if !self.links.lives(number) {
             return;
         }
         self.report.counts.links_broken += 1;
@@ -361,8 +375,7 @@ impl World {
 
     /// A way breaks; what is under way may arrive for a while.
     pub(super) fn break_way(&mut self, primary: Life, id: ShardId, copy: ServerId, way: u64) {
-        let live = |link: &Link| link.until_us.is_none();
-        if !self.links.links.get(&way).is_some_and(live) {
+        if !self.links.lives(way) {
             return;
         }
         self.report.counts.links_broken += 1;

@@ -1,0 +1,99 @@
+//! Rules broken on purpose: the checkers find every one of them, within few seeds.
+
+use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
+use tradewind_sim::checker::Rule;
+use tradewind_sim::seeds::first_failure;
+use tradewind_sim::{Sabotage, Scenario};
+
+/// Seeds within which a broken rule is found.
+const SEEDS: u64 = 500;
+
+fn found(sabotage: Sabotage, rules: &[Rule], scenario: impl Fn(u64) -> Scenario) {
+    let broken = |seed| scenario(seed).with_sabotage(sabotage);
+    let (took, failure) = first_failure(0..SEEDS, broken).expect("a broken rule goes unseen");
+    println!("{sabotage:?}: {took} seeds: {failure}");
+    assert!(rules.contains(&failure.violation.rule), "{failure}");
+}
+
+fn asynchronous(seed: u64) -> Scenario {
+    Scenario::random(seed, Async)
+}
+
+fn bounded(seed: u64) -> Scenario {
+    Scenario::random(seed, Bounded { staleness_bound: 1 })
+}
+
+#[test]
+fn admitting_one_too_many() {
+    found(Sabotage::AdmitsOneTooMany, &[Rule::Staleness], bounded);
+}
+
+#[test]
+fn a_sync_that_does_not_wait() {
+    let sync = |seed| Scenario::random(seed, Sync);
+    found(Sabotage::SyncDoesNotWait, &[Rule::Synchronous], sync);
+}
+
+#[test]
+fn letting_a_fenced_life_in() {
+    let dying = |seed| asynchronous(seed).with_dying_ranks();
+    found(Sabotage::FenceBroken, &[Rule::ExactlyOnce], dying);
+}
+
+#[test]
+fn applying_a_repeat_again() {
+    found(Sabotage::ForgetsDecided, &[Rule::ExactlyOnce], asynchronous);
+}
+
+#[test]
+fn a_difference_to_what_a_group_does_not_hold() {
+    let differences = |seed| asynchronous(seed).with_differences();
+    found(Sabotage::IgnoresHeld, &[Rule::ExactlyOnce], differences);
+}
+
+#[test]
+fn acknowledging_before_replication() {
+    let copies = |seed| asynchronous(seed).with_failing_servers(2);
+    found(
+        Sabotage::AcksBeforeReplication,
+        &[Rule::NothingLost],
+        copies,
+    );
+}
+
+#[test]
+fn forgetting_what_was_decided_when_taking_over() {
+    let copies = |seed| asynchronous(seed).with_failing_servers(2);
+    let rules = [Rule::ExactlyOnce, Rule::NothingLost];
+    found(Sabotage::ForgetsOnTakingOver, &rules, copies);
+}
+
+#[test]
+fn forming_again_without_fencing() {
+    let dying = |seed| asynchronous(seed).with_dying_ranks();
+    // Where values are still created, a life that was not fenced leaves a shard without them.
+    let rules = [Rule::ExactlyOnce, Rule::Liveness];
+    found(Sabotage::FormsWithoutFencing, &rules, dying);
+}
+
+#[test]
+fn serving_a_pull_from_a_primary_that_is_cut_off() {
+    let copies = |seed| {
+        asynchronous(seed)
+            .with_failing_servers(2)
+            .with_dying_ranks()
+    };
+    found(Sabotage::ServesWithoutAsking, &[Rule::NothingLost], copies);
+}
+
+#[test]
+fn creating_over_trained_state() {
+    let alone = |seed| asynchronous(seed).with_failing_servers(1);
+    let rules = [
+        Rule::NoFreshStart,
+        Rule::ExactlyOnce,
+        Rule::NothingLost,
+        Rule::Snapshots,
+    ];
+    found(Sabotage::CreatesOverTrained, &rules, alone);
+}

@@ -1,0 +1,143 @@
+//! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
+//! are slow and fail, and no rule is broken.
+
+use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
+use tradewind_sim::Scenario;
+use tradewind_sim::report::Counts;
+use tradewind_sim::seeds::all_hold;
+
+/// Seeds of each mixture of faults; five policies take turns.
+const SEEDS: u64 = 1_250;
+
+/// What each seed decides: the policy, every second time overlap, and compressed answers.
+pub fn base(seed: u64) -> Scenario {
+    let mut scenario = Scenario::random(seed, policy(seed));
+    if seed / 5 % 2 == 1 {
+        scenario = scenario.with_overlap();
+    }
+    if seed / 10 % 2 == 1 {
+        scenario = scenario.with_differences();
+    }
+    scenario
+}
+
+fn policy(seed: u64) -> ConsistencySpec {
+    let bounded = |staleness_bound| Bounded { staleness_bound };
+    match seed % 5 {
+        0 => Sync,
+        1 => bounded(0),
+        2 => bounded(1),
+        3 => bounded(3),
+        _ => Async,
+    }
+}
+
+/// No schedule breaks a rule, and what `must` names has happened often.
+fn check(name: &str, scenario: impl Fn(Scenario) -> Scenario, must: &[&str]) {
+    let (mut sum, mut runs, mut events) = (Counts::default(), 0, 0);
+    all_hold(
+        0..SEEDS,
+        |seed| scenario(base(seed)),
+        |report| {
+            runs += 1;
+            events += report.events;
+            sum += &report.counts;
+        },
+    );
+    println!("{name}: {runs} runs, {events} events: {sum:?}");
+    if runs < SEEDS {
+        return;
+    }
+    for (count, times) in sum.all() {
+        if must.contains(&count) {
+            assert!(times >= SEEDS / 20, "{count} happened {times} times only");
+        }
+    }
+    let known: Vec<_> = sum.all().into_iter().map(|(name, _)| name).collect();
+    assert!(must.iter().all(|name| known.contains(name)), "{must:?}");
+}
+
+const ALWAYS: [&str; 4] = ["decided", "repeated", "differences", "malformed"];
+
+#[test]
+fn nothing_fails() {
+    check("nothing fails", |s| s, &ALWAYS);
+}
+
+#[test]
+fn ranks_die_and_hang() {
+    let must = ["ranks_killed", "ranks_hung", "reformed", "rank_restarts"];
+    check("ranks", Scenario::with_dying_ranks, &must);
+}
+
+#[test]
+fn servers_fail_without_copies() {
+    let must = [
+        "servers_killed",
+        "servers_hung",
+        "restored",
+        "lost",
+        "snapshots",
+    ];
+    check("one holder", |s| s.with_failing_servers(1), &must);
+}
+
+#[test]
+fn servers_fail_with_one_copy() {
+    let must = [
+        "servers_killed",
+        "servers_hung",
+        "promoted",
+        "filled",
+        "compared",
+    ];
+    check("two holders", |s| s.with_failing_servers(2), &must);
+}
+
+#[test]
+fn servers_fail_with_two_copies() {
+    let must = [
+        "servers_killed",
+        "servers_hung",
+        "promoted",
+        "late_answers",
+        "rolled_back",
+    ];
+    check("three holders", |s| s.with_failing_servers(3), &must);
+}
+
+#[test]
+fn servers_and_ranks_fail() {
+    let all = |s: Scenario| s.with_failing_servers(2).with_dying_ranks();
+    let must = ["servers_killed", "ranks_killed", "promoted", "reformed"];
+    check("servers and ranks", all, &must);
+}
+
+#[test]
+fn the_coordinator_fails_and_the_disk() {
+    let all = |s: Scenario| {
+        let s = s.with_failing_servers(2).with_failing_coordinator();
+        s.with_failing_disk()
+    };
+    let must = [
+        "coordinators_killed",
+        "coordinators_started",
+        "writes_failed",
+        "snapshots",
+    ];
+    check("coordinator and disk", all, &must);
+}
+
+#[test]
+fn the_whole_run_is_resumed() {
+    let all = |s: Scenario| {
+        s.with_failing_servers(2)
+            .with_failing_coordinator()
+            .with_resume()
+    };
+    check(
+        "resume",
+        all,
+        &["resumed", "restored", "coordinators_killed"],
+    );
+}
