@@ -103,8 +103,8 @@ fn a_clock_may_be_passed_while_others_are_waited_for() {
 }
 
 #[test]
-fn without_groups_a_block_is_captured_as_it_is() {
-    let mut stage = Stage::ready(spec(&[1, 1], Sync), &[], BOTH);
+fn without_groups_a_block_waits_for_who_comes_next() {
+    let mut stage = Stage::ready(spec(&[1, 1, 1], Sync), &[], BOTH);
     stage.capture(0, 1, Some(9));
     contribute(&mut stage, 0, 0, WEIGHT);
     contribute(&mut stage, 1, 0, WEIGHT);
@@ -112,7 +112,10 @@ fn without_groups_a_block_is_captured_as_it_is() {
     // One that has joined may still start before that clock.
     stage.order(&[], &[0], None);
     assert!(stage.captured().is_empty());
+    // So may one that joins later.
     stage.order(&[], &[], None);
+    assert!(stage.captured().is_empty());
+    stage.order(&[(2, 9)], &[], None);
     assert_eq!(versions(&taken(&mut stage)), [(0, 0), (1, 1)]);
 }
 
