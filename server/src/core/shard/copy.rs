@@ -15,15 +15,16 @@ impl Shard {
     pub fn handle_record(&mut self, record: Record) -> Result<Confirm, Refusal> {
         let (log, fill) = (record.log, record.fill);
         match self.role {
-            Some(Role::Copy(_)) => self.reach(log, fill)?,
+            Some(Role::Copy(since)) if fill <= since => self.reach(log, fill)?,
             Some(Role::Primary(since)) if log <= since => {
                 return Err(Refusal::StaleLog {
                     given: (log, fill),
                     newest: (since, since),
                 });
             }
-            // Its order is on its way.
-            Some(Role::Primary(_)) | None => return Err(Refusal::NotCopy(self.id)),
+            // Its order is on its way. One before it may still end what is held here, so nothing may
+            // be confirmed yet that would go with it.
+            Some(_) | None => return Err(Refusal::NotCopy(self.id)),
         }
         if self.position.place(record.previous, record.seq)? == Place::Next {
             self.take(record.entry)?;

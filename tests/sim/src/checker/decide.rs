@@ -17,12 +17,12 @@ type Decision = (GroupId, Incarnation, Decided);
 
 impl Record {
     /// Compares the block with what is known of it, and takes over what has been decided since.
-    /// How many decisions that were.
+    /// How many decisions that were. `order` is how they were passed on to copies, if they were.
     pub(super) fn observe(
         &mut self,
         state: &BlockState,
-        traffic: &Traffic,
-        terms: &Terms,
+        order: &[GroupId],
+        (traffic, terms): (&Traffic, &Terms),
     ) -> Result<u64, Violation> {
         let known = self.now().expect("it is created").last.clone();
         if let Some(group) = known
@@ -46,8 +46,14 @@ impl Record {
                 self.update(update, traffic, terms)?;
             }
         } else {
+            let passed_on = |(group, ..): &Decision| order.iter().position(|of| of == group);
+            news.sort_by_key(passed_on);
+            let told = news.iter().all(|decision| passed_on(decision).is_some());
             while !news.is_empty() {
-                let next = self.likely_next(&news, traffic, terms);
+                let next = match told {
+                    true => 0,
+                    false => self.likely_next(&news, traffic, terms),
+                };
                 let decision = news.remove(next);
                 self.check_staleness(decision, terms)?;
                 self.update(&[decision], traffic, terms)?;

@@ -146,8 +146,8 @@ impl Log {
         &mut self,
         shard: &Shard,
         id: BlockId,
-        traffic: &Traffic,
-        terms: &Terms,
+        order: &[GroupId],
+        (traffic, terms): (&Traffic, &Terms),
     ) -> Result<u64, Violation> {
         let Some((_, block)) = shard.blocks().find(|(of, _)| *of == id) else {
             return Ok(0);
@@ -185,7 +185,7 @@ impl Log {
                 }
             }
         }
-        record.observe(&state, traffic, terms)
+        record.observe(&state, order, (traffic, terms))
     }
 
     /// The step that an answer tells: the first one that has all that is in it. Fails where a

@@ -45,6 +45,7 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::log::Entry;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 
 use crate::Report;
@@ -53,6 +54,7 @@ use held::Held;
 use log::Log;
 use terms::{Pushed, Terms, Traffic};
 
+use snapshots::Part;
 pub use snapshots::Saved;
 
 /// A rule of DESIGN.md, "What must hold".
@@ -118,6 +120,9 @@ pub struct Checker {
     starts: BTreeMap<Life, Clock>,
     /// Blocks that a shard is about to have from a snapshot, by its lineage.
     restored: BTreeMap<(ShardId, Generation), BTreeMap<BlockId, Saved>>,
+    /// Blocks in snapshots that are not whole yet, by number; and in those that are.
+    parts: BTreeMap<u64, Vec<Part>>,
+    kept: Vec<Part>,
     report: Report,
 }
 
@@ -141,6 +146,8 @@ impl Checker {
             streams: BTreeMap::new(),
             starts: BTreeMap::new(),
             restored: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            kept: Vec::new(),
             report: Report::default(),
         }
     }
@@ -201,7 +208,9 @@ impl Checker {
             let log = self.logs.get_mut(&id).and_then(|logs| logs.get_mut(since));
             let log = log.expect("every primary has a log");
             for block in blocks {
-                decided += log.observe(shard, *block, &self.traffic, &self.terms)?;
+                let order = order(outputs, *block);
+                let known = (&self.traffic, &self.terms);
+                decided += log.observe(shard, *block, &order, known)?;
             }
             let counted = shard.counters().lost;
             if counted != log.lost {
@@ -362,6 +371,7 @@ impl Checker {
 
     /// The run is over: everybody who is alive has been told to stop.
     pub fn end(&self) -> Result<(), Violation> {
+        self.check_kept()?;
         let records = self.latest().flat_map(|log| log.records.values());
         let applied = records.map(|record| record.samples()).max();
         if applied >= Some(self.terms.samples) {
@@ -406,4 +416,22 @@ impl Checker {
         let place = self.log(server, shard)?.place(block, group)?;
         Some((place.incarnation, place.next, place.attaching))
     }
+}
+
+/// In which order decisions of a block were passed on to copies.
+fn order(outputs: &[Output], block: BlockId) -> Vec<GroupId> {
+    let mut groups = Vec::new();
+    for output in outputs {
+        if let Output::Record { record, .. } = output
+            && let Entry::Update(update) = &record.entry
+            && update.block == block
+        {
+            for (group, ..) in &update.decided {
+                if !groups.contains(group) {
+                    groups.push(*group);
+                }
+            }
+        }
+    }
+    groups
 }

@@ -18,12 +18,23 @@ use super::{Checker, Rule, Violation};
 #[derive(Clone, Debug)]
 pub struct Saved(Record);
 
+/// A block in a snapshot.
+#[derive(Debug)]
+pub(super) struct Part {
+    shard: ShardId,
+    since: Generation,
+    block: BlockId,
+    step: usize,
+    at_clock: Option<Clock>,
+}
+
 impl Checker {
     /// A primary's part of a snapshot leaves it, to be written. Under `sync` it holds every block
     /// as after exactly the clocks before `at_clock`.
     pub fn captured(
         &mut self,
         (server, shard): (ServerId, ShardId),
+        number: u64,
         states: &[BlockState],
         at_clock: Option<Clock>,
     ) -> Result<BTreeMap<BlockId, Saved>, Violation> {
@@ -53,8 +64,34 @@ impl Checker {
         let since = self.roles[&(server, shard)];
         for (block, step) in told {
             self.tell(shard, since, block, step)?;
+            let part = Part {
+                shard,
+                since,
+                block,
+                step,
+                at_clock,
+            };
+            self.parts.entry(number).or_default().push(part);
         }
         Ok(saved)
+    }
+
+    /// A snapshot is whole: what is decided from now on must not belong into it.
+    pub fn whole(&mut self, number: u64) {
+        let parts = self.parts.remove(&number);
+        self.kept.extend(parts.into_iter().flatten());
+    }
+
+    /// Under `sync` nothing before the clock of a snapshot came after a block was captured for it.
+    pub(super) fn check_kept(&self) -> Result<(), Violation> {
+        for part in &self.kept {
+            let log = self.logs.get(&part.shard).and_then(|logs| logs.get(&part.since));
+            let (Some(log), Some(at)) = (log, part.at_clock) else {
+                continue;
+            };
+            check_clock(&log.records[&part.block], part.step, at)?;
+        }
+        Ok(())
     }
 
     /// A shard is about to have these blocks, in a new lineage.
@@ -109,6 +146,8 @@ impl Checker {
         self.logs.clear();
         self.roles.clear();
         self.restored.clear();
+        self.parts.clear();
+        self.kept.clear();
     }
 }
 

@@ -156,6 +156,7 @@ impl World {
             Err("the disk is full".to_owned())
         } else {
             self.disk.finish(manifest);
+            self.checker.whole(number);
             Ok(())
         };
         self.tell(n, Told::Manifest(number, result));

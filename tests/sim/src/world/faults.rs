@@ -226,6 +226,9 @@ impl World {
             return false;
         }
         self.report.counts.spared += 1;
+        if std::env::var("SIMTRACE").is_ok() {
+            eprintln!("{} FAULT SPARED", self.now_us);
+        }
         let planned = &mut self.scenario.faults[index];
         planned.tries += 1;
         if planned.tries < 8 {
@@ -277,10 +280,11 @@ impl World {
             until.is_some_and(|(_, until_us)| *until_us > now_us)
         };
         let known = self.coordinators[&n].core.fleet().incarnation(id);
+        let bond = self.coordinators[&n].bonds.get(&id);
+        let bonded = up.bond.is_some_and(|own| Some(&own.number) == bond);
         known == Some(up.life.incarnation)
-            && up
-                .bond
-                .is_some_and(|bond| bond.coordinator == n && self.links.lives(bond.number))
+            && bonded
+            && bond.is_some_and(|number| self.links.lives(*number))
             && !asleep(Process::Server(up.life))
             && !asleep(Process::Coordinator(n))
     }

@@ -1,6 +1,6 @@
 //! What goes into shards and comes out of them: frames, records, confirmations, parts of snapshots.
 
-use tradewind_common::{BlockId, Clock, ServerId, ShardId};
+use tradewind_common::{BlockId, ServerId, ShardId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::log::{Confirm, Entry, Record};
 use tradewind_server::core::order::{Capture, NotCaptured, ShardFile};
@@ -159,6 +159,9 @@ impl World {
             }
             Err(refusal) => {
                 self.report.counts.records_refused += 1;
+                if std::env::var("SIMTRACE").is_ok() {
+                    eprintln!("{} REFUSED by {} shard {id}: {refusal}", self.now_us, life.server);
+                }
                 if matches!(
                     refusal,
                     Refusal::WrongLength { .. } | Refusal::Malformed { .. }
@@ -218,14 +221,15 @@ impl World {
         states: Vec<tradewind_server::core::state::BlockState>,
     ) -> Result<(), Violation> {
         let server = self.running(life).expect("it has just spoken");
-        let capture = server
-            .shards
-            .get(&id)
-            .and_then(|held| held.capture.as_ref());
-        let at_clock: Option<Clock> = capture.and_then(|capture| capture.at_clock);
+        let capture = server.shards.get(&id).and_then(|held| held.capture.as_ref());
+        // One that another has followed does not count any more.
+        let Some(capture) = capture.filter(|capture| capture.number == number) else {
+            return Ok(());
+        };
+        let at_clock = capture.at_clock;
         let saved = self
             .checker
-            .captured((life.server, id), &states, at_clock)?;
+            .captured((life.server, id), number, &states, at_clock)?;
         let about = disk::about(number, id, &states);
         let file = File {
             states,
