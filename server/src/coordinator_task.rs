@@ -149,7 +149,7 @@ struct Task {
     /// nothing.
     bonds: HashMap<ServerId, u64>,
     next_bond: u64,
-    /// Who holds the shards, as it is written down: nobody hears of anything else.
+    /// Who holds the shards, as it is written down: ranks hear of nothing else.
     holdings: HashMap<RunId, Holding>,
     /// What came while the disk was written and has to wait for it.
     later: VecDeque<Message>,
@@ -355,9 +355,13 @@ impl Task {
             tokio::select! {
                 saved = &mut saving => break saved,
                 Some(message) = inbox.recv(), if self.later.len() < MAILBOX_MAX => {
-                    match message.needs_no_disk() {
-                        true => self.handle(message),
-                        false => self.later.push_back(message),
+                    let lease = matches!(message, Message::LeaseChunk(..));
+                    let too_many = lease && self.leases >= FORGOTTEN_MAX;
+                    if message.needs_no_disk() && !too_many {
+                        self.handle(message);
+                        self.leases += u64::from(self.core.take_leased());
+                    } else {
+                        self.later.push_back(message);
                     }
                 }
             }
