@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tradewind_common::data::FORGOTTEN_MAX;
 use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::holding::Holding;
@@ -149,7 +149,7 @@ struct Task {
     /// nothing.
     bonds: HashMap<ServerId, u64>,
     next_bond: u64,
-    /// Who holds the shards, as it is written down: nobody hears of anything else.
+    /// Who holds the shards, as it is written down: ranks hear of nothing else.
     holdings: HashMap<RunId, Holding>,
     /// What came while the disk was written and has to wait for it.
     later: VecDeque<Message>,
@@ -187,7 +187,7 @@ impl Task {
             }
             let saved = match looked {
                 Saved::Deposed(_) => looked,
-                Saved::Yes | Saved::NotNow(_) => self.save(&mut inbox).await,
+                Saved::Yes | Saved::NotNow(_) => self.save(&mut inbox, &mut ticks).await,
             };
             match saved {
                 Saved::Yes => {
@@ -325,9 +325,9 @@ impl Task {
     ///
     /// Beats, and what else needs nothing written down, are answered meanwhile: a slow disk is no
     /// reason to take anybody for dead.
-    async fn save(&mut self, inbox: &mut mpsc::Receiver<Message>) -> Saved {
+    async fn save(&mut self, inbox: &mut mpsc::Receiver<Message>, ticks: &mut Interval) -> Saved {
         loop {
-            let saved = self.save_once(inbox).await;
+            let saved = self.save_once(inbox, ticks).await;
             self.unsaved |= self.core.take_dirty();
             if saved != Saved::Yes || !self.unsaved {
                 return saved;
@@ -335,7 +335,11 @@ impl Task {
         }
     }
 
-    async fn save_once(&mut self, inbox: &mut mpsc::Receiver<Message>) -> Saved {
+    async fn save_once(
+        &mut self,
+        inbox: &mut mpsc::Receiver<Message>,
+        ticks: &mut Interval,
+    ) -> Saved {
         self.unsaved |= self.core.take_dirty();
         self.leases += u64::from(self.core.take_leased());
         let now_ms = self.origin.now_ms();
@@ -354,10 +358,16 @@ impl Task {
         let saved = loop {
             tokio::select! {
                 saved = &mut saving => break saved,
+                // What runs out meanwhile is written next.
+                _ = ticks.tick() => self.tick(),
                 Some(message) = inbox.recv(), if self.later.len() < MAILBOX_MAX => {
-                    match message.needs_no_disk() {
-                        true => self.handle(message),
-                        false => self.later.push_back(message),
+                    let lease = matches!(message, Message::LeaseChunk(..));
+                    let too_many = lease && self.leases >= FORGOTTEN_MAX;
+                    if message.needs_no_disk() && !too_many {
+                        self.handle(message);
+                        self.leases += u64::from(self.core.take_leased());
+                    } else {
+                        self.later.push_back(message);
                     }
                 }
             }
