@@ -85,7 +85,10 @@ impl Checker {
     /// Under `sync` nothing before the clock of a snapshot came after a block was captured for it.
     pub(super) fn check_kept(&self) -> Result<(), Violation> {
         for part in &self.kept {
-            let log = self.logs.get(&part.shard).and_then(|logs| logs.get(&part.since));
+            let log = self
+                .logs
+                .get(&part.shard)
+                .and_then(|logs| logs.get(&part.since));
             let (Some(log), Some(at)) = (log, part.at_clock) else {
                 continue;
             };

@@ -160,7 +160,10 @@ impl World {
             Err(refusal) => {
                 self.report.counts.records_refused += 1;
                 if std::env::var("SIMTRACE").is_ok() {
-                    eprintln!("{} REFUSED by {} shard {id}: {refusal}", self.now_us, life.server);
+                    eprintln!(
+                        "{} REFUSED by {} shard {id}: {refusal}",
+                        self.now_us, life.server
+                    );
                 }
                 if matches!(
                     refusal,
@@ -221,7 +224,10 @@ impl World {
         states: Vec<tradewind_server::core::state::BlockState>,
     ) -> Result<(), Violation> {
         let server = self.running(life).expect("it has just spoken");
-        let capture = server.shards.get(&id).and_then(|held| held.capture.as_ref());
+        let capture = server
+            .shards
+            .get(&id)
+            .and_then(|held| held.capture.as_ref());
         // One that another has followed does not count any more.
         let Some(capture) = capture.filter(|capture| capture.number == number) else {
             return Ok(());
