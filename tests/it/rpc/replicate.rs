@@ -10,9 +10,12 @@ use super::{BLOCKS, Expected, TOKEN, assert_refused, create, spec};
 
 const RUN: &str = "copied";
 
+/// A fault, the server that it goes to, what it makes of a good record, and how it is refused.
+type Fault = (&'static str, usize, fn(&mut Record), Expected);
+
 /// What is wrong with a record that would be confirmed otherwise: a probe of shard 0, which server
 /// 0 answers for and server 1 keeps a copy of. To whom it goes.
-pub(super) const RECORDS: &[(&str, usize, fn(&mut Record), Expected)] = &[
+pub(super) const RECORDS: &[Fault] = &[
     (
         "a run name that is none",
         1,

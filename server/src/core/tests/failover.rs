@@ -186,7 +186,7 @@ fn records_that_come_before_their_order() {
 }
 
 #[test]
-fn an_order_that_records_have_overtaken_makes_no_primary() {
+fn what_an_order_on_its_way_may_end_confirms_no_records() {
     let mut stage = Stage::ready(spec(&[1, 1], Async), &[1, 2], BOTH);
     // Server 2 was to be primary, and was taken for dead before it heard of it.
     stage.promote(2);
@@ -195,12 +195,14 @@ fn an_order_that_records_have_overtaken_makes_no_primary() {
     stage.add(2);
     let view = stage.next_view(BOTH, &[], None);
     stage.tell(1, &view);
-    stage.deliver_one(2);
-    let seen = stage.at(2).handle_order(late.clone(), &holders, 0);
-    assert!(seen.generation < late.generation);
+    let record = stage.wire(2)[0].clone();
+    let refused = stage.at(2).handle_record(record);
+    assert_eq!(refused, Err(Refusal::NotCopy(SHARD)));
+    stage.at(2).handle_order(late, &holders, 0);
     stage.push_at(2, push(0, 0, WEIGHT, wave(3, 0)), 0);
-    assert_eq!(stage.answer(), Err(gone()));
+    assert!(stage.answers().is_empty());
     stage.tell(2, &view);
+    assert_eq!(stage.answer(), Err(gone()));
     stage.settle();
     stage.assert_equal();
 }
