@@ -190,7 +190,7 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
         .key("cluster.servers", "2")
         .key("cluster.groups", "[1, 1]")
         .argument("--resume");
-    let mut running = resumed.start();
+    let running = resumed.start();
     let begun = wait_for("an exchange of every group", || {
         let later = running.records().split_off(before.len());
         let of = |group| later.iter().find(|r| r.group == group).map(|r| r.clock);

@@ -10,9 +10,12 @@ use super::{BLOCKS, Expected, TOKEN, assert_refused, create, spec};
 
 const RUN: &str = "copied";
 
+/// A fault of a record with its name, the server that it goes to, and what it is answered.
+type To = (&'static str, usize, fn(&mut Record), Expected);
+
 /// What is wrong with a record that would be confirmed otherwise: a probe of shard 0, which server
-/// 0 answers for and server 1 keeps a copy of. To whom it goes.
-pub(super) const RECORDS: &[(&str, usize, fn(&mut Record), Expected)] = &[
+/// 0 answers for and server 1 keeps a copy of.
+pub(super) const RECORDS: &[To] = &[
     (
         "a run name that is none",
         1,
