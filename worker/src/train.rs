@@ -75,7 +75,7 @@ pub const SKIPS_MAX: u32 = 100;
 impl Worker<'_> {
     /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
     pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
-        let pace = Pace::new(self.member.config.step_least);
+        let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
         let mut skips = 0;
         loop {
             if self.guard.is_lost() {

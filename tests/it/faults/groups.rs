@@ -119,20 +119,21 @@ fn a_group_goes_on_with_those_who_are_left_and_again_with_one_who_comes_later() 
         assert!(second.start >= first.end, "no clock is computed twice");
 
         // A process in the place of the lost one: the group forms once more, whole.
-        let (three, _) = tokio::join!(join(&fleet, &spec, who(2, 2, 0)), async {
+        let rest = async {
             told(&ranks).await;
-        });
-        drop(ranks);
-        let _ = three;
-        other.goes_on(3).await;
+            let again = |rank| join(&fleet, &spec, who(rank, 1, 2));
+            tokio::join!(again(0), again(1))
+        };
+        let (two, (zero, one)) = tokio::join!(join(&fleet, &spec, who(2, 2, 0)), rest);
+        let lives = [of(&zero), of(&one), of(&two)];
+        assert_eq!(lives, [(3, 3, 0), (3, 3, 1), (3, 3, 2)]);
+        let (zero, one, two) = tokio::join!(zero.begin(&[]), one.begin(&[]), two.begin(&[]));
+        assert_fenced(&client, 2, second.end).await;
+        let third = step(&mut [zero, one, two], 2).await;
+        assert!(third.start >= second.end);
         let other = other.stop().await;
-        assert_fenced(&client, 1, second.end).await;
-        assert_holds(
-            &fleet,
-            &spec,
-            &[(0, first), (0, second), (1, 0..other.clock())],
-        )
-        .await;
+        let pushed = [(0, first), (0, second), (0, third), (1, 0..other.clock())];
+        assert_holds(&fleet, &spec, &pushed).await;
     });
 }
 

@@ -1,6 +1,6 @@
 //! A whole fleet ends, and another one goes on with its run from a snapshot.
 
-use tradewind_common::{Clock, RunId};
+use tradewind_common::RunId;
 use tradewind_proto::v1::{LeaseChunkReply, LeaseChunkRequest};
 use tradewind_tests::cluster::client::{Client, answer};
 use tradewind_tests::cluster::fleet::Setup;
@@ -84,6 +84,5 @@ fn a_run_goes_on_with_other_numbers_of_servers_and_groups() {
             (status.snapshot == Some(number)).then_some(())
         })
         .await;
-        let _ = Clock(0);
     });
 }

@@ -9,6 +9,9 @@ use crate::checker::Violation;
 /// The variable that replays one seed.
 pub const SEED_VARIABLE: &str = "TRADEWIND_SEED";
 
+/// The variable that has worlds tell on standard error what happens in them.
+pub const TRACE_VARIABLE: &str = "TRADEWIND_TRACE";
+
 /// A run that broke a rule.
 #[derive(Clone, Debug)]
 pub struct Failure {

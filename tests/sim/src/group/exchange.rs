@@ -58,17 +58,19 @@ impl Process {
         self.begin(clock, purpose, common);
     }
 
-    /// A shard has answered a frame.
+    /// A shard has answered a frame; whether the process that did so lives.
     pub fn replied(
         &mut self,
-        (shard, stream): (ShardId, u64),
+        (shard, stream, lives): (ShardId, u64, bool),
         result: Result<Reply, Refusal>,
         common: &Common,
     ) {
         let open = self.streams.get(&shard);
         let current = open.is_some_and(|open| open.number == stream);
         match result {
-            Ok(reply) if current || (common.late_answers && self.given_up(shard, stream)) => {
+            Ok(reply)
+                if current || (lives && common.late_answers && self.given_up(shard, stream)) =>
+            {
                 self.take(&reply, common);
             }
             Err(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. }) if current => {

@@ -119,17 +119,23 @@ pub struct Planned {
     pub tries: u32,
 }
 
+impl Planned {
+    /// A fault at its time.
+    pub fn new(at_us: u64, fault: Fault) -> Self {
+        Self {
+            at_us,
+            fault,
+            tries: 0,
+        }
+    }
+}
+
 /// Faults come in this time, microseconds: most runs are under way, a few are over.
 const SPAN_US: u64 = 1_200_000;
 
 impl Scenario {
     fn plan(&mut self, at_us: u64, fault: Fault) {
-        let tries = 0;
-        self.faults.push(Planned {
-            at_us,
-            fault,
-            tries,
-        });
+        self.faults.push(Planned::new(at_us, fault));
     }
 
     /// The same with one to three deaths of groups or ranks, most of which are followed by a new

@@ -2,6 +2,7 @@
 //! follows from the seed.
 
 mod faults;
+mod mix;
 mod network;
 mod spec;
 

@@ -46,6 +46,13 @@ pub(super) struct Host {
     directory: Arc<Directory>,
 }
 
+impl Host {
+    /// Whether all that it has decided is written down.
+    pub(super) fn written_down(&self) -> bool {
+        !self.unsaved && self.writing.is_none() && !self.looking
+    }
+}
+
 impl World {
     /// A process begins, claims, and will read what the last one wrote.
     pub(super) fn start_coordinator(&mut self) {
@@ -392,9 +399,7 @@ impl World {
                     }
                 }
                 Output::Event(event) => {
-                    if std::env::var("SIMTRACE").is_ok() {
-                        eprintln!("{} EVENT {n}: {:?} {}", self.now_us, event.kind, event.text);
-                    }
+                    self.say(|| format!("coordinator {n}: {}", event.text));
                     self.count_event(event.kind);
                 }
                 Output::Manifest(manifest) => {

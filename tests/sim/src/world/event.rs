@@ -110,7 +110,7 @@ pub(super) enum Event {
         Result<Option<Answer>, Refused>,
         Arc<Directory>,
     ),
-    Reply(Address, ShardId, u64, Result<Reply, Refusal>),
+    Reply(Address, (Life, ShardId), u64, Result<Reply, Refusal>),
     Wake(Address, Wake),
     StartRank(GroupId, Rank),
     /// A manifest that a coordinator has ordered is written.

@@ -4,6 +4,7 @@ use tradewind_common::holders::Holders;
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
 
 use super::World;
+use super::coordinator::Host;
 use super::event::{Address, Event, Life, Process};
 use super::server::Running;
 use crate::checker::Violation;
@@ -17,9 +18,7 @@ impl World {
     pub(super) fn fault(&mut self, index: usize) -> Result<(), Violation> {
         let fault = self.scenario.faults[index].fault.clone();
         let now_us = self.now_us;
-        if std::env::var("SIMTRACE").is_ok() {
-            eprintln!("{now_us} FAULT {fault:?}");
-        }
+        self.say(|| format!("{fault:?}"));
         match fault {
             Fault::KillRank {
                 group,
@@ -226,9 +225,7 @@ impl World {
             return false;
         }
         self.report.counts.spared += 1;
-        if std::env::var("SIMTRACE").is_ok() {
-            eprintln!("{} FAULT SPARED", self.now_us);
-        }
+        self.say(|| "put off".to_owned());
         let planned = &mut self.scenario.faults[index];
         planned.tries += 1;
         if planned.tries < 8 {
@@ -239,6 +236,11 @@ impl World {
 
     /// Whether every holder of every shard is well and full, and there are two, at least.
     fn healthy(&mut self) -> bool {
+        let quiet = |host: &Host| host.written_down();
+        let acting = self.acting().filter(|n| self.store.later(*n).is_none());
+        if !acting.is_some_and(|n| quiet(&self.coordinators[&n])) {
+            return false;
+        }
         let placed = self.placed();
         let mut holders = placed.iter().flatten();
         let healthy = holders.all(|(server, full)| *full && self.well(*server));

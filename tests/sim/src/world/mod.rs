@@ -28,7 +28,7 @@ use crate::net::{Fate, Network, Party};
 use crate::random_stream;
 use crate::report::Report;
 use crate::scenario::Scenario;
-use crate::seeds::Failure;
+use crate::seeds::{Failure, TRACE_VARIABLE};
 use coordinator::Host;
 use disk::Disk;
 use event::{Address, Done, Event, Process, Told};
@@ -78,6 +78,7 @@ pub struct World {
     trace: DefaultHasher,
     progress_us: u64,
     report: Report,
+    tells: bool,
 }
 
 impl World {
@@ -120,6 +121,7 @@ impl World {
             trace: DefaultHasher::new(),
             progress_us: 0,
             report: Report::default(),
+            tells: std::env::var_os(TRACE_VARIABLE).is_some(),
             scenario,
         };
         world.set_up();
@@ -169,9 +171,7 @@ impl World {
             }
             self.report.events += 1;
             let endless = at_us > END_US || self.report.events > EVENTS_MAX;
-            if std::env::var("SIMTRACE").is_ok() {
-                eprintln!("{at_us} {:.300}", format!("{event:?}"));
-            }
+            self.say(|| format!("{event:?}"));
             if endless || at_us - self.progress_us > STUCK_US {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
@@ -230,9 +230,10 @@ impl World {
                     rank.answered(call, answer, directory, common);
                 });
             }
-            Event::Reply(to, shard, stream, result) => {
+            Event::Reply(to, (life, shard), stream, result) => {
+                let lives = self.running(life).is_some();
                 return self.rank(to, |rank, common| {
-                    rank.replied((shard, stream), result, common);
+                    rank.replied((shard, stream, lives), result, common);
                 });
             }
             Event::Wake(to, wake) => return self.rank(to, |rank, common| rank.wake(wake, common)),
@@ -292,6 +293,13 @@ impl World {
         self.queue.insert((at_us, self.sequence), event);
     }
 
+    /// Tells whoever replays a seed what happens.
+    fn say(&self, what: impl FnOnce() -> String) {
+        if self.tells {
+            eprintln!("{:>9} {:.400}", self.now_us, what());
+        }
+    }
+
     fn draw_mischief(&mut self, from: u64, to: u64) -> u64 {
         self.mischief.random_range(from..=to)
     }
@@ -308,7 +316,7 @@ impl World {
             // Calls are made again after a time; a heartbeat is followed by the next one.
             Fate::Lost(noticed_us) => match message {
                 Event::Server(_, Done::Frame(rank, shard, stream, _))
-                | Event::Reply(rank, shard, stream, _) => {
+                | Event::Reply(rank, (_, shard), stream, _) => {
                     let broken = Wake::Broken(shard, stream);
                     self.at(noticed_us, Event::Wake(rank, broken));
                 }

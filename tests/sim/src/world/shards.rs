@@ -37,7 +37,7 @@ impl World {
             } else {
                 Refusal::UnknownRun(self.common.run.clone())
             };
-            self.reply(life.server, id, from, stream, Err(refusal));
+            self.reply(life, id, from, stream, Err(refusal));
             return Ok(());
         };
         let block = push.block;
@@ -102,7 +102,7 @@ impl World {
                     let waited = self.report.waited_us.entry(from.group).or_default();
                     *waited = (*waited).max(reply.waited_us);
                 }
-                self.reply(life.server, id, from, to.0, result);
+                self.reply(life, id, from, to.0, result);
             }
             Output::Report(seen) => {
                 let report = Box::new(plain_report(id, seen));
@@ -119,14 +119,14 @@ impl World {
 
     fn reply(
         &mut self,
-        server: ServerId,
+        life: Life,
         id: ShardId,
         to: Address,
         stream: u64,
         result: Result<tradewind_server::core::shard::Reply, Refusal>,
     ) {
-        let event = Event::Reply(to, id, stream, result);
-        self.send(Party::Server(server), Party::Group(to.group), event);
+        let event = Event::Reply(to, (life, id), stream, result);
+        self.send(Party::Server(life.server), Party::Group(to.group), event);
     }
 
     /// A record comes on a way. One that is refused ends it.
@@ -159,12 +159,8 @@ impl World {
             }
             Err(refusal) => {
                 self.report.counts.records_refused += 1;
-                if std::env::var("SIMTRACE").is_ok() {
-                    eprintln!(
-                        "{} REFUSED by {} shard {id}: {refusal}",
-                        self.now_us, life.server
-                    );
-                }
+                let who = life.server;
+                self.say(|| format!("server {who} refuses a record of shard {id}: {refusal}"));
                 if matches!(
                     refusal,
                     Refusal::WrongLength { .. } | Refusal::Malformed { .. }
