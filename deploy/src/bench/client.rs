@@ -135,10 +135,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             })?;
         }
     }
-    // The first rank to leave takes its group out; what its beats hear then is no news.
-    if rank == 0 {
-        runtime.block_on(coordinator.leave(&seat, joined.incarnation))?;
-    }
+    // The first rank to leave takes its group out; what the others' beats hear then is no news.
+    runtime.block_on(coordinator.leave(&seat, joined.incarnation))?;
     drop(heartbeat);
     Ok(())
 }
