@@ -178,8 +178,10 @@ fn a_copy_takes_over_from_the_server_that_coordinates() {
 
 #[test]
 fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
-    let mut running = endless().start();
-    running.trains(1);
+    let running = endless().start();
+    wait_for("some exchanges", || {
+        (running.records().len() > 10).then_some(())
+    });
     signal(running.pid(), Signal::INT);
     let first = running.end();
     let before = first.records();
