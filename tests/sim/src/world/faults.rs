@@ -281,10 +281,16 @@ impl World {
             let until = self.asleep.get(&process);
             until.is_some_and(|(_, until_us)| *until_us > now_us)
         };
-        let known = self.coordinators[&n].core.fleet().incarnation(id);
+        let fleet = self.coordinators[&n].core.fleet();
+        let known = fleet.incarnation(id);
+        // One that was cut off until now may still be taken for dead: that fault is not over.
+        let rows = fleet.rows(now_us / 1_000);
+        let mut heard = rows.iter().filter(|row| row.id == id);
+        let heard = heard.any(|row| row.lease_left_ms >= LEASE_MS / 2);
         let bond = self.coordinators[&n].bonds.get(&id);
         let bonded = up.bond.is_some_and(|own| Some(&own.number) == bond);
         known == Some(up.life.incarnation)
+            && heard
             && bonded
             && bond.is_some_and(|number| self.links.lives(*number))
             && !asleep(Process::Server(up.life))
