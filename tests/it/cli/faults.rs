@@ -179,8 +179,11 @@ fn a_copy_takes_over_from_the_server_that_coordinates() {
 #[test]
 fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
     let running = endless().start();
-    wait_for("some exchanges", || {
-        (running.records().len() > 10).then_some(())
+    // The launcher takes a last snapshot once it has heard that the run is ready.
+    wait_for("three seconds of exchanges", || {
+        let records = running.records();
+        let (first, last) = (records.first()?, records.last()?);
+        (last.wall - first.wall > 3.0).then_some(())
     });
     signal(running.pid(), Signal::INT);
     let first = running.end();
