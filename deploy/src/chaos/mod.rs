@@ -65,7 +65,7 @@ pub(crate) struct Arguments {
         conflicts_with = "script"
     )]
     kinds: Vec<String>,
-    /// Faults from a file instead, one a line: SECONDS kill|stop|slow|cut VICTIM [DURATION] [reset],
+    /// Faults from a file instead, one a line: SECONDS kill|stop|slow|cut VICTIM, then DURATION and reset if wanted,
     /// where VICTIM is `server N`, `group N`, `group N rank N` or `coordinator`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "seed"])]
     script: Option<PathBuf>,
