@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use super::compute::{self, Compute};
 use super::keys::KEYS;
+use super::optimizer::{self, Optimizer};
 use super::{Problem, Value, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
-use crate::schedule::{Decay, Schedule};
-use crate::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
 /// A configuration in which everything fits together.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Config {
     pub data: Data,
     /// For how long, and how synchronously.
     pub train: Train,
+    /// Where and how precisely ranks compute.
+    pub compute: Compute,
     /// How gradients are applied.
     pub optimizer: Optimizer,
     /// How blocks travel.
@@ -101,15 +104,6 @@ pub struct Train {
     pub chunk_samples: u64,
     /// Whether the exchange of a step runs behind the computation of the next.
     pub overlap: bool,
-}
-
-/// How gradients are applied.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Optimizer {
-    /// The algorithm.
-    pub spec: OptimizerSpec,
-    /// The learning rate.
-    pub schedule: Schedule,
 }
 
 /// How blocks travel.
@@ -206,17 +200,18 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let mut problems = Vec::new();
     let mut wrong = |key: &str, what: String| problems.push(values.problem(key, what));
 
-    let name = RunId::new(text(values, "run.name"));
+    let name = RunId::new(values.text("run.name"));
     if let Err(bad) = &name {
         wrong("run.name", format!("cannot name a run: {bad}"));
     }
-    let groups: Vec<u32> = ints(values, "cluster.groups")
+    let groups: Vec<u32> = values
+        .ints("cluster.groups")
         .iter()
         .map(|n| *n as u32)
         .collect();
-    let batch = int(values, "train.batch") as u32;
+    let batch = values.int("train.batch") as u32;
     let largest = u64::from(groups.iter().copied().max().unwrap_or(1)) * u64::from(batch);
-    let chunk_samples = match int(values, "train.chunk_samples") as u64 {
+    let chunk_samples = match values.int("train.chunk_samples") as u64 {
         0 => 2 * largest,
         given => given,
     };
@@ -226,8 +221,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             format!("is less than one step of the largest group, {largest} samples"),
         );
     }
-    let validation = range(values, "data.validation");
-    let held_out = range(values, "data.held_out");
+    let validation = values.range("data.validation");
+    let held_out = values.range("data.held_out");
     for (key, range) in [
         ("data.validation", &validation),
         ("data.held_out", &held_out),
@@ -246,13 +241,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         );
     }
     let liveness = Liveness {
-        lease_ms: int(values, "liveness.lease_ms") as u64,
-        heartbeat_ms: int(values, "liveness.heartbeat_ms") as u64,
-        start_grace_ms: int(values, "liveness.start_grace_ms") as u64,
-        reform_grace_ms: int(values, "liveness.reform_grace_ms") as u64,
-        retry_ms: int(values, "liveness.retry_ms") as u64,
-        snapshot_ms: int(values, "liveness.snapshot_ms") as u64,
-        notice_ms: int(values, "liveness.notice_ms") as u64,
+        lease_ms: values.int("liveness.lease_ms") as u64,
+        heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
+        start_grace_ms: values.int("liveness.start_grace_ms") as u64,
+        reform_grace_ms: values.int("liveness.reform_grace_ms") as u64,
+        retry_ms: values.int("liveness.retry_ms") as u64,
+        snapshot_ms: values.int("liveness.snapshot_ms") as u64,
+        notice_ms: values.int("liveness.notice_ms") as u64,
     };
     if liveness.heartbeat_ms * 3 > liveness.lease_ms {
         wrong(
@@ -267,39 +262,35 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
                 .into(),
         );
     }
-    let replication = int(values, "servers.replication");
-    if replication > int(values, "cluster.servers") {
+    let replication = values.int("servers.replication");
+    if replication > values.int("cluster.servers") {
         wrong(
             "servers.replication",
             "is more than cluster.servers: copies of a shard are on different servers".into(),
         );
     }
-    let momentum = float(values, "optimizer.momentum");
-    let nesterov = values.get("optimizer.nesterov") == &Value::Bool(true);
-    let sgd = text(values, "optimizer.name") == "sgd";
-    if nesterov && momentum == 0.0 && sgd {
-        wrong("optimizer.nesterov", "needs optimizer.momentum".into());
-    }
-    let per_bucket = values.get("exchange.per_bucket") == &Value::Bool(true);
-    if per_bucket && int(values, "train.overlap") == 1 {
+    let optimizer = optimizer::read(values, &mut wrong);
+    let compute = compute::read(values, &mut wrong);
+    let per_bucket = values.flag("exchange.per_bucket");
+    if per_bucket && values.int("train.overlap") == 1 {
         wrong(
             "exchange.per_bucket",
             "excludes train.overlap = 1: the exchange of the step before is still under way during backward, and only one may be".into(),
         );
     }
-    let topk = ["exchange.up", "exchange.down"].map(|key| text(values, key) == "topk");
-    if topk != [false, false] && float(values, "exchange.topk_fraction") == 0.0 {
+    let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
+    if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
         wrong(
             "exchange.topk_fraction",
             "is 0, so nothing would ever be sent".into(),
         );
     }
-    let prometheus = match text(values, "telemetry.prometheus") {
+    let prometheus = match values.text("telemetry.prometheus") {
         "" => None,
         address => match address.parse() {
             Ok(address) => {
                 let address: SocketAddr = address;
-                if i64::from(address.port()) + int(values, "cluster.servers") > 65_536 {
+                if i64::from(address.port()) + values.int("cluster.servers") > 65_536 {
                     wrong(
                         "telemetry.prometheus",
                         "leaves no port for every server".into(),
@@ -325,82 +316,58 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     if !problems.is_empty() {
         return Err(problems);
     }
-    let weight_decay = float(values, "optimizer.weight_decay");
     Ok(Config {
         name,
-        seed: int(values, "run.seed") as u64,
+        seed: values.int("run.seed") as u64,
         cluster: Cluster {
-            servers: int(values, "cluster.servers") as u32,
+            servers: values.int("cluster.servers") as u32,
             replication: replication as u32,
             groups,
-            host: text(values, "cluster.host").to_owned(),
+            host: values.text("cluster.host").to_owned(),
         },
         model: Model {
-            name: text(values, "model.name").to_owned(),
-            channels: int(values, "model.channels"),
-            depth: int(values, "model.depth"),
+            name: values.text("model.name").to_owned(),
+            channels: values.int("model.channels"),
+            depth: values.int("model.depth"),
         },
         resolved: resolved(values, &files),
         idle: super::idle::idle(values),
         data: Data {
             files,
-            variable: text(values, "data.variable").to_owned(),
-            history: int(values, "data.history") as usize,
+            variable: values.text("data.variable").to_owned(),
+            history: values.int("data.history") as usize,
             validation,
             held_out,
-            time_origin: int(values, "data.time_origin"),
-            step_name: text(values, "data.step_name").to_owned(),
-            memory_bytes: int(values, "data.memory_bytes") as u64,
+            time_origin: values.int("data.time_origin"),
+            step_name: values.text("data.step_name").to_owned(),
+            memory_bytes: values.int("data.memory_bytes") as u64,
         },
         train: Train {
-            samples: int(values, "train.samples") as u64,
+            samples: values.int("train.samples") as u64,
             batch,
-            consistency: match text(values, "train.consistency") {
+            consistency: match values.text("train.consistency") {
                 "sync" => ConsistencySpec::Sync,
                 "async" => ConsistencySpec::Async,
                 _ => ConsistencySpec::Bounded {
-                    staleness_bound: int(values, "train.staleness_bound") as u64,
+                    staleness_bound: values.int("train.staleness_bound") as u64,
                 },
             },
             chunk_samples,
-            overlap: int(values, "train.overlap") == 1,
+            overlap: values.int("train.overlap") == 1,
         },
-        optimizer: Optimizer {
-            spec: match text(values, "optimizer.name") {
-                "adam" => OptimizerSpec::Adam {
-                    beta1: float(values, "optimizer.beta1"),
-                    beta2: float(values, "optimizer.beta2"),
-                    epsilon: float(values, "optimizer.epsilon"),
-                    weight_decay,
-                },
-                _ => OptimizerSpec::Sgd {
-                    momentum,
-                    nesterov,
-                    weight_decay,
-                },
-            },
-            schedule: Schedule {
-                learning_rate: float(values, "optimizer.learning_rate"),
-                warmup_samples: int(values, "schedule.warmup_samples") as u64,
-                decay: match text(values, "schedule.decay") {
-                    "cosine" => Decay::Cosine {
-                        floor: float(values, "schedule.floor"),
-                    },
-                    _ => Decay::Constant,
-                },
-            },
-        },
+        optimizer,
+        compute,
         exchange: Exchange {
-            bucket_bytes: int(values, "exchange.bucket_bytes") as usize,
-            block_bytes: int(values, "exchange.block_bytes") as usize,
+            bucket_bytes: values.int("exchange.bucket_bytes") as usize,
+            block_bytes: values.int("exchange.block_bytes") as usize,
             per_bucket,
-            up: compression(values, "exchange.up"),
-            down: compression(values, "exchange.down"),
-            connections: int(values, "exchange.connections") as u32,
+            up: values.compression("exchange.up"),
+            down: values.compression("exchange.down"),
+            connections: values.int("exchange.connections") as u32,
         },
         liveness,
-        snapshots_kept: int(values, "snapshots.kept") as u32,
-        step_seconds: float(values, "pace.step_seconds"),
+        snapshots_kept: values.int("snapshots.kept") as u32,
+        step_seconds: values.float("pace.step_seconds"),
         telemetry: Telemetry { prometheus },
     })
 }
@@ -427,50 +394,4 @@ fn resolved(values: &Values<'_>, files: &[PathBuf]) -> String {
         text += &format!("{name} = {value}\n");
     }
     text
-}
-
-fn int(values: &Values<'_>, key: &str) -> i64 {
-    let Value::Int(n) = values.get(key) else {
-        unreachable!("{key} was read as an integer")
-    };
-    *n
-}
-
-fn float(values: &Values<'_>, key: &str) -> f64 {
-    let Value::Float(x) = values.get(key) else {
-        unreachable!("{key} was read as a number")
-    };
-    *x
-}
-
-fn compression(values: &Values<'_>, key: &str) -> Compression {
-    match text(values, key) {
-        "bf16" => Compression::Bf16,
-        "int8" => Compression::Int8,
-        "topk" => Compression::TopK {
-            fraction: float(values, "exchange.topk_fraction"),
-        },
-        _ => Compression::None,
-    }
-}
-
-fn text<'a>(values: &'a Values<'_>, key: &str) -> &'a str {
-    let Value::Text(text) = values.get(key) else {
-        unreachable!("{key} was read as text")
-    };
-    text
-}
-
-fn ints<'a>(values: &'a Values<'_>, key: &str) -> &'a [i64] {
-    let Value::Ints(list) = values.get(key) else {
-        unreachable!("{key} was read as a list")
-    };
-    list
-}
-
-fn range(values: &Values<'_>, key: &str) -> Range<usize> {
-    let [begin, end] = ints(values, key) else {
-        unreachable!("{key} was read as two integers")
-    };
-    *begin as usize..*end as usize
 }

@@ -12,6 +12,8 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("optimizer.beta2", "optimizer.name", &["adam"]),
     ("optimizer.epsilon", "optimizer.name", &["adam"]),
     ("schedule.floor", "schedule.decay", &["cosine"]),
+    ("compute.loss_scale", "compute.precision", &["fp16"]),
+    ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
 ];
 
 /// Keys of which one has to be `topk`, or the fraction does not matter.

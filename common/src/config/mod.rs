@@ -2,15 +2,20 @@
 //! once, each with the key, the line and the nearest right name.
 
 mod checked;
+mod compute;
 mod idle;
 pub mod keys;
+mod optimizer;
+mod read;
 mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-pub use checked::{Cluster, Config, Data, Exchange, Liveness, Model, Optimizer, Telemetry, Train};
+pub use checked::{Cluster, Config, Data, Exchange, Liveness, Model, Telemetry, Train};
+pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
+pub use optimizer::Optimizer;
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 

@@ -38,6 +38,33 @@ fn what_is_resolved_reads_back_the_same() {
 }
 
 #[test]
+fn what_ranks_compute_on() {
+    let check = |overrides: &[&str], device, precision| {
+        let compute = parse(GOOD, overrides).unwrap().compute;
+        assert_eq!((compute.device, compute.precision), (device, precision));
+    };
+    check(&[], DeviceChoice::Auto, Precision::F32);
+    check(
+        &["compute.device=cuda:3"],
+        DeviceChoice::CudaAt(3),
+        Precision::F32,
+    );
+    let scaling = LossScaling {
+        initial: 1024.0,
+        growth_steps: 2000,
+    };
+    check(
+        &[
+            "compute.device=cuda",
+            "compute.precision=fp16",
+            "compute.loss_scale=1024",
+        ],
+        DeviceChoice::Cuda,
+        Precision::Fp16(scaling),
+    );
+}
+
+#[test]
 fn problems_name_the_key_the_line_and_the_way_out() {
     let check = |overrides: &[&str], replace: (&str, &str), want: &[&str]| {
         let text = GOOD.replace(replace.0, replace.1);
@@ -143,6 +170,31 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["exchange.per_bucket=true", "train.overlap=1"],
         none,
         &["--set: exchange.per_bucket = true excludes train.overlap = 1"],
+    );
+    for device in ["gpu", "cuda:", "cuda:-1", "cuda:x"] {
+        check(
+            &[&format!("compute.device={device}")],
+            none,
+            &[
+                "--set: compute.device",
+                "is none of \"auto\", \"cpu\", \"cuda\"",
+            ],
+        );
+    }
+    check(
+        &["compute.precision=fp16", "compute.device=cpu"],
+        none,
+        &["--set: compute.precision = \"fp16\" needs a GPU"],
+    );
+    check(
+        &["compute.precision=fp16", "exchange.per_bucket=true"],
+        none,
+        &["--set: compute.precision = \"fp16\" excludes exchange.per_bucket"],
+    );
+    check(
+        &["compute.loss_scale=1000"],
+        none,
+        &["compute.loss_scale = 1000.0 is no power of two"],
     );
     check(
         &["exchange.up=fp16"],

@@ -1,0 +1,50 @@
+//! How gradients are applied: sections `optimizer` and `schedule`.
+
+use super::Values;
+use crate::schedule::{Decay, Schedule};
+use crate::spec::OptimizerSpec;
+
+/// How gradients are applied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Optimizer {
+    /// The algorithm.
+    pub spec: OptimizerSpec,
+    /// The learning rate.
+    pub schedule: Schedule,
+}
+
+/// What the configuration says of it; `wrong` hears what does not fit together.
+pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> Optimizer {
+    let momentum = values.float("optimizer.momentum");
+    let nesterov = values.flag("optimizer.nesterov");
+    let sgd = values.text("optimizer.name") == "sgd";
+    if nesterov && momentum == 0.0 && sgd {
+        wrong("optimizer.nesterov", "needs optimizer.momentum".into());
+    }
+    let weight_decay = values.float("optimizer.weight_decay");
+    Optimizer {
+        spec: match values.text("optimizer.name") {
+            "adam" => OptimizerSpec::Adam {
+                beta1: values.float("optimizer.beta1"),
+                beta2: values.float("optimizer.beta2"),
+                epsilon: values.float("optimizer.epsilon"),
+                weight_decay,
+            },
+            _ => OptimizerSpec::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            },
+        },
+        schedule: Schedule {
+            learning_rate: values.float("optimizer.learning_rate"),
+            warmup_samples: values.int("schedule.warmup_samples") as u64,
+            decay: match values.text("schedule.decay") {
+                "cosine" => Decay::Cosine {
+                    floor: values.float("schedule.floor"),
+                },
+                _ => Decay::Constant,
+            },
+        },
+    }
+}
