@@ -46,6 +46,21 @@ pub struct Ended<V = Vec<f32>> {
     pub since: Stopwatch,
 }
 
+impl<V> Ended<V> {
+    /// The values apart.
+    pub fn without_values(self) -> (Ended<()>, V) {
+        let ended = Ended {
+            values: (),
+            summary: self.summary,
+            gradient: self.gradient,
+            took: self.took,
+            exposed: self.exposed,
+            since: self.since,
+        };
+        (ended, self.values)
+    }
+}
+
 struct Order<V> {
     pushed: Pushed,
     samples_seen: u64,
@@ -94,13 +109,7 @@ impl<V: Destination + Send + 'static> Background<V> {
     ///
     /// # Panics
     /// If one is under way, or the last one has failed.
-    pub fn start(
-        &mut self,
-        purpose: Purpose,
-        samples_seen: u64,
-        gradient: Vec<f32>,
-        values: V,
-    ) {
+    pub fn start(&mut self, purpose: Purpose, samples_seen: u64, gradient: Vec<f32>, values: V) {
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = self.clock.tick();
         }
@@ -113,13 +122,7 @@ impl<V: Destination + Send + 'static> Background<V> {
 
     /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
     /// `parts`. The exchange ends only when all of them are given.
-    pub fn start_parts(
-        &mut self,
-        samples: u32,
-        samples_seen: u64,
-        parts: Arc<Parts>,
-        values: V,
-    ) {
+    pub fn start_parts(&mut self, samples: u32, samples_seen: u64, parts: Arc<Parts>, values: V) {
         self.clock = self.clock.tick();
         self.order(Order {
             pushed: Pushed::Parts { samples, parts },
