@@ -17,9 +17,10 @@ for folder in cpp_extension.library_paths(): print('lib', folder)
 ";
 
 /// Of the bridge; its NCCL half, csrc/nccl.cpp, is built by `make nccl`.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 9] = [
     "c10d",
     "connections",
+    "device",
     "group",
     "half",
     "reducer",

@@ -32,7 +32,7 @@ pub fn evaluate(
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
-    let mut flat = Flat::new(&layout, &named(&*task))?;
+    let mut flat = Flat::new(&layout, &named(&*task), tch::Device::Cpu)?;
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.liveness.retry_ms),
