@@ -87,7 +87,7 @@ pub fn enter<'a>(
     };
     tracing::info!(%start, "ready");
 
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH);
+    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
     let place = Place {
         group: member.seat.group,
         rank: member.seat.rank,

@@ -154,6 +154,7 @@ fn member(
         group: GroupId(0),
         rank: Rank(0),
         life: 77,
+        device: Device::Cpu,
         coordinator: CoordinatorAt::Address(coordinator.address.clone()),
         token: Token::default(),
     };
