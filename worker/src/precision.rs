@@ -14,7 +14,7 @@ use tradewind_common::config::{Compute, Precision};
 
 use crate::c10d::{C10dError, check, made};
 
-pub use scaler::LossScaler;
+pub use scaler::{LossScaler, SCALE_MIN};
 
 /// Sets how this process computes: TF32 for f32 products on a GPU, and whether an operation whose
 /// bits do not repeat is an error. Before the first use of the device.

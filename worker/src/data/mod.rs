@@ -199,7 +199,9 @@ pub enum DataError {
         len: usize,
     },
     /// A batch that cannot be brought to the GPU.
-    #[error("a batch of {samples} samples cannot be brought to the device: {reason}; lower train.batch")]
+    #[error(
+        "a batch of {samples} samples cannot be brought to the device: {reason}; lower train.batch"
+    )]
     Device {
         /// In the batch.
         samples: usize,

@@ -2,6 +2,9 @@
 
 use tradewind_common::config::LossScaling;
 
+/// The scale is halved down to here. A gradient that overflows without a scale is divergence.
+pub const SCALE_MIN: f64 = 1.0;
+
 /// The scale is doubled up to here: 2^24.
 const SCALE_MAX: f64 = 16_777_216.0;
 
@@ -33,16 +36,11 @@ impl LossScaler {
         self.scale
     }
 
-    /// Whether an overflow lowers the scale; one that does not is divergence.
-    pub fn can_fall(&self) -> bool {
-        self.scale > 1.0
-    }
-
-    /// A step has ended: halves the scale after an overflow, but not below 1, and doubles it after
+    /// A step has ended: halves the scale after an overflow, but not below [`SCALE_MIN`], and doubles it after
     /// so many steps in a row without.
     pub fn stepped(&mut self, overflowed: bool) {
         if overflowed {
-            self.scale = (self.scale / 2.0).max(1.0);
+            self.scale = (self.scale / 2.0).max(SCALE_MIN);
             self.good_steps = 0;
             return;
         }
@@ -80,18 +78,5 @@ mod tests {
         check(2.0, 3, "ooo", &[2.0, 1.0, 1.0, 1.0]);
         check(SCALE_MAX, 1, "..", &[SCALE_MAX; 3]);
         check(8.0, 3, "..o..", &[8.0, 8.0, 8.0, 4.0, 4.0, 4.0]);
-    }
-
-    #[test]
-    fn only_at_its_least_it_cannot_fall() {
-        let mut scaler = LossScaler::new(LossScaling {
-            initial: 2.0,
-            growth_steps: 1,
-        });
-        assert!(scaler.can_fall());
-        scaler.stepped(true);
-        assert!(!scaler.can_fall());
-        scaler.stepped(false);
-        assert!(scaler.can_fall());
     }
 }

@@ -29,7 +29,12 @@ fn products_compute_in_what_is_asked_for_and_only_inside() {
 
     // The inner one puts back what the outer one had.
     let nested = under(Precision::Bf16, || {
-        [kind(), under(FP16, kind), kind(), under(Precision::F32, kind)]
+        [
+            kind(),
+            under(FP16, kind),
+            kind(),
+            under(Precision::F32, kind),
+        ]
     });
     let bf16 = Kind::BFloat16;
     assert_eq!(nested, [bf16, Kind::Half, bf16, bf16]);
@@ -84,7 +89,8 @@ fn operations_whose_bits_do_not_repeat_are_refused() {
     // Its backward adds in any order.
     let pooled = || {
         let map = Tensor::ones([1, 1, 4, 4], (Kind::Float, Device::Cpu));
-        let (values, places) = map.f_max_pool2d_with_indices([2, 2], [2, 2], [0, 0], [1, 1], false)?;
+        let (values, places) =
+            map.f_max_pool2d_with_indices([2, 2], [2, 2], [0, 0], [1, 1], false)?;
         values.f_max_unpool2d(&places, [4, 4])
     };
     set_up(&compute(true), Device::Cpu).unwrap();
