@@ -4,6 +4,9 @@ use tch::{Kind, Tensor};
 use tradewind_common::config::{DeviceChoice, LossScaling};
 
 use super::*;
+use crate::data::{Split, fixture};
+use crate::model::Task;
+use crate::model::forecast::{Forecast, ForecastSpec};
 
 /// What a product on this thread computes in.
 fn kind() -> Kind {
@@ -99,4 +102,44 @@ fn operations_whose_bits_do_not_repeat_are_refused() {
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("deterministic"), "{text}");
     assert_eq!(pooled().unwrap().size(), [1, 1, 4, 4]);
+}
+
+/// Losses of a small forecaster that is trained for some steps.
+fn trained(precision: Precision) -> Vec<f64> {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = ForecastSpec {
+        series: fixture::spec(folder.path()),
+        step_name: "step".into(),
+        channels: 8,
+        depth: 2,
+    };
+    let task = Forecast::new(&spec, 1).unwrap();
+    let samples: Vec<usize> = (0..16).collect();
+    let batch = task.dataset().batch(Split::Train, &samples).unwrap();
+    let step = |_| {
+        let loss = under(precision, || task.loss(&batch));
+        assert_eq!(loss.kind(), Kind::Float);
+        loss.backward();
+        for (name, tensor, _) in task.tensors() {
+            assert_eq!(tensor.grad().kind(), Kind::Float, "{name}");
+            let change = tensor.grad() * 0.02;
+            let _ = tch::no_grad(|| tensor.shallow_clone().f_sub_(&change).unwrap());
+            tensor.shallow_clone().zero_grad();
+        }
+        loss.double_value(&[])
+    };
+    (0..30).map(step).collect()
+}
+
+#[test]
+fn training_in_bf16_follows_f32_closely_but_not_bit_for_bit() {
+    let (f32, bf16) = (trained(Precision::F32), trained(Precision::Bf16));
+    assert!(f32[29] < 0.9 * f32[0], "it trains: {f32:?}");
+    for (step, (want, got)) in f32.iter().zip(&bf16).enumerate() {
+        assert!(
+            (got / want - 1.0).abs() < 0.02,
+            "step {step}: {got}, {want}"
+        );
+    }
+    assert_ne!(f32[29], bf16[29]);
 }
