@@ -122,17 +122,17 @@ fn usable(compute: &Compute, seen: &Seen, devices: &[Device]) -> Result<(), Devi
         why,
     })?;
     for device in devices {
-        if let Device::Cuda(number) = *device {
-            // The first use of a device; without it libtorch says how many there are, but not why.
-            Tensor::f_zeros([1], (Kind::Float, *device)).map_err(|error| {
-                DeviceError::Unusable {
-                    found: found(),
-                    number,
-                    why: without_stack(&error.to_string()),
-                    cuda: *cuda,
-                }
-            })?;
-        }
+        let Device::Cuda(number) = *device else {
+            continue;
+        };
+        // The first use of it; asked how many there are, libtorch would not say why there are none.
+        let used = Tensor::f_zeros([1], (Kind::Float, *device));
+        drop(used.map_err(|error| DeviceError::Unusable {
+            found: found(),
+            number,
+            why: without_stack(&error.to_string()),
+            cuda: *cuda,
+        })?);
     }
     Ok(())
 }
