@@ -43,8 +43,8 @@ impl Dataset for Cosines {
     }
 
     fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
-        let row = |sample: &usize| (0..4).map(move |at| ((7 * sample + at) as f32).cos());
-        let rows: Vec<f32> = samples.iter().flat_map(row).collect();
+        let row = |sample: usize| (0..4).map(move |at| ((7 * sample + at) as f32).cos());
+        let rows: Vec<f32> = samples.iter().copied().flat_map(row).collect();
         let input = Tensor::from_slice(&rows).reshape([-1, 4]);
         Ok(Batch {
             samples: samples.to_vec(),
