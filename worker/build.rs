@@ -17,12 +17,13 @@ for folder in cpp_extension.library_paths(): print('lib', folder)
 ";
 
 /// Of the bridge; its NCCL half, csrc/nccl.cpp, is built by `make nccl`.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "c10d",
     "connections",
     "device",
     "group",
     "half",
+    "precision",
     "reducer",
     "settings",
     "store",
