@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
+use tradewind_common::config::Precision;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -21,6 +22,7 @@ use crate::fence::Guard;
 use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::member::Member;
+use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
@@ -87,7 +89,7 @@ pub fn enter<'a>(
     };
     tracing::info!(%start, "ready");
 
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH);
+    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
     let place = Place {
         group: member.seat.group,
         rank: member.seat.rank,
@@ -95,12 +97,17 @@ pub fn enter<'a>(
         origin: joined.origin,
     };
     let feed = Feed::new(&member.spec, place, prefetch)?;
+    let scaler = match member.config.compute.precision {
+        Precision::Fp16(scaling) => Some(LossScaler::new(scaling)),
+        Precision::F32 | Precision::Bf16 => None,
+    };
     let worker = Worker {
         member,
         group,
         exchanges,
         feed,
         buffers,
+        scaler,
         incarnation: joined.incarnation,
         clock,
         guard,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
+use tch::Device;
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
@@ -15,17 +16,19 @@ use tradewind_proto::auth::Token;
 use crate::flat::Flat;
 use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
+use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
+/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
 /// if the task has a map to show.
 pub fn evaluate(
     config: &Config,
+    device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     out: &Path,
@@ -47,7 +50,7 @@ pub fn evaluate(
         flat.values_mut(),
     ))?;
 
-    let report = task.evaluate()?;
+    let report = autocast(config.compute.precision, device, || task.evaluate())??;
     let parameters = in_name_order(&layout, flat.values());
     let evaluation = Evaluation {
         metric: report.metric,

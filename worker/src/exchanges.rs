@@ -12,6 +12,7 @@ use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::during::During;
 use crate::group::{Group, GroupError};
+use crate::precision::SCALE_MIN;
 use crate::telemetry::wall;
 
 /// How exchanges stand to steps.
@@ -45,6 +46,10 @@ pub struct Step {
     pub purpose: Purpose,
     /// Buckets that are skipped.
     pub buckets_skipped: usize,
+    /// Because gradients of the scaled loss overflowed.
+    pub overflowed: bool,
+    /// What the loss was multiplied by, and the gradient is divided by, if it was.
+    pub loss_scale: Option<f64>,
     /// Mean over the samples of all ranks.
     pub loss: f64,
     /// Of all ranks.
@@ -53,6 +58,13 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+}
+
+impl Step {
+    /// Whether its overflow has lowered the scale, so that the next step may have none.
+    pub fn lowered_scale(&self) -> bool {
+        self.overflowed && self.loss_scale > Some(SCALE_MIN)
+    }
 }
 
 /// A step whose exchange has ended.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tch::Tensor;
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, MembershipError, Seat};
 use tradewind_client::network::Reach;
@@ -30,6 +30,8 @@ pub struct Entry {
     pub rank: Rank,
     /// Names this process among the lives of the rank; not 0.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
     /// The fleet's token.
@@ -44,6 +46,8 @@ pub struct Member {
     pub seat: Seat,
     /// Names this process among the lives of the rank.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// What all processes of the run agree on.
     pub spec: RunSpec,
     /// The flat vector's blocks.
@@ -112,6 +116,7 @@ impl Member {
             group,
             rank,
             life,
+            device,
             coordinator,
             token,
         } = entry;
@@ -144,6 +149,7 @@ impl Member {
                 rank,
             },
             life,
+            device,
             spec,
             layout,
             task,

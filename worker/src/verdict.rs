@@ -46,7 +46,8 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Feed(error) => of_feed(error),
         TrainError::Group(error) => of_group(error),
         TrainError::Exchange(error) => of_exchange(error),
-        TrainError::Diverged { .. } => Verdict::GivenUp,
+        TrainError::Data(_) => Verdict::Failed,
+        TrainError::Diverged { .. } | TrainError::Precision(_) => Verdict::GivenUp,
         TrainError::LeaseLost => Verdict::Again,
     }
 }

@@ -97,7 +97,7 @@ impl Resnet {
         for (_, block) in &self.blocks {
             hidden = block.forward(&hidden, train);
         }
-        let features = hidden.adaptive_avg_pool2d([1, 1]).flatten(1, -1);
+        let features = hidden.mean_dim([2i64, 3].as_slice(), false, hidden.kind());
         features.linear(&self.weight, Some(&self.bias))
     }
 
@@ -123,10 +123,9 @@ impl Resnet {
         let device = self.weight.device();
         let mut right = 0;
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.images.batch(split, some)?;
-            let input = batch.input.to_device(device);
-            let told = tch::no_grad(|| self.forward(&input, false)).argmax(-1, false);
-            let kinds = batch.target.to_device(device).to_kind(Kind::Int64);
+            let batch = self.images.batch(split, some)?.to(device)?;
+            let told = tch::no_grad(|| self.forward(&batch.input, false)).argmax(-1, false);
+            let kinds = batch.target.to_kind(Kind::Int64);
             right += told.eq_tensor(&kinds).sum(Kind::Int64).int64_value(&[]);
         }
         Ok(100.0 * (1.0 - right as f64 / samples.len() as f64))
@@ -165,7 +164,8 @@ impl Task for Resnet {
     /// Cross entropy, in nats.
     fn loss(&self, batch: &Batch) -> Tensor {
         let kinds = batch.target.to_kind(Kind::Int64);
-        let told = self.forward(&batch.input, true);
+        // Under autocast too, probabilities are f32.
+        let told = self.forward(&batch.input, true).to_kind(Kind::Float);
         told.cross_entropy_for_logits(&kinds)
     }
 
