@@ -14,7 +14,7 @@ use crate::ground::{Ground, Keys, beside};
 use crate::process::{Process, own, wait};
 
 /// How long a server may take until it listens.
-const LISTEN: Duration = Duration::from_secs(20);
+const LISTEN: Duration = Duration::from_secs(60);
 
 /// Lets ranks that share a GPU take each other for ranks of different machines: NCCL wants one GPU
 /// a rank, and goes by the host's name and the GPU's address. They then speak over sockets.

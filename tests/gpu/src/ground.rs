@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use tradewind_common::config::Config;
@@ -88,6 +89,12 @@ impl Ground {
         }
     }
 
+    /// How long to wait for what takes `on_gpu` at most where there is a GPU: machines that test
+    /// the check on the CPU are small and do other things.
+    pub(crate) fn patience(&self, on_gpu: Duration) -> Duration {
+        self.size(on_gpu, 6 * on_gpu)
+    }
+
     /// One of two sizes.
     pub(crate) fn size<T>(&self, cuda: T, cpu: T) -> T {
         match self.device {
@@ -139,6 +146,7 @@ impl Keys {
             .with("data.variable", "\"air_temperature\"")
             .with("data.validation", "[180, 200]")
             .with("data.held_out", "[200, 240]")
+            .with("optimizer.learning_rate", "0.001")
     }
 
     /// A residual network on images of so many pixels a side and kinds; ResNet-50 on a GPU.

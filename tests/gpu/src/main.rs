@@ -176,7 +176,7 @@ fn work_folder(ground: &mut Ground) -> anyhow::Result<Option<tempfile::TempDir>>
 }
 
 fn one(which: Which, ground: &Ground) -> anyhow::Result<Part> {
-    let (name, limit) = (which.name(), which.limit());
+    let (name, limit) = (which.name(), ground.patience(which.limit()));
     eprintln!("{name}: {}, at most {} s", which.about(), limit.as_secs());
     let watch = Stopwatch::start();
     let mut arguments = vec!["part".to_owned(), name.to_owned()];

@@ -50,7 +50,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
 
     let train = |name: String, keys: Keys| -> anyhow::Result<Vec<StepRecord>> {
         let cluster = Cluster::start(ground, &name, &keys, Ranks::Workers)?;
-        cluster.finish(LIMIT).with_context(|| name)
+        cluster.finish(ground.patience(LIMIT)).with_context(|| name)
     };
     let train = &train;
     // Side by side: on the CPU a rank has one core.
@@ -121,7 +121,7 @@ fn gradients(ground: &Ground, teller: &Teller, name: &str, keys: &Keys) -> anyho
         format!("--config={}", config.display()),
         format!("--out={}", out.display()),
     ];
-    Process::start("gradients", own(&arguments)?, &folder)?.finish(LIMIT)?;
+    Process::start("gradients", own(&arguments)?, &folder)?.finish(ground.patience(LIMIT))?;
     let found = read_json(&out)?;
     let difference = found["relative_difference"].as_f64().unwrap_or(f64::NAN);
     teller.demand(difference <= GRADIENT, || {

@@ -33,7 +33,9 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
                 .with("train.samples", WARMUP + steps)
                 .with("exchange.bucket_bytes", 4 << 20);
             let cluster = Cluster::start(ground, &name, &keys, Ranks::Bulk(bytes))?;
-            let records = cluster.finish(LIMIT).with_context(|| name.clone())?;
+            let records = cluster
+                .finish(ground.patience(LIMIT))
+                .with_context(|| name.clone())?;
             anyhow::ensure!(records.len() > WARMUP + 1, "{name}: too few exchanges");
             let timed = &records[WARMUP..];
             let took = |record: &StepRecord| record.exchange_seconds + record.wait_seconds;

@@ -40,7 +40,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
 /// The worst of what the ranks have found.
 fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
     let folder = ground.folder(&format!("collectives-{size}"))?;
-    let store = Store::serve("127.0.0.1", LIMIT)?;
+    let store = Store::serve("127.0.0.1", ground.patience(LIMIT))?;
     let mut ranks = Vec::new();
     for rank in 0..size {
         let mut arguments = vec![
@@ -49,7 +49,7 @@ fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
             format!("--rank={rank}"),
             format!("--port={}", store.port()),
             format!("--device={}", ground.device_key().trim_matches('"')),
-            format!("--bytes={}", ground.size(100_000_000, 400_000)),
+            format!("--bytes={}", ground.size(40_000_000, 400_000)),
             format!("--out={}", folder.join(format!("{rank}.json")).display()),
         ];
         if ground.plant == Some(Planted::WrongSum) && rank + 1 == size {
@@ -60,7 +60,7 @@ fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
         ranks.push(Process::start(&format!("rank-{rank}"), command, &folder)?);
     }
     for rank in ranks {
-        rank.finish(LIMIT)?;
+        rank.finish(ground.patience(LIMIT))?;
     }
     let mut worst = Map::new();
     for rank in 0..size {

@@ -20,7 +20,7 @@ const BEGINS: Duration = Duration::from_secs(45);
 const RECOVERS: Duration = Duration::from_secs(25);
 
 /// Steps of each group before the first fault, and of the hurt one after each.
-const STEPS: usize = 5;
+const STEPS: usize = 3;
 
 const LEASE_MS: u64 = 2000;
 
@@ -38,6 +38,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
     // Few pixels and many parameters: reductions take most of a step.
     let keys = Keys::common(ground, "check")
         .resnet(ground, ground.size(32, 8), 10)
+        .with("model.blocks", "[1, 1, 1, 1]")
         .with("cluster.groups", format!("{GROUPS:?}"))
         .with("cluster.servers", 2)
         .with("train.consistency", "\"async\"")
@@ -74,7 +75,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         let at = wall();
         cluster.signal(0, rank, signal)?;
         let gone = |group, rank| group == 0 && hurt.iter().any(|fault| fault.2 == rank);
-        let again = cluster.watch(RECOVERS, gone, |records| {
+        let again = cluster.watch(ground.patience(RECOVERS), gone, |records| {
             // A step of those who are left, and no fewer.
             let after = of(records, 0).filter(|record| record.wall > at);
             let steps: Vec<_> = after

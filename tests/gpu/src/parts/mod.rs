@@ -56,7 +56,7 @@ impl Which {
         }
     }
 
-    /// All together stay below nine minutes.
+    /// How long it may take on a GPU; all together stay below nine minutes.
     pub(crate) fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Collectives => 60,

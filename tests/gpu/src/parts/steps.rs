@@ -72,7 +72,10 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         plain.push(plain_loop(ground, &keys, &sizes)?);
         teller.figure("plain_samples_per_second", median(plain.clone()));
         match pytorch(ground, &sizes) {
-            Ok(rate) => ddp.push(rate),
+            Ok((rate, version)) => {
+                teller.figure("torch", version);
+                ddp.push(rate);
+            }
             Err(why) => without_ddp = Some(format!("{why:#}")),
         }
         for ((name, overlap, up), measured) in VARIANTS.into_iter().zip(&mut tradewind) {
@@ -137,12 +140,12 @@ fn plain_loop(ground: &Ground, keys: &Keys, sizes: &Sizes) -> anyhow::Result<f64
         format!("--steps={}", sizes.steps),
         format!("--out={}", out.display()),
     ];
-    Process::start("plain", own(&arguments)?, &folder)?.finish(LIMIT)?;
+    Process::start("plain", own(&arguments)?, &folder)?.finish(ground.patience(LIMIT))?;
     rate(&read_json(&out)?)
 }
 
-/// Samples per second.
-fn pytorch(ground: &Ground, sizes: &Sizes) -> anyhow::Result<f64> {
+/// Samples per second, and PyTorch's version.
+fn pytorch(ground: &Ground, sizes: &Sizes) -> anyhow::Result<(f64, Value)> {
     let python = ground.python.as_ref().context("no --python was given")?;
     let folder = ground.folder("ddp")?;
     let out = folder.join("found.json");
@@ -155,8 +158,9 @@ fn pytorch(ground: &Ground, sizes: &Sizes) -> anyhow::Result<f64> {
         .arg(format!("--warmup={}", sizes.warmup))
         .arg(format!("--steps={}", sizes.steps))
         .arg(format!("--out={}", out.display()));
-    Process::start("ddp", command, &folder)?.finish(LIMIT)?;
-    rate(&read_json(&out)?)
+    Process::start("ddp", command, &folder)?.finish(ground.patience(LIMIT))?;
+    let found = read_json(&out)?;
+    Ok((rate(&found)?, found["torch"].clone()))
 }
 
 fn rate(found: &Value) -> anyhow::Result<f64> {
@@ -176,7 +180,9 @@ struct Measured {
 
 fn training(ground: &Ground, name: &str, keys: &Keys, sizes: &Sizes) -> anyhow::Result<Measured> {
     let cluster = Cluster::start(ground, name, keys, Ranks::Workers)?;
-    let records = cluster.finish(LIMIT).context(name.to_owned())?;
+    let records = cluster
+        .finish(ground.patience(LIMIT))
+        .context(name.to_owned())?;
     anyhow::ensure!(
         records.len() > sizes.warmup + 1,
         "{name}: {} steps were recorded, too few to tell",
