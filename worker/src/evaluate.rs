@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
-use tch::Device;
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
@@ -36,7 +36,7 @@ pub fn evaluate(
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
-    let mut flat = Flat::new(&layout, &named(&*task))?;
+    let mut values = vec![0.0; layout.elements()];
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.liveness.retry_ms),
@@ -47,18 +47,21 @@ pub fn evaluate(
         coordinator,
         &reach,
         &layout,
-        flat.values_mut(),
+        &mut values,
     ))?;
+    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let pulled = Tensor::from_slice(&values);
+    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
     let report = autocast(config.compute.precision, device, || task.evaluate())??;
-    let parameters = in_name_order(&layout, flat.values());
+    let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
         validation: report.validation,
         baselines: report.baselines,
         parts: report.parts,
         params_digest: digest(&parameters),
-        parameters: flat.values().len() as u64,
+        parameters: values.len() as u64,
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;

@@ -58,6 +58,9 @@ pub struct Member {
     pub tensors: Vec<(String, Tensor)>,
     /// Their values as one vector.
     pub flat: Flat,
+    /// Whether exchanges go by way of memory for them: needed where the model is on a device, tried
+    /// in tests where it is not.
+    pub staged: bool,
     /// Where the group may meet, if it can have more ranks than this: it does so at the store of
     /// the first rank that is there.
     pub store: Option<Store>,
@@ -132,7 +135,7 @@ impl Member {
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
         let tensors = named(&*task);
-        let flat = Flat::new(&layout, &tensors).map_err(|error| given_up(error.into()))?;
+        let flat = Flat::new(&layout, &tensors, device).map_err(|error| given_up(error.into()))?;
         let host = &config.cluster.host;
         let lease = Duration::from_millis(config.liveness.lease_ms);
         let serve = || Store::serve(host, lease).context("serving the group's store");
@@ -154,6 +157,7 @@ impl Member {
             layout,
             task,
             tensors,
+            staged: flat.device() != Device::Cpu,
             flat,
             store,
             coordinator: Coordinator::new(coordinator, reach.clone()),

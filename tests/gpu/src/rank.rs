@@ -111,7 +111,7 @@ impl Arguments {
         };
         let specs: Vec<_> = tensors.iter().map(spec).collect();
         let layout = Layout::new(&specs, 100_000, 40_000)?;
-        let _flat = Flat::new(&layout, &tensors)?;
+        let _flat = Flat::new(&layout, &tensors, device)?;
         let rendezvous = Rendezvous {
             store,
             prefix,

@@ -7,9 +7,10 @@ mod double;
 mod driver;
 mod load;
 
-use tch::Device;
+use tch::{Device, Kind, Tensor};
 use tradewind_common::config::{Compute, DeviceChoice, Precision};
 
+use crate::c10d::without_stack;
 pub use choose::ChooseError;
 pub use driver::{DRIVER, Gpu, Seen, see};
 pub use load::LoadError;
@@ -28,16 +29,18 @@ pub enum DeviceError {
         /// Why not.
         why: LoadError,
     },
-    /// There are GPUs, and libtorch's CUDA half, which sees fewer.
+    /// There are GPUs and libtorch's CUDA half, which cannot use them.
     #[error(
-        "the driver shows {seen} GPUs and libtorch {usable}: the driver serves CUDA up to {}.{}, which must not be older than libtorch's (13.0 for the one that `make setup` fetches); update the driver, or set compute.device = \"cpu\"", cuda.0, cuda.1
+        "{found} found, but libtorch cannot use GPU {number}: {why} (the driver serves CUDA up to {}.{}; libtorch's must not be newer); update the driver, or set compute.device = \"cpu\"", cuda.0, cuda.1
     )]
     Unusable {
-        /// By the driver.
-        seen: usize,
-        /// By libtorch.
-        usable: i64,
-        /// The newest CUDA that the driver serves.
+        /// How many GPUs.
+        found: String,
+        /// One that is wanted.
+        number: usize,
+        /// What libtorch says.
+        why: String,
+        /// The newest CUDA that the driver serves: major, minor.
         cuda: (u32, u32),
     },
     /// f16 on the CPU.
@@ -104,30 +107,32 @@ fn look(compute: &Compute) -> Seen {
 
 /// Loads what these devices need and sees whether libtorch can use them.
 fn usable(compute: &Compute, seen: &Seen, devices: &[Device]) -> Result<(), DeviceError> {
-    let highest = devices.iter().filter_map(|device| match device {
-        Device::Cuda(number) => Some(*number),
-        _ => None,
-    });
-    let (Some(highest), Seen::Gpus { gpus, cuda }) = (highest.max(), seen) else {
+    let Seen::Gpus { gpus, cuda } = seen else {
         return match (compute.precision, seen) {
             (Precision::Fp16(_), Seen::None { why }) => Err(DeviceError::Fp16 { why: why.clone() }),
             _ => Ok(()),
         };
     };
+    let found = || match gpus.len() {
+        1 => "1 GPU was".into(),
+        count => format!("{count} GPUs were"),
+    };
     load::load().map_err(|why| DeviceError::Load {
-        found: match gpus.len() {
-            1 => "1 GPU was".into(),
-            count => format!("{count} GPUs were"),
-        },
+        found: found(),
         why,
     })?;
-    let usable = tch::Cuda::device_count();
-    if usable <= highest as i64 {
-        return Err(DeviceError::Unusable {
-            seen: gpus.len(),
-            usable,
+    for device in devices {
+        let Device::Cuda(number) = *device else {
+            continue;
+        };
+        // The first use of it; asked how many there are, libtorch would not say why there are none.
+        let used = Tensor::f_zeros([1], (Kind::Float, *device));
+        drop(used.map_err(|error| DeviceError::Unusable {
+            found: found(),
+            number,
+            why: without_stack(&error.to_string()),
             cuda: *cuda,
-        });
+        })?);
     }
     Ok(())
 }

@@ -50,7 +50,7 @@ fn gradient(config: &Config, device: Device) -> anyhow::Result<(f64, Tensor)> {
     let task = build_task(config)?;
     let layout = run_spec(config, &*task).check()?;
     let tensors = named(&*task);
-    let _flat = Flat::new(&layout, &tensors)?;
+    let _flat = Flat::new(&layout, &tensors, device)?;
     let mut group = Solo::new(&layout, &tensors)?;
     let samples: Vec<usize> = (0..config.train.batch as usize).collect();
     let batch = task.dataset().batch(Split::Train, &samples)?.to(device)?;

@@ -25,7 +25,7 @@ type Trained = (
     anyhow::Result<()>,
 );
 
-fn train(loss: fn(&Tensor) -> Tensor, last: u64, overrides: &[&str]) -> Trained {
+fn train(loss: fn(&Tensor) -> Tensor, staged: bool, last: u64, overrides: &[&str]) -> Trained {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
     let shard = FakeShard::new(move |frame| {
@@ -54,6 +54,7 @@ fn train(loss: fn(&Tensor) -> Tensor, last: u64, overrides: &[&str]) -> Trained 
     let mut all = vec!["compute.precision=\"fp16\""];
     all.extend_from_slice(overrides);
     let mut member = member_with(&coordinator_runs, task, &all, Some(&metrics), &runtime);
+    member.staged = staged;
     let ended = live_pausing(&mut member, Duration::ZERO);
     let text = std::fs::read_to_string(&metrics).unwrap();
     let steps = text.lines().map(|line| serde_json::from_str(line).unwrap());
@@ -63,25 +64,26 @@ fn train(loss: fn(&Tensor) -> Tensor, last: u64, overrides: &[&str]) -> Trained 
 
 #[test]
 fn an_overflow_is_skipped_and_counted_and_halves_the_scale() {
-    for overlap in ["train.overlap=0", "train.overlap=1"] {
+    let overlaps = ["train.overlap=0", "train.overlap=1"];
+    for (overlap, staged) in overlaps.into_iter().flat_map(|o| [(o, false), (o, true)]) {
         let overrides = [
             overlap,
             "compute.loss_scale=65536.0",
             "compute.loss_scale_steps=2",
         ];
-        let (heard, steps, ended) = train(product, 5, &overrides);
+        let (heard, steps, ended) = train(product, staged, 5, &overrides);
         ended.unwrap();
         // The scale is taken out again, exactly.
         let told = || Some(vec![1.0; 4]);
         let want = [None, told(), told(), None, told(), told()];
         let want: Vec<_> = (0..).zip(want).collect();
-        assert_eq!(heard, want, "{overlap}");
+        assert_eq!(heard, want, "{overlap} {staged}");
         let seen: Vec<_> = steps
             .iter()
             .map(|step| (step.skipped, step.overflowed, step.loss_scale.unwrap()))
             .collect();
         let (high, low) = ((true, true, 65536.0), (false, false, 32768.0));
-        assert_eq!(seen, [high, low, low, high, low, low], "{overlap}");
+        assert_eq!(seen, [high, low, low, high, low, low], "{overlap} {staged}");
         // The loss itself is not scaled: the sum of the weight, which is the clock.
         let losses: Vec<_> = steps.iter().map(|step| step.loss.unwrap()).collect();
         assert!(losses.iter().all(|loss| *loss < 30.0), "{losses:?}");
@@ -90,7 +92,7 @@ fn an_overflow_is_skipped_and_counted_and_halves_the_scale() {
 
 #[test]
 fn overflows_are_divergence_once_the_scale_is_at_its_least() {
-    let (heard, steps, ended) = train(endless, u64::MAX, &["compute.loss_scale=4.0"]);
+    let (heard, steps, ended) = train(endless, false, u64::MAX, &["compute.loss_scale=4.0"]);
     let error = ended.unwrap_err();
     // At 4 and 2 the scale can fall.
     let Some(TrainError::Diverged { clock: 101 }) = error.downcast_ref() else {
