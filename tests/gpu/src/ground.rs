@@ -146,6 +146,7 @@ impl Keys {
             .with("data.variable", "\"air_temperature\"")
             .with("data.validation", "[180, 200]")
             .with("data.held_out", "[200, 240]")
+            .with("optimizer.name", "\"adam\"")
             .with("optimizer.learning_rate", "0.001")
     }
 
