@@ -122,7 +122,7 @@ fn give(gifts: &Receiver<Gift>, given: &Given) {
                 false
             }
         };
-        parts.lend(bucket, finite.then(|| landing as Arc<dyn Lent>));
+        parts.lend(bucket, finite.then_some(landing as Arc<dyn Lent>));
         drop(parts);
         given.so_far().given += 1;
         given.one_more.notify_all();
