@@ -102,7 +102,7 @@ impl Task for Layers {
         let hidden = batch.input.matmul(&self.first).tanh();
         let mut seen = hidden.detach().mean_dim(0, false, Kind::Float);
         if self.bad && step == NO_STATISTIC {
-            seen = seen * f64::INFINITY;
+            seen *= f64::INFINITY;
         }
         let mut mean = self.mean.shallow_clone();
         let _ = mean.g_mul_scalar_(0.75);
