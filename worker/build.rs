@@ -113,6 +113,7 @@ fn compile(libtorch: &Libtorch) {
         .std("c++17")
         .pic(true)
         .file("csrc/c10d.cpp")
+        .file("csrc/precision.cpp")
         .file("csrc/device.cpp")
         .include("csrc");
     for folder in &libtorch.includes {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
+use tradewind_common::config::Precision;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -22,6 +23,7 @@ use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::{Fresh, Host, How};
 use crate::member::Member;
+use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
@@ -108,7 +110,7 @@ pub fn enter<'a>(
     };
     tracing::info!(%start, "ready");
 
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH);
+    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
     let place = Place {
         group: member.seat.group,
         rank: member.seat.rank,
@@ -116,6 +118,10 @@ pub fn enter<'a>(
         origin: joined.origin,
     };
     let feed = Feed::new(&member.spec, place, prefetch)?;
+    let scaler = match member.config.compute.precision {
+        Precision::Fp16(scaling) => Some(LossScaler::new(scaling)),
+        Precision::F32 | Precision::Bf16 => None,
+    };
     let worker = Worker {
         member,
         group,
@@ -123,6 +129,7 @@ pub fn enter<'a>(
         exchanges,
         feed,
         buffers,
+        scaler,
         incarnation: joined.incarnation,
         clock,
         guard,

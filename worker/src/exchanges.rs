@@ -15,6 +15,7 @@ use crate::during::During;
 use crate::flat::Flat;
 use crate::group::{Group, GroupError};
 use crate::host::{Fresh, HostError, Pushed};
+use crate::precision::SCALE_MIN;
 use crate::telemetry::wall;
 
 /// How exchanges stand to steps.
@@ -47,6 +48,10 @@ pub struct Step {
     pub purpose: Purpose,
     /// Buckets that are skipped.
     pub buckets_skipped: usize,
+    /// Because gradients of the scaled loss overflowed.
+    pub overflowed: bool,
+    /// What the loss was multiplied by, and the gradient is divided by, if it was.
+    pub loss_scale: Option<f64>,
     /// Mean over the samples of all ranks.
     pub loss: f64,
     /// Of all ranks.
@@ -55,6 +60,13 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+}
+
+impl Step {
+    /// Whether its overflow has lowered the scale, so that the next step may have none.
+    pub fn lowered_scale(&self) -> bool {
+        self.overflowed && self.loss_scale > Some(SCALE_MIN)
+    }
 }
 
 /// A step whose exchange has ended.

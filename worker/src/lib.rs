@@ -3,6 +3,7 @@
 pub mod buffers;
 pub mod c10d;
 pub mod data;
+pub mod device;
 pub mod during;
 pub mod enter;
 pub mod evaluate;
@@ -16,6 +17,7 @@ pub mod lives;
 pub mod member;
 pub mod model;
 pub mod pace;
+pub mod precision;
 pub mod stream;
 pub mod telemetry;
 pub mod train;

@@ -30,6 +30,8 @@ pub struct Entry {
     pub rank: Rank,
     /// Names this process among the lives of the rank; not 0.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
     /// The fleet's token.
@@ -44,6 +46,8 @@ pub struct Member {
     pub seat: Seat,
     /// Names this process among the lives of the rank.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// What all processes of the run agree on.
     pub spec: RunSpec,
     /// The flat vector's blocks.
@@ -115,6 +119,7 @@ impl Member {
             group,
             rank,
             life,
+            device,
             coordinator,
             token,
         } = entry;
@@ -130,8 +135,7 @@ impl Member {
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
         let tensors = named(&*task);
-        let flat =
-            Flat::new(&layout, &tensors, Device::Cpu).map_err(|error| given_up(error.into()))?;
+        let flat = Flat::new(&layout, &tensors, device).map_err(|error| given_up(error.into()))?;
         let host = &config.cluster.host;
         let lease = Duration::from_millis(config.liveness.lease_ms);
         let serve = || Store::serve(host, lease).context("serving the group's store");
@@ -148,6 +152,7 @@ impl Member {
                 rank,
             },
             life,
+            device,
             spec,
             layout,
             task,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 use tradewind_common::record::StepRecord;
 use tradewind_common::{GroupId, Incarnation, Rank, TensorKind};
 
 use crate::buffers::Buffers;
+use crate::c10d::C10dError;
+use crate::data::{Batch, DataError};
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
@@ -16,6 +18,7 @@ use crate::group::{Group, GroupError};
 use crate::host::{Checked, Host, HostError};
 use crate::member::Member;
 use crate::pace::Pace;
+use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
@@ -35,6 +38,8 @@ pub struct Worker<'a> {
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
+    /// The scale of the loss, where it is scaled.
+    pub scaler: Option<LossScaler>,
     /// Which life of the group.
     pub incarnation: Incarnation,
     /// What heartbeats tell.
@@ -51,12 +56,18 @@ pub enum TrainError {
     /// No next batch.
     #[error(transparent)]
     Feed(#[from] FeedError),
+    /// The batch cannot be brought to the device.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The group broke.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// A shard refused, or is gone.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// libtorch has no such precision here.
+    #[error(transparent)]
+    Precision(C10dError),
     /// Values did not come from where the model is, or not there.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -87,15 +98,16 @@ impl Worker<'_> {
                 return Err(TrainError::LeaseLost);
             }
             let mut watch = Stopwatch::start();
-            let batch = self.next_batch()?;
-            let loss = self.member.task.loss(&batch);
+            let batch = self.next_batch()?.to(self.member.device)?;
+            let loss = self.loss(&batch)?;
             self.begin(batch.samples.len(), samples_seen)?;
-            let exposed = self.group.backward(&loss)?;
+            let exposed = self.backward(&loss)?;
             let mut compute = watch.lap().saturating_sub(exposed);
             pace.keep(compute);
             compute += watch.lap();
 
             let mut step = self.agree(&loss, batch.samples.len())?;
+            self.unscale(&step);
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
@@ -112,8 +124,12 @@ impl Worker<'_> {
             if summary.stop {
                 return Ok(());
             }
-            let skipped = step.buckets_skipped > 0;
-            skips = if skipped { skips + 1 } else { 0 };
+            skips = match (step.buckets_skipped, step.lowered_scale()) {
+                (0, _) => 0,
+                // The next one may fare better.
+                (_, true) => skips,
+                (_, false) => skips + 1,
+            };
             if skips == SKIPS_MAX {
                 let clock = step.clock.0;
                 return Err(TrainError::Diverged { clock });
@@ -121,7 +137,40 @@ impl Worker<'_> {
         }
     }
 
-    fn next_batch(&mut self) -> Result<crate::data::Batch, FeedError> {
+    /// In as few bits as is configured; itself f32.
+    fn loss(&self, batch: &Batch) -> Result<Tensor, TrainError> {
+        let Member {
+            task,
+            config,
+            device,
+            ..
+        } = &*self.member;
+        let loss = autocast(config.compute.precision, *device, || task.loss(batch));
+        Ok(loss.map_err(TrainError::Precision)?.to_kind(Kind::Float))
+    }
+
+    /// Through the loss, scaled where that is configured: on the device, nobody waits.
+    fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {
+        match &self.scaler {
+            Some(scaler) => self.group.backward(&(loss * scaler.scale())),
+            None => self.group.backward(loss),
+        }
+    }
+
+    /// Takes the scale out of a gradient that is pushed from where it is, exactly: it is a power of
+    /// two. Elsewhere it is taken out on the way.
+    fn unscale(&mut self, step: &Step) {
+        if let (Host::Shared(_), Some(scale), false) =
+            (&self.host, step.loss_scale, step.overflowed)
+        {
+            let buckets = 0..self.member.layout.buckets.len();
+            for gradient in buckets.filter_map(|bucket| self.group.gradient(bucket)) {
+                let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> Result<Batch, FeedError> {
         let Self {
             member,
             feed,
@@ -148,7 +197,8 @@ impl Worker<'_> {
             Exchanges::During(during) => Some(during.begin(samples, samples_seen)),
             Exchanges::Between(_) | Exchanges::Behind(_) => None,
         };
-        self.host.begin(1.0, parts.as_ref())
+        let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
+        self.host.begin(1.0 / scale, parts.as_ref())
     }
 
     /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss. By
@@ -172,8 +222,16 @@ impl Worker<'_> {
             Exchanges::During(_) => bad + layout.count(TensorKind::Buffer),
             Exchanges::Between(_) | Exchanges::Behind(_) => buckets,
         };
-        if buckets_skipped > 0 {
+        let overflowed = buckets_skipped > 0 && self.scaler.is_some();
+        let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
+        if overflowed {
+            tracing::info!(%clock, loss_scale, "scaled gradients overflowed: the group skips");
+        } else if buckets_skipped > 0 {
             tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
+        }
+        // All ranks have heard the same.
+        if let Some(scaler) = &mut self.scaler {
+            scaler.stepped(overflowed);
         }
         let purpose = if buckets_skipped == buckets {
             Purpose::Skip
@@ -186,6 +244,8 @@ impl Worker<'_> {
             clock,
             purpose,
             buckets_skipped,
+            overflowed,
+            loss_scale,
             loss: loss / samples,
             samples: samples as u64,
             compute: Duration::ZERO,
@@ -288,6 +348,8 @@ impl Worker<'_> {
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
+            overflowed: step.overflowed,
+            loss_scale: step.loss_scale,
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),

@@ -47,8 +47,9 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Feed(error) => of_feed(error),
         TrainError::Group(error) => of_group(error),
         TrainError::Exchange(error) => of_exchange(error),
+        TrainError::Data(_) => Verdict::Failed,
+        TrainError::Diverged { .. } | TrainError::Precision(_) => Verdict::GivenUp,
         TrainError::Host(error) => of_host(error),
-        TrainError::Diverged { .. } => Verdict::GivenUp,
         TrainError::LeaseLost => Verdict::Again,
     }
 }

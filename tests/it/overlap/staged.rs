@@ -172,6 +172,7 @@ fn train(config: &Config, staged: bool) -> Vec<Vec<u32>> {
                 group: GroupId(group as u32),
                 rank: Rank(of_group),
                 life: 1,
+                device: Device::Cpu,
                 coordinator: fleet.coordinator(),
                 token: Token::default(),
             };
