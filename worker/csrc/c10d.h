@@ -36,6 +36,8 @@ char* tradewind_group_new(
     const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
     int64_t timeout_ms, tradewind_group** out);
 // Waits for what a GPU has still to do for a group that is whole, and breaks it.
+void tradewind_group_close(tradewind_group* group);
+// Closes it first.
 void tradewind_group_free(tradewind_group* group);
 
 // The NCCL half of the bridge, a shared library that `make nccl` builds; libtorch_cuda is loaded

@@ -129,6 +129,12 @@ impl ProcessGroup {
         })
     }
 
+    /// The end of the group, before it is dropped: what drop does, with nobody's memory freed.
+    pub fn close(&mut self) {
+        // SAFETY: `raw` is live and exclusively borrowed.
+        unsafe { ffi::tradewind_group_close(self.raw.as_ptr()) }
+    }
+
     /// An error if the group is broken, as far as is known here: see [`Breaker::check`].
     pub fn check(&self) -> Result<(), C10dError> {
         // SAFETY: `raw` is live.
