@@ -13,6 +13,7 @@ use crate::buffers::Buffers;
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
+use crate::gpu_stats::GpuStats;
 use crate::group::{Group, GroupError};
 use crate::member::Member;
 use crate::pace::Pace;
@@ -290,6 +291,8 @@ impl Worker<'_> {
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
             exposed_seconds: ended.exposed.as_secs_f64(),
             wait_seconds,
+            reduce_bytes_per_second: None,
+            gpu: self.member.gpu_stats.as_ref().and_then(GpuStats::latest),
         });
     }
 }
