@@ -16,6 +16,7 @@ use crate::place::Place;
 use crate::run::Interruption;
 use crate::say;
 use standing::Watcher;
+pub(crate) use table::size;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

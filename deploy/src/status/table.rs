@@ -153,7 +153,8 @@ fn left(ms: Option<u64>) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// An amount of memory, for people.
+pub(crate) fn size(bytes: u64) -> String {
     let (amount, unit) = match bytes {
         0..1024 => return format!("{bytes} B"),
         1024..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
