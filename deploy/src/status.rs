@@ -1,5 +1,6 @@
 //! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
 
+mod device;
 mod standing;
 mod table;
 
