@@ -10,6 +10,8 @@ mod cost;
 mod equality;
 /// Servers, ranks, ways and disks that fail.
 mod faults;
+/// The ranges of a step, as a profiler sees them.
+mod nvtx;
 /// The shard's optimizers beside libtorch's.
 mod optimizer;
 /// Exchanges behind the next step.

@@ -79,6 +79,11 @@ impl During {
         self.clock
     }
 
+    /// The clock of the exchange that is begun next.
+    pub fn next_clock(&self) -> Clock {
+        self.background.clock()
+    }
+
     /// Before a backward: its buckets are sent as they come. `samples` are those of all ranks.
     pub fn begin(&mut self, samples: u32, samples_seen: u64) {
         let parts = Arc::new(Parts::new(&self.plan));

@@ -26,6 +26,14 @@ pub enum Exchanges {
 }
 
 impl Exchanges {
+    /// The clock of the next contribution to be started.
+    pub fn next_clock(&self) -> Clock {
+        match self {
+            Self::During(during) => during.next_clock(),
+            Self::Between(..) | Self::Behind(_) => self.clock(),
+        }
+    }
+
     /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {

@@ -21,6 +21,7 @@ use crate::pace::Pace;
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
+use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
 
 /// Everything that a rank trains with in one life of its group.
@@ -84,15 +85,17 @@ impl Worker<'_> {
                 return Err(TrainError::LeaseLost);
             }
             let mut watch = Stopwatch::start();
-            let batch = self.next_batch()?;
-            let loss = self.member.task.loss(&batch);
+            let _step = open(Range::Step(self.exchanges.next_clock()));
+            let batch = within(Range::Data, || self.next_batch())?;
+            let loss = within(Range::Forward, || self.member.task.loss(&batch));
             self.begin(batch.samples.len(), samples_seen);
-            let exposed = self.group.backward(&loss)?;
+            let exposed = within(Range::Backward, || self.group.backward(&loss))?;
             let mut compute = watch.lap().saturating_sub(exposed);
             pace.keep(compute);
             compute += watch.lap();
 
-            let mut step = self.agree(&loss, batch.samples.len())?;
+            let agree = || self.agree(&loss, batch.samples.len());
+            let mut step = within(Range::Reduce, agree)?;
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
@@ -214,8 +217,9 @@ impl Worker<'_> {
             Exchanges::Between(exchange, wire) => {
                 let mut watch = Stopwatch::start();
                 let run = exchange.run(step.purpose, samples_seen, &pushed, flat.values_mut());
-                let own = wire.block_on(run)?;
+                let own = within(Range::Exchange(step.clock), || wire.block_on(run))?;
                 let took = watch.lap();
+                let _open = open(Range::Reduce);
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, own)?;
                 buffers.pulled(flat.values());
@@ -230,8 +234,10 @@ impl Worker<'_> {
             }
             Exchanges::During(during) => {
                 let finite = step.buckets_skipped == 0;
-                let exchanged = during.finish(finite.then_some(&*buffers))?;
+                let finish = || during.finish(finite.then_some(&*buffers));
+                let exchanged = within(Range::Wait, finish)?;
                 let mut watch = Stopwatch::start();
+                let _open = open(Range::Reduce);
                 during.load(flat.values_mut());
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, exchanged.summary)?;
@@ -246,7 +252,8 @@ impl Worker<'_> {
                 }))
             }
             Exchanges::Behind(behind) => {
-                let mut ended = behind.wait()?;
+                let mut ended = within(Range::Wait, || behind.wait())?;
+                let _open = open(Range::Reduce);
                 let watch = Stopwatch::start();
                 let mut samples_seen = samples_seen;
                 if let Some(Ended { summary, .. }) = &mut ended {

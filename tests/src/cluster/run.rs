@@ -1,5 +1,6 @@
 //! A run of `tradewind run` in a folder of its own.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub struct Run {
     folder: TempDir,
     keys: Vec<(String, String)>,
     arguments: Vec<String>,
+    environment: Vec<(String, OsString)>,
 }
 
 /// A row of `processes.json`.
@@ -116,6 +118,7 @@ impl Run {
             folder: tempfile::tempdir().expect("a temporary folder"),
             keys,
             arguments: Vec::new(),
+            environment: Vec::new(),
         }
     }
 
@@ -136,6 +139,13 @@ impl Run {
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Sets a variable for the launcher and all that it starts.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
         self
     }
 
@@ -176,6 +186,7 @@ impl Run {
             .arg(self.out())
             .args(&self.arguments)
             .env_remove("LD_LIBRARY_PATH")
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))

@@ -13,6 +13,7 @@ use tradewind_common::{BlockId, Clock, Layout};
 use crate::core::session::{Purpose, Summary};
 use crate::exchange::{Exchange, ExchangeError};
 use crate::parts::Parts;
+use crate::ranges::{Range, open};
 use crate::stopwatch::Stopwatch;
 
 /// Runs the exchanges of a rank, one at a time, while its owner computes.
@@ -190,6 +191,7 @@ impl Order {
         exchange: &mut Exchange,
         layout: &Layout,
     ) -> Result<Ended, ExchangeError> {
+        let _open = open(Range::Exchange(exchange.clock()));
         let watch = Stopwatch::start();
         let (seen, values) = (self.samples_seen, &mut self.values);
         let (summary, gradient) = match self.pushed {

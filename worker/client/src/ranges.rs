@@ -1,9 +1,11 @@
 //! Ranges of a step that a profiler shows: NVTX, which Nsight Systems reads.
 //!
 //! ```text
-//! main thread    step 12 ├ data ┼ forward ┼ backward ┼ reduce ┼ exchange ┼ reduce ┤
-//! overlap = 1    step 12 ├ data ┼ forward ┼ backward ┼ reduce ┼ wait ┼ reduce ┤
-//! "exchange"     ├ exchange 11 ──────────────────────────────┤   ├ exchange 12 …
+//! step 12     data │ forward │ backward │ reduce │ exchange 12 │ reduce
+//!
+//! with an exchange on a thread of its own:
+//! step 12     data │ forward │ backward │ reduce │ wait │ reduce
+//!             exchange 11                              │ exchange 12
 //! ```
 //!
 //! NVTX loads a tool if there is one (`NVTX_INJECTION64_PATH` names it; `nsys` sets it) when the
@@ -74,6 +76,12 @@ pub fn open(range: Range) -> Open {
         shown,
         here: PhantomData,
     }
+}
+
+/// A range around `work`.
+pub fn within<T>(range: Range, work: impl FnOnce() -> T) -> T {
+    let _open = open(range);
+    work()
 }
 
 impl Drop for Open {
