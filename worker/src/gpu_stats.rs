@@ -15,9 +15,11 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use tradewind_common::record::Gpu;
 
+use crate::device::{DRIVER, see};
+
 /// Where the system's loader finds NVML. The name without a number belongs to CUDA's toolkit, which
 /// compute nodes lack.
-pub const LIBRARY: &str = "libnvidia-ml.so.1";
+const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Pause between two looks at the GPU.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -32,9 +34,18 @@ pub struct GpuStats {
 }
 
 impl GpuStats {
-    /// Begins to look at the GPU of a UUID as NVML writes it, `GPU-…` or `MIG-…`, with the NVML at
-    /// `library`, usually [`LIBRARY`].
-    pub fn watch(library: &OsStr, uuid: &str) -> Self {
+    /// Begins to look at what a rank computes on, if that is a GPU.
+    pub fn of(device: tch::Device) -> Option<Self> {
+        let tch::Device::Cuda(number) = device else {
+            return None;
+        };
+        let seen = see(DRIVER);
+        let gpu = seen.gpus().get(number)?;
+        Some(Self::watch(LIBRARY.as_ref(), &text(gpu.uuid)))
+    }
+
+    /// Begins to look at the GPU of a UUID, with the NVML at `library`.
+    fn watch(library: &OsStr, uuid: &str) -> Self {
         let latest = Arc::new(Mutex::new(None));
         let (until, dropped) = channel::<()>();
         let (library, uuid) = (library.to_owned(), uuid.to_owned());
@@ -73,6 +84,15 @@ impl Drop for GpuStats {
     }
 }
 
+/// A UUID as NVML writes it, without the word before it.
+fn text(uuid: [u8; 16]) -> String {
+    let part = |bytes: std::ops::Range<usize>| -> String {
+        let bytes = uuid[bytes].iter();
+        bytes.map(|byte| format!("{byte:02x}")).collect()
+    };
+    [0..4, 4..6, 6..8, 8..10, 10..16].map(part).join("-")
+}
+
 /// Looks while `more`.
 fn look(
     library: &OsStr,
@@ -81,7 +101,10 @@ fn look(
     more: impl Fn() -> bool,
 ) -> Result<(), NvmlError> {
     let nvml = Nvml::builder().lib_path(library).init()?;
-    let device = nvml.device_by_uuid(uuid)?;
+    // The driver names a part of a GPU by the part's own UUID.
+    let device = nvml
+        .device_by_uuid(format!("GPU-{uuid}"))
+        .or_else(|_| nvml.device_by_uuid(format!("MIG-{uuid}")))?;
     loop {
         see(sample(&device)?);
         if !more() {
@@ -133,7 +156,10 @@ mod tests {
     fn a_gpu_is_seen_through_nvml() {
         let folder = tempfile::tempdir().unwrap();
         let library = fake(folder.path());
-        let uuid = "GPU-00000001-1111-2222-3333-444444444444";
+        let mut bytes = [0x44; 16];
+        bytes[..10].copy_from_slice(&[0, 0, 0, 1, 0x11, 0x11, 0x22, 0x22, 0x33, 0x33]);
+        let uuid = &text(bytes);
+        assert_eq!(uuid, "00000001-1111-2222-3333-444444444444");
         let (looks, seen) = (AtomicU32::new(0), Mutex::new(Vec::new()));
         let more = || looks.fetch_add(1, Ordering::Relaxed) < 2;
         look(
@@ -164,8 +190,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let library = fake(folder.path());
         for (library, uuid) in [
-            (folder.path().join("none.so"), "GPU-0"),
-            (library, "GPU-ffffffff-1111-2222-3333-444444444444"),
+            (folder.path().join("none.so"), "0"),
+            (library, "ffffffff-1111-2222-3333-444444444444"),
         ] {
             let result = look(library.as_os_str(), uuid, |_| panic!("a look"), || true);
             assert!(result.is_err());

@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(devices.look(), []);
         let row = |group: u32, more: &str| {
             format!(
-                r#"{{"wall":1.0,"group":{group},"clock":0,"loss":1.0,"samples":8,"samples_applied":8,"updates":1,"lag":0,"delay":0,"skipped":false,"buckets_skipped":0,"compute_seconds":1.0,"reduce_seconds":0.0,"exchange_seconds":0.0,"exposed_seconds":0.0,"wait_seconds":0.0{more}}}"#
+                r#"{{"wall":1.0,"group":{group},"clock":0,"loss":1.0,"samples":8,"samples_applied":8,"updates":1,"lag":0,"delay":0,"skipped":false,"buckets_skipped":0,"overflowed":false,"loss_scale":null,"compute_seconds":1.0,"reduce_seconds":0.0,"exchange_seconds":0.0,"exposed_seconds":0.0,"wait_seconds":0.0{more}}}"#
             ) + "\n"
         };
         let gpu = |used: u64| {

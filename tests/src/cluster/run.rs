@@ -25,6 +25,8 @@ pub struct Run {
     keys: Vec<(String, String)>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
+    /// Where libraries are looked for first.
+    libraries: Option<PathBuf>,
 }
 
 /// A row of `processes.json`.
@@ -69,11 +71,13 @@ impl Default for Run {
 }
 
 impl Run {
-    /// One server and one group of one rank, a very small network, a budget of 8 steps.
+    /// One server and one group of one rank on the CPU, a very small network, a budget of 8 steps.
     pub fn new() -> Self {
         let data = root().join(".deps/data/E1_north_america.nc");
         let keys = [
             ("run.name", "\"small\"".into()),
+            // What is expected of it holds bit for bit on every machine.
+            ("compute.device", "\"cpu\"".into()),
             ("model.channels", "2".into()),
             ("model.depth", "0".into()),
             ("data.files", format!("[{:?}]", data.display().to_string())),
@@ -119,6 +123,7 @@ impl Run {
             keys,
             arguments: Vec::new(),
             environment: Vec::new(),
+            libraries: None,
         }
     }
 
@@ -146,6 +151,13 @@ impl Run {
     #[must_use]
     pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Has libraries looked for in this folder first.
+    #[must_use]
+    pub fn libraries(mut self, folder: &Path) -> Self {
+        self.libraries = Some(folder.to_owned());
         self
     }
 
@@ -179,13 +191,17 @@ impl Run {
         let file = |name: &str| self.folder.path().join(name);
         fs::write(file("config.toml"), self.text()).expect("the configuration is written");
         let output = |name| File::create(file(name)).expect("a file for output");
-        let child = Command::new(programs().join("tradewind"))
+        let mut command = Command::new(programs().join("tradewind"));
+        match &self.libraries {
+            Some(folder) => command.env("LD_LIBRARY_PATH", folder),
+            None => command.env_remove("LD_LIBRARY_PATH"),
+        };
+        let child = command
             .arg("run")
             .arg(file("config.toml"))
             .arg("--out")
             .arg(self.out())
             .args(&self.arguments)
-            .env_remove("LD_LIBRARY_PATH")
             .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
