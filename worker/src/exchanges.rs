@@ -68,6 +68,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+    /// Bus bandwidth of the reductions of its gradient, where it is known.
+    pub reduce_bytes_per_second: Option<f64>,
 }
 
 impl Step {

@@ -15,7 +15,7 @@ use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
 use crate::gpu_stats::GpuStats;
-use crate::group::{Group, GroupError};
+use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::host::{Checked, Host, HostError};
 use crate::member::Member;
 use crate::pace::Pace;
@@ -258,7 +258,16 @@ impl Worker<'_> {
             samples: samples as u64,
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
+            reduce_bytes_per_second: self.bus_bandwidth()?,
         })
+    }
+
+    fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
+        let buckets = self.member.layout.buckets.iter();
+        let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);
+        let bytes = trained.map(|bucket| size_of::<f32>() * bucket.elements.len());
+        let took = self.group.reduced()?;
+        Ok(took.and_then(|took| bus_bandwidth(bytes.sum(), self.group.size(), took)))
     }
 
     /// The exchange of this step. With overlap it is only started, once that of the step before,
@@ -368,7 +377,7 @@ impl Worker<'_> {
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
             exposed_seconds: ended.exposed.as_secs_f64(),
             wait_seconds,
-            reduce_bytes_per_second: None,
+            reduce_bytes_per_second: step.reduce_bytes_per_second,
             gpu: self.member.gpu_stats.as_ref().and_then(GpuStats::latest),
         });
     }

@@ -96,6 +96,14 @@ pub trait Group: Send {
     /// done: the part of them that backward did not hide, a slower peer included.
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
 
+    /// How long the reductions of the last [`backward`](Self::backward) took: from the launch of the
+    /// first to the end of the last, with what they waited for in between. `None` where there are
+    /// none, or where it is not known. On a GPU it waits for that end, which has passed when the
+    /// ranks have agreed on what backward has left.
+    fn reduced(&self) -> Result<Option<Duration>, GroupError> {
+        Ok(None)
+    }
+
     /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
     /// dimension, contiguous, as long as the bucket's element range, on the group's device, bit for
     /// bit the same on all ranks. `None` for a bucket of buffers, which have no gradient.
@@ -120,6 +128,13 @@ pub trait Group: Send {
     /// ([`Layout::slice`](tradewind_common::layout::Layout::slice)) are fresh; on return all
     /// blocks are, bit for bit.
     fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError>;
+}
+
+/// Bus bandwidth of reductions of `bytes` over `ranks` that took so long, bytes a second: what each
+/// rank's link carries each way, whatever their number (NCCL's tests, doc/PERFORMANCE.md).
+pub fn bus_bandwidth(bytes: usize, ranks: u32, took: Duration) -> Option<f64> {
+    let (ranks, seconds) = (f64::from(ranks), took.as_secs_f64());
+    (seconds > 0.0).then(|| 2.0 * (ranks - 1.0) / ranks * bytes as f64 / seconds)
 }
 
 fn check_loss(loss: &Tensor) -> Result<(), GroupError> {
