@@ -44,6 +44,7 @@ struct Connections {
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   // Where the group meets.
   c10::intrusive_ptr<c10d::Store> store;
+  // NULL until the ranks have met.
   c10::intrusive_ptr<c10d::Backend> gloo;
   // NULL for a group in main memory.
   c10::intrusive_ptr<c10d::Backend> nccl;

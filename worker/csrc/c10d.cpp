@@ -23,14 +23,3 @@ char* tradewind_set_grad(void* tensor, void* gradient) {
     static_cast<at::Tensor*>(tensor)->mutable_grad() = *static_cast<const at::Tensor*>(gradient);
   });
 }
-
-char* tradewind_copy(void* const* to, void* const* from, size_t count) {
-  return guard([&] {
-    std::vector<at::Tensor> targets, sources;
-    for (size_t i = 0; i < count; ++i) {
-      targets.push_back(*static_cast<const at::Tensor*>(to[i]));
-      sources.push_back(*static_cast<const at::Tensor*>(from[i]));
-    }
-    at::_foreach_copy_(targets, sources);
-  });
-}

@@ -121,9 +121,6 @@ char* tradewind_watch_prepare(tradewind_watch* watch);
 char* tradewind_watch_finish(tradewind_watch* watch);
 void tradewind_watch_free(tradewind_watch* watch);
 
-// Copies each of `from` to the one of `to` in its place: on a GPU with few launches.
-char* tradewind_copy(void* const* to, void* const* from, size_t count);
-
 // Makes `gradient` the .grad of `tensor`.
 char* tradewind_set_grad(void* tensor, void* gradient);
 

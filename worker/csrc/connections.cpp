@@ -42,7 +42,9 @@ Connections::~Connections() {
 void Connections::break_all() {
   // Before anything ends: whoever waits for it asks `check` afterwards.
   broken = true;
-  quietly([&] { break_connections(*gloo); });
+  if (gloo != nullptr) {
+    quietly([&] { break_connections(*gloo); });
+  }
   if (nccl == nullptr) {
     return;
   }
