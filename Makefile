@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net setup lint docs proto nccl nccl-check cuda clean help
+.PHONY: demo test chaos bench bench-net setup lint docs proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -25,6 +25,7 @@ help:
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
+	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
@@ -81,6 +82,20 @@ bench:
 
 bench-net:
 	@deploy/net/bench-net.sh
+
+# A bundle that needs no cargo where it runs; deploy/gpu-check/run.sh says what it needs. Where a GPU
+# and a Python with torch 2.11 (PYTHON, or python3) are at hand it is run at once.
+GPU_CHECK := target/gpu-check
+PYTHON ?= python3
+gpu-check: setup nccl
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker --package tradewind-gpu-check
+	@deploy/gpu-check/bundle.sh $(GPU_CHECK)
+	@if nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import sys, torch; sys.exit(not torch.__version__.startswith("2.11."))' 2>/dev/null; then \
+	  GPU_CHECK_OUT=$(GPU_CHECK).json PYTHON=$(PYTHON) $(GPU_CHECK)/run.sh; \
+	else \
+	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar && gpu-check/run.sh"; \
+	fi
 
 lint: setup
 	cargo fmt --all -- --check

@@ -10,6 +10,8 @@ mod cost;
 mod equality;
 /// Servers, ranks, ways and disks that fail.
 mod faults;
+/// The check of GPU machines, on the CPU.
+mod gpu_check;
 /// The ranges of a step, as a profiler sees them.
 mod nvtx;
 /// The shard's optimizers beside libtorch's.
