@@ -47,7 +47,8 @@ impl Host {
         let text = system.read("proc/cpuinfo").unwrap_or_default();
         let values = |name: &'static str| {
             let lines = text.lines().filter_map(|line| line.split_once(':'));
-            lines.filter_map(move |(k, v)| (k.trim() == name).then(|| v.trim()))
+            let own = lines.filter(move |(k, _)| k.trim() == name);
+            own.map(|(_, v)| v.trim())
         };
         let flags = values("flags").chain(values("Features")).next();
         let flags: BTreeSet<&str> = flags.unwrap_or_default().split_whitespace().collect();
