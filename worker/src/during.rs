@@ -84,8 +84,7 @@ impl During {
     /// The answers are to be [loaded](Self::load).
     pub fn finish(&mut self, buffers: Option<&Buffers>) -> Result<Ended<()>, ExchangeError> {
         let parts = self.parts.take().expect("begun");
-        for at in self.layout.order() {
-            let bucket = &self.layout.buckets[at];
+        for (at, bucket) in self.layout.buckets.iter().enumerate() {
             if bucket.kind == TensorKind::Buffer {
                 parts.give(at, buffers.map(|buffers| buffers.changes(&bucket.elements)));
             }

@@ -271,7 +271,9 @@ mod testing {
         pub(crate) fn plain_gradient(seed: u32) -> Vec<f32> {
             let model = Self::new();
             model.loss(seed).backward();
-            let flat = model.tensors.iter().rev().flat_map(|(_, tensor)| {
+            let layout = model.layout();
+            let flat = layout.tensors.iter().flat_map(|placed| {
+                let tensor = &model.tensors[placed.created].1;
                 let gradient = tensor.grad();
                 match gradient.defined() {
                     true => Vec::<f32>::try_from(gradient.reshape([-1])).unwrap(),
