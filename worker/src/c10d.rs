@@ -309,6 +309,17 @@ impl Reducer {
         Ok(u64::try_from(exposed_ns).ok().map(Duration::from_nanos))
     }
 
+    /// How long the reductions of the last backward took: from the launch of the first to the end of
+    /// the last, for which this waits; `None` if it is not known.
+    pub fn reduced(&self) -> Result<Option<Duration>, C10dError> {
+        let mut took_ns = -1;
+        // SAFETY: `raw` is live; `took_ns` outlives the call.
+        check("reading how long reductions took", unsafe {
+            ffi::tradewind_reducer_reduced(self.raw.as_ptr(), &mut took_ns)
+        })?;
+        Ok(u64::try_from(took_ns).ok().map(Duration::from_nanos))
+    }
+
     /// The gradients of a bucket's tensors, one after the other: a handle of the tensor that every
     /// backward writes, of one dimension, f32, contiguous.
     pub fn bucket(&self, bucket: usize) -> Result<Tensor, C10dError> {

@@ -63,6 +63,11 @@ impl During {
         self.clock
     }
 
+    /// The clock of the exchange that is begun next.
+    pub fn next_clock(&self) -> Clock {
+        self.background.clock()
+    }
+
     /// Before a backward: its buckets are sent as they are given to what this returns. `samples`
     /// are those of all ranks.
     pub fn begin(&mut self, samples: u32, samples_seen: u64) -> Arc<Parts> {

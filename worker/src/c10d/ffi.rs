@@ -105,6 +105,10 @@ unsafe extern "C" {
         reducer: *mut Reducer,
         exposed_ns: *mut i64,
     ) -> *mut c_char;
+    pub(super) fn tradewind_reducer_reduced(
+        reducer: *const Reducer,
+        took_ns: *mut i64,
+    ) -> *mut c_char;
     pub(super) fn tradewind_reducer_bucket(
         reducer: *const Reducer,
         bucket: usize,

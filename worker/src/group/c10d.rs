@@ -170,6 +170,10 @@ impl Group for C10d {
         }
     }
 
+    fn reduced(&self) -> Result<Option<Duration>, GroupError> {
+        self.reducer.reduced().map_err(broken)
+    }
+
     fn gradient(&self, bucket: usize) -> Option<&Tensor> {
         self.buckets[bucket].as_ref()
     }
