@@ -150,7 +150,8 @@ impl Fake {
 
 fn config(set: &[&str]) -> Config {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/climate-forecast.toml");
-    let set: Vec<String> = set.iter().map(|set| (*set).to_owned()).collect();
+    let set = ["compute.device=\"auto\""].iter().chain(set);
+    let set: Vec<String> = set.map(|set| (*set).to_owned()).collect();
     crate::config::read(&path, &set).unwrap()
 }
 
