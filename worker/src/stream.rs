@@ -3,7 +3,7 @@
 //!
 //! On a GPU they are CUDA's, and nothing here waits for the whole device. The *current* stream is
 //! that of the calling thread, on which the model computes. In main memory the computation is
-//! whoever calls, and a stream is a [queue](queue) that nobody works on before its work is waited
+//! whoever calls, and a stream is a queue that nobody works on before its work is waited
 //! for.
 
 mod ffi;

@@ -24,7 +24,7 @@ pub enum NcclError {
         /// The folders that were searched.
         folders: Vec<PathBuf>,
     },
-    /// [`VARIABLE`] names what is not there.
+    /// `TRADEWIND_NCCL` names what is not there.
     #[error("{VARIABLE} is {}, which is no file; unset it, or set it to {FILE}, which `make nccl` builds", file.display())]
     Named {
         /// The file.
