@@ -56,6 +56,23 @@ pub struct Measure {
     pub value: f64,
 }
 
+/// One line of `validation.jsonl`: the servers' parameters as they were when a number of samples had
+/// been applied, evaluated on the validation split after the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Each block is as after the first update with which it had so many applied samples: a
+    /// multiple of `evaluation.every_samples`.
+    pub samples: u64,
+    /// Samples that blocks had applied then: the least and the most of them.
+    pub samples_applied: (u64, u64),
+    /// Updates of the block that had most.
+    pub updates: u64,
+    /// When the last block had come so far, seconds since the Unix epoch.
+    pub wall: f64,
+    /// The metric.
+    pub measure: Measure,
+}
+
 /// What an evaluation of the servers' parameters found: `evaluation.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {

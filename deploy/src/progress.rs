@@ -13,6 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tradewind_common::record::StepRecord;
 
 use rate::Rate;
+pub(crate) use text::seconds_text;
 use text::{GroupState, bar_text, group_text, percent, plain_text};
 
 /// Without a terminal a group writes one line in this many seconds of the run.

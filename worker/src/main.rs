@@ -10,6 +10,7 @@ use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
+use tradewind_worker::data::Split;
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
 use tradewind_worker::lives::live;
@@ -130,7 +131,9 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             for group in 0..spec.group_sizes.len() {
                 check_batch(&spec, GroupId(group as u32))?;
             }
+            let metric = task.measure(Split::Validation)?.name;
             let found = serde_json::json!({
+                "metric": metric,
                 "parameters": layout.elements(),
                 "blocks": layout.blocks.len(),
                 "training_samples": task.samples(),

@@ -1,0 +1,446 @@
+//! An experiment's file: what it says, with the lines on which it says it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use toml_edit::{Document, Item, TableLike, Value};
+
+/// What a file asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// What messages call the file.
+    pub(crate) file: String,
+    pub(crate) name: String,
+    /// The question, in a sentence.
+    pub(crate) about: String,
+    /// The configuration that every cell starts from.
+    pub(crate) base: PathBuf,
+    pub(crate) seeds: Vec<u64>,
+    /// Axes across whose values nothing is compared.
+    pub(crate) panels: Vec<String>,
+    /// For every cell.
+    pub(crate) set: Vec<Assign>,
+    pub(crate) axes: Vec<Axis>,
+    pub(crate) target: Option<Target>,
+    /// Cells at a time; 0 for as many as the machine holds.
+    pub(crate) cells_at_once: u64,
+}
+
+/// A key and its value as TOML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Assign {
+    pub(crate) key: String,
+    pub(crate) value: String,
+    pub(crate) line: usize,
+}
+
+/// What is varied.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    pub(crate) name: String,
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// One of the values of an axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub(crate) label: String,
+    pub(crate) set: Vec<Assign>,
+}
+
+/// What a cell is to reach, and how often that is looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Target {
+    pub(crate) metric: String,
+    pub(crate) goal: Goal,
+    /// Applied samples between two evaluations.
+    pub(crate) every_samples: u64,
+}
+
+/// On which side of a value the target lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Goal {
+    /// Whether a value is good enough; what is not a number never is.
+    pub(crate) fn met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    pub(crate) fn limit(self) -> f64 {
+        match self {
+            Self::AtMost(limit) | Self::AtLeast(limit) => limit,
+        }
+    }
+}
+
+impl Plan {
+    /// Reads the file. With `quick` what `[quick]` says takes the place of the rest.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, at once.
+    pub(crate) fn read(path: &Path, quick: bool) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the experiment {name}"))?;
+        let absolute = std::fs::canonicalize(path)?;
+        let folder = absolute.parent().unwrap_or(Path::new("/"));
+        Self::parse(&text, &name, folder, quick)
+    }
+
+    pub(crate) fn parse(
+        text: &str,
+        file: &str,
+        folder: &Path,
+        quick: bool,
+    ) -> anyhow::Result<Self> {
+        let document = Document::parse(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| line_of(text, span.start));
+            anyhow::anyhow!("{file}, line {line}: {}", error.message())
+        })?;
+        let mut reader = Reader {
+            text,
+            file,
+            problems: Vec::new(),
+        };
+        let mut plan = Self {
+            file: file.to_owned(),
+            name: String::new(),
+            about: String::new(),
+            base: PathBuf::new(),
+            seeds: vec![1],
+            panels: Vec::new(),
+            set: Vec::new(),
+            axes: Vec::new(),
+            target: None,
+            cells_at_once: 0,
+        };
+        for (section, item) in document.as_table().iter() {
+            let Some(table) = item.as_table_like() else {
+                reader.problem(item, format!("{section} is no section"));
+                continue;
+            };
+            match section {
+                "experiment" => reader.experiment(table, folder, &mut plan),
+                "set" => plan.set = reader.assigns("", table),
+                "axes" => plan.axes = reader.axes(table),
+                "target" => plan.target = reader.target(table),
+                "quick" => {}
+                other => reader.problem(
+                    item,
+                    format!("[{other}] is no section of an experiment; there are [experiment], [set], [axes], [target] and [quick]"),
+                ),
+            }
+        }
+        if quick {
+            match document.get("quick").and_then(Item::as_table_like) {
+                Some(table) => reader.quick(table, &mut plan),
+                None => bail!("{file}: --quick needs a section [quick] that says what is smaller"),
+            }
+        }
+        reader.require(!plan.name.is_empty(), "experiment.name is missing");
+        reader.require(
+            plan.base != PathBuf::new(),
+            "experiment.base is missing (the configuration that every cell starts from)",
+        );
+        for panel in &plan.panels {
+            if !plan.axes.iter().any(|axis| axis.name == *panel) {
+                let axes: Vec<_> = plan.axes.iter().map(|axis| axis.name.as_str()).collect();
+                let axes = axes.join(", ");
+                let text = format!(
+                    "experiment.panels names {panel:?}, which is no axis; there are: {axes}"
+                );
+                reader.problems.push((0, text));
+            }
+        }
+        reader.finish()?;
+        Ok(plan)
+    }
+}
+
+/// Collects what is wrong.
+struct Reader<'a> {
+    text: &'a str,
+    file: &'a str,
+    problems: Vec<(usize, String)>,
+}
+
+impl Reader<'_> {
+    fn line(&self, item: &Item) -> usize {
+        item.span().map_or(0, |span| line_of(self.text, span.start))
+    }
+
+    fn line_of_key(&self, table: &dyn TableLike, key: &str) -> usize {
+        let span = table.key(key).and_then(|key| key.span());
+        let span = span.or_else(|| table.get(key).and_then(Item::span));
+        span.map_or(0, |span| line_of(self.text, span.start))
+    }
+
+    fn problem(&mut self, item: &Item, text: String) {
+        let line = self.line(item);
+        self.problems.push((line, text));
+    }
+
+    fn require(&mut self, good: bool, text: &str) {
+        if !good {
+            self.problems.push((0, text.to_owned()));
+        }
+    }
+
+    fn finish(self) -> anyhow::Result<()> {
+        let Self { file, problems, .. } = self;
+        if problems.is_empty() {
+            return Ok(());
+        }
+        let lines = problems.iter().map(|(line, text)| match line {
+            0 => format!("{file}: {text}"),
+            line => format!("{file}, line {line}: {text}"),
+        });
+        bail!("{}", lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut Plan) {
+        for (key, item) in table.iter() {
+            let texts = || -> Option<Vec<String>> {
+                let list = item.as_array()?;
+                list.iter().map(|v| Some(v.as_str()?.to_owned())).collect()
+            };
+            let wrong = match key {
+                "name" => item.as_str().map(|name| plan.name = name.to_owned()),
+                "about" => item.as_str().map(|about| plan.about = about.to_owned()),
+                "base" => item.as_str().map(|base| plan.base = folder.join(base)),
+                "panels" => texts().map(|panels| plan.panels = panels),
+                "seeds" => {
+                    self.seeds(item, plan);
+                    Some(())
+                }
+                "cells_at_once" => {
+                    let count = item.as_integer().and_then(|n| u64::try_from(n).ok());
+                    count.map(|count| plan.cells_at_once = count)
+                }
+                _ => {
+                    let text = format!(
+                        "experiment.{key} is no key; there are name, about, base, seeds, panels and cells_at_once"
+                    );
+                    self.problem(item, text);
+                    Some(())
+                }
+            };
+            if wrong.is_none() {
+                let wanted = match key {
+                    "panels" => "a list of names of axes",
+                    "cells_at_once" => "a number, 0 or more",
+                    _ => "a text",
+                };
+                self.problem(item, format!("experiment.{key} is not {wanted}"));
+            }
+        }
+    }
+
+    fn seeds(&mut self, item: &Item, plan: &mut Plan) {
+        let list = item.as_array();
+        let seeds: Option<Vec<u64>> = list.and_then(|list| {
+            let seed = |v: &Value| v.as_integer().and_then(|n| u64::try_from(n).ok());
+            list.iter().map(seed).collect()
+        });
+        let distinct = |seeds: &Vec<u64>| {
+            let mut sorted = seeds.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            sorted.len() == seeds.len() && !seeds.is_empty()
+        };
+        match seeds.filter(distinct) {
+            Some(seeds) => plan.seeds = seeds,
+            None => self.problem(
+                item,
+                "seeds is no list of different whole numbers".to_owned(),
+            ),
+        }
+    }
+
+    /// Keys of the configuration with their values: `"train.samples" = 8` or `train.samples = 8`.
+    fn assigns(&mut self, prefix: &str, table: &dyn TableLike) -> Vec<Assign> {
+        let mut found = Vec::new();
+        for (name, item) in table.iter() {
+            let key = format!("{prefix}{name}");
+            let line = self.line_of_key(table, name);
+            match (item.as_value(), item.as_table_like()) {
+                (_, Some(inner)) => found.extend(self.assigns(&format!("{key}."), inner)),
+                (Some(value), None) => found.push(Assign {
+                    key,
+                    value: plain(value),
+                    line,
+                }),
+                (None, None) => self.problem(item, format!("{key} has no value")),
+            }
+        }
+        self.refuse_own(&found);
+        found
+    }
+
+    /// Keys that the experiment sets itself.
+    fn refuse_own(&mut self, set: &[Assign]) {
+        for assign in set {
+            let instead = match assign.key.as_str() {
+                "run.seed" => "experiment.seeds",
+                "run.name" => "experiment.name",
+                _ => continue,
+            };
+            let text = format!("{} follows from {instead}", assign.key);
+            self.problems.push((assign.line, text));
+        }
+    }
+
+    fn axes(&mut self, table: &dyn TableLike) -> Vec<Axis> {
+        self.axes_below("", table)
+    }
+
+    fn axes_below(&mut self, prefix: &str, table: &dyn TableLike) -> Vec<Axis> {
+        let mut axes = Vec::new();
+        for (name, item) in table.iter() {
+            let name_in_full = format!("{prefix}{name}");
+            let line = self.line_of_key(table, name);
+            let bundles = |inner: &dyn TableLike| {
+                !inner.is_empty() && inner.iter().all(|(_, item)| item.is_table_like())
+            };
+            let choices = match (item.as_array(), item.as_table_like()) {
+                (Some(list), _) => {
+                    let choice = |value| key_choice(&name_in_full, value, line);
+                    let choices: Vec<Choice> = list.iter().map(choice).collect();
+                    let set: Vec<Assign> = choices.iter().flat_map(|c| c.set.clone()).collect();
+                    self.refuse_own(&set[..set.len().min(1)]);
+                    choices
+                }
+                // `[axes.train]` is the section of a key, `[axes.setting.sync]` a bundle.
+                (None, Some(inner)) if prefix.is_empty() && !bundles(inner) => {
+                    axes.extend(self.axes_below(&format!("{name_in_full}."), inner));
+                    continue;
+                }
+                (None, Some(inner)) if prefix.is_empty() => self.bundles(inner),
+                _ => {
+                    let text = format!(
+                        "the axis {name_in_full} is neither a list of values nor a table of bundles"
+                    );
+                    self.problems.push((line, text));
+                    continue;
+                }
+            };
+            let mut labels: Vec<&str> = choices.iter().map(|c| c.label.as_str()).collect();
+            labels.sort_unstable();
+            if choices.is_empty() || labels.windows(2).any(|pair| pair[0] == pair[1]) {
+                let text = format!("the axis {name_in_full} needs values, each once");
+                self.problems.push((line, text));
+            }
+            axes.push(Axis {
+                name: name_in_full,
+                choices,
+            });
+        }
+        axes
+    }
+
+    fn bundles(&mut self, table: &dyn TableLike) -> Vec<Choice> {
+        let mut choices = Vec::new();
+        for (label, item) in table.iter() {
+            let inner = item.as_table_like().expect("checked by the caller");
+            let set = self.assigns("", inner);
+            let label = label.to_owned();
+            choices.push(Choice { label, set });
+        }
+        choices
+    }
+
+    fn target(&mut self, table: &dyn TableLike) -> Option<Target> {
+        let number = |key| {
+            let item: &Item = table.get(key)?;
+            item.as_float().or(item.as_integer().map(|n| n as f64))
+        };
+        for (key, item) in table.iter() {
+            if !["metric", "at_most", "at_least", "every_samples"].contains(&key) {
+                self.problem(item, format!("target.{key} is no key; there are metric, at_most, at_least and every_samples"));
+            }
+        }
+        let metric = table.get("metric").and_then(Item::as_str);
+        let goal = match (number("at_most"), number("at_least")) {
+            (Some(limit), None) => Some(Goal::AtMost(limit)),
+            (None, Some(limit)) => Some(Goal::AtLeast(limit)),
+            _ => None,
+        };
+        let every = table.get("every_samples").and_then(Item::as_integer);
+        let every = every.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+        self.require(
+            metric.is_some(),
+            "target.metric is missing (the name of the task's metric on the validation split)",
+        );
+        self.require(
+            goal.is_some(),
+            "the target needs one number: target.at_most or target.at_least",
+        );
+        self.require(
+            every.is_some(),
+            "target.every_samples is missing (applied samples between two evaluations, 1 or more)",
+        );
+        Some(Target {
+            metric: metric?.to_owned(),
+            goal: goal?,
+            every_samples: every?,
+        })
+    }
+
+    /// What is smaller: seeds, further settings, axes and a target in the place of others.
+    fn quick(&mut self, table: &dyn TableLike, plan: &mut Plan) {
+        for (key, item) in table.iter() {
+            match (key, item.as_table_like()) {
+                ("seeds", _) => self.seeds(item, plan),
+                ("set", Some(inner)) => {
+                    let set = self.assigns("", inner);
+                    plan.set.retain(|a| !set.iter().any(|b| a.key == b.key));
+                    plan.set.extend(set);
+                }
+                ("target", Some(inner)) => plan.target = self.target(inner),
+                ("axes", Some(inner)) => {
+                    for axis in self.axes(inner) {
+                        match plan.axes.iter_mut().find(|a| a.name == axis.name) {
+                            Some(place) => *place = axis,
+                            None => plan.axes.push(axis),
+                        }
+                    }
+                }
+                _ => self.problem(
+                    item,
+                    format!("quick.{key} is no key; there are seeds, set, axes and target"),
+                ),
+            }
+        }
+    }
+}
+
+fn key_choice(key: &str, value: &Value, line: usize) -> Choice {
+    let text = plain(value);
+    let label = match value.as_str() {
+        Some(word) => word.to_owned(),
+        None => format!("{} {text}", key.rsplit('.').next().unwrap_or(key)),
+    };
+    Choice {
+        label,
+        set: vec![Assign {
+            key: key.to_owned(),
+            value: text,
+            line,
+        }],
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.clone().decorated("", "").to_string()
+}
+
+fn line_of(text: &str, offset: usize) -> usize {
+    text[..offset.min(text.len())].matches('\n').count() + 1
+}
