@@ -176,6 +176,7 @@ impl Config {
             block_bytes: self.exchange.block_bytes,
             consistency: self.train.consistency,
             optimizer: self.optimizer.spec,
+            decay_exempt: self.optimizer.decay_exempt,
             schedule: self.optimizer.schedule,
             samples: self.train.samples,
             epoch_samples,

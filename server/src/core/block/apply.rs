@@ -6,7 +6,7 @@ use tradewind_common::{GroupId, TensorKind};
 
 use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
 use crate::core::log::{Applied, Update};
-use crate::core::optimizer::{Optimizer, Step};
+use crate::core::optimizer::{self, Optimizer, Step};
 
 impl Block {
     /// Merges the waiting contributions of `groups` into one update, decides and applies them.
@@ -92,14 +92,12 @@ impl Block {
         self.samples_applied += applied.samples;
         match self.kind {
             TensorKind::Parameter => {
-                let step = Step {
-                    rate: applied.rate,
-                    number: self.version,
-                };
+                let step = Step::new(applied.rate, self.version);
                 let slots = self.slots.iter_mut();
                 let mut slots: Vec<&mut [f32]> =
                     slots.map(|slot| &mut Arc::make_mut(slot)[..]).collect();
-                optimizer.apply(step, values, &mut slots, &applied.gradient);
+                let (pieces, gradient) = (&self.pieces, &applied.gradient);
+                optimizer::apply(optimizer, step, pieces, values, &mut slots, gradient);
             }
             TensorKind::Buffer => {
                 for (x, change) in values.iter_mut().zip(&*applied.gradient) {

@@ -19,7 +19,8 @@ impl Optimizer for Sgd {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
-        let (rate, decay, momentum) = (step.rate as f32, self.weight_decay, self.momentum);
+        let (rate, momentum) = (step.rate as f32, self.momentum);
+        let decay = step.decay(self.weight_decay);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
                 *x -= rate * (g + decay * *x);
