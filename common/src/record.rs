@@ -31,6 +31,10 @@ pub struct StepRecord {
     pub buckets_skipped: u64,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
+    /// Whether the computation of a rank of the group took longer than its pace, with what a
+    /// straggler's step is multiplied with; never without a pace.
+    #[serde(default)]
+    pub missed_pace: bool,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
     /// that ended the step: with overlap that of the values of the exchange before.
     pub reduce_seconds: f64,

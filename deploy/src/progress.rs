@@ -299,6 +299,7 @@ mod tests {
             delay: Some(0),
             skipped: false,
             buckets_skipped: 0,
+            missed_pace: false,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

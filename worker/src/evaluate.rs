@@ -13,6 +13,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
 use crate::flat::Flat;
+use crate::milestones;
 use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
 use tradewind_client::core::session::{Identity, Session};
@@ -23,11 +24,13 @@ use tradewind_client::network::Reach;
 
 /// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
+/// With the fleet's folder as `milestones` the milestones that are there are evaluated, too, into
+/// `validation.jsonl`.
 pub fn evaluate(
     config: &Config,
     coordinator: &CoordinatorAt,
     token: Token,
-    out: &Path,
+    (out, milestones): (&Path, Option<&Path>),
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
@@ -61,6 +64,13 @@ pub fn evaluate(
     save_picture(&report.picture, config, &out.join("forecast.safetensors"))?;
     let text = serde_json::to_string_pretty(&evaluation)?;
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
+    if let Some(fleet) = milestones {
+        let validations = milestones::evaluate(fleet, &config.name, &layout, &mut flat, &*task)?;
+        let lines = validations.iter().map(|v| Ok(serde_json::to_string(v)? + "\n"));
+        let text = lines.collect::<anyhow::Result<String>>()?;
+        write_whole(&out.join("validation.jsonl"), text.as_bytes())?;
+        milestones::remove(fleet, &config.name)?;
+    }
     Ok(evaluation)
 }
 

@@ -53,6 +53,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+    /// Whether the computation of a rank took longer than its pace.
+    pub missed_pace: bool,
 }
 
 /// A step whose exchange has ended.

@@ -13,6 +13,7 @@ pub mod flat;
 pub mod group;
 pub mod lives;
 pub mod member;
+pub mod milestones;
 pub mod model;
 pub mod pace;
 pub mod telemetry;

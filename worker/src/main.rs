@@ -69,6 +69,10 @@ enum Verb {
         /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
         #[arg(long)]
         out: PathBuf,
+        /// The fleet's folder: evaluate the parameters that its servers have saved on the way, too,
+        /// write validation.jsonl, and delete them.
+        #[arg(long, value_name = "FOLDER")]
+        milestones: Option<PathBuf>,
     },
 }
 
@@ -166,9 +170,11 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             config,
             coordinator,
             out,
+            milestones,
         } => {
             let (config, at) = (read(&config)?, coordinator.coordinator());
-            evaluate(&config, &at, token, &out, runtime.handle())?;
+            let places = (out.as_path(), milestones.as_deref());
+            evaluate(&config, &at, token, places, runtime.handle())?;
             Ok(())
         }
     }

@@ -288,6 +288,7 @@ impl Worker<'_> {
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
+            missed_pace: step.missed_pace,
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),

@@ -15,6 +15,9 @@ const GAVE_UP: &str = "ended with status 4";
 /// Files that a cell's results are read from.
 const FILES: &[&str] = &["config.toml", "summary.json", "metrics.jsonl"];
 
+/// One more, of runs that were evaluated on the way.
+const VALIDATION: &str = "validation.jsonl";
+
 /// Written when a cell has come to its end; with it the cell is finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Seal {
@@ -51,7 +54,8 @@ pub(crate) fn digest(cell: &Cell) -> String {
 pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
     let reading = Reading::of(folder)?;
     let outcome = outcome(&reading)?;
-    let files = FILES.iter().map(|name| {
+    let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
+    let files = FILES.iter().chain(evaluated).map(|name| {
         let digest = file_digest(&folder.join(name))?;
         Ok(((*name).to_owned(), digest))
     });
@@ -82,6 +86,14 @@ fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
         } else {
             Err(anyhow::anyhow!(reason))
         };
+    }
+    let every = reading.config.evaluation_samples;
+    if every > 0 {
+        let (wanted, found) = (reading.config.train.samples / every, &reading.validations);
+        if (found.len() as u64) < wanted {
+            let found = found.len();
+            anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
+        }
     }
     let missed = reading.missed();
     if missed > MISSED_MAX {

@@ -290,6 +290,7 @@ impl Reader<'_> {
             let instead = match assign.key.as_str() {
                 "run.seed" => "experiment.seeds",
                 "run.name" => "experiment.name",
+                "evaluation.every_samples" => "target.every_samples",
                 _ => continue,
             };
             let text = format!("{} follows from {instead}", assign.key);

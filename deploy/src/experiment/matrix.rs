@@ -1,6 +1,6 @@
 //! All cells of an experiment: every combination of the axes' values with every seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail};
 use toml_edit::Document;
@@ -67,6 +67,7 @@ impl Matrix {
             cells: Vec::new(),
         };
         let mut problems = Vec::new();
+        let mut told = BTreeSet::new();
         let mut ids = BTreeMap::new();
         for choices in combinations(plan) {
             let label = |wanted: bool| {
@@ -90,8 +91,12 @@ impl Matrix {
                 let config = match read {
                     Ok(config) => config,
                     Err(error) => {
-                        let name = setting_name(&label, &panel);
-                        problems.extend(explain(plan, &set, &name, &error));
+                        for problem in explain(plan, &set, &error) {
+                            // Told of the first setting that has it.
+                            if told.insert(problem.clone()) {
+                                problems.push(problem + &setting_name(&label, &panel));
+                            }
+                        }
                         break;
                     }
                 };
@@ -183,6 +188,9 @@ fn read(
         .iter()
         .map(|assign| format!("{}={}", assign.key, assign.value))
         .collect();
+    if let Some(target) = &plan.target {
+        overrides.push(format!("evaluation.every_samples={}", target.every_samples));
+    }
     overrides.push(format!("run.name={id}"));
     overrides.push(format!("run.seed={seed}"));
     let folder = plan.base.parent().unwrap_or(std::path::Path::new("/"));
@@ -190,14 +198,14 @@ fn read(
 }
 
 /// What is wrong with a setting, as the experiment's file says it.
-fn explain(plan: &Plan, set: &[Assign], setting: &str, error: &ConfigError) -> Vec<String> {
+fn explain(plan: &Plan, set: &[Assign], error: &ConfigError) -> Vec<String> {
     let explained = error.0.iter().map(|problem| {
         let by = set.iter().find(|assign| assign.key == problem.key);
         match (by, problem.text.strip_prefix("--set: ")) {
             (Some(assign), Some(text)) => {
-                format!("{}, line {}: {text}{setting}", plan.file, assign.line)
+                format!("{}, line {}: {text}", plan.file, assign.line)
             }
-            _ => format!("{}{setting}", problem.text),
+            _ => problem.text.clone(),
         }
     });
     explained.collect()

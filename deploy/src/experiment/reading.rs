@@ -14,9 +14,6 @@ use crate::results::latest;
 /// Part of the steps that may miss their pace before a run says nothing about time.
 pub(crate) const MISSED_MAX: f64 = 0.05;
 
-/// A step is late when it took so much longer than its pace: sleeping is never exact.
-const LATE: f64 = 1.05;
-
 /// A run that has come to an end.
 #[derive(Clone, Debug)]
 pub(crate) struct Reading {
@@ -167,14 +164,10 @@ impl Reading {
         }
     }
 
-    /// Part of the steps whose computation took longer than the pace; 0 without one.
+    /// Part of the steps in which a rank's computation took longer than its pace; 0 without one.
     pub(crate) fn missed(&self) -> f64 {
-        let pace = self.config.step_seconds;
-        if pace == 0.0 || self.records.is_empty() {
-            return 0.0;
-        }
-        let late = |r: &&StepRecord| r.compute_seconds > pace * LATE;
-        self.records.iter().filter(late).count() as f64 / self.records.len() as f64
+        let late = self.records.iter().filter(|record| record.missed_pace);
+        late.count() as f64 / self.records.len().max(1) as f64
     }
 
     /// Updates applied, as the last record tells.

@@ -76,12 +76,17 @@ fn target(goal: Goal, runs: &[(String, Reading)]) -> anyhow::Result<Target> {
     let mut kinds = BTreeSet::new();
     for (name, reading) in runs {
         let Some(first) = reading.validations.first() else {
-            bail!("{name} has no evaluations along the way, which a target needs; set evaluation.every_samples when it is run");
+            bail!(
+                "{name} has no evaluations along the way, which a target needs; set evaluation.every_samples when it is run"
+            );
         };
         kinds.insert((first.measure.name.clone(), first.samples));
     }
     let [(metric, every_samples)] = Vec::from_iter(kinds).try_into().map_err(|kinds: Vec<_>| {
-        let kinds: Vec<String> = kinds.iter().map(|(m, n)| format!("{m} every {n} samples")).collect();
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(m, n)| format!("{m} every {n} samples"))
+            .collect();
         anyhow::anyhow!("the runs were not evaluated alike: {}", kinds.join("; "))
     })?;
     Ok(Target {
@@ -111,7 +116,11 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
             format!("{name} {}", keys[key].trim_matches('"'))
         });
         let label = own.collect::<Vec<_>>().join(", ");
-        let label = if label.is_empty() { runs[0].0.clone() } else { label };
+        let label = if label.is_empty() {
+            runs[0].0.clone()
+        } else {
+            label
+        };
         let runs = runs.into_iter().map(|(name, reading)| {
             let seed = reading.config.seed;
             let state = match reading.summary.status.as_str() {
@@ -146,18 +155,27 @@ mod tests {
         };
         let runs = vec![
             run("run.seed = 1\n", &[0.9, 0.4, 0.4]),
-            run("train.consistency = \"sync\"\nrun.seed = 1\n", &[0.9, 0.9, 0.4, 0.4]),
+            run(
+                "train.consistency = \"sync\"\nrun.seed = 1\n",
+                &[0.9, 0.9, 0.4, 0.4],
+            ),
             run("run.seed = 2\n", &[0.4, 0.4, 0.4]),
         ];
         let target = target(Goal::AtMost(0.5), &runs).unwrap();
-        assert_eq!((target.metric.as_str(), target.every_samples), ("error", 10));
+        assert_eq!(
+            (target.metric.as_str(), target.every_samples),
+            ("error", 10)
+        );
         let lines = summed(lines(runs, Some(&target)));
         let labels: Vec<_> = lines.iter().map(|line| line.label.as_str()).collect();
         assert_eq!(labels, ["consistency bounded", "consistency sync"]);
         assert_eq!((lines[0].runs.len(), lines[0].sums.reached), (2, 2));
         assert!(lines[1].sums.best_synchronous);
         let sooner = lines[0].sums.sooner.unwrap();
-        assert!((sooner.mean - 1.5).abs() < 1e-9, "paired by seed: {sooner:?}");
+        assert!(
+            (sooner.mean - 1.5).abs() < 1e-9,
+            "paired by seed: {sooner:?}"
+        );
     }
 
     #[test]
@@ -165,6 +183,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let runs = [("a".to_owned(), reading_of(folder.path(), "", &[]))];
         let error = target(Goal::AtMost(0.5), &runs).unwrap_err().to_string();
-        assert!(error.starts_with("a has no evaluations along the way"), "{error}");
+        assert!(
+            error.starts_with("a has no evaluations along the way"),
+            "{error}"
+        );
     }
 }

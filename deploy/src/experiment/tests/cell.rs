@@ -12,7 +12,7 @@ fn a_cell_is_finished_while_nothing_about_it_has_changed() {
     let cell = &first.cells[0];
     let run = folder.path().join("run");
     assert_eq!(finished(cell, &run), Err(Unfinished::NotRun));
-    leave(&run, "completed", 0.1);
+    leave(&run, "completed", 0);
     assert_eq!(
         finished(cell, &run),
         Err(Unfinished::NotRun),
@@ -45,9 +45,9 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
-    leave(&run, "completed", 0.2);
+    leave(&run, "completed", 1);
     let sealed = seal(&matrix.cells[0], &run).unwrap();
-    let why = "100 % of its steps took longer than pace.step_seconds";
+    let why = "10 % of its steps took longer than pace.step_seconds";
     assert_eq!(sealed.outcome, Outcome::Void(why.into()));
     assert_eq!(finished(&matrix.cells[0], &run), Err(Unfinished::Void));
 }
@@ -57,7 +57,7 @@ fn what_another_try_may_mend_is_not_sealed() {
     let folder = tempfile::tempdir().unwrap();
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
-    leave(&run, "failed", 0.1);
+    leave(&run, "failed", 0);
     let error = seal(&matrix.cells[0], &run).unwrap_err().to_string();
     assert_eq!(error, "worker: ended with status 1");
     let gave_up = fs::read_to_string(run.join("summary.json")).unwrap();

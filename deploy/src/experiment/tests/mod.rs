@@ -36,7 +36,7 @@ fn reading(folder: &Path, values: &[f64]) -> Reading {
 
 /// The same with other settings, as lines of a configuration.
 pub(crate) fn reading_of(folder: &Path, set: &str, values: &[f64]) -> Reading {
-    leave(folder, "completed", 0.1);
+    leave(folder, "completed", 0);
     std::fs::write(folder.join("config.toml"), format!("{BASE}{set}")).unwrap();
     let mut reading = Reading::of(folder).unwrap();
     let validation = |(index, value): (usize, &f64)| Validation {
@@ -54,8 +54,8 @@ pub(crate) fn reading_of(folder: &Path, set: &str, values: &[f64]) -> Reading {
     reading
 }
 
-/// Leaves a run's files behind: ten steps whose computation took `compute` seconds each.
-fn leave(folder: &Path, status: &str, compute: f64) {
+/// Leaves a run's files behind: ten steps, of which the last `late` missed their pace.
+fn leave(folder: &Path, status: &str, late: u64) {
     std::fs::create_dir_all(folder).unwrap();
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
     write("config.toml", BASE.to_owned());
@@ -72,7 +72,8 @@ fn leave(folder: &Path, status: &str, compute: f64) {
     let record = |clock: u64| StepRecord {
         wall: 100.0 + clock as f64,
         clock,
-        compute_seconds: compute,
+        missed_pace: clock >= 10 - late,
+        compute_seconds: 0.1,
         samples_applied: 8 * (clock + 1),
         ..crate::report::loss::tests::run(1, 1)[0].clone()
     };
