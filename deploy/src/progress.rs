@@ -300,6 +300,8 @@ mod tests {
             skipped: false,
             buckets_skipped: 0,
             missed_pace: false,
+            overflowed: false,
+            loss_scale: None,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

@@ -6,28 +6,32 @@ use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
+use crate::data::Split;
 use crate::flat::Flat;
 use crate::milestones;
 use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
+use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
+/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
 /// With the fleet's folder as `milestones` the milestones that are there are evaluated, too, into
 /// `validation.jsonl`.
 pub fn evaluate(
     config: &Config,
+    device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     (out, milestones): (&Path, Option<&Path>),
@@ -35,7 +39,7 @@ pub fn evaluate(
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
-    let mut flat = Flat::new(&layout, &named(&*task))?;
+    let mut values = vec![0.0; layout.elements()];
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.liveness.retry_ms),
@@ -46,18 +50,21 @@ pub fn evaluate(
         coordinator,
         &reach,
         &layout,
-        flat.values_mut(),
+        &mut values,
     ))?;
+    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let pulled = Tensor::from_slice(&values);
+    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
-    let report = task.evaluate()?;
-    let parameters = in_name_order(&layout, flat.values());
+    let report = autocast(config.compute.precision, device, || task.evaluate())??;
+    let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
         validation: report.validation,
         baselines: report.baselines,
         parts: report.parts,
         params_digest: digest(&parameters),
-        parameters: flat.values().len() as u64,
+        parameters: values.len() as u64,
         picture: report.picture.label.clone(),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;
@@ -65,7 +72,12 @@ pub fn evaluate(
     let text = serde_json::to_string_pretty(&evaluation)?;
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
     if let Some(fleet) = milestones {
-        let validations = milestones::evaluate(fleet, &config.name, &layout, &mut flat, &*task)?;
+        let mut measure = |values: &[f32]| {
+            let saved = Tensor::from_slice(values);
+            tch::no_grad(|| flat.storage_mut().f_copy_(&saved))?;
+            Ok(autocast(config.compute.precision, device, || task.measure(Split::Validation))??)
+        };
+        let validations = milestones::evaluate(fleet, &config.name, &layout, &mut measure)?;
         let lines = validations.iter().map(|v| Ok(serde_json::to_string(v)? + "\n"));
         let text = lines.collect::<anyhow::Result<String>>()?;
         write_whole(&out.join("validation.jsonl"), text.as_bytes())?;

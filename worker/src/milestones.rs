@@ -5,12 +5,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use safetensors::SafeTensors;
 use tradewind_common::milestone::{SAMPLES_MAX, SAMPLES_MIN, UPDATES, WALL, folder};
-use tradewind_common::record::Validation;
+use tradewind_common::record::{Measure, Validation};
 use tradewind_common::{BlockId, Layout, RunId};
-
-use crate::data::Split;
-use crate::flat::Flat;
-use crate::model::Task;
 
 /// What a milestone's files say besides its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,17 +16,16 @@ struct Notes {
     samples: (u64, u64),
 }
 
-/// Evaluates every whole milestone of a run on the validation split, in the order of their samples.
-/// One that is not whole is told and left out.
+/// What `measure` finds of the flat vector of every whole milestone of a run, in the order of their
+/// samples. One that is not whole is told and left out.
 ///
 /// # Errors
-/// Data that cannot be read, or a folder.
+/// A folder that cannot be read, or what `measure` fails with.
 pub fn evaluate(
     fleet: &Path,
     run: &RunId,
     layout: &Layout,
-    flat: &mut Flat,
-    task: &dyn Task,
+    measure: &mut dyn FnMut(&[f32]) -> anyhow::Result<Measure>,
 ) -> anyhow::Result<Vec<Validation>> {
     let mut numbered = Vec::new();
     let all = folder(fleet, run);
@@ -44,15 +39,16 @@ pub fn evaluate(
         }
     }
     numbered.sort();
+    let mut values = vec![0.0; layout.elements()];
     let mut validations = Vec::new();
     for (samples, path) in numbered {
-        match load(&path, layout, flat.values_mut()) {
+        match load(&path, layout, &mut values) {
             Ok(notes) => validations.push(Validation {
                 samples,
                 samples_applied: notes.samples,
                 updates: notes.updates,
                 wall: notes.wall,
-                measure: task.measure(Split::Validation)?,
+                measure: measure(&values)?,
             }),
             Err(error) => tracing::warn!("a milestone is left out: {error:#}"),
         }
@@ -127,4 +123,74 @@ fn take(
         updates: note(UPDATES)?.parse()?,
         samples: (note(SAMPLES_MIN)?.parse()?, note(SAMPLES_MAX)?.parse()?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+    use tradewind_common::milestone::Milestone;
+    use tradewind_common::{ShardId, TensorKind, TensorSpec};
+
+    use super::*;
+
+    /// Ten elements in blocks of four.
+    fn layout() -> Layout {
+        let tensor = TensorSpec {
+            name: "w".into(),
+            shape: vec![10],
+            kind: TensorKind::Parameter,
+        };
+        Layout::new(&[tensor], 1 << 20, 16).unwrap()
+    }
+
+    /// Leaves a shard's file with these blocks, all of whose values are `value`.
+    fn leave(path: &Path, blocks: &[(u32, usize)], value: f32, notes: [&str; 4]) {
+        let values: Vec<Vec<u8>> = blocks.iter().map(|b| value.to_le_bytes().repeat(b.1)).collect();
+        let views = blocks.iter().zip(&values).map(|((id, length), bytes)| {
+            let view = TensorView::new(Dtype::F32, vec![*length], bytes).unwrap();
+            (id.to_string(), view)
+        });
+        let names = [WALL, UPDATES, SAMPLES_MIN, SAMPLES_MAX].map(str::to_owned);
+        let notes: HashMap<_, _> = names.into_iter().zip(notes.map(str::to_owned)).collect();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, safetensors::serialize(views, Some(notes)).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn whole_milestones_are_measured_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunId::new("r").unwrap();
+        let file = |samples, shard| {
+            Milestone::new(root.path(), &run, samples).shard(ShardId(shard))
+        };
+        leave(&file(200, 0), &[(0, 4), (1, 4)], 2.0, ["11.5", "20", "200", "204"]);
+        leave(&file(200, 1), &[(2, 2)], 3.0, ["12.5", "19", "201", "202"]);
+        leave(&file(100, 0), &[(0, 4), (1, 4), (2, 2)], 1.0, ["7", "10", "100", "100"]);
+        // Not whole, or not of this run.
+        leave(&file(300, 0), &[(0, 4), (1, 4)], 9.0, ["13", "30", "300", "300"]);
+        leave(&file(400, 0), &[(0, 4), (1, 4), (2, 3)], 9.0, ["14", "40", "400", "400"]);
+        let mut measure = |values: &[f32]| {
+            Ok(Measure {
+                name: "sum".into(),
+                unit: String::new(),
+                value: values.iter().map(|x| f64::from(*x)).sum(),
+            })
+        };
+        let found = evaluate(root.path(), &run, &layout(), &mut measure).unwrap();
+        let told: Vec<_> = found
+            .iter()
+            .map(|v| (v.samples, v.samples_applied, v.updates, v.wall, v.measure.value))
+            .collect();
+        let want = [
+            (100, (100, 100), 10, 7.0, 10.0),
+            (200, (200, 204), 20, 12.5, 22.0),
+        ];
+        assert_eq!(told, want);
+        remove(root.path(), &run).unwrap();
+        remove(root.path(), &run).unwrap();
+        assert!(evaluate(root.path(), &run, &layout(), &mut measure).unwrap().is_empty());
+    }
 }
