@@ -47,6 +47,10 @@ enum Verb {
         /// Ranks that are to run on this machine, seeing the same GPUs.
         #[arg(long, default_value_t = 1)]
         local_ranks: u32,
+        /// Measure the untrained model on the validation split, too, and say what the metric is
+        /// called.
+        #[arg(long)]
+        metric: bool,
     },
     /// Train as one rank until the run's budget is applied.
     Train {
@@ -138,7 +142,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Check {
             config,
             local_ranks,
-        } => check(&read(&config)?, local_ranks),
+            metric,
+        } => check(&read(&config)?, local_ranks, metric),
         Verb::Train {
             config,
             coordinator,
@@ -179,7 +184,7 @@ fn run(verb: Verb) -> anyhow::Result<()> {
     }
 }
 
-fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
+fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> {
     let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
     let task = build_task(config)?;
     let spec = run_spec(config, &*task);
@@ -191,8 +196,9 @@ fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
+    let metric = metric.then(|| task.measure(Split::Validation)).transpose()?;
     let found = serde_json::json!({
-        "metric": task.measure(Split::Validation)?.name,
+        "metric": metric.map(|metric| metric.name),
         "parameters": layout.elements(),
         "blocks": layout.blocks.len(),
         "training_samples": task.samples(),

@@ -188,7 +188,12 @@ async fn check(
     let mut process = Process::start(
         Role::Check,
         &programs.worker,
-        &["check".to_owned(), format!("--config={}", config.display())],
+        &[
+            "check".to_owned(),
+            format!("--config={}", config.display()),
+            format!("--local-ranks={}", cell.config.world_size()),
+            "--metric".to_owned(),
+        ],
         &environment(&secret()?),
         &log,
     )?;
