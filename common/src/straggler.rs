@@ -92,9 +92,12 @@ impl Stragglers {
         let number = self.rank(group, rank);
         let of_group = self.slow_groups.iter().filter(|(slow, _)| *slow == group);
         let of_rank = self.slow_ranks.iter().filter(|(slow, _)| *slow == number);
-        let constant: f64 = of_group.map(|(_, f)| f).product::<f64>()
-            * of_rank.map(|(_, f)| f).product::<f64>();
-        constant * self.jittered(number, step) * self.paused(number, step) * self.spelled(number, step)
+        let constant: f64 =
+            of_group.map(|(_, f)| f).product::<f64>() * of_rank.map(|(_, f)| f).product::<f64>();
+        constant
+            * self.jittered(number, step)
+            * self.paused(number, step)
+            * self.spelled(number, step)
     }
 
     /// Whether a group has stopped for good, once so many samples have been applied.
@@ -131,14 +134,20 @@ impl Stragglers {
             return 1.0;
         }
         let phase = (self.uniform(rank, 0, Stream::Phase) * every as f64) as u64;
-        if (step + phase) % every < steps { factor } else { 1.0 }
+        if (step + phase) % every < steps {
+            factor
+        } else {
+            1.0
+        }
     }
 
     /// In 0..1, the same for the same arguments: SplitMix64's mixing (Steele, Lea and Flood 2014) of
     /// each in turn.
     fn uniform(&self, rank: u32, step: u64, stream: Stream) -> f64 {
         let parts = [u64::from(rank), step, stream as u64];
-        let bits = parts.iter().fold(mixed(self.seed), |state, part| mixed(state ^ part));
+        let bits = parts
+            .iter()
+            .fold(mixed(self.seed), |state, part| mixed(state ^ part));
         (bits >> 11) as f64 / (1u64 << 53) as f64
     }
 }
@@ -172,9 +181,19 @@ mod tests {
             slow_ranks: vec![(2, 2.0), (7, 4.0)],
             ..stragglers(1)
         };
-        let cases = [((0, 0), 1.0), ((0, 1), 1.0), ((1, 0), 2.0), ((2, 0), 1.5), ((2, 4), 6.0)];
+        let cases = [
+            ((0, 0), 1.0),
+            ((0, 1), 1.0),
+            ((1, 0), 2.0),
+            ((2, 0), 1.5),
+            ((2, 4), 6.0),
+        ];
         for ((group, rank), want) in cases {
-            assert_eq!(slow.factor(GroupId(group), Rank(rank), 17), want, "{group}/{rank}");
+            assert_eq!(
+                slow.factor(GroupId(group), Rank(rank), 17),
+                want,
+                "{group}/{rank}"
+            );
         }
     }
 
@@ -186,11 +205,25 @@ mod tests {
         };
         let logarithms: Vec<f64> = factors(&jitter, 2, 1).iter().map(|f| f.ln()).collect();
         let n = STEPS as f64;
-        let moment = |power: i32| logarithms.iter().map(|x| (x / 0.1).powi(power)).sum::<f64>() / n;
+        let moment = |power: i32| {
+            logarithms
+                .iter()
+                .map(|x| (x / 0.1).powi(power))
+                .sum::<f64>()
+                / n
+        };
         // Of a standard normal 0, 1, 0 and 3; the bounds are five standard errors.
-        for (power, want, error) in [(1, 0.0, 1.0), (2, 1.0, 2.0_f64.sqrt()), (3, 0.0, 15.0_f64.sqrt()), (4, 3.0, 96.0_f64.sqrt())] {
+        for (power, want, error) in [
+            (1, 0.0, 1.0),
+            (2, 1.0, 2.0_f64.sqrt()),
+            (3, 0.0, 15.0_f64.sqrt()),
+            (4, 3.0, 96.0_f64.sqrt()),
+        ] {
             let found = moment(power);
-            assert!((found - want).abs() < 5.0 * error / n.sqrt(), "moment {power}: {found}");
+            assert!(
+                (found - want).abs() < 5.0 * error / n.sqrt(),
+                "moment {power}: {found}"
+            );
         }
     }
 
@@ -208,7 +241,10 @@ mod tests {
             assert!((paused(factors) - mean).abs() < 5.0 * deviation);
             assert!(factors.iter().all(|f| [1.0, 10.0].contains(f)));
         }
-        let both = one.iter().zip(&other).filter(|(a, b)| **a == 10.0 && **b == 10.0);
+        let both = one
+            .iter()
+            .zip(&other)
+            .filter(|(a, b)| **a == 10.0 && **b == 10.0);
         assert!(both.count() < 15, "of {STEPS} steps 2 are expected");
     }
 
@@ -224,7 +260,10 @@ mod tests {
         };
         let (one, other) = (factors(&spells, 2, 0), factors(&spells, 2, 3));
         for factors in [&one, &other] {
-            assert_eq!(factors.iter().filter(|f| **f == 3.0).count() as u64, STEPS * 30 / 100);
+            assert_eq!(
+                factors.iter().filter(|f| **f == 3.0).count() as u64,
+                STEPS * 30 / 100
+            );
             let begins = factors.windows(2).filter(|pair| pair[0] < pair[1]).count() as u64;
             assert!(begins.abs_diff(STEPS / 100) <= 1);
         }
@@ -255,7 +294,11 @@ mod tests {
         };
         let cases = [(1, 49, false), (1, 50, true), (1, 90, true), (0, 90, false)];
         for (group, samples, dead) in cases {
-            assert_eq!(dying.dead(GroupId(group), samples), dead, "{group} at {samples}");
+            assert_eq!(
+                dying.dead(GroupId(group), samples),
+                dead,
+                "{group} at {samples}"
+            );
         }
     }
 }

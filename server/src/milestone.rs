@@ -19,8 +19,14 @@ pub fn write(path: &Path, wall: f64, blocks: &[BlockState]) -> io::Result<()> {
     let notes = HashMap::from([
         (WALL.to_owned(), wall.to_string()),
         (UPDATES.to_owned(), updates.unwrap_or(0).to_string()),
-        (SAMPLES_MIN.to_owned(), samples().min().unwrap_or(0).to_string()),
-        (SAMPLES_MAX.to_owned(), samples().max().unwrap_or(0).to_string()),
+        (
+            SAMPLES_MIN.to_owned(),
+            samples().min().unwrap_or(0).to_string(),
+        ),
+        (
+            SAMPLES_MAX.to_owned(),
+            samples().max().unwrap_or(0).to_string(),
+        ),
     ]);
     let views = blocks.iter().map(|block| {
         let bytes = bytemuck::cast_slice(&block.values);

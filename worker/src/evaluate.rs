@@ -15,8 +15,8 @@ use tradewind_proto::auth::Token;
 
 use crate::data::Split;
 use crate::flat::Flat;
-use crate::milestones;
 use crate::member::{build_task, named, run_spec};
+use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
@@ -78,10 +78,14 @@ pub fn evaluate(
         let mut measure = |values: &[f32]| {
             let saved = Tensor::from_slice(values);
             tch::no_grad(|| flat.storage_mut().f_copy_(&saved))?;
-            Ok(autocast(config.compute.precision, device, || task.measure(Split::Validation))??)
+            Ok(autocast(config.compute.precision, device, || {
+                task.measure(Split::Validation)
+            })??)
         };
         let validations = milestones::evaluate(fleet, &config.name, &layout, &mut measure)?;
-        let lines = validations.iter().map(|v| Ok(serde_json::to_string(v)? + "\n"));
+        let lines = validations
+            .iter()
+            .map(|v| Ok(serde_json::to_string(v)? + "\n"));
         let text = lines.collect::<anyhow::Result<String>>()?;
         write_whole(&out.join("validation.jsonl"), text.as_bytes())?;
         milestones::remove(fleet, &config.name)?;

@@ -196,7 +196,9 @@ fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> 
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
-    let metric = metric.then(|| task.measure(Split::Validation)).transpose()?;
+    let metric = metric
+        .then(|| task.measure(Split::Validation))
+        .transpose()?;
     let found = serde_json::json!({
         "metric": metric.map(|metric| metric.name),
         "parameters": layout.elements(),

@@ -74,7 +74,10 @@ fn load(milestone: &Path, layout: &Layout, values: &mut [f32]) -> anyhow::Result
     let mut together: Option<Notes> = None;
     for entry in std::fs::read_dir(milestone)? {
         let path = entry?.path();
-        if path.extension().is_none_or(|extension| extension != "safetensors") {
+        if path
+            .extension()
+            .is_none_or(|extension| extension != "safetensors")
+        {
             continue;
         }
         let bytes = std::fs::read(&path)?;
@@ -107,13 +110,26 @@ fn take(
 ) -> anyhow::Result<Notes> {
     let (_, header) = SafeTensors::read_metadata(bytes)?;
     let notes = header.metadata().clone().unwrap_or_default();
-    let note = |name: &str| notes.get(name).with_context(|| format!("it has no {name:?}"));
+    let note = |name: &str| {
+        notes
+            .get(name)
+            .with_context(|| format!("it has no {name:?}"))
+    };
     for (name, tensor) in SafeTensors::deserialize(bytes)?.tensors() {
-        let id = BlockId(name.parse().with_context(|| format!("{name:?} is no block"))?);
-        let block = layout.block(id).with_context(|| format!("the run has no block {id}"))?;
+        let id = BlockId(
+            name.parse()
+                .with_context(|| format!("{name:?} is no block"))?,
+        );
+        let block = layout
+            .block(id)
+            .with_context(|| format!("the run has no block {id}"))?;
         let to = &mut values[block.elements.clone()];
         if tensor.data().len() != size_of_val(to) {
-            bail!("block {id} has {} bytes where {} belong", tensor.data().len(), size_of_val(to));
+            bail!(
+                "block {id} has {} bytes where {} belong",
+                tensor.data().len(),
+                size_of_val(to)
+            );
         }
         bytemuck::cast_slice_mut(to).copy_from_slice(tensor.data());
         missing.remove(&id);
@@ -148,7 +164,10 @@ mod tests {
 
     /// Leaves a shard's file with these blocks, all of whose values are `value`.
     fn leave(path: &Path, blocks: &[(u32, usize)], value: f32, notes: [&str; 4]) {
-        let values: Vec<Vec<u8>> = blocks.iter().map(|b| value.to_le_bytes().repeat(b.1)).collect();
+        let values: Vec<Vec<u8>> = blocks
+            .iter()
+            .map(|b| value.to_le_bytes().repeat(b.1))
+            .collect();
         let views = blocks.iter().zip(&values).map(|((id, length), bytes)| {
             let view = TensorView::new(Dtype::F32, vec![*length], bytes).unwrap();
             (id.to_string(), view)
@@ -163,15 +182,34 @@ mod tests {
     fn whole_milestones_are_measured_in_order() {
         let root = tempfile::tempdir().unwrap();
         let run = RunId::new("r").unwrap();
-        let file = |samples, shard| {
-            Milestone::new(root.path(), &run, samples).shard(ShardId(shard))
-        };
-        leave(&file(200, 0), &[(0, 4), (1, 4)], 2.0, ["11.5", "20", "200", "204"]);
+        let file =
+            |samples, shard| Milestone::new(root.path(), &run, samples).shard(ShardId(shard));
+        leave(
+            &file(200, 0),
+            &[(0, 4), (1, 4)],
+            2.0,
+            ["11.5", "20", "200", "204"],
+        );
         leave(&file(200, 1), &[(2, 2)], 3.0, ["12.5", "19", "201", "202"]);
-        leave(&file(100, 0), &[(0, 4), (1, 4), (2, 2)], 1.0, ["7", "10", "100", "100"]);
+        leave(
+            &file(100, 0),
+            &[(0, 4), (1, 4), (2, 2)],
+            1.0,
+            ["7", "10", "100", "100"],
+        );
         // Not whole, or not of this run.
-        leave(&file(300, 0), &[(0, 4), (1, 4)], 9.0, ["13", "30", "300", "300"]);
-        leave(&file(400, 0), &[(0, 4), (1, 4), (2, 3)], 9.0, ["14", "40", "400", "400"]);
+        leave(
+            &file(300, 0),
+            &[(0, 4), (1, 4)],
+            9.0,
+            ["13", "30", "300", "300"],
+        );
+        leave(
+            &file(400, 0),
+            &[(0, 4), (1, 4), (2, 3)],
+            9.0,
+            ["14", "40", "400", "400"],
+        );
         let mut measure = |values: &[f32]| {
             Ok(Measure {
                 name: "sum".into(),
@@ -182,7 +220,15 @@ mod tests {
         let found = evaluate(root.path(), &run, &layout(), &mut measure).unwrap();
         let told: Vec<_> = found
             .iter()
-            .map(|v| (v.samples, v.samples_applied, v.updates, v.wall, v.measure.value))
+            .map(|v| {
+                (
+                    v.samples,
+                    v.samples_applied,
+                    v.updates,
+                    v.wall,
+                    v.measure.value,
+                )
+            })
             .collect();
         let want = [
             (100, (100, 100), 10, 7.0, 10.0),
@@ -191,6 +237,10 @@ mod tests {
         assert_eq!(told, want);
         remove(root.path(), &run).unwrap();
         remove(root.path(), &run).unwrap();
-        assert!(evaluate(root.path(), &run, &layout(), &mut measure).unwrap().is_empty());
+        assert!(
+            evaluate(root.path(), &run, &layout(), &mut measure)
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -55,7 +55,12 @@ mod tests {
     #[test]
     fn a_pace_is_missed_by_what_takes_longer() {
         let ms = Duration::from_millis;
-        let cases = [(50, 1.0, 50, false), (50, 1.0, 51, true), (50, 2.0, 99, false), (0, 1.0, 9, false)];
+        let cases = [
+            (50, 1.0, 50, false),
+            (50, 1.0, 51, true),
+            (50, 2.0, 99, false),
+            (0, 1.0, 9, false),
+        ];
         for (pace, factor, computed, missed) in cases {
             let pace = Pace::new(ms(pace)).times(factor);
             assert_eq!(pace.missed(ms(computed)), missed, "{pace:?} {computed}");

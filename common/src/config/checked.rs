@@ -12,8 +12,8 @@ use super::{Problem, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
-use crate::straggler::Stragglers;
 use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
+use crate::straggler::Stragglers;
 
 /// A configuration in which everything fits together.
 #[derive(Clone, Debug, PartialEq)]

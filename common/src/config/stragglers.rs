@@ -13,7 +13,9 @@ pub(super) fn read(
 ) -> Stragglers {
     let seed = values.int("run.seed") as u64;
     let mut found = Stragglers::none(seed, groups.to_vec());
-    let ranks = groups.iter().fold(0u32, |sum, size| sum.saturating_add(*size));
+    let ranks = groups
+        .iter()
+        .fold(0u32, |sum, size| sum.saturating_add(*size));
     let last = GroupId(groups.len() as u32 - 1);
     let samples = values.int("train.samples") as u64;
     match values.text("stragglers.profile") {
@@ -48,7 +50,8 @@ pub(super) fn read(
                     Slow::Rank => (ranks, "ranks"),
                 };
                 if number >= count {
-                    let text = format!("names number {number}, but cluster.groups has {count} {what}");
+                    let text =
+                        format!("names number {number}, but cluster.groups has {count} {what}");
                     wrong("stragglers.slow", text);
                 }
                 match kind {
@@ -101,7 +104,10 @@ enum Slow {
 
 /// Such as `rank 7: 2, group 0: 1.5`.
 fn slow(text: &str) -> Result<Vec<(Slow, u32, f64)>, String> {
-    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    let items = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
     let read = |item: &str| {
         let (who, factor) = item.split_once(':')?;
         let (kind, number) = who.trim().split_once(' ')?;
@@ -147,7 +153,10 @@ mod tests {
         };
         assert_eq!(of("none").factor(GroupId(1), Rank(0), 3), 1.0);
         assert_eq!(of("jitter").jitter, 0.1);
-        assert_eq!((of("pauses").pause_rate, of("pauses").pause_factor), (0.01, 10.0));
+        assert_eq!(
+            (of("pauses").pause_rate, of("pauses").pause_factor),
+            (0.01, 10.0)
+        );
         let slow = of("one-slow");
         assert_eq!(slow.factor(GroupId(1), Rank(0), 3), 2.0);
         assert_eq!(slow.factor(GroupId(0), Rank(1), 3), 1.0);
@@ -158,7 +167,10 @@ mod tests {
 
     #[test]
     fn a_key_wins_over_the_profile() {
-        let set = ["stragglers.profile=one-slow", "stragglers.slow=rank 0: 3, group 1: 1.5"];
+        let set = [
+            "stragglers.profile=one-slow",
+            "stragglers.slow=rank 0: 3, group 1: 1.5",
+        ];
         let slow = config(&set).unwrap().stragglers;
         let factors = [(0, 0), (0, 1), (1, 0)].map(|(g, r)| slow.factor(GroupId(g), Rank(r), 0));
         assert_eq!(factors, [3.0, 1.0, 1.5]);
@@ -170,9 +182,18 @@ mod tests {
             let error = config(set).unwrap_err();
             assert!(error.contains(wanted), "{set:?}: {error}");
         };
-        check(&["stragglers.slow=rank 3: 2"], "stragglers.slow = \"rank 3: 2\" names number 3, but cluster.groups has 3 ranks");
-        check(&["stragglers.slow=rank 0: 0.5"], "says \"rank 0: 0.5\", not such as");
-        check(&["stragglers.slow=somebody"], "says \"somebody\", not such as");
+        check(
+            &["stragglers.slow=rank 3: 2"],
+            "stragglers.slow = \"rank 3: 2\" names number 3, but cluster.groups has 3 ranks",
+        );
+        check(
+            &["stragglers.slow=rank 0: 0.5"],
+            "says \"rank 0: 0.5\", not such as",
+        );
+        check(
+            &["stragglers.slow=somebody"],
+            "says \"somebody\", not such as",
+        );
         check(
             &["stragglers.profile=jitter", "pace.step_seconds=0"],
             "pace.step_seconds = 0.0 is no pace: a slow step lasts a multiple of it",

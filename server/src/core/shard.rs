@@ -326,7 +326,8 @@ impl Shard {
             self.counters.updates += u64::from(update.applied.is_some());
             self.log.append(Entry::Update(update), &mut self.outputs);
             for (samples, states) in self.milestones.look(before, block) {
-                self.outputs.push_back(Output::Milestone { samples, states });
+                self.outputs
+                    .push_back(Output::Milestone { samples, states });
             }
             outcomes.extend(decided);
         }

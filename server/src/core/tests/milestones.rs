@@ -25,7 +25,10 @@ fn milestones(shard: &mut Shard) -> Vec<(u64, Vec<BlockState>)> {
 /// Samples of the milestone, and each block with its version.
 fn versions(found: &[(u64, Vec<BlockState>)]) -> Vec<(u64, Vec<(u32, u64)>)> {
     let of = |states: &[BlockState]| states.iter().map(|s| (s.id.0, s.version)).collect();
-    found.iter().map(|(samples, states)| (*samples, of(states))).collect()
+    found
+        .iter()
+        .map(|(samples, states)| (*samples, of(states)))
+        .collect()
 }
 
 #[test]
@@ -33,7 +36,10 @@ fn each_block_is_as_after_the_update_that_brought_it_there() {
     let mut shard = ready(Async, &[(0, 0)]).with_milestones(10);
     for clock in 0..6 {
         contribute(&mut shard, 0, clock, MEAN, 4);
-        assert!(milestones(&mut shard).is_empty(), "the other block is not there");
+        assert!(
+            milestones(&mut shard).is_empty(),
+            "the other block is not there"
+        );
     }
     let mut found = Vec::new();
     for clock in 0..6 {
