@@ -29,6 +29,14 @@ pub enum Exchanges {
 }
 
 impl Exchanges {
+    /// The clock of the next contribution to be started.
+    pub fn next_clock(&self) -> Clock {
+        match self {
+            Self::During(during) => during.next_clock(),
+            Self::Between(..) | Self::Behind(_) => self.clock(),
+        }
+    }
+
     /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {
@@ -62,6 +70,8 @@ pub struct Step {
     pub reduce: Duration,
     /// Whether the computation of a rank took longer than its pace.
     pub missed_pace: bool,
+    /// Bus bandwidth of the reductions of its gradient, where it is known.
+    pub reduce_bytes_per_second: Option<f64>,
 }
 
 impl Step {
