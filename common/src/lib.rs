@@ -13,6 +13,7 @@ pub mod holders;
 pub mod ids;
 pub mod layout;
 pub mod lease;
+pub mod milestone;
 pub mod pieces;
 pub mod placement;
 pub mod record;
@@ -20,6 +21,7 @@ pub mod schedule;
 pub mod shares;
 pub mod spec;
 pub mod staleness;
+pub mod straggler;
 
 pub use clock::Clock;
 pub use compress::Compression;

@@ -37,6 +37,10 @@ pub struct StepRecord {
     pub loss_scale: Option<f64>,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
+    /// Whether the computation of a rank of the group took longer than its pace, with what a
+    /// straggler's step is multiplied with; never without a pace.
+    #[serde(default)]
+    pub missed_pace: bool,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
     /// that ended the step: with overlap that of the values of the exchange before.
     pub reduce_seconds: f64,
@@ -85,6 +89,23 @@ pub struct Measure {
     pub unit: String,
     /// The value.
     pub value: f64,
+}
+
+/// One line of `validation.jsonl`: the servers' parameters as they were when a number of samples had
+/// been applied, evaluated on the validation split after the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Each block is as after the first update with which it had so many applied samples: a
+    /// multiple of `evaluation.every_samples`.
+    pub samples: u64,
+    /// Samples that blocks had applied then: the least and the most of them.
+    pub samples_applied: (u64, u64),
+    /// Updates of the block that had most.
+    pub updates: u64,
+    /// When the last block had come so far, seconds since the Unix epoch.
+    pub wall: f64,
+    /// The metric.
+    pub measure: Measure,
 }
 
 /// What an evaluation of the servers' parameters found: `evaluation.json`.

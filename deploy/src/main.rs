@@ -7,6 +7,7 @@ mod cluster;
 mod config;
 mod doctor;
 mod events;
+mod experiment;
 mod export;
 mod failure;
 mod folder;
@@ -43,6 +44,10 @@ struct Arguments {
 enum Verb {
     /// Train on this machine: servers and groups as processes of their own.
     Run(run::Arguments),
+    /// Run every combination of settings and seeds of an experiment, and compare them.
+    Experiment(experiment::Arguments),
+    /// Compare runs that were made by hand, on one page.
+    Report(report::verb::Arguments),
     /// Show how a run stands: groups, servers, shards, the last snapshot, what has happened.
     Status(status::Arguments),
     /// Have a snapshot of a run taken now.
@@ -62,6 +67,8 @@ enum Verb {
 fn main() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
+        Verb::Experiment(arguments) => experiment::run(&arguments),
+        Verb::Report(arguments) => report::verb::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Snapshot(arguments) => snapshot::run(&arguments),
         Verb::Export(arguments) => export::run(&arguments),

@@ -13,6 +13,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tradewind_common::record::StepRecord;
 
 use rate::Rate;
+pub(crate) use text::seconds_text;
 use text::{GroupState, bar_text, group_text, percent, plain_text};
 
 /// Without a terminal a group writes one line in this many seconds of the run.
@@ -298,6 +299,7 @@ mod tests {
             delay: Some(0),
             skipped: false,
             buckets_skipped: 0,
+            missed_pace: false,
             overflowed: false,
             loss_scale: None,
             compute_seconds: 0.1,

@@ -93,7 +93,7 @@ fn read<T: DeserializeOwned>(mut lines: Lines<T>) -> Vec<T> {
 
 /// What counts of the records: a resumed run trains again what came after its snapshot, and what a
 /// group had done there the first time is lost.
-fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
+pub(crate) fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
     let mut seen = HashSet::new();
     let mut kept: Vec<StepRecord> = records
         .into_iter()

@@ -229,10 +229,13 @@ async fn attend<C: Company>(
     if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
         let file = |name: &str| ground.folder.file(name).display().to_string();
-        let arguments = [
+        let mut arguments = vec![
             format!("--coordinator-file={}", file("coordinator/address.json")),
             format!("--out={}", ground.folder.path().display()),
         ];
+        if ground.config.evaluation_samples > 0 {
+            arguments.push(format!("--milestones={}", ground.folder.path().display()));
+        }
         let ran = helper.run(Role::Evaluation, &arguments, interruption, Some(keeper));
         outcome = Outcome::of(ran.await);
     }

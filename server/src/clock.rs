@@ -1,6 +1,6 @@
 //! The one place of the server that reads a clock.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// Time since the process began to serve; handed to the cores as `now`.
 #[derive(Clone, Copy, Debug)]
@@ -22,4 +22,11 @@ impl Origin {
     pub fn now_us(self) -> u64 {
         self.0.elapsed().as_micros() as u64
     }
+}
+
+/// Seconds since the Unix epoch.
+#[expect(clippy::disallowed_methods, reason = "the shell's clock")]
+pub fn wall() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }

@@ -11,6 +11,7 @@ mod disk;
 mod durable;
 pub mod events;
 pub mod hosting;
+pub mod milestone;
 mod orders;
 pub mod registry;
 mod replication;
@@ -68,6 +69,9 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// A server that has been silent for so long is dead, milliseconds.
     pub lease_ms: u64,
+    /// Applied samples of a run between two savings of its parameters in the fleet's folder, for
+    /// evaluations; 0 for none.
+    pub milestone_samples: u64,
 }
 
 /// Where the coordinator is.
@@ -100,6 +104,7 @@ pub async fn serve(
         origin,
         token: config.token.clone(),
         folder: config.folder.clone(),
+        milestone_samples: config.milestone_samples,
         reports: sender,
     }));
     let hosting = Hosting::new(Host {

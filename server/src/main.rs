@@ -52,6 +52,10 @@ struct Arguments {
     /// A server that has been silent for so many milliseconds is dead.
     #[arg(long, default_value_t = 10_000)]
     lease_ms: u64,
+    /// Save the parameters of every run in the fleet's folder whenever so many more samples are
+    /// applied, for evaluations; 0 for never.
+    #[arg(long, default_value_t = 0)]
+    milestone_samples: u64,
     /// Write the address (host:port) into this file once the server listens.
     #[arg(long)]
     address_file: Option<PathBuf>,
@@ -133,6 +137,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         token: Token::from_env()?,
         folder: arguments.folder,
         lease_ms: arguments.lease_ms,
+        milestone_samples: arguments.milestone_samples,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

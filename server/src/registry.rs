@@ -45,6 +45,8 @@ pub struct Surroundings {
     pub token: Token,
     /// The fleet's folder, if it has one.
     pub folder: Option<PathBuf>,
+    /// Applied samples between two milestones; 0 for none.
+    pub milestone_samples: u64,
     /// Where reports go.
     pub reports: mpsc::Sender<Report>,
 }
@@ -168,7 +170,8 @@ impl Registry {
                 entry.spec.clone(),
                 &entry.layout,
                 entry.placement.blocks(shard),
-            );
+            )
+            .with_milestones(self.surroundings.milestone_samples);
             Held {
                 handle: ShardHandle::spawn(core, (run.clone(), shard), self.surroundings.clone()),
                 lineage: Generation(0),

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use tokio::sync::{mpsc, oneshot};
 use tradewind_common::holders::{Holders, Role};
+use tradewind_common::milestone::Milestone;
 use tradewind_common::{Clock, Generation, GroupId, RunId, ServerId, ShardId};
 
+use crate::clock;
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
 use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
@@ -13,6 +15,7 @@ use crate::core::refusal::Refusal;
 use crate::core::shard::{Counters, Output, Push, Reply, Shard};
 use crate::core::state::BlockState;
 use crate::core::view::{Acknowledge, View};
+use crate::milestone;
 use crate::registry::{Report, Surroundings};
 use crate::replication::{Copies, Copy};
 use crate::snapshot;
@@ -263,6 +266,7 @@ impl Task {
                     self.report(Report::Shard(run, report));
                 }
                 Output::Captured { number, result } => self.write_capture(number, result),
+                Output::Milestone { samples, states } => self.write_milestone(samples, states),
             }
         }
     }
@@ -301,6 +305,21 @@ impl Task {
             let written = snapshot::write::shard(&folder, &run, number, shard, &states);
             let written = written.map_err(|error| NotCaptured::Failed(error.to_string()));
             let _ = done.blocking_send((number, written));
+        });
+    }
+
+    /// Writes beside the exchanges. One that cannot be written is missing from the evaluation, and
+    /// training goes on.
+    fn write_milestone(&self, samples: u64, states: Vec<BlockState>) {
+        let Some(folder) = self.surroundings.folder.clone() else {
+            return;
+        };
+        let ((run, shard), wall) = (self.name.clone(), clock::wall());
+        tokio::task::spawn_blocking(move || {
+            let path = Milestone::new(&folder, &run, samples).shard(shard);
+            if let Err(error) = milestone::write(&path, wall, &states) {
+                tracing::warn!(%run, %shard, samples, "a milestone is missing: {error}");
+            }
         });
     }
 

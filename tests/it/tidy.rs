@@ -102,6 +102,7 @@ fn links_in_the_documents_lead_somewhere() {
     let documents = [
         "README.md",
         "ARCHITECTURE.md",
+        "docs/experiments.md",
         "docs/run-folder.md",
         "docs/protocol.md",
         "docs/bench.md",

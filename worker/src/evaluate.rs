@@ -13,8 +13,10 @@ use tradewind_common::record::Evaluation;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
+use crate::data::Split;
 use crate::flat::Flat;
 use crate::member::{build_task, named, run_spec};
+use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
@@ -26,12 +28,14 @@ use tradewind_client::network::Reach;
 /// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
 /// if the task has a map to show.
+/// With the fleet's folder as `milestones` the milestones that are there are evaluated, too, into
+/// `validation.jsonl`.
 pub fn evaluate(
     config: &Config,
     device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
-    out: &Path,
+    (out, milestones): (&Path, Option<&Path>),
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
@@ -70,6 +74,22 @@ pub fn evaluate(
     }
     let text = serde_json::to_string_pretty(&evaluation)?;
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
+    if let Some(fleet) = milestones {
+        let mut measure = |values: &[f32]| {
+            let saved = Tensor::from_slice(values);
+            tch::no_grad(|| flat.storage_mut().f_copy_(&saved))?;
+            Ok(autocast(config.compute.precision, device, || {
+                task.measure(Split::Validation)
+            })??)
+        };
+        let validations = milestones::evaluate(fleet, &config.name, &layout, &mut measure)?;
+        let lines = validations
+            .iter()
+            .map(|v| Ok(serde_json::to_string(v)? + "\n"));
+        let text = lines.collect::<anyhow::Result<String>>()?;
+        write_whole(&out.join("validation.jsonl"), text.as_bytes())?;
+        milestones::remove(fleet, &config.name)?;
+    }
     Ok(evaluation)
 }
 

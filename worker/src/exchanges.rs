@@ -68,6 +68,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+    /// Whether the computation of a rank took longer than its pace.
+    pub missed_pace: bool,
     /// Bus bandwidth of the reductions of its gradient, where it is known.
     pub reduce_bytes_per_second: Option<f64>,
 }

@@ -16,6 +16,7 @@ pub mod group;
 pub mod host;
 pub mod lives;
 pub mod member;
+pub mod milestones;
 pub mod model;
 pub mod pace;
 pub mod precision;

@@ -12,6 +12,7 @@ use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
+use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
@@ -46,6 +47,10 @@ enum Verb {
         /// Ranks that are to run on this machine, seeing the same GPUs.
         #[arg(long, default_value_t = 1)]
         local_ranks: u32,
+        /// Measure the untrained model on the validation split, too, and say what the metric is
+        /// called.
+        #[arg(long)]
+        metric: bool,
     },
     /// Train as one rank until the run's budget is applied.
     Train {
@@ -78,6 +83,10 @@ enum Verb {
         /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
         #[arg(long)]
         out: PathBuf,
+        /// The fleet's folder: evaluate the parameters that its servers have saved on the way, too,
+        /// write validation.jsonl, and delete them.
+        #[arg(long, value_name = "FOLDER")]
+        milestones: Option<PathBuf>,
     },
 }
 
@@ -133,7 +142,8 @@ fn run(verb: Verb) -> anyhow::Result<()> {
         Verb::Check {
             config,
             local_ranks,
-        } => check(&read(&config)?, local_ranks),
+            metric,
+        } => check(&read(&config)?, local_ranks, metric),
         Verb::Train {
             config,
             coordinator,
@@ -163,16 +173,18 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             config,
             coordinator,
             out,
+            milestones,
         } => {
             let (config, at) = (read(&config)?, coordinator.coordinator());
             let device = open(&config, 0)?;
-            evaluate(&config, device, &at, token, &out, runtime()?.handle())?;
+            let places = (out.as_path(), milestones.as_deref());
+            evaluate(&config, device, &at, token, places, runtime()?.handle())?;
             Ok(())
         }
     }
 }
 
-fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
+fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> {
     let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
     let task = build_task(config)?;
     let spec = run_spec(config, &*task);
@@ -184,7 +196,11 @@ fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
+    let metric = metric
+        .then(|| task.measure(Split::Validation))
+        .transpose()?;
     let found = serde_json::json!({
+        "metric": metric.map(|metric| metric.name),
         "parameters": layout.elements(),
         "blocks": layout.blocks.len(),
         "training_samples": task.samples(),

@@ -106,10 +106,12 @@ impl Worker<'_> {
             self.begin(batch.samples.len(), samples_seen)?;
             let exposed = within(Range::Backward, || self.backward(&loss))?;
             let mut compute = watch.lap().saturating_sub(exposed);
+            let pace = pace.times(self.slowness());
+            let missed = pace.missed(compute);
             pace.keep(compute);
             compute += watch.lap();
 
-            let agree = || self.agree(&loss, batch.samples.len());
+            let agree = || self.agree(&loss, batch.samples.len(), missed);
             let mut step = within(Range::Reduce, agree)?;
             self.unscale(&step);
             step.compute = compute;
@@ -139,6 +141,14 @@ impl Worker<'_> {
                 return Err(TrainError::Diverged { clock });
             }
         }
+    }
+
+    /// How many times as long this step takes this rank, by what is configured.
+    fn slowness(&self) -> f64 {
+        let Member { config, seat, .. } = &*self.member;
+        let clock = self.exchanges.clock();
+        let stragglers = &config.stragglers;
+        stragglers.factor(seat.group, self.group.rank(), clock.0)
     }
 
     /// In as few bits as is configured; itself f32.
@@ -211,7 +221,12 @@ impl Worker<'_> {
 
     /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss. By
     /// bucket they have come to the same result about the gradient, and agree about the buffers.
-    fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, TrainError> {
+    fn agree(
+        &mut self,
+        loss: &Tensor,
+        samples: usize,
+        missed_pace: bool,
+    ) -> Result<Step, TrainError> {
         let layout = &self.member.layout;
         let buckets = layout.buckets.len();
         self.buffers.take(&*self.group)?;
@@ -221,9 +236,10 @@ impl Worker<'_> {
             loss * samples as f64,
             samples as f64,
             f64::from(u8::from(!finite)),
+            f64::from(u8::from(missed_pace)),
         ];
         self.group.all_reduce_sum(&mut sums)?;
-        let [loss, samples, not_finite] = sums;
+        let [loss, samples, not_finite, missed_pace] = sums;
         let clock = self.exchanges.clock();
         let buckets_skipped = match &self.exchanges {
             _ if not_finite == 0.0 => 0,
@@ -258,6 +274,7 @@ impl Worker<'_> {
             samples: samples as u64,
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
+            missed_pace: missed_pace > 0.0,
             reduce_bytes_per_second: self.bus_bandwidth()?,
         })
     }
@@ -370,6 +387,7 @@ impl Worker<'_> {
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
+            missed_pace: step.missed_pace,
             overflowed: step.overflowed,
             loss_scale: step.loss_scale,
             compute_seconds: step.compute.as_secs_f64(),

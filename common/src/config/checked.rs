@@ -6,12 +6,14 @@ use std::path::Path;
 use super::compute::{self, Compute};
 use super::keys::KEYS;
 use super::optimizer::{self, Optimizer};
+use super::stragglers;
 use super::task::{self, Task};
 use super::{Problem, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
 use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
+use crate::straggler::Stragglers;
 
 /// A configuration in which everything fits together.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,10 @@ pub struct Config {
     pub snapshots_kept: u32,
     /// How long the computation of a step lasts at least, in seconds.
     pub step_seconds: f64,
+    /// Who is slow on purpose.
+    pub stragglers: Stragglers,
+    /// Applied samples between two savings of the parameters; 0 for none.
+    pub evaluation_samples: u64,
     /// What is published.
     pub telemetry: Telemetry,
     resolved: String,
@@ -220,6 +226,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     }
     let optimizer = optimizer::read(values, &mut wrong);
     let compute = compute::read(values, &mut wrong);
+    let stragglers = stragglers::read(values, &groups, &mut wrong);
     let per_bucket = values.flag("exchange.per_bucket");
     if per_bucket && values.int("train.overlap") == 1 {
         wrong(
@@ -298,6 +305,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         liveness,
         snapshots_kept: values.int("snapshots.kept") as u32,
         step_seconds: values.float("pace.step_seconds"),
+        stragglers,
+        evaluation_samples: values.int("evaluation.every_samples") as u64,
         telemetry: Telemetry { prometheus },
     })
 }

@@ -7,6 +7,7 @@ mod idle;
 pub mod keys;
 mod optimizer;
 mod read;
+mod stragglers;
 mod task;
 mod value;
 

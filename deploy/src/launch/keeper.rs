@@ -147,6 +147,12 @@ impl<'a> Keeper<'a> {
         for record in &found.records {
             let at_ms = self.at_ms(record.wall);
             self.supervisor.handle_clock(record.group, at_ms);
+            let stragglers = &self.ground.config.stragglers;
+            if let Some(dying) = stragglers.dying
+                && stragglers.dead(dying.group, record.samples_applied)
+            {
+                self.supervisor.handle_stop(dying.group.0);
+            }
         }
         for event in self.events.fresh()? {
             self.take_in(&event, &mut found);

@@ -183,6 +183,24 @@ impl Supervisor {
         }
     }
 
+    /// A group is to stop for good while others go on: it is killed, and nobody takes its place.
+    pub(crate) fn handle_stop(&mut self, stopped: u32) {
+        let mut ranks = Vec::new();
+        for (member, life) in &mut self.lives {
+            if matches!(member, Member::Rank { group, .. } if *group == stopped)
+                && life.state != State::Done
+            {
+                life.state = State::Done;
+                ranks.push(*member);
+            }
+        }
+        for member in ranks {
+            self.actions.push_back(Action::Kill { member });
+            let text = format!("{member} stops for good, as stragglers.profile says");
+            self.tell("stopped", text, member, true);
+        }
+    }
+
     /// A process has been started; a server does not listen yet.
     pub(crate) fn handle_started(&mut self, member: Member, now_ms: u64) {
         let Some(life) = self.lives.get_mut(&member) else {

@@ -91,7 +91,7 @@ fn rate_text(rate: Option<f64>) -> String {
 }
 
 /// Seconds, with minutes and hours where there are any.
-fn seconds_text(seconds: f64) -> String {
+pub(crate) fn seconds_text(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     match whole {
         0..60 if seconds.fract() == 0.0 => format!("{whole} s"),

@@ -116,7 +116,7 @@ fn series(records: &[StepRecord]) -> Vec<Series> {
 /// Means over `half` neighbours on each side. Near the start the window shrinks on both sides, so
 /// that a steep first fall is not flattened; at the end only on the far side, so that the last
 /// value is a mean and not one noisy step.
-fn running_mean(values: &[f64], half: usize) -> Vec<f64> {
+pub(crate) fn running_mean(values: &[f64], half: usize) -> Vec<f64> {
     let mut sums = vec![0.0];
     for value in values {
         sums.push(sums[sums.len() - 1] + value);
@@ -274,6 +274,7 @@ pub(crate) mod tests {
                     delay: Some(1),
                     skipped: clock % 97 == 5,
                     buckets_skipped: u64::from(clock % 97 == 5),
+                    missed_pace: false,
                     overflowed: false,
                     loss_scale: None,
                     compute_seconds: 0.1,

@@ -5,10 +5,12 @@
 
 pub(crate) mod axes;
 pub(crate) mod forecast;
+pub(crate) mod html;
 pub(crate) mod loss;
 pub(crate) mod maps;
 pub(crate) mod picture;
 pub(crate) mod table;
+pub(crate) mod verb;
 
 use std::io;
 use std::path::{Path, PathBuf};

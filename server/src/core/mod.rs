@@ -12,6 +12,7 @@ pub mod event;
 pub mod fleet;
 pub mod held;
 pub mod log;
+pub mod milestones;
 pub mod optimizer;
 pub mod order;
 pub mod pending;

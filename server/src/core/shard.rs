@@ -26,6 +26,7 @@ use super::block::{Arrival, Block, Contribution, Terms};
 use super::capture::Capture;
 use super::consistency::{self, Consistency};
 use super::log::Entry;
+use super::milestones::Milestones;
 use super::optimizer::{self, Optimizer};
 use super::pending::Pending;
 use super::refusal::Refusal;
@@ -55,6 +56,7 @@ pub struct Shard {
     log: Outboxes,
     pending: Pending,
     capture: Option<Capture>,
+    milestones: Milestones,
     counters: Counters,
     lost_reported: u64,
     outputs: VecDeque<Output>,
@@ -93,10 +95,18 @@ impl Shard {
             log: Outboxes::default(),
             pending: Pending::default(),
             capture: None,
+            milestones: Milestones::default(),
             counters: Counters::default(),
             lost_reported: 0,
             outputs: VecDeque::new(),
         }
+    }
+
+    /// The same shard, which has its blocks saved whenever so many more samples are applied; 0 for
+    /// never.
+    pub fn with_milestones(mut self, every_samples: u64) -> Self {
+        self.milestones = Milestones::new(every_samples, self.blocks.len());
+        self
     }
 
     /// The same shard under another consistency policy; for tests that break a rule on purpose.
@@ -311,9 +321,14 @@ impl Shard {
             let Some(groups) = self.consistency.decide(&standing) else {
                 break;
             };
+            let before = block.samples_applied();
             let (update, decided) = block.update(&groups, terms);
             self.counters.updates += u64::from(update.applied.is_some());
             self.log.append(Entry::Update(update), &mut self.outputs);
+            for (samples, states) in self.milestones.look(before, block) {
+                self.outputs
+                    .push_back(Output::Milestone { samples, states });
+            }
             outcomes.extend(decided);
         }
         for outcome in outcomes {

@@ -322,3 +322,18 @@ fn what_cannot_be_started_is_tried_again_and_given_up() {
     }
     assert_eq!(tries, 5);
 }
+
+#[test]
+fn a_group_that_stops_for_good_is_not_replaced() {
+    let mut s = supervisor(1);
+    s.handle_stop(1);
+    assert_eq!(deeds(&mut s), [], "there is no such group");
+    s.handle_stop(0);
+    let kill = |member| Action::Kill { member };
+    assert_eq!(deeds(&mut s), [kill(RANK), kill(PEER)]);
+    s.handle_stop(0);
+    s.handle_death(RANK, &death("was killed by signal 9"), 5);
+    s.handle_death(PEER, &death("was killed by signal 9"), 5);
+    assert_eq!(deeds(&mut s), [], "it is told once");
+    assert!(s.ranks_done());
+}

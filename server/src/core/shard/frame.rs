@@ -104,4 +104,11 @@ pub enum Output {
         /// The blocks in flat order.
         result: Result<Vec<BlockState>, NotCaptured>,
     },
+    /// Save the blocks for an evaluation.
+    Milestone {
+        /// Each is as after the first update with which it had so many applied samples.
+        samples: u64,
+        /// The blocks in flat order, without what the optimizer keeps.
+        states: Vec<BlockState>,
+    },
 }

@@ -79,7 +79,7 @@ impl Shard {
             match answer {
                 Output::Reply { to, .. } => self.refuse(to, Refusal::NotPrimary(self.id)),
                 Output::Captured { number, .. } => self.not_captured(number, deposed()),
-                Output::Report(_) | Output::Record { .. } => {}
+                Output::Report(_) | Output::Record { .. } | Output::Milestone { .. } => {}
             }
         }
         if let Some(capture) = self.capture.take() {

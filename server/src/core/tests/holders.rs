@@ -189,6 +189,7 @@ impl Stage {
                     self.wires.entry(to).or_default().push_back(record);
                 }
                 Output::Captured { number, result } => self.captured.push((number, result)),
+                Output::Milestone { .. } => unreachable!("none are asked for"),
             }
         }
     }

@@ -9,6 +9,7 @@ mod failover;
 mod filling;
 mod holders;
 mod membership;
+mod milestones;
 mod optimizers;
 mod recovery;
 mod refusals;

@@ -113,6 +113,7 @@ impl World {
                 Ok(states) => return self.write_part(life, id, number, states),
                 Err(not) => self.captured(life, id, number, Err(not)),
             },
+            Output::Milestone { .. } => unreachable!("no world asks for any"),
         }
         Ok(())
     }

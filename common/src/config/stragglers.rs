@@ -1,0 +1,211 @@
+//! Sections `stragglers` and `evaluation`.
+
+use super::Values;
+use crate::ids::GroupId;
+use crate::straggler::{Dying, Spell, Stragglers};
+
+/// What the configuration says of stragglers; `wrong` hears what does not fit together. A profile
+/// stands for values of the other keys; one of those that is given wins over it.
+pub(super) fn read(
+    values: &Values<'_>,
+    groups: &[u32],
+    wrong: &mut dyn FnMut(&str, String),
+) -> Stragglers {
+    let seed = values.int("run.seed") as u64;
+    let mut found = Stragglers::none(seed, groups.to_vec());
+    let ranks = groups
+        .iter()
+        .fold(0u32, |sum, size| sum.saturating_add(*size));
+    let last = GroupId(groups.len() as u32 - 1);
+    let samples = values.int("train.samples") as u64;
+    match values.text("stragglers.profile") {
+        "jitter" => found.jitter = 0.1,
+        "pauses" => (found.pause_rate, found.pause_factor) = (0.01, 10.0),
+        "one-slow" => found.slow_ranks = vec![(ranks - 1, 2.0)],
+        "dying" => {
+            found.dying = Some(Dying {
+                group: last,
+                at_samples: samples / 2,
+            });
+        }
+        _ => {}
+    }
+    let given = |key: &str| {
+        let value = values.float(key);
+        (value != 0.0).then_some(value)
+    };
+    found.jitter = given("stragglers.jitter").unwrap_or(found.jitter);
+    if let Some(rate) = given("stragglers.pause_rate") {
+        found.pause_rate = rate;
+        found.pause_factor = values.float("stragglers.pause_factor");
+    }
+    match slow(values.text("stragglers.slow")) {
+        Err(what) => wrong("stragglers.slow", what),
+        Ok(slow) if slow.is_empty() => {}
+        Ok(slow) => {
+            (found.slow_groups, found.slow_ranks) = (Vec::new(), Vec::new());
+            for (kind, number, factor) in slow {
+                let (count, what) = match kind {
+                    Slow::Group => (groups.len() as u32, "groups"),
+                    Slow::Rank => (ranks, "ranks"),
+                };
+                if number >= count {
+                    let text =
+                        format!("names number {number}, but cluster.groups has {count} {what}");
+                    wrong("stragglers.slow", text);
+                }
+                match kind {
+                    Slow::Group => found.slow_groups.push((GroupId(number), factor)),
+                    Slow::Rank => found.slow_ranks.push((number, factor)),
+                }
+            }
+        }
+    }
+    found.spell = Spell {
+        every: values.int("stragglers.spell_every") as u64,
+        steps: values.int("stragglers.spell_steps") as u64,
+        factor: values.float("stragglers.spell_factor"),
+    };
+    if found.spell.every > 0 && found.spell.steps > found.spell.every {
+        let every = found.spell.every;
+        let text = format!("is more than stragglers.spell_every = {every}");
+        wrong("stragglers.spell_steps", text);
+    }
+    if found.dying.is_some() && groups.len() == 1 {
+        wrong(
+            "stragglers.profile",
+            "would leave nobody: cluster.groups has one group".into(),
+        );
+    }
+    let slows = Stragglers {
+        dying: None,
+        ..found.clone()
+    };
+    let nothing = Stragglers {
+        spell: slows.spell,
+        pause_factor: slows.pause_factor,
+        ..Stragglers::none(seed, groups.to_vec())
+    };
+    let spelled = slows.spell.every > 0 && slows.spell.steps > 0;
+    if (slows != nothing || spelled) && values.float("pace.step_seconds") == 0.0 {
+        wrong(
+            "pace.step_seconds",
+            "is no pace: a slow step lasts a multiple of it".into(),
+        );
+    }
+    found
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Slow {
+    Group,
+    Rank,
+}
+
+/// Such as `rank 7: 2, group 0: 1.5`.
+fn slow(text: &str) -> Result<Vec<(Slow, u32, f64)>, String> {
+    let items = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty());
+    let read = |item: &str| {
+        let (who, factor) = item.split_once(':')?;
+        let (kind, number) = who.trim().split_once(' ')?;
+        let kind = match kind {
+            "group" => Slow::Group,
+            "rank" => Slow::Rank,
+            _ => return None,
+        };
+        let factor: f64 = factor.trim().parse().ok()?;
+        let sound = (1.0..=1000.0).contains(&factor);
+        sound.then_some((kind, number.trim().parse().ok()?, factor))
+    };
+    items
+        .map(|item| {
+            read(item).ok_or(format!(
+                "says {item:?}, not such as \"rank 7: 2, group 0: 1.5\" with factors from 1 to 1000"
+            ))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::Config;
+    use crate::ids::{GroupId, Rank};
+
+    const BASE: &str = "run.name = \"r\"\ndata.files = [\"x\"]\ndata.variable = \"x\"\n\
+        data.validation = [1, 2]\ndata.held_out = [2, 3]\ntrain.samples = 80\n\
+        optimizer.learning_rate = 0.1\npace.step_seconds = 0.1\ncluster.groups = [2, 1]\n";
+
+    fn config(set: &[&str]) -> Result<Config, String> {
+        let set: Vec<String> = set.iter().map(|s| (*s).to_owned()).collect();
+        Config::parse(BASE, "c", Path::new("/"), &set).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn profiles_are_what_the_documentation_says() {
+        let of = |profile: &str| {
+            let set = format!("stragglers.profile={profile}");
+            config(&[&set]).unwrap().stragglers
+        };
+        assert_eq!(of("none").factor(GroupId(1), Rank(0), 3), 1.0);
+        assert_eq!(of("jitter").jitter, 0.1);
+        assert_eq!(
+            (of("pauses").pause_rate, of("pauses").pause_factor),
+            (0.01, 10.0)
+        );
+        let slow = of("one-slow");
+        assert_eq!(slow.factor(GroupId(1), Rank(0), 3), 2.0);
+        assert_eq!(slow.factor(GroupId(0), Rank(1), 3), 1.0);
+        let dying = of("dying");
+        assert!(dying.dead(GroupId(1), 40) && !dying.dead(GroupId(1), 39));
+        assert!(!dying.dead(GroupId(0), 80));
+    }
+
+    #[test]
+    fn a_key_wins_over_the_profile() {
+        let set = [
+            "stragglers.profile=one-slow",
+            "stragglers.slow=rank 0: 3, group 1: 1.5",
+        ];
+        let slow = config(&set).unwrap().stragglers;
+        let factors = [(0, 0), (0, 1), (1, 0)].map(|(g, r)| slow.factor(GroupId(g), Rank(r), 0));
+        assert_eq!(factors, [3.0, 1.0, 1.5]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let check = |set: &[&str], wanted: &str| {
+            let error = config(set).unwrap_err();
+            assert!(error.contains(wanted), "{set:?}: {error}");
+        };
+        check(
+            &["stragglers.slow=rank 3: 2"],
+            "stragglers.slow = \"rank 3: 2\" names number 3, but cluster.groups has 3 ranks",
+        );
+        check(
+            &["stragglers.slow=rank 0: 0.5"],
+            "says \"rank 0: 0.5\", not such as",
+        );
+        check(
+            &["stragglers.slow=somebody"],
+            "says \"somebody\", not such as",
+        );
+        check(
+            &["stragglers.profile=jitter", "pace.step_seconds=0"],
+            "pace.step_seconds = 0.0 is no pace: a slow step lasts a multiple of it",
+        );
+        check(
+            &["stragglers.spell_every=10", "stragglers.spell_steps=11"],
+            "stragglers.spell_steps = 11 is more than stragglers.spell_every = 10",
+        );
+        check(
+            &["stragglers.profile=dying", "cluster.groups=[3]"],
+            "would leave nobody: cluster.groups has one group",
+        );
+        assert!(config(&["stragglers.profile=dying", "pace.step_seconds=0"]).is_ok());
+    }
+}

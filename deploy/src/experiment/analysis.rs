@@ -1,0 +1,210 @@
+//! What the cells come to: a row for each, and for each setting means over its seeds.
+
+use std::collections::BTreeMap;
+
+use super::cell::{Outcome, Seal};
+use super::file::Target;
+use super::matrix::{Cell, Matrix};
+use super::reading::Reading;
+use super::stats::{Estimate, mean, mean_ratio};
+
+/// A cell as far as it has been run.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) seed: u64,
+    pub(crate) state: State,
+    /// When it reached the target.
+    pub(crate) reached: Option<Reached>,
+}
+
+/// How far a cell has been run.
+#[derive(Clone, Debug)]
+pub(crate) enum State {
+    NotRun,
+    /// Why there are no results.
+    Failed(String),
+    /// Why the results say nothing about time.
+    Void(String, Box<Reading>),
+    Completed(Box<Reading>),
+}
+
+/// When a run reached the target.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reached {
+    /// Seconds since its first step began.
+    pub(crate) seconds: f64,
+    /// Applied samples.
+    pub(crate) samples: f64,
+    pub(crate) updates: f64,
+}
+
+impl Run {
+    /// A run as a cell of an experiment.
+    pub(crate) fn new(
+        cell: &Cell,
+        ended: Option<(&Seal, anyhow::Result<Reading>)>,
+        target: Option<&Target>,
+    ) -> Self {
+        let state = match ended {
+            None => State::NotRun,
+            Some((seal, reading)) => match (&seal.outcome, reading) {
+                (Outcome::Failed(why), _) => State::Failed(why.clone()),
+                (_, Err(error)) => State::Failed(format!("{error:#}")),
+                (Outcome::Void(why), Ok(reading)) => State::Void(why.clone(), Box::new(reading)),
+                (Outcome::Completed, Ok(reading)) => State::Completed(Box::new(reading)),
+            },
+        };
+        Self::of(cell.id.clone(), cell.seed, state, target)
+    }
+
+    pub(crate) fn of(id: String, seed: u64, state: State, target: Option<&Target>) -> Self {
+        let reached = match &state {
+            State::Completed(reading) => target.and_then(|target| {
+                let at = reading.reached(target)?;
+                Some(Reached {
+                    seconds: at.wall - reading.begun(),
+                    samples: at.samples as f64,
+                    updates: at.updates as f64,
+                })
+            }),
+            _ => None,
+        };
+        Self {
+            id,
+            seed,
+            state,
+            reached,
+        }
+    }
+
+    /// What it left, if that counts.
+    pub(crate) fn reading(&self) -> Option<&Reading> {
+        match &self.state {
+            State::Completed(reading) => Some(reading),
+            _ => None,
+        }
+    }
+
+    fn metric(&self, of: impl Fn(&super::reading::Metric) -> f64) -> Option<f64> {
+        self.reading()?.summary.metric.as_ref().map(of)
+    }
+}
+
+/// A setting with its runs, and what they come to.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) label: String,
+    pub(crate) panel: String,
+    pub(crate) values: Vec<(String, String)>,
+    pub(crate) synchronous: bool,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) sums: Sums,
+}
+
+/// Means over the seeds of a setting.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sums {
+    /// Runs that count, and those of them that reached the target.
+    pub(crate) counted: usize,
+    pub(crate) reached: usize,
+    /// Only where all runs have reached it: a miss is never averaged away.
+    pub(crate) seconds: Option<Estimate>,
+    pub(crate) samples: Option<Estimate>,
+    /// The metric on the validation split, and on the held-out one, at the end.
+    pub(crate) validation: Option<Estimate>,
+    pub(crate) held_out: Option<Estimate>,
+    /// Seconds of training.
+    pub(crate) train_seconds: Option<Estimate>,
+    /// How many times sooner than the best synchronous setting of the panel it reached the target.
+    pub(crate) sooner: Option<Estimate>,
+    /// It is that setting.
+    pub(crate) best_synchronous: bool,
+}
+
+/// Lines in the order of the matrix.
+pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Line> {
+    let settings = matrix.settings.iter().enumerate();
+    let lines = settings.map(|(index, setting)| Line {
+        label: setting.label.clone(),
+        panel: setting.panel.clone(),
+        values: setting.values.clone(),
+        synchronous: setting.synchronous,
+        runs: matrix
+            .of(index)
+            .map(|cell| runs.remove(&cell.id).expect("there is one for each cell"))
+            .collect(),
+        sums: Sums::default(),
+    });
+    summed(lines.collect())
+}
+
+/// Fills in the sums.
+pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
+    for line in &mut lines {
+        line.sums = sums(&line.runs);
+    }
+    let mut panels: Vec<String> = lines.iter().map(|line| line.panel.clone()).collect();
+    panels.dedup();
+    for panel in panels {
+        let seconds = |line: &Line| Some(line.sums.seconds?.mean);
+        let best = lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| line.panel == panel && line.synchronous)
+            .filter_map(|(index, line)| Some((seconds(line)?, index)))
+            .min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, best)) = best else { continue };
+        lines[best].sums.best_synchronous = true;
+        let by_seed = times(&lines[best].runs);
+        for line in lines.iter_mut().filter(|line| line.panel == panel) {
+            if line.sums.seconds.is_some() {
+                let own = times(&line.runs);
+                let pairs = own
+                    .iter()
+                    .filter_map(|(seed, own)| Some(by_seed.get(seed)? / own));
+                line.sums.sooner = mean_ratio(&pairs.collect::<Vec<_>>());
+            }
+        }
+    }
+    lines
+}
+
+/// Seconds to the target by seed.
+pub(crate) fn times(runs: &[Run]) -> BTreeMap<u64, f64> {
+    let times = runs
+        .iter()
+        .filter_map(|run| Some((run.seed, run.reached?.seconds)));
+    times.collect()
+}
+
+fn sums(runs: &[Run]) -> Sums {
+    let counted = runs.iter().filter(|run| run.reading().is_some()).count();
+    let reached: Vec<Reached> = runs.iter().filter_map(|run| run.reached).collect();
+    // A run that diverged has not reached the target either.
+    let tried = runs
+        .iter()
+        .filter(|run| !matches!(run.state, State::NotRun | State::Void(..)));
+    let tried = tried.count();
+    let all = |of: fn(&Reached) -> f64| {
+        let values: Vec<f64> = reached.iter().map(of).collect();
+        mean(&values).filter(|_| values.len() == tried)
+    };
+    let metric = |of: fn(&super::reading::Metric) -> f64| {
+        let values: Vec<f64> = runs.iter().filter_map(|run| run.metric(of)).collect();
+        mean(&values)
+    };
+    let train = runs.iter().filter_map(|run| run.reading());
+    let train: Vec<f64> = train.map(|r| r.summary.train_seconds).collect();
+    Sums {
+        counted: counted.max(tried),
+        reached: reached.len(),
+        seconds: all(|r| r.seconds),
+        samples: all(|r| r.samples),
+        validation: metric(|m| m.validation),
+        held_out: metric(|m| m.value),
+        train_seconds: mean(&train),
+        sooner: None,
+        best_synchronous: false,
+    }
+}

@@ -1,0 +1,149 @@
+//! Whether a cell has been run, and what became of it: `cell.json` in its folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::matrix::Cell;
+use super::reading::{MISSED_MAX, Reading};
+
+/// What a rank is told to end with when another one would fail as well (training has diverged).
+const GAVE_UP: &str = "ended with status 4";
+
+/// Files that a cell's results are read from.
+const FILES: &[&str] = &["config.toml", "summary.json", "metrics.jsonl"];
+
+/// One more, of runs that were evaluated on the way.
+const VALIDATION: &str = "validation.jsonl";
+
+/// Written when a cell has come to its end; with it the cell is finished.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Seal {
+    /// BLAKE3 of the resolved configuration, as hex.
+    pub(crate) configuration: String,
+    /// Version of the program that ran it.
+    pub(crate) version: String,
+    pub(crate) outcome: Outcome,
+    /// BLAKE3 of each file that results are read from, as hex.
+    files: BTreeMap<String, String>,
+}
+
+/// What became of a cell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    /// It trained to its end.
+    Completed,
+    /// Training diverged, or could not begin; another try would end the same way.
+    Failed(String),
+    /// It trained to its end, but what it says about time is worth nothing.
+    Void(String),
+}
+
+/// The digest of a cell's configuration.
+pub(crate) fn digest(cell: &Cell) -> String {
+    blake3::hash(cell.config.resolved().as_bytes()).to_string()
+}
+
+/// What a run that has just ended comes to.
+///
+/// # Errors
+/// It failed in a way that another try may not, or what it left cannot be read.
+pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
+    let reading = Reading::of(folder)?;
+    let outcome = outcome(&reading)?;
+    let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
+    let files = FILES.iter().chain(evaluated).map(|name| {
+        let digest = file_digest(&folder.join(name))?;
+        Ok(((*name).to_owned(), digest))
+    });
+    let seal = Seal {
+        configuration: digest(cell),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        outcome,
+        files: files.collect::<anyhow::Result<_>>()?,
+    };
+    let beside = folder.join("cell.json.part");
+    std::fs::write(&beside, serde_json::to_string_pretty(&seal)?)
+        .and_then(|()| std::fs::rename(&beside, path(folder)))
+        .with_context(|| format!("cannot write {}", path(folder).display()))?;
+    Ok(seal)
+}
+
+fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
+    let summary = &reading.summary;
+    if summary.status != "completed" {
+        let reason = match &summary.failure {
+            Some(failure) => format!("{}: {}", failure.role, failure.reason),
+            None => format!("it was {}", summary.status),
+        };
+        return if reason.contains(GAVE_UP) {
+            Ok(Outcome::Failed(
+                "training gave up; its log says why".to_owned(),
+            ))
+        } else {
+            Err(anyhow::anyhow!(reason))
+        };
+    }
+    let every = reading.config.evaluation_samples;
+    if every > 0 {
+        let (wanted, found) = (reading.config.train.samples / every, &reading.validations);
+        if (found.len() as u64) < wanted {
+            let found = found.len();
+            anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
+        }
+    }
+    let missed = reading.missed();
+    if missed > MISSED_MAX {
+        return Ok(Outcome::Void(format!(
+            "{:.0} % of its steps took longer than pace.step_seconds",
+            100.0 * missed
+        )));
+    }
+    Ok(Outcome::Completed)
+}
+
+/// The seal of a cell that is finished: it was run with this configuration, and every file is as
+/// it was then. Otherwise why it has to be run.
+pub(crate) fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
+    let Ok(text) = std::fs::read_to_string(path(folder)) else {
+        return Err(Unfinished::NotRun);
+    };
+    let seal: Seal = serde_json::from_str(&text)
+        .map_err(|_| Unfinished::Damaged("cell.json is no seal".to_owned()))?;
+    if seal.configuration != digest(cell) {
+        return Err(Unfinished::OtherConfiguration);
+    }
+    for (name, wanted) in &seal.files {
+        match file_digest(&folder.join(name)) {
+            Ok(found) if found == *wanted => {}
+            Ok(_) => return Err(Unfinished::Damaged(format!("{name} has been changed"))),
+            Err(_) => return Err(Unfinished::Damaged(format!("{name} cannot be read"))),
+        }
+    }
+    match seal.outcome {
+        Outcome::Void(_) => Err(Unfinished::Void),
+        _ => Ok(seal),
+    }
+}
+
+/// Why a cell has to be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unfinished {
+    NotRun,
+    OtherConfiguration,
+    /// It missed its pace, which it may keep this time.
+    Void,
+    Damaged(String),
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("cell.json")
+}
+
+fn file_digest(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(blake3::hash(&bytes).to_string())
+}

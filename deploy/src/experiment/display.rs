@@ -1,0 +1,134 @@
+//! The live display of an experiment: a line for each cell that runs, and a bar over all of them.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::progress::seconds_text;
+use crate::say;
+
+/// How far everything is.
+pub(crate) struct Display {
+    cells: usize,
+    ended: usize,
+    /// Expected work of all cells that are to be run, and of those that have ended, in the same
+    /// unit, whatever it is.
+    work: f64,
+    done: f64,
+    running: BTreeMap<String, Running>,
+    view: Option<(MultiProgress, ProgressBar)>,
+}
+
+struct Running {
+    work: f64,
+    part: f64,
+    bar: Option<ProgressBar>,
+}
+
+impl Display {
+    /// For `cells` in all, of which `ended` were finished before, and `work` to be done.
+    pub(crate) fn new(cells: usize, ended: usize, work: f64) -> Self {
+        let view = std::io::stderr().is_terminal().then(|| {
+            let lines = MultiProgress::new();
+            let bar = lines.add(ProgressBar::new(1000));
+            bar.set_style(style("[{bar:40}] {wide_msg}").progress_chars("=> "));
+            (lines, bar)
+        });
+        Self {
+            cells,
+            ended,
+            work,
+            done: 0.0,
+            running: BTreeMap::new(),
+            view,
+        }
+    }
+
+    pub(crate) fn began(&mut self, id: &str, work: f64) {
+        let bar = self.view.as_ref().map(|(lines, all)| {
+            let line = lines.insert_before(all, ProgressBar::new_spinner());
+            line.set_style(style("{wide_msg}"));
+            line.set_message(format!("{id}: starting"));
+            line
+        });
+        let running = Running {
+            work,
+            part: 0.0,
+            bar,
+        };
+        self.running.insert(id.to_owned(), running);
+    }
+
+    /// A cell has come so far, 0 to 1.
+    pub(crate) fn moved(&mut self, id: &str, part: f64, loss: Option<f64>, elapsed: f64) {
+        if let Some(running) = self.running.get_mut(id) {
+            running.part = part;
+            if let Some(bar) = &running.bar {
+                let loss = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
+                bar.set_message(format!("{id}: {:.0} %{loss}", 100.0 * part.min(1.0)));
+            }
+        }
+        self.show(elapsed);
+    }
+
+    /// A cell has ended; with `again` it is going to be run once more.
+    pub(crate) fn ended(&mut self, id: &str, what: &str, again: bool, elapsed: f64) {
+        if let Some(running) = self.running.remove(id) {
+            if let Some(bar) = &running.bar {
+                bar.finish_and_clear();
+            }
+            if again {
+                self.work += running.work;
+            } else {
+                self.ended += 1;
+            }
+            self.done += running.work;
+        }
+        let left = self.left(elapsed);
+        self.message(&format!(
+            "[{} of {}] {id}: {what}{left}",
+            self.ended, self.cells
+        ));
+        self.show(elapsed);
+    }
+
+    pub(crate) fn message(&self, text: &str) {
+        match &self.view {
+            Some((lines, _)) => drop(lines.println(text)),
+            None => say(text),
+        }
+    }
+
+    pub(crate) fn finish(self) {
+        if let Some((_, bar)) = self.view {
+            bar.abandon();
+        }
+    }
+
+    fn now_done(&self) -> f64 {
+        let running = self.running.values().map(|r| r.work * r.part.min(1.0));
+        self.done + running.sum::<f64>()
+    }
+
+    fn left(&self, elapsed: f64) -> String {
+        let done = self.now_done();
+        if done <= 0.0 || done >= self.work {
+            return String::new();
+        }
+        let seconds = elapsed * (self.work - done) / done;
+        format!("; about {} left", seconds_text(seconds.ceil()))
+    }
+
+    fn show(&self, elapsed: f64) {
+        if let Some((_, bar)) = &self.view {
+            bar.set_position((1000.0 * self.now_done() / self.work.max(f64::MIN_POSITIVE)) as u64);
+            let left = self.left(elapsed);
+            bar.set_message(format!("{} of {} cells{left}", self.ended, self.cells));
+        }
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is right")
+}

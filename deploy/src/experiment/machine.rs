@@ -1,0 +1,95 @@
+//! How many cells this machine holds side by side.
+//!
+//! With a pace p, a rank that needs c core-seconds for a step keeps c / p of a core busy; a cell of n
+//! ranks n·c / p. Cells run together while their sum is at most [`FILL`] of the cores, and their
+//! ranks' memory at most [`FILL`] of what is available. c is measured: by a lone rank without pace,
+//! whose step, exchange included, is all computing, its own and its server's.
+
+use std::path::Path;
+
+use super::matrix::Cell;
+use super::reading::Reading;
+use crate::launch::processes;
+
+/// Part of the cores, and of the memory, that cells may take together: the rest is for starting,
+/// for the system, and for steps that fall together.
+const FILL: f64 = 0.75;
+
+/// Ranks on a core at a time: starting them, and what comes after training, has no pace.
+const RANKS_PER_CORE: f64 = 16.0;
+
+/// What a rank needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Need {
+    /// Core-seconds of a step.
+    pub(crate) step_seconds: f64,
+    /// Bytes that it shares with nobody.
+    pub(crate) bytes: f64,
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Machine {
+    pub(crate) cores: f64,
+    /// Bytes available.
+    pub(crate) bytes: f64,
+}
+
+impl Machine {
+    pub(crate) fn here() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Self {
+            cores: cores as f64,
+            bytes: kilobytes(&memory, "MemAvailable:").map_or(f64::INFINITY, |kb| kb * 1024.0),
+        }
+    }
+
+    /// Part of the machine that a cell takes; up to 1 it fits. Without a pace it takes all, for
+    /// whatever runs beside it would change its times.
+    pub(crate) fn part(self, cell: &Cell, need: Need) -> f64 {
+        let pace = cell.config.step_seconds;
+        if pace == 0.0 {
+            return 1.0;
+        }
+        let ranks = f64::from(cell.config.world_size());
+        let cores = ranks * need.step_seconds / pace / (self.cores * FILL);
+        let memory = ranks * need.bytes / (self.bytes * FILL);
+        // However many ranks one cell has, it may run alone.
+        let starting = (ranks / self.cores / RANKS_PER_CORE).min(1.0);
+        cores.max(memory).max(starting)
+    }
+
+    /// The shortest pace at which a cell fits.
+    pub(crate) fn pace_min(self, cell: &Cell, need: Need) -> f64 {
+        f64::from(cell.config.world_size()) * need.step_seconds / (self.cores * FILL)
+    }
+}
+
+/// What the probe's rank needed: the median of its steps' times.
+pub(crate) fn step_seconds(probe: &Reading) -> f64 {
+    let records = probe.records.iter();
+    let time = |r: &tradewind_common::record::StepRecord| {
+        r.compute_seconds + r.reduce_seconds + r.exposed_seconds
+    };
+    let mut times: Vec<f64> = records.map(time).collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// The most memory that a rank of a run under way has to itself now; `None` if there is none.
+pub(crate) fn rank_bytes(folder: &Path) -> Option<f64> {
+    let ranks = processes(folder)
+        .into_iter()
+        .filter(|row| row.role == "worker");
+    let bytes = ranks.filter_map(|row| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", row.pid)).ok()?;
+        kilobytes(&status, "RssAnon:").map(|kb| kb * 1024.0)
+    });
+    bytes.max_by(f64::total_cmp)
+}
+
+fn kilobytes(text: &str, name: &str) -> Option<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}

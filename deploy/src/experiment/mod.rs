@@ -1,0 +1,243 @@
+//! `tradewind experiment`: a matrix of runs on this machine, and what it comes to.
+
+pub(crate) mod analysis;
+mod cell;
+mod display;
+pub(crate) mod file;
+mod machine;
+pub(crate) mod matrix;
+mod prepare;
+pub(crate) mod reading;
+pub(crate) mod results;
+mod runner;
+pub(crate) mod stats;
+pub(crate) mod table;
+mod terminal;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::config::EXIT_BAD_INPUT;
+use crate::report::html::{self as page, Page};
+use crate::run::{EXIT_INTERRUPTED, Interruption};
+use crate::say;
+use analysis::{Line, Run, State};
+use cell::{Seal, Unfinished};
+use display::Display;
+use file::Plan;
+use matrix::Matrix;
+use reading::Reading;
+use runner::{Job, Ran, Runner};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The experiment.
+    file: PathBuf,
+    /// Run what its section [quick] makes of it.
+    #[arg(long)]
+    quick: bool,
+    /// The experiment's folder; experiments/NAME if not given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Run nothing; write the results and the report of what has been run.
+    #[arg(long)]
+    report_only: bool,
+}
+
+/// How an experiment ended.
+enum Status {
+    Complete,
+    /// Some cells have no results.
+    Incomplete,
+    Interrupted,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let read = Plan::read(&arguments.file, arguments.quick);
+    let read = read.and_then(|plan| Ok((Matrix::new(&plan)?, plan)));
+    let (matrix, plan) = match read {
+        Ok(read) => read,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(EXIT_BAD_INPUT);
+        }
+    };
+    // One thread: children die with the thread that started them.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let ran = runtime
+        .map_err(Into::into)
+        .and_then(|runtime| runtime.block_on(conduct(&plan, &matrix, arguments)));
+    match ran {
+        Ok(Status::Complete) => ExitCode::SUCCESS,
+        Ok(Status::Incomplete) => ExitCode::FAILURE,
+        Ok(Status::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        Err(error) => {
+            eprintln!("{error:#}");
+            match error.downcast_ref::<prepare::Refused>() {
+                Some(_) => ExitCode::from(EXIT_BAD_INPUT),
+                None => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+async fn conduct(plan: &Plan, matrix: &Matrix, arguments: &Arguments) -> anyhow::Result<Status> {
+    let name = match arguments.quick {
+        true => format!("{}-quick", plan.name),
+        false => plan.name.clone(),
+    };
+    let folder = arguments.out.clone();
+    let folder = folder.unwrap_or_else(|| Path::new("experiments").join(&name));
+    let runner = Runner::new(&folder)?;
+    let _lock = lock(&folder)?;
+    std::fs::copy(&arguments.file, folder.join("experiment.toml"))
+        .with_context(|| format!("cannot write into {}", folder.display()))?;
+
+    let mut seals: BTreeMap<String, Seal> = BTreeMap::new();
+    let mut failures: BTreeMap<String, String> = BTreeMap::new();
+    let mut todo = Vec::new();
+    for cell in &matrix.cells {
+        match cell::finished(cell, &runner.run_folder(cell)) {
+            Ok(seal) => {
+                seals.insert(cell.id.clone(), seal);
+            }
+            Err(why) => {
+                if let Unfinished::Damaged(what) = &why {
+                    say(format_args!("{}: {what}; it is run again", cell.id));
+                }
+                todo.push(cell);
+            }
+        }
+    }
+    let mut interrupted = false;
+    if !todo.is_empty() && !arguments.report_only {
+        let mut interruption = Interruption::new()?;
+        let Some(need) = prepare::prepare(plan, matrix, &todo, &runner, &mut interruption).await?
+        else {
+            return Ok(Status::Interrupted);
+        };
+        let jobs: Vec<Job<'_>> = todo
+            .iter()
+            .map(|cell| Job {
+                cell,
+                part: need.part(cell),
+            })
+            .collect();
+        let at_once = match plan.cells_at_once {
+            0 => usize::MAX,
+            count => count as usize,
+        };
+        need.announce(&name, &jobs, matrix, seals.len(), &folder);
+        let work = jobs.iter().map(Job::work).sum();
+        let mut display = Display::new(matrix.cells.len(), seals.len(), work);
+        let ran = runner
+            .run(&jobs, at_once, &mut display, &mut interruption)
+            .await?;
+        display.finish();
+        let ended = match ran {
+            Ran::All(ended) => ended,
+            Ran::Interrupted(ended) => {
+                interrupted = true;
+                ended
+            }
+        };
+        for (id, ended) in ended {
+            match ended {
+                Ok(seal) => drop(seals.insert(id, seal)),
+                Err(why) => drop(failures.insert(id, why)),
+            }
+        }
+    }
+
+    let lines = read_lines(plan, matrix, &runner, &seals, failures);
+    let columns = results::columns(&name, &lines);
+    table::write_csv(&columns, &folder.join("results.csv"))?;
+    table::write_parquet(&columns, &folder.join("results.parquet"))?;
+    let about = match arguments.quick {
+        true => format!("{} (quick: smaller than the experiment itself)", plan.about),
+        false => plan.about.clone(),
+    };
+    let mut command = format!("tradewind experiment {}", plan.file);
+    if arguments.quick {
+        command += " --quick";
+    }
+    let page = Page {
+        title: &name,
+        about: about.trim(),
+        target: plan.target.as_ref(),
+        lines: &lines,
+        command: &command,
+        files: &sources(plan, &arguments.file),
+    };
+    table::whole(&folder.join("report.html"), |beside| {
+        Ok(std::fs::write(beside, page::page(&page))?)
+    })?;
+    say(terminal::tables(plan, &lines));
+    say(format_args!(
+        "results.csv, results.parquet and report.html are in {}",
+        folder.display()
+    ));
+    let complete = lines.iter().flat_map(|line| &line.runs);
+    let complete = complete.fold(true, |all, run| {
+        all && matches!(run.state, State::Completed(_) | State::Failed(_))
+    });
+    Ok(match (interrupted, complete) {
+        (true, _) => Status::Interrupted,
+        (false, true) => Status::Complete,
+        (false, false) => Status::Incomplete,
+    })
+}
+
+/// The files that an experiment is made of, as far as they can be read.
+fn sources(plan: &Plan, file: &Path) -> Vec<(String, String)> {
+    let named = [
+        (plan.file.as_str(), file),
+        ("the base configuration", &plan.base),
+    ];
+    let read = named
+        .into_iter()
+        .filter_map(|(name, path)| Some((name.to_owned(), std::fs::read_to_string(path).ok()?)));
+    read.collect()
+}
+
+/// What every cell comes to, finished or not.
+fn read_lines(
+    plan: &Plan,
+    matrix: &Matrix,
+    runner: &Runner,
+    seals: &BTreeMap<String, Seal>,
+    mut failures: BTreeMap<String, String>,
+) -> Vec<Line> {
+    let target = plan.target.as_ref();
+    let runs = matrix.cells.iter().map(|cell| {
+        let seal = seals.get(&cell.id);
+        let ended = seal.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
+        let run = match failures.remove(&cell.id) {
+            Some(why) => Run::of(cell.id.clone(), cell.seed, State::Failed(why), target),
+            None => Run::new(cell, ended, target),
+        };
+        (cell.id.clone(), run)
+    });
+    analysis::lines(matrix, runs.collect())
+}
+
+/// One at a time works on an experiment; the lock goes with its process, however that ends.
+fn lock(folder: &Path) -> anyhow::Result<File> {
+    let file = File::create(folder.join(".lock"))
+        .with_context(|| format!("cannot write into {}", folder.display()))?;
+    if file.try_lock().is_err() {
+        bail!(
+            "an experiment is under way in {}; wait for it, or choose another folder with --out",
+            folder.display()
+        );
+    }
+    Ok(file)
+}

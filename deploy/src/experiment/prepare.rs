@@ -1,0 +1,272 @@
+//! What is looked at before the first cell: data, models and metrics, what a step takes, and whether
+//! the pace can be kept.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use tradewind_common::config::Config;
+
+use super::file::Plan;
+use super::machine::{self, Machine, Need};
+use super::matrix::{Cell, Matrix, keys_of};
+use super::reading::Reading;
+use super::runner::{Job, Runner};
+use crate::launch::LOOK;
+use crate::launch::{Process, Programs, Role, environment};
+use crate::run::{Interruption, secret};
+use crate::say;
+
+/// Steps of the probe.
+const PROBE_STEPS: u64 = 40;
+
+/// Sections of the configuration on which it depends what a step computes.
+const COMPUTED: &[&str] = &["model", "data", "compute"];
+
+/// An experiment that cannot be run as it is written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Refused(String);
+
+/// What cells need of this machine.
+pub(crate) struct Needs {
+    machine: Machine,
+    by_kind: BTreeMap<String, Need>,
+}
+
+impl Needs {
+    /// Part of the machine that a cell takes.
+    pub(crate) fn part(&self, cell: &Cell) -> f64 {
+        match self.by_kind.get(&kind(&cell.config)) {
+            Some(need) => self.machine.part(cell, *need),
+            None => 1.0,
+        }
+    }
+
+    /// What is about to begin.
+    pub(crate) fn announce(
+        &self,
+        name: &str,
+        jobs: &[Job<'_>],
+        matrix: &Matrix,
+        finished: usize,
+        folder: &Path,
+    ) {
+        let (cells, settings) = (matrix.cells.len(), matrix.settings.len());
+        let before = match finished {
+            0 => String::new(),
+            n => format!("; {n} are finished"),
+        };
+        say(format_args!(
+            "{name}: {cells} cells of {settings} settings{before}; in {}",
+            folder.display()
+        ));
+        for need in self.by_kind.values() {
+            let most = jobs.iter().map(|job| job.part).fold(0.0, f64::max);
+            let least = jobs.iter().map(|job| job.part).fold(1.0, f64::min);
+            let many = |part: f64| (1.0 / part.max(1e-3)).floor().max(1.0);
+            say(format_args!(
+                "a step takes {:.1} ms of a core and a rank {:.0} MB, measured; so {} to {} cells run side by side on {} cores",
+                1e3 * need.step_seconds,
+                need.bytes / 1e6,
+                many(most),
+                many(least),
+                self.machine.cores,
+            ));
+        }
+    }
+}
+
+/// Looks at everything. `None` after an interruption.
+///
+/// # Errors
+/// [`Refused`], or something that keeps this machine from looking.
+pub(super) async fn prepare(
+    plan: &Plan,
+    matrix: &Matrix,
+    todo: &[&Cell],
+    runner: &Runner,
+    interruption: &mut Interruption,
+) -> anyhow::Result<Option<Needs>> {
+    let mut kinds: BTreeMap<(String, Vec<u32>), &Cell> = BTreeMap::new();
+    for cell in todo {
+        let shape = (kind(&cell.config), cell.config.cluster.groups.clone());
+        kinds.entry(shape).or_insert(cell);
+    }
+    let mut refusals = Vec::new();
+    for cell in kinds.values() {
+        let Some(found) = check(cell, runner, interruption).await? else {
+            return Ok(None);
+        };
+        let setting = &matrix.settings[cell.setting].label;
+        match found {
+            Err(why) => refusals.push(format!("{setting}: {why}")),
+            Ok(found) => refusals.extend(unknown_metric(plan, &found)),
+        }
+    }
+    let budgets = todo.iter().map(|cell| cell.config.train.samples).min();
+    if let (Some(target), Some(samples)) = (&plan.target, budgets)
+        && 2 * target.every_samples > samples
+    {
+        refusals.push(format!(
+            "{}: target.every_samples = {} leaves no two evaluations in train.samples = {samples}",
+            plan.file, target.every_samples
+        ));
+    }
+    refuse(refusals)?;
+
+    let mut needs = Needs {
+        machine: Machine::here(),
+        by_kind: BTreeMap::new(),
+    };
+    for cell in todo.iter().filter(|cell| cell.config.step_seconds > 0.0) {
+        let kind = kind(&cell.config);
+        if needs.by_kind.contains_key(&kind) {
+            continue;
+        }
+        say("measuring what a step takes");
+        let Some(need) = probe(cell, needs.by_kind.len(), runner, interruption).await? else {
+            return Ok(None);
+        };
+        needs.by_kind.insert(kind, need);
+    }
+    let mut refusals = Vec::new();
+    for cell in todo.iter().filter(|cell| needs.part(cell) > 1.0) {
+        let need = needs.by_kind[&kind(&cell.config)];
+        refusals.push(format!(
+            "{}: pace.step_seconds = {} is too short for the {} ranks of cluster.groups on {} cores: a step takes {:.1} ms of a core, so it has to be at least {:.2}",
+            plan.file,
+            cell.config.step_seconds,
+            cell.config.world_size(),
+            needs.machine.cores,
+            1e3 * need.step_seconds,
+            needs.machine.pace_min(cell, need),
+        ));
+    }
+    refuse(refusals)?;
+    Ok(Some(needs))
+}
+
+fn refuse(mut refusals: Vec<String>) -> anyhow::Result<()> {
+    refusals.sort();
+    refusals.dedup();
+    match refusals.as_slice() {
+        [] => Ok(()),
+        all => Err(Refused(all.join("\n")).into()),
+    }
+}
+
+/// What a worker's check prints.
+#[derive(Deserialize)]
+struct Found {
+    /// Name of the metric on the validation split.
+    metric: String,
+}
+
+fn unknown_metric(plan: &Plan, found: &Found) -> Option<String> {
+    let target = plan.target.as_ref()?;
+    (target.metric != found.metric).then(|| {
+        format!(
+            "{}: target.metric = {:?} is not what the task measures on its validation split, which is {:?}",
+            plan.file, target.metric, found.metric
+        )
+    })
+}
+
+/// Has a worker open the data and build the model of a cell.
+async fn check(
+    cell: &Cell,
+    runner: &Runner,
+    interruption: &mut Interruption,
+) -> anyhow::Result<Option<Result<Found, String>>> {
+    let programs = Programs::find()?;
+    let config = runner.write_config(cell)?;
+    let log = runner.log(&format!("{}-check", cell.id));
+    // A former one's words are not this one's.
+    let _ = std::fs::remove_file(&log);
+    let mut process = Process::start(
+        Role::Check,
+        &programs.worker,
+        &[
+            "check".to_owned(),
+            format!("--config={}", config.display()),
+            format!("--local-ranks={}", cell.config.world_size()),
+            "--metric".to_owned(),
+        ],
+        &environment(&secret()?),
+        &log,
+    )?;
+    let end = loop {
+        if let Some(end) = process.poll()? {
+            break end;
+        }
+        tokio::select! {
+            _ = interruption.wait() => {
+                Process::stop_all(vec![&mut process]);
+                return Ok(None);
+            }
+            () = tokio::time::sleep(LOOK) => {}
+        }
+    };
+    if !end.success {
+        return Ok(Some(Err(end.to_string())));
+    }
+    let said = std::fs::read_to_string(&log)?;
+    let found = said
+        .lines()
+        .rev()
+        .find_map(|line| serde_json::from_str(line).ok());
+    let found = found.with_context(|| format!("{} has no result", log.display()))?;
+    Ok(Some(Ok(found)))
+}
+
+/// Measures what a step of a cell's kind takes, with one rank alone and without pace.
+async fn probe(
+    cell: &Cell,
+    number: usize,
+    runner: &Runner,
+    interruption: &mut Interruption,
+) -> anyhow::Result<Option<Need>> {
+    let samples = PROBE_STEPS * u64::from(cell.config.train.batch);
+    let set = [
+        format!("run.name=probe-{number}"),
+        "cluster.groups=[1]".to_owned(),
+        "cluster.servers=1".to_owned(),
+        "servers.replication=1".to_owned(),
+        "train.consistency=\"async\"".to_owned(),
+        format!("train.samples={samples}"),
+        "pace.step_seconds=0".to_owned(),
+    ];
+    let probe = Cell {
+        id: format!("probe-{number}"),
+        setting: cell.setting,
+        seed: cell.seed,
+        config: Config::parse(cell.config.resolved(), &cell.id, Path::new("/"), &set)?,
+    };
+    let Some(bytes) = runner.measure(&probe, interruption).await? else {
+        return Ok(None);
+    };
+    let reading = Reading::of(&runner.run_folder(&probe))?;
+    let step_seconds = machine::step_seconds(&reading);
+    if step_seconds == 0.0 {
+        bail!(
+            "the probe has made no step; see {}",
+            runner.log(&probe.id).display()
+        );
+    }
+    Ok(Some(Need {
+        step_seconds,
+        bytes,
+    }))
+}
+
+/// What a step computes: cells of one kind take equally long for it.
+fn kind(config: &Config) -> String {
+    let keys = keys_of(config.resolved());
+    let own = keys.iter().filter(|(key, _)| {
+        let section = key.split('.').next().unwrap_or_default();
+        COMPUTED.contains(&section) || key.as_str() == "train.batch"
+    });
+    own.map(|(key, value)| format!("{key}={value};")).collect()
+}

@@ -1,0 +1,188 @@
+//! What a run's folder holds, read back.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use tradewind_common::config::Config;
+use tradewind_common::record::{StepRecord, Validation};
+
+use super::file::Target;
+use crate::lines::{Lines, Metrics};
+use crate::results::latest;
+
+/// Part of the steps that may miss their pace before a run says nothing about time.
+pub(crate) const MISSED_MAX: f64 = 0.05;
+
+/// A run that has come to an end.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    pub(crate) config: Config,
+    pub(crate) summary: Told,
+    /// In the order of their wall times.
+    pub(crate) records: Vec<StepRecord>,
+    /// Evaluations on the validation split along the way, in the order of their samples.
+    pub(crate) validations: Vec<Validation>,
+}
+
+/// What is needed of `summary.json`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Told {
+    pub(crate) status: String,
+    pub(crate) wall_seconds: f64,
+    pub(crate) train_seconds: f64,
+    pub(crate) samples: Samples,
+    pub(crate) updates: Option<Updates>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) delay: Option<Delay>,
+    pub(crate) loss: Loss,
+    pub(crate) metric: Option<Metric>,
+    pub(crate) failure: Option<Failure>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Samples {
+    pub(crate) applied: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Updates {
+    pub(crate) dropped: u64,
+    pub(crate) applied: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Group {
+    pub(crate) ranks: u32,
+    pub(crate) clocks: u64,
+    pub(crate) compute_seconds: f64,
+    pub(crate) reduce_seconds: f64,
+    pub(crate) exposed_seconds: f64,
+    pub(crate) wait_seconds: f64,
+    pub(crate) lag_max: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Delay {
+    pub(crate) p50: u64,
+    pub(crate) p99: u64,
+    pub(crate) max: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Loss {
+    pub(crate) r#final: Option<f64>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Metric {
+    pub(crate) name: String,
+    pub(crate) unit: String,
+    pub(crate) value: f64,
+    pub(crate) validation: f64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Failure {
+    pub(crate) role: String,
+    pub(crate) reason: String,
+}
+
+/// Seconds that a rank spent on an average, by what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Times {
+    pub(crate) computing: f64,
+    pub(crate) reducing: f64,
+    /// Standing still for an exchange, without `waiting`.
+    pub(crate) exchanging: f64,
+    /// Held back by the consistency policy.
+    pub(crate) waiting: f64,
+}
+
+impl Reading {
+    /// Reads a folder.
+    ///
+    /// # Errors
+    /// A file that is missing or damaged.
+    pub(crate) fn of(folder: &Path) -> anyhow::Result<Self> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))
+        };
+        let text = read("config.toml")?;
+        let file = folder.join("config.toml").display().to_string();
+        let config = Config::parse(&text, &file, folder, &[])?;
+        let summary = serde_json::from_str(&read("summary.json")?)
+            .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))?;
+        let records = lines(Metrics::new(folder.join("metrics.jsonl")))?;
+        let mut records = latest(records);
+        records.sort_by(|a, b| a.wall.total_cmp(&b.wall));
+        let mut validations = lines(Lines::new(folder.join("validation.jsonl")))?;
+        validations.sort_by_key(|validation: &Validation| validation.samples);
+        Ok(Self {
+            config,
+            summary,
+            records,
+            validations,
+        })
+    }
+
+    /// When its first step began, seconds since the Unix epoch.
+    pub(crate) fn begun(&self) -> f64 {
+        let begin = |r: &StepRecord| {
+            r.wall - r.compute_seconds - r.reduce_seconds - r.exchange_seconds - r.wait_seconds
+        };
+        self.records.iter().map(begin).fold(f64::INFINITY, f64::min)
+    }
+
+    /// The first of two evaluations in a row that reach the goal.
+    pub(crate) fn reached(&self, target: &Target) -> Option<&Validation> {
+        let own = |v: &&Validation| v.measure.name == target.metric;
+        let own: Vec<&Validation> = self.validations.iter().filter(own).collect();
+        let met = |v: &Validation| target.goal.met(v.measure.value);
+        let first = own.windows(2).find(|pair| met(pair[0]) && met(pair[1]));
+        first.map(|pair| pair[0])
+    }
+
+    /// Seconds of an average rank. What is exposed of an exchange includes what it waited.
+    pub(crate) fn times(&self) -> Times {
+        let groups = &self.summary.groups;
+        let ranks: f64 = groups.iter().map(|g| f64::from(g.ranks)).sum();
+        let mean = |of: fn(&Group) -> f64| {
+            groups
+                .iter()
+                .map(|g| of(g) * f64::from(g.ranks))
+                .sum::<f64>()
+                / ranks
+        };
+        Times {
+            computing: mean(|g| g.compute_seconds),
+            reducing: mean(|g| g.reduce_seconds),
+            exchanging: mean(|g| (g.exposed_seconds - g.wait_seconds).max(0.0)),
+            waiting: mean(|g| g.wait_seconds.min(g.exposed_seconds)),
+        }
+    }
+
+    /// Part of the steps in which a rank's computation took longer than its pace; 0 without one.
+    pub(crate) fn missed(&self) -> f64 {
+        let late = self.records.iter().filter(|record| record.missed_pace);
+        late.count() as f64 / self.records.len().max(1) as f64
+    }
+
+    /// Updates applied, as the last record tells.
+    pub(crate) fn updates(&self) -> u64 {
+        self.records.iter().map(|r| r.updates).max().unwrap_or(0)
+    }
+}
+
+/// All lines of a file; a damaged one is an error, because what it said is lost.
+pub(crate) fn lines<T: serde::de::DeserializeOwned>(mut lines: Lines<T>) -> anyhow::Result<Vec<T>> {
+    let records = lines.fresh();
+    let path = lines.path().display().to_string();
+    let records = records.with_context(|| format!("cannot read {path}"))?;
+    match lines.complaint() {
+        Some(complaint) => bail!("{complaint}"),
+        None => Ok(records),
+    }
+}

@@ -1,0 +1,180 @@
+//! What runs come to.
+
+use super::{HEAD, matrix, reading};
+use crate::experiment::analysis::{Line, Run, State, summed};
+use crate::experiment::file::{Goal, Target};
+use crate::experiment::results::columns;
+use crate::experiment::table::Values;
+
+fn target() -> Target {
+    Target {
+        metric: "error".into(),
+        goal: Goal::AtMost(0.5),
+        every_samples: 10,
+    }
+}
+
+/// A setting whose runs, of seeds 1, 2, …, reach the target after so many seconds; 0 for never.
+fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = seconds.iter().zip(1..).map(|(seconds, seed)| {
+        let mut values = [0.9; 40];
+        if *seconds > 0 {
+            values[seconds - 1..].fill(0.4);
+        }
+        let reading = reading(folder.path(), &values);
+        let state = State::Completed(Box::new(reading));
+        Run::of(format!("{label}-{seed}"), seed, state, Some(&target()))
+    });
+    Line {
+        label: label.into(),
+        panel: String::new(),
+        values: Vec::new(),
+        synchronous,
+        runs: runs.collect(),
+        sums: Default::default(),
+    }
+}
+
+#[test]
+fn the_target_is_reached_with_the_first_of_two_in_a_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |values: &[f64], samples: Option<u64>| {
+        let reading = reading(folder.path(), values);
+        let found = reading.reached(&target()).map(|v| v.samples);
+        assert_eq!(found, samples, "{values:?}");
+    };
+    check(&[], None);
+    check(&[0.9, 0.5, 0.5], Some(20));
+    check(&[0.4, 0.9, 0.4, 0.3, 0.9], Some(30));
+    check(&[0.9, 0.9, 0.4], None);
+    check(&[0.4, f64::NAN, 0.4, f64::NAN], None);
+    let mut other = target();
+    other.metric = "accuracy".into();
+    assert!(
+        reading(folder.path(), &[0.1, 0.1])
+            .reached(&other)
+            .is_none()
+    );
+}
+
+#[test]
+fn ratios_are_paired_by_seed_with_the_best_synchronous_setting() {
+    let lines = summed(vec![
+        line("sync slow", true, &[20, 30]),
+        line("sync", true, &[8, 20]),
+        line("async", false, &[4, 10]),
+    ]);
+    let best: Vec<bool> = lines
+        .iter()
+        .map(|line| line.sums.best_synchronous)
+        .collect();
+    assert_eq!(best, [false, true, false]);
+    // 8 / 4 and 20 / 10: the runs differ much, their ratios not at all.
+    let sooner = lines[2].sums.sooner.unwrap();
+    let (low, high) = sooner.interval.unwrap();
+    assert!(
+        (sooner.mean - 2.0).abs() < 1e-9 && high - low < 1e-9,
+        "{sooner:?}"
+    );
+    let slow = lines[0].sums.sooner.unwrap().mean;
+    assert!((slow - (0.4_f64 * 2.0 / 3.0).sqrt()).abs() < 1e-9, "{slow}");
+}
+
+#[test]
+fn a_miss_is_told_and_never_averaged_away() {
+    let mut lines = vec![
+        line("sync", true, &[10, 10]),
+        line("async", false, &[2, 0, 4]),
+    ];
+    let failed = State::Failed("it diverged".into());
+    lines[0]
+        .runs
+        .push(Run::of("sync-3".into(), 3, failed, Some(&target())));
+    let lines = summed(lines);
+    for line in &lines {
+        assert_eq!(
+            (line.sums.reached, line.sums.counted),
+            (2, 3),
+            "{}",
+            line.label
+        );
+        assert_eq!(
+            (line.sums.seconds, line.sums.sooner),
+            (None, None),
+            "{}",
+            line.label
+        );
+    }
+    assert!(lines.iter().all(|line| !line.sums.best_synchronous));
+}
+
+#[test]
+fn results_have_a_row_for_each_cell() {
+    let mut lines = vec![line("sync", true, &[10, 20]), line("async", false, &[5, 0])];
+    lines[1]
+        .runs
+        .push(Run::of("async-3".into(), 3, State::NotRun, Some(&target())));
+    let columns = columns("e", &summed(lines));
+    let of = |name: &str| &columns.iter().find(|c| c.name == name).unwrap().values;
+    assert_eq!(
+        of("seconds_to_target"),
+        &Values::Floats(vec![Some(10.0), Some(20.0), Some(5.0), None, None])
+    );
+    assert_eq!(
+        of("reached"),
+        &Values::Flags(vec![Some(true), Some(true), Some(true), Some(false), None])
+    );
+    let words = [
+        "completed",
+        "completed",
+        "completed",
+        "completed",
+        "not run",
+    ];
+    let words = words.map(|word| Some(word.to_owned()));
+    assert_eq!(of("status"), &Values::Texts(words.to_vec()));
+    // One of two async runs missed, but the pair that there is has a ratio of its own.
+    assert_eq!(
+        of("times_sooner"),
+        &Values::Floats(vec![Some(1.0), Some(1.0), Some(2.0), None, None])
+    );
+    let exchanging = of("exchanging_seconds").clone();
+    let Values::Floats(exchanging) = exchanging else {
+        panic!("{exchanging:?}")
+    };
+    assert!(
+        (exchanging[0].unwrap() - 0.1).abs() < 1e-9,
+        "without what it waited"
+    );
+}
+
+#[test]
+fn a_setting_without_runs_has_a_place_in_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, _) = matrix(folder.path(), HEAD, false).unwrap();
+    let lines = summed(vec![
+        line("sync <1>", true, &[10, 20]),
+        line("async", false, &[]),
+    ]);
+    let page = crate::report::html::page(&crate::report::html::Page {
+        title: "a & b",
+        about: &plan.about,
+        target: Some(&target()),
+        lines: &lines,
+        command: "tradewind experiment e.toml",
+        files: &[],
+    });
+    for wanted in [
+        "<h1>a &amp; b</h1>",
+        "<b>sync &lt;1&gt;</b> reached error ≤ 0.5 K first, after <b>15.0 s</b>",
+        "validation at the end",
+        "<summary>What the settings differ in</summary>",
+    ] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    for outside in ["src=", "href=", "@import", "url(http"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(!page.contains("NaN"), "a number is missing");
+}

@@ -1,0 +1,75 @@
+//! Which cells have to be run.
+
+use std::fs;
+
+use super::{HEAD, leave, matrix};
+use crate::experiment::cell::{Outcome, Unfinished, finished, seal};
+
+#[test]
+fn a_cell_is_finished_while_nothing_about_it_has_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, first) = matrix(folder.path(), HEAD, false).unwrap();
+    let cell = &first.cells[0];
+    let run = folder.path().join("run");
+    assert_eq!(finished(cell, &run), Err(Unfinished::NotRun));
+    leave(&run, "completed", 0);
+    assert_eq!(
+        finished(cell, &run),
+        Err(Unfinished::NotRun),
+        "it has no seal yet"
+    );
+    let sealed = seal(cell, &run).unwrap();
+    assert_eq!(sealed.outcome, Outcome::Completed);
+    assert_eq!(finished(cell, &run), Ok(sealed));
+
+    let text = format!("{HEAD}[set]\ntrain.batch = 2\n");
+    let (_, other) = matrix(folder.path(), &text, false).unwrap();
+    let changed = finished(&other.cells[0], &run);
+    assert_eq!(changed, Err(Unfinished::OtherConfiguration));
+
+    for name in ["metrics.jsonl", "summary.json", "config.toml"] {
+        let before = fs::read(run.join(name)).unwrap();
+        fs::write(run.join(name), &before[..before.len() - 1]).unwrap();
+        let damaged = Unfinished::Damaged(format!("{name} has been changed"));
+        assert_eq!(finished(cell, &run), Err(damaged));
+        fs::remove_file(run.join(name)).unwrap();
+        let damaged = Unfinished::Damaged(format!("{name} cannot be read"));
+        assert_eq!(finished(cell, &run), Err(damaged));
+        fs::write(run.join(name), before).unwrap();
+        assert!(finished(cell, &run).is_ok());
+    }
+}
+
+#[test]
+fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+    let run = folder.path().join("run");
+    leave(&run, "completed", 1);
+    let sealed = seal(&matrix.cells[0], &run).unwrap();
+    let why = "10 % of its steps took longer than pace.step_seconds";
+    assert_eq!(sealed.outcome, Outcome::Void(why.into()));
+    assert_eq!(finished(&matrix.cells[0], &run), Err(Unfinished::Void));
+}
+
+#[test]
+fn what_another_try_may_mend_is_not_sealed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+    let run = folder.path().join("run");
+    leave(&run, "failed", 0);
+    let error = seal(&matrix.cells[0], &run).unwrap_err().to_string();
+    assert_eq!(error, "worker: ended with status 1");
+    let gave_up = fs::read_to_string(run.join("summary.json")).unwrap();
+    fs::write(
+        run.join("summary.json"),
+        gave_up.replace("status 1", "status 4"),
+    )
+    .unwrap();
+    let sealed = seal(&matrix.cells[0], &run).unwrap();
+    assert!(matches!(sealed.outcome, Outcome::Failed(_)), "{sealed:?}");
+    assert!(
+        finished(&matrix.cells[0], &run).is_ok(),
+        "it would diverge again"
+    );
+}

@@ -1,0 +1,113 @@
+//! What files say, and what is wrong with them.
+
+use super::{HEAD, keys, matrix};
+
+#[test]
+fn cells_are_all_combinations_with_all_seeds() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{HEAD}seeds = [3, 4]\npanels = [\"profile\"]\n[set]\ntrain.batch = 2\n\
+        [axes]\n\"train.staleness_bound\" = [0, 10]\n\
+        [axes.profile]\nquiet = {{}}\nbusy = {{ \"pace.step_seconds\" = 0.5, train.batch = 3 }}\n"
+    );
+    let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+    let settings: Vec<_> = matrix
+        .settings
+        .iter()
+        .map(|s| (&*s.label, &*s.panel))
+        .collect();
+    let want = [
+        ("staleness_bound 0", "quiet"),
+        ("staleness_bound 0", "busy"),
+        ("staleness_bound 10", "quiet"),
+        ("staleness_bound 10", "busy"),
+    ];
+    assert_eq!(settings, want);
+    assert_eq!(matrix.cells.len(), 8);
+    let keys = keys(&matrix, "staleness-bound-10-busy-seed-4");
+    let of = |key: &str| keys[key].as_str();
+    assert_eq!(of("train.staleness_bound"), "10");
+    assert_eq!(of("pace.step_seconds"), "0.5");
+    assert_eq!(
+        (of("train.batch"), of("run.seed")),
+        ("3", "4"),
+        "an axis wins over [set]"
+    );
+}
+
+#[test]
+fn quick_takes_the_place_of_what_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{HEAD}seeds = [1, 2, 3]\n[set]\ntrain.samples = 800\n[axes]\ntrain.batch = [1, 2, 4]\n\
+        [quick]\nseeds = [9]\n[quick.set]\ntrain.samples = 40\n[quick.axes]\ntrain.batch = [4]\n"
+    );
+    let (_, whole) = matrix(folder.path(), &text, false).unwrap();
+    assert_eq!(whole.cells.len(), 9);
+    let (_, quick) = matrix(folder.path(), &text, true).unwrap();
+    let ids: Vec<_> = quick.cells.iter().map(|cell| cell.id.as_str()).collect();
+    assert_eq!(ids, ["batch-4-seed-9"]);
+    assert_eq!(keys(&quick, "batch-4-seed-9")["train.samples"], "40");
+    let error = matrix(folder.path(), HEAD, true).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "e.toml: --quick needs a section [quick] that says what is smaller"
+    );
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str, wanted: &str| {
+        let text = format!("{HEAD}{text}");
+        let error = matrix(folder.path(), &text, false).map(|_| ()).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains(wanted), "{text}\n{error}");
+    };
+    check(
+        "[axes]\ntrain.sampels = [8, 16]",
+        "e.toml, line 5: train.sampels is no key; did you mean \"train.samples\"?",
+    );
+    check(
+        "[set]\ntrain.batch = 0\n[axes]\ntrain.consistency = [\"sync\"]",
+        "e.toml, line 5: train.batch is 0, not integer, 1 to 1000000 (in the setting sync)",
+    );
+    check(
+        "seeds = [1, 1]",
+        "seeds is no list of different whole numbers",
+    );
+    check(
+        "panels = [\"profile\"]",
+        "names \"profile\", which is no axis",
+    );
+    check(
+        "[set]\nrun.seed = 3",
+        "e.toml, line 5: run.seed follows from experiment.seeds",
+    );
+    check(
+        "[axes]\ntrain.batch = [2, 2]",
+        "the axis train.batch needs values, each once",
+    );
+    check(
+        "[axes]\ntrain.batch = [1]\n[axes.size]\nbig = { train.batch = 9 }",
+        "train.batch is set by two axes, train.batch and size",
+    );
+    check(
+        "[target]\nmetric = \"error\"\nevery_samples = 8",
+        "at_most or target.at_least",
+    );
+    check(
+        "[targte]\nmetric = \"error\"",
+        "[targte] is no section of an experiment",
+    );
+    check("surprise = 1", "experiment.surprise is no key");
+}
+
+#[test]
+fn only_training_in_which_all_groups_count_is_synchronous() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{HEAD}[axes]\ntrain.consistency = [\"sync\", \"bounded\", \"async\"]\n");
+    let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+    let synchronous: Vec<bool> = matrix.settings.iter().map(|s| s.synchronous).collect();
+    assert_eq!(synchronous, [true, false, false]);
+}

@@ -1,0 +1,154 @@
+//! What anybody needs to run it again: cells, configurations, versions, seeds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::Page;
+use super::panel::{goal, readings};
+use super::svg::escape;
+use crate::experiment::analysis::Line;
+use crate::experiment::matrix::keys_of;
+use crate::experiment::results::status;
+
+/// Keys that differ between the runs of one setting.
+const OWN: [&str; 2] = ["run.name", "run.seed"];
+
+/// A line under the title.
+pub(super) fn facts(page: &Page<'_>) -> String {
+    let runs = page.lines.iter().flat_map(|line| &line.runs);
+    let count = runs.clone().count();
+    let mut seeds: Vec<u64> = runs.map(|run| run.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
+    let mut facts = vec![
+        format!(
+            "<b>{}</b> runs of <b>{}</b> settings",
+            count,
+            page.lines.len()
+        ),
+        format!("seeds <b>{}</b>", seeds.join(", ")),
+    ];
+    let first = || page.lines.iter().flat_map(readings);
+    if let Some(target) = page.target {
+        let unit = first().find_map(|r| Some(r.validations.first()?.measure.unit.clone()));
+        facts.push(format!(
+            "target: <b>{}</b>, twice in a row, looked at every {} samples",
+            goal(target, unit.as_deref()),
+            target.every_samples
+        ));
+    }
+    let mut paces: Vec<f64> = first().map(|r| r.config.step_seconds).collect();
+    paces.sort_unstable_by(f64::total_cmp);
+    paces.dedup();
+    paces.retain(|pace| *pace > 0.0);
+    if !paces.is_empty() {
+        let paces: Vec<String> = paces.iter().map(|pace| format!("{pace} s")).collect();
+        facts.push(format!(
+            "pace on: the computation of a step lasts at least <b>{}</b>",
+            paces.join(", ")
+        ));
+    }
+    facts.push(format!("Tradewind {}", env!("CARGO_PKG_VERSION")));
+    format!("<p class=\"facts\">{}</p>", facts.join(" · "))
+}
+
+/// The last section.
+pub(super) fn details(page: &Page<'_>) -> String {
+    let mut html = String::from("<section><h2>To run it again</h2>");
+    let _ = write!(html, "<pre>{}</pre>", escape(page.command));
+    for (name, text) in page.files {
+        html += &folded(name, &format!("<pre>{}</pre>", escape(text)));
+    }
+    html += &folded("Every run", &cells(page.lines));
+    html += &configurations(page.lines);
+    html + "</section>"
+}
+
+fn folded(head: &str, body: &str) -> String {
+    format!(
+        "<details><summary>{}</summary>{body}</details>",
+        escape(head)
+    )
+}
+
+fn cells(lines: &[Line]) -> String {
+    let mut html = String::from(
+        "<div class=\"wide\"><table class=\"cells\"><tr><th>run</th><th>setting</th><th>seed</th><th>status</th><th>time to target, s</th><th>samples to target</th><th>validation at the end</th><th>held out</th><th>steps late</th></tr>",
+    );
+    let number =
+        |x: Option<f64>, digits: usize| x.map_or("–".to_owned(), |x| format!("{x:.digits$}"));
+    for line in lines {
+        for run in &line.runs {
+            let metric = run.reading().and_then(|r| r.summary.metric.as_ref());
+            let (word, why) = status(run);
+            let why = why.map_or(String::new(), |why| format!(": {why}"));
+            let _ = write!(
+                html,
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+                escape(&run.id),
+                escape(&format!("{} {}", line.label, line.panel)),
+                run.seed,
+                escape(&format!("{word}{why}")),
+                number(run.reached.map(|r| r.seconds), 1),
+                number(run.reached.map(|r| r.samples), 0),
+                number(metric.map(|m| m.validation), 4),
+                number(metric.map(|m| m.value), 4),
+                number(run.reading().map(|r| 100.0 * r.missed()), 1) + " %",
+            );
+        }
+    }
+    html + "</table></div>"
+}
+
+/// What all settings share, and how each differs from that.
+fn configurations(lines: &[Line]) -> String {
+    let of = |line: &Line| {
+        let reading = readings(line).next()?;
+        let mut keys = keys_of(reading.config.resolved());
+        OWN.iter().for_each(|key| drop(keys.remove(*key)));
+        Some(keys)
+    };
+    let all: Vec<(&Line, BTreeMap<String, String>)> = lines
+        .iter()
+        .filter_map(|line| Some((line, of(line)?)))
+        .collect();
+    let Some((_, first)) = all.first() else {
+        return String::new();
+    };
+    let common = |key: &str, value: &str| {
+        all.iter()
+            .all(|(_, keys)| keys.get(key).is_some_and(|v| v == value))
+    };
+    let mut shared = String::new();
+    let mut section = String::new();
+    for (key, value) in first.iter().filter(|(key, value)| common(key, value)) {
+        let (head, name) = key.split_once('.').unwrap_or(("", key));
+        if head != section {
+            let gap = if section.is_empty() { "" } else { "\n" };
+            let _ = writeln!(shared, "{gap}[{head}]");
+            head.clone_into(&mut section);
+        }
+        let _ = writeln!(shared, "{name} = {value}");
+    }
+    let mut own = String::new();
+    for (line, keys) in &all {
+        let panel = if line.panel.is_empty() {
+            String::new()
+        } else {
+            format!(", {}", line.panel)
+        };
+        let _ = writeln!(own, "# {}{panel}", line.label);
+        for (key, value) in keys.iter().filter(|(key, value)| !common(key, value)) {
+            let _ = writeln!(own, "{key} = {value}");
+        }
+        own.push('\n');
+    }
+    folded(
+        "What the settings differ in",
+        &format!("<pre>{}</pre>", escape(own.trim_end())),
+    ) + &folded(
+        "What they share: every other key, resolved",
+        &format!("<pre>{}</pre>", escape(shared.trim_end())),
+    )
+}

@@ -1,0 +1,278 @@
+//! One comparison: a sentence, a table, curves, times and histograms.
+
+use std::fmt::Write;
+
+use super::chart::{Labels, Series, chart};
+use super::curve::{Along, Shown, band, curve};
+use super::histogram::{Counts, histogram};
+use super::svg::escape;
+use super::{bars, table};
+use crate::experiment::analysis::{Line, Run};
+use crate::experiment::file::{Goal, Target};
+use crate::experiment::reading::{Reading, Times};
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Panel<'a> {
+    /// Empty if it is the only one.
+    pub(super) name: &'a str,
+    pub(super) lines: &'a [&'a Line],
+    /// Names of all settings of the page.
+    pub(super) labels: &'a [&'a str],
+    pub(super) target: Option<&'a Target>,
+    pub(super) number: usize,
+}
+
+impl Panel<'_> {
+    /// The number of a setting: its colour.
+    pub(super) fn index(&self, line: &Line) -> usize {
+        let own = self.labels.iter().position(|label| *label == line.label);
+        own.expect("made from all lines")
+    }
+
+    /// The metric's name and unit, as the first run that has one tells.
+    pub(super) fn metric(&self) -> Option<(String, String)> {
+        readings_of(self).find_map(|reading| {
+            let at_end = reading.summary.metric.as_ref();
+            let along = reading.validations.first().map(|v| &v.measure);
+            match (along, at_end) {
+                (Some(measure), _) => Some((measure.name.clone(), measure.unit.clone())),
+                (None, Some(metric)) => Some(("validation".to_owned(), metric.unit.clone())),
+                (None, None) => None,
+            }
+        })
+    }
+}
+
+/// The runs of a setting that count.
+pub(super) fn readings(line: &Line) -> impl Iterator<Item = &Reading> {
+    line.runs.iter().filter_map(Run::reading)
+}
+
+/// All runs of a panel that count.
+pub(super) fn readings_of<'a>(panel: &Panel<'a>) -> impl Iterator<Item = &'a Reading> {
+    panel.lines.iter().flat_map(|line| readings(line))
+}
+
+pub(super) fn panel(panel: &Panel<'_>) -> String {
+    let mut html = String::from("<section>");
+    if !panel.name.is_empty() {
+        let _ = write!(html, "<h2>{}</h2>", escape(panel.name));
+    }
+    html += &verdict(panel);
+    html += &table::table(panel);
+    html += &curves(panel);
+    html += &times(panel);
+    html += &histograms(panel);
+    html + "</section>"
+}
+
+/// Who reached the target first, and by how much.
+fn verdict(panel: &Panel<'_>) -> String {
+    let Some(target) = panel.target else {
+        return String::new();
+    };
+    let name = goal(target, panel.metric().map(|m| m.1).as_deref());
+    let seconds = |line: &&&Line| line.sums.seconds.map(|s| s.mean);
+    let lines = || panel.lines.iter().filter(|line| seconds(line).is_some());
+    let soonest = lines().min_by(|a, b| {
+        seconds(a)
+            .unwrap_or(0.0)
+            .total_cmp(&seconds(b).unwrap_or(0.0))
+    });
+    let best = panel.lines.iter().find(|line| line.sums.best_synchronous);
+    let text = match (soonest, best) {
+        (None, _) => format!("No setting reached <b>{name}</b> in all of its runs."),
+        (Some(soonest), best) => {
+            let first = soonest.sums.seconds.map_or(f64::NAN, |s| s.mean);
+            let mut text = format!(
+                "<b>{}</b> reached {name} first, after <b>{first:.1} s</b>",
+                escape(&soonest.label)
+            );
+            match (best, soonest.sums.sooner) {
+                (Some(best), _) if best.label == soonest.label => {
+                    text += "; it is the best synchronous setting, and nothing was sooner.";
+                }
+                (Some(best), Some(sooner)) => {
+                    let interval = sooner.interval.map_or(String::new(), |(low, high)| {
+                        format!(" (95 % interval {low:.2} to {high:.2})")
+                    });
+                    let _ = write!(
+                        text,
+                        ": <b>{:.2} times sooner</b>{interval} than the best synchronous setting, {}.",
+                        sooner.mean,
+                        escape(&best.label)
+                    );
+                }
+                _ => text += "; no synchronous setting reached it in all of its runs.",
+            }
+            text
+        }
+    };
+    format!("<p class=\"verdict\">{text}</p>")
+}
+
+/// Such as `validation RMSE ≤ 0.8 K`.
+pub(super) fn goal(target: &Target, unit: Option<&str>) -> String {
+    let sign = match target.goal {
+        Goal::AtMost(_) => '≤',
+        Goal::AtLeast(_) => '≥',
+    };
+    let unit = unit
+        .filter(|u| !u.is_empty())
+        .map_or(String::new(), |u| format!(" {u}"));
+    let (metric, limit) = (&target.metric, target.goal.limit());
+    escape(&format!("{metric} {sign} {limit}{unit}"))
+}
+
+fn curves(panel: &Panel<'_>) -> String {
+    let mut html = String::new();
+    let (name, unit) = panel.metric().unwrap_or_default();
+    let in_unit = if unit.is_empty() {
+        String::new()
+    } else {
+        format!(" ({unit})")
+    };
+    for (row, shown) in [Shown::Validation, Shown::Loss].into_iter().enumerate() {
+        let axes = [
+            (Along::Time, "seconds since the first step"),
+            (Along::Updates, "updates applied"),
+            (Along::Samples, "samples applied"),
+        ];
+        let series = axes.map(|(along, _)| series(panel, shown, along));
+        if series[0].is_empty() {
+            continue;
+        }
+        let (y, target, head) = match shown {
+            Shown::Validation => {
+                let target = panel.target.map(|target| target.goal.limit());
+                (format!("{name}{in_unit}"), target, "Validation")
+            }
+            Shown::Loss => (
+                "training loss, running mean".to_owned(),
+                None,
+                "Training loss",
+            ),
+        };
+        let _ = write!(
+            html,
+            "<h3>{head}</h3><p class=\"legend\">{}</p><div class=\"row\">",
+            legend(panel)
+        );
+        for (column, (series, (_, x))) in series.iter().zip(axes).enumerate() {
+            let labels = Labels { x, y: &y, target };
+            html += &chart(series, labels, 100 * panel.number + 10 * row + column);
+        }
+        html += "</div>";
+    }
+    html
+}
+
+fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
+    let all = panel.lines.iter().map(|line| {
+        let curves: Vec<_> = readings(line).map(|r| curve(r, shown, along)).collect();
+        Series {
+            index: panel.index(line),
+            dashed: line.synchronous,
+            points: band(&curves),
+            label: line.label.clone(),
+        }
+    });
+    all.filter(|series| !series.points.is_empty()).collect()
+}
+
+fn legend(panel: &Panel<'_>) -> String {
+    let chips = panel.lines.iter().map(|line| {
+        let (index, label) = (panel.index(line), escape(&line.label));
+        let sync = if line.synchronous {
+            " class=\"sync\""
+        } else {
+            ""
+        };
+        format!("<span class=\"chip s{index}\"><i{sync}></i>{label}</span>")
+    });
+    let seeds = panel.lines.iter().map(|line| readings(line).count()).max();
+    let band = match seeds {
+        Some(2..) => {
+            "<span class=\"none\">line: mean of the seeds; band: from the least to the most of them; dashed: synchronous</span>"
+        }
+        _ => "<span class=\"none\">dashed: synchronous</span>",
+    };
+    chips.collect::<String>() + band
+}
+
+fn times(panel: &Panel<'_>) -> String {
+    let rows = panel.lines.iter().filter_map(|line| {
+        let times: Vec<Times> = readings(line).map(Reading::times).collect();
+        let mean = |of: fn(&Times) -> f64| times.iter().map(of).sum::<f64>() / times.len() as f64;
+        let mean = Times {
+            computing: mean(|t| t.computing),
+            reducing: mean(|t| t.reducing),
+            exchanging: mean(|t| t.exchanging),
+            waiting: mean(|t| t.waiting),
+        };
+        (!times.is_empty()).then(|| (line.label.clone(), mean))
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h3>Where the time went</h3><p class=\"legend\">{}</p>{}",
+        bars::legend(),
+        bars::bars(&rows)
+    )
+}
+
+fn histograms(panel: &Panel<'_>) -> String {
+    type Of = fn(&tradewind_common::record::StepRecord) -> Option<u64>;
+    let kinds: [(&str, &str, Of); 2] = [
+        (
+            "Delay",
+            "updates between the pull that a gradient was computed on and its own application",
+            |r| r.delay,
+        ),
+        ("Lag", "exchanges behind the fastest live group", |r| {
+            Some(r.lag)
+        }),
+    ];
+    let mut html = String::new();
+    for (head, meaning, of) in kinds {
+        let counts: Vec<(&&Line, Counts)> = panel
+            .lines
+            .iter()
+            .map(|line| {
+                let mut counts = Counts::new();
+                for value in readings(line).flat_map(|r| r.records.iter().filter_map(of)) {
+                    *counts.entry(value).or_default() += 1;
+                }
+                (line, counts)
+            })
+            .filter(|(_, counts)| !counts.is_empty())
+            .collect();
+        let most = counts.iter().filter_map(|(_, c)| c.keys().max()).max();
+        let Some(most) = most.copied() else { continue };
+        if most == 0 {
+            let word = head.to_lowercase();
+            let _ = write!(
+                html,
+                "<h3>{head} <span class=\"none\">none: every {word} was 0</span></h3>"
+            );
+            continue;
+        }
+        let _ = write!(
+            html,
+            "<h3>{head} <span class=\"none\">{meaning}</span></h3><div class=\"histograms\">"
+        );
+        for (line, counts) in &counts {
+            let label = escape(&line.label);
+            let drawn = histogram(counts, most, panel.index(line), head);
+            let _ = write!(
+                html,
+                "<figure><figcaption>{label}</figcaption>{drawn}</figure>"
+            );
+        }
+        html += "</div>";
+    }
+    html
+}
