@@ -14,6 +14,7 @@ pub mod ids;
 pub mod layout;
 pub mod lease;
 pub mod placement;
+pub mod policy;
 pub mod record;
 pub mod schedule;
 pub mod shares;

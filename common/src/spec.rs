@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
+use crate::policy::{Policies, PolicyError};
 use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
 
@@ -72,6 +73,9 @@ pub struct RunSpec {
     pub block_bytes: usize,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// What else there is between a gradient's arrival and its application.
+    #[serde(default)]
+    pub policies: Policies,
     /// How a gradient is applied.
     pub optimizer: OptimizerSpec,
     /// The learning rate.
@@ -143,6 +147,9 @@ pub enum SpecError {
         /// Why.
         error: FractionError,
     },
+    /// Policies that do not go together.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A field is outside its range.
     #[error("{field} is {value}, which is not {wanted}")]
     Range {
@@ -251,6 +258,7 @@ impl RunSpec {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;
         }
+        self.policies.check(&self.into())?;
         Ok(self.layout()?)
     }
 
@@ -263,6 +271,7 @@ impl RunSpec {
             (self.bucket_bytes != other.bucket_bytes, "bucket_bytes"),
             (self.block_bytes != other.block_bytes, "block_bytes"),
             (self.consistency != other.consistency, "consistency"),
+            (self.policies != other.policies, "policies"),
             (self.optimizer != other.optimizer, "optimizer"),
             (self.schedule != other.schedule, "schedule"),
             (self.samples != other.samples, "samples"),

@@ -296,6 +296,7 @@ mod tests {
             updates: clock,
             lag: 1,
             delay: Some(0),
+            dropped: 0,
             skipped: false,
             buckets_skipped: 0,
             compute_seconds: 0.1,

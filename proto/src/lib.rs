@@ -11,5 +11,6 @@ pub mod convert;
 pub mod frame;
 pub mod holding;
 pub mod limits;
+mod policy;
 pub mod refusal;
 pub mod socket;

@@ -161,9 +161,9 @@ pub(crate) fn copy_slice(layout: &Layout, slice: &[BlockId], from: &[f32], to: &
 }
 
 /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
-/// sum, and all take the largest. Counts stay exact below 2^53.
+/// sum, and all take the largest, or of what is counted the sum. Counts stay exact below 2^53.
 pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError> {
-    const FIELDS: usize = 6;
+    const FIELDS: usize = 7;
     let mut slots = vec![0.0; FIELDS * group.size() as usize];
     let at = FIELDS * group.rank().0 as usize;
     slots[at..at + FIELDS].copy_from_slice(&[
@@ -173,15 +173,11 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         own.waited_us as f64,
         own.samples_applied as f64,
         f64::from(u8::from(own.stop)),
+        own.dropped as f64,
     ]);
     group.all_reduce_sum(&mut slots)?;
-    let largest = |field: usize| {
-        slots
-            .iter()
-            .skip(field)
-            .step_by(FIELDS)
-            .fold(0.0, |a, b| f64::max(a, *b))
-    };
+    let of_ranks = |field: usize| slots.iter().skip(field).step_by(FIELDS);
+    let largest = |field: usize| of_ranks(field).fold(0.0, |a, b| f64::max(a, *b));
     Ok(Summary {
         updates: largest(0) as u64,
         delay: (largest(1) as u64).checked_sub(1),
@@ -189,5 +185,6 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         waited_us: largest(3) as u64,
         samples_applied: largest(4) as u64,
         stop: largest(5) > 0.0,
+        dropped: of_ranks(6).sum::<f64>() as u64,
     })
 }

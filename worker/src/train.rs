@@ -283,6 +283,7 @@ impl Worker<'_> {
             updates: summary.updates,
             lag: summary.lag,
             delay: summary.delay,
+            dropped: summary.dropped,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
             compute_seconds: step.compute.as_secs_f64(),

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use super::compute::{self, Compute};
 use super::keys::KEYS;
 use super::optimizer::{self, Optimizer};
+use super::policy;
 use super::{Problem, Value, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
+use crate::policy::{Beside, Policies};
 use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
 /// A configuration in which everything fits together.
@@ -30,6 +32,8 @@ pub struct Config {
     pub train: Train,
     /// Where and how precisely ranks compute.
     pub compute: Compute,
+    /// What else there is between a gradient's arrival and its application.
+    pub policies: Policies,
     /// How gradients are applied.
     pub optimizer: Optimizer,
     /// How blocks travel.
@@ -175,6 +179,7 @@ impl Config {
             bucket_bytes: self.exchange.bucket_bytes,
             block_bytes: self.exchange.block_bytes,
             consistency: self.train.consistency,
+            policies: self.policies,
             optimizer: self.optimizer.spec,
             schedule: self.optimizer.schedule,
             samples: self.train.samples,
@@ -271,6 +276,21 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     }
     let optimizer = optimizer::read(values, &mut wrong);
     let compute = compute::read(values, &mut wrong);
+    let consistency = match values.text("train.consistency") {
+        "sync" => ConsistencySpec::Sync,
+        "async" => ConsistencySpec::Async,
+        _ => ConsistencySpec::Bounded {
+            staleness_bound: values.int("train.staleness_bound") as u64,
+        },
+    };
+    let policies = policy::read(values);
+    let beside = Beside {
+        consistency,
+        down: values.compression("exchange.down"),
+    };
+    if let Err(error) = policies.check(&beside) {
+        wrong(error.key, error.problem.to_string());
+    }
     let per_bucket = values.flag("exchange.per_bucket");
     if per_bucket && values.int("train.overlap") == 1 {
         wrong(
@@ -345,16 +365,11 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
-            consistency: match values.text("train.consistency") {
-                "sync" => ConsistencySpec::Sync,
-                "async" => ConsistencySpec::Async,
-                _ => ConsistencySpec::Bounded {
-                    staleness_bound: values.int("train.staleness_bound") as u64,
-                },
-            },
+            consistency,
             chunk_samples,
             overlap: values.int("train.overlap") == 1,
         },
+        policies,
         optimizer,
         compute,
         exchange: Exchange {

@@ -199,6 +199,36 @@ pub const KEYS: &[Key] = &[
         "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older",
     ),
     key(
+        "train.weights",
+        Choice(&["samples", "groups"]),
+        Some("\"samples\""),
+        "how much each of several groups counts in one update: as its samples, or all the same",
+    ),
+    key(
+        "staleness.policy",
+        Choice(&["none", "scale", "drop", "compensate", "compensate-adaptive"]),
+        Some("\"none\""),
+        "what a shard does about a gradient by its delay τ, in updates: `scale` counts it 1/τ, `drop` leaves it out, the others bring it to the present values (docs/policies.md)",
+    ),
+    key(
+        "staleness.drop_beyond",
+        int(1, 1_000_000),
+        Some("8"),
+        "the smallest delay that `drop` leaves out",
+    ),
+    key(
+        "staleness.lambda",
+        float(0.0, 1e6),
+        Some("0.04"),
+        "λ of `compensate`; λ₀ of `compensate-adaptive`, where 2 is usual",
+    ),
+    key(
+        "staleness.mean_square_decay",
+        float(0.0, 0.999_999),
+        Some("0.95"),
+        "how slowly the mean square of `compensate-adaptive` forgets, an update",
+    ),
+    key(
         "compute.device",
         Text,
         Some("\"auto\""),

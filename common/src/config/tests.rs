@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::policy::{Policies, StalenessSpec, Weights};
 use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
@@ -61,6 +62,41 @@ fn what_ranks_compute_on() {
         ],
         DeviceChoice::Cuda,
         Precision::Fp16(scaling),
+    );
+}
+
+#[test]
+fn how_updates_come_about() {
+    let check = |overrides: &[&str], want: Policies| {
+        assert_eq!(parse(GOOD, overrides).unwrap().policies, want);
+    };
+    let staleness = |staleness| Policies {
+        staleness,
+        ..Policies::default()
+    };
+    check(&[], Policies::default());
+    check(
+        &["train.weights=groups"],
+        Policies {
+            weights: Weights::Groups,
+            ..Policies::default()
+        },
+    );
+    check(&["staleness.policy=scale"], staleness(StalenessSpec::Scale));
+    check(
+        &["staleness.policy=drop", "staleness.drop_beyond=3"],
+        staleness(StalenessSpec::Drop { beyond: 3 }),
+    );
+    let compensate = |lambda, mean_square_decay| {
+        staleness(StalenessSpec::Compensate {
+            lambda,
+            mean_square_decay,
+        })
+    };
+    check(&["staleness.policy=compensate"], compensate(0.04, None));
+    check(
+        &["staleness.policy=compensate-adaptive", "staleness.lambda=2"],
+        compensate(2.0, Some(0.95)),
     );
 }
 
@@ -218,6 +254,22 @@ fn problems_name_the_key_the_line_and_the_way_out() {
             &["exchange.topk_fraction is", "not number, 0 to 1"],
         );
     }
+    let sync = "train.consistency=sync";
+    for policy in ["scale", "drop", "compensate", "compensate-adaptive"] {
+        check(
+            &[&format!("staleness.policy={policy}"), sync],
+            none,
+            &[
+                &format!("--set: staleness.policy = \"{policy}\" excludes"),
+                "train.consistency = \"sync\"",
+            ],
+        );
+    }
+    check(
+        &["staleness.policy=compensate", "exchange.down=bf16"],
+        none,
+        &["staleness.policy = \"compensate\" excludes exchange.down"],
+    );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],
@@ -268,6 +320,8 @@ fn settings_without_effect_are_told() {
         &["train.consistency=async", "train.staleness_bound=9"],
         &["train.staleness_bound"],
     );
+    check(&["staleness.lambda=2"], &["staleness.lambda"]);
+    check(&["staleness.policy=compensate", "staleness.lambda=2"], &[]);
     let fraction = "exchange.topk_fraction=0.5";
     check(&[fraction], &["exchange.topk_fraction"]);
     check(&[fraction, "exchange.up=int8"], &["exchange.topk_fraction"]);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -207,6 +208,7 @@ impl Model {
             bucket_bytes: self.bytes,
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
+            policies: Policies::default(),
             optimizer: self.optimizer.spec(),
             schedule: Schedule {
                 learning_rate: LEARNING_RATE,

@@ -7,12 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::clock;
+use tradewind_common::policy::Weights;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
 use super::askers::{Asker, Askers, Fresh, Wants};
+use super::backups::Backups;
 use super::consistency::Standing;
+use super::delay::Delay;
 use super::held::Holdings;
 use super::optimizer::Optimizer;
 use super::refusal::Refusal;
@@ -58,6 +61,10 @@ pub struct Terms<'a> {
     pub budget: u64,
     /// See [`Consistency::averages`](super::consistency::Consistency::averages).
     pub averages: bool,
+    /// How much each of several contributions counts.
+    pub weights: Weights,
+    /// What becomes of gradients that were computed on old values.
+    pub delay: &'a dyn Delay,
 }
 
 #[derive(Clone, Debug)]
@@ -113,6 +120,8 @@ pub struct Outcome {
     pub decided: Decided,
     /// Whether the delay was measured.
     pub measured: bool,
+    /// Whether it was applied as it is, though it should have been brought to the present values.
+    pub bare: bool,
     /// Who waits for it.
     pub askers: Askers,
 }
@@ -129,6 +138,8 @@ pub struct Block {
     slots: Vec<Arc<Vec<f32>>>,
     /// Where answers are compressed.
     held: Holdings,
+    /// Where the staleness policy needs them.
+    backups: Backups,
     version: u64,
     samples_applied: u64,
     /// What was decided last of each group's latest life, live or not: at most one entry for each
@@ -152,6 +163,7 @@ impl Block {
             values: None,
             slots: Vec::new(),
             held: Holdings::default(),
+            backups: Backups::default(),
             version: 0,
             samples_applied: 0,
             decided: BTreeMap::new(),
@@ -211,6 +223,16 @@ impl Block {
             }
             Wants::Values | Wants::Difference { .. } => Fresh::Values(values.clone()),
         })
+    }
+
+    /// The present values leave in an answer to `group`, which will compute on them.
+    pub fn keep_sent(&mut self, group: GroupId) {
+        if let Some(values) = &self.values
+            && self.kind == TensorKind::Parameter
+            && self.cursors.contains_key(&group)
+        {
+            self.backups.keep(group, self.version, values);
+        }
     }
 
     /// The clock that was decided last of each group.
@@ -304,6 +326,7 @@ impl Block {
     /// waited in vain.
     pub fn retire(&mut self) -> Vec<Askers> {
         self.held = Holdings::default();
+        self.backups = Backups::default();
         self.joined.clear();
         let cursors = std::mem::take(&mut self.cursors);
         cursors
@@ -321,11 +344,13 @@ impl Block {
     /// Keeps only what lives hold that go on: a new one begins with values as they are.
     fn forget_holdings(&mut self, view: &View) {
         let (cursors, joined) = (&self.cursors, &self.joined);
-        self.held.retain(|group| {
+        let stays = |group: &GroupId| {
             let live = cursors.get(group).map(|cursor| cursor.incarnation);
             let life = live.or_else(|| joined.get(group).map(|(life, _)| *life));
             life.is_some() && life == view.incarnation(*group)
-        });
+        };
+        self.held.retain(stays);
+        self.backups.retain(stays);
     }
 
     /// Takes a contribution in, or finds that it was decided before (rule 2). The block's values

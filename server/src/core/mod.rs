@@ -3,10 +3,12 @@
 
 pub mod answer;
 pub mod askers;
+pub mod backups;
 pub mod block;
 pub mod capture;
 pub mod consistency;
 pub mod coordinator;
+pub mod delay;
 pub mod durable;
 pub mod event;
 pub mod fleet;

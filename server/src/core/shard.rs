@@ -24,6 +24,7 @@ use super::askers::{Asker, Wants};
 use super::block::{Arrival, Block, Contribution, Terms};
 use super::capture::Capture;
 use super::consistency::{self, Consistency};
+use super::delay::{self, Delay};
 use super::log::Entry;
 use super::optimizer::{self, Optimizer};
 use super::pending::Pending;
@@ -38,6 +39,7 @@ pub struct Shard {
     id: ShardId,
     spec: Arc<RunSpec>,
     consistency: Box<dyn Consistency>,
+    delay: Box<dyn Delay>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
     /// How many of them have no value yet.
@@ -77,6 +79,7 @@ impl Shard {
             me,
             id: shard,
             consistency: consistency::from_spec(spec.consistency),
+            delay: delay::from_spec(spec.policies.staleness),
             optimizer: optimizer::from_spec(spec.optimizer),
             spec,
             uncreated: blocks.len(),
@@ -98,6 +101,12 @@ impl Shard {
     /// The same shard under another consistency policy; for tests that break a rule on purpose.
     pub fn with_consistency(mut self, consistency: Box<dyn Consistency>) -> Self {
         self.consistency = consistency;
+        self
+    }
+
+    /// The same shard under another staleness policy; for tests that break a rule on purpose.
+    pub fn with_delay(mut self, delay: Box<dyn Delay>) -> Self {
+        self.delay = delay;
         self
     }
 
@@ -194,7 +203,14 @@ impl Shard {
         let asker = Asker { to, wants };
         match action {
             Action::Pull if !self.view.ready() => Err(Refusal::NotReady),
-            Action::Pull => self.tell(asker, id, (group, clock), Answer::Read),
+            Action::Pull => {
+                let told = self.tell(asker, id, (group, clock), Answer::Read);
+                // Whoever pulls as nobody computes nothing.
+                if told.is_ok() && incarnation != Incarnation(0) {
+                    self.keep_sent(id, group, wants);
+                }
+                told
+            }
             Action::Create(_) if self.view.creator != Some((group, incarnation)) => {
                 Err(Refusal::NotCreator(group))
             }
@@ -291,6 +307,8 @@ impl Shard {
             schedule: &self.spec.schedule,
             budget: self.spec.samples,
             averages: self.consistency.averages(),
+            weights: self.spec.policies.weights,
+            delay: &*self.delay,
         };
         let block = self.blocks.get_mut(&id).expect("own block");
         let mut outcomes = Vec::new();
@@ -327,6 +345,16 @@ impl Shard {
         self.finish_capture();
     }
 
+    /// The values of an answer that leaves now are kept, where the staleness policy needs them.
+    fn keep_sent(&mut self, id: BlockId, group: GroupId, wants: Wants) {
+        if self.delay.compensates() && wants != Wants::Nothing {
+            self.blocks
+                .get_mut(&id)
+                .expect("own block")
+                .keep_sent(group);
+        }
+    }
+
     fn reply(
         &mut self,
         id: BlockId,
@@ -334,6 +362,9 @@ impl Shard {
         (answer, wants): (Answer, Wants),
         waited_us: u64,
     ) -> Result<Reply, Refusal> {
+        if matches!(answer, Answer::Decided(..)) {
+            self.keep_sent(id, group, wants);
+        }
         let block = self.blocks.get_mut(&id).expect("own block");
         Ok(Reply {
             block: id,

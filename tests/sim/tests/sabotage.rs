@@ -1,5 +1,6 @@
 //! Rules broken on purpose: the checkers find every one of them, within few seeds.
 
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_sim::checker::Rule;
 use tradewind_sim::seeds::first_failure;
@@ -32,6 +33,32 @@ fn admitting_one_too_many() {
 fn a_sync_that_does_not_wait() {
     let sync = |seed| Scenario::random(seed, Sync);
     found(Sabotage::SyncDoesNotWait, &[Rule::Synchronous], sync);
+}
+
+#[test]
+fn dropping_too_late() {
+    let drop = |seed| asynchronous(seed).with_staleness(StalenessSpec::Drop { beyond: 4 });
+    found(Sabotage::DropsTooLate, &[Rule::ExactlyOnce], drop);
+}
+
+#[test]
+fn scaling_too_much() {
+    let scale = |seed| asynchronous(seed).with_staleness(StalenessSpec::Scale);
+    found(Sabotage::ScalesTooMuch, &[Rule::ExactlyOnce], scale);
+}
+
+#[test]
+fn compensating_nothing() {
+    let compensate = StalenessSpec::Compensate {
+        lambda: 0.015_625,
+        mean_square_decay: None,
+    };
+    let compensated = |seed| asynchronous(seed).with_staleness(compensate);
+    found(
+        Sabotage::CompensatesNothing,
+        &[Rule::ExactlyOnce],
+        compensated,
+    );
 }
 
 #[test]

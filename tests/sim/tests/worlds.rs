@@ -1,6 +1,7 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
+use tradewind_common::policy::{StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
@@ -59,6 +60,67 @@ const ALWAYS: [&str; 4] = ["decided", "repeated", "differences", "malformed"];
 #[test]
 fn nothing_fails() {
     check("nothing fails", |s| s, &ALWAYS);
+}
+
+/// A base in which groups compute on older values than others.
+fn stale(seed: u64) -> Scenario {
+    let bounded = Bounded { staleness_bound: 3 };
+    let mut scenario = base(seed);
+    scenario.consistency = if seed.is_multiple_of(2) {
+        Async
+    } else {
+        bounded
+    };
+    scenario
+}
+
+#[test]
+fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
+    let policies = |s: Scenario| {
+        let policy = match s.seed % 3 {
+            0 => StalenessSpec::Scale,
+            1 => StalenessSpec::Drop { beyond: 1 },
+            _ => StalenessSpec::Drop { beyond: 4 },
+        };
+        let stale = stale(s.seed).with_staleness(policy);
+        match s.seed / 3 % 3 {
+            0 => stale,
+            1 => stale.with_dying_ranks(),
+            _ => stale.with_failing_servers(2).with_dying_ranks(),
+        }
+    };
+    check(
+        "scaled or dropped",
+        policies,
+        &["dropped", "repeated", "promoted"],
+    );
+}
+
+/// A primary that takes over has none of the values that were sent before: so servers live here.
+#[test]
+fn stale_gradients_are_compensated_while_ranks_die() {
+    let policies = |s: Scenario| {
+        let policy = StalenessSpec::Compensate {
+            lambda: 0.015_625,
+            mean_square_decay: s.seed.is_multiple_of(4).then_some(0.75),
+        };
+        stale(s.seed).with_staleness(policy).with_dying_ranks()
+    };
+    check(
+        "compensated",
+        policies,
+        &["repeated", "reformed", "malformed"],
+    );
+}
+
+#[test]
+fn groups_count_all_the_same() {
+    let equal = |mut s: Scenario| {
+        s.policies.weights = Weights::Groups;
+        s.consistency = Sync;
+        s
+    };
+    check("equal weights", equal, &ALWAYS);
 }
 
 #[test]

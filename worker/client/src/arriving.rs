@@ -41,6 +41,7 @@ pub(crate) fn answer(frame: &PullFrame, values: bool) -> Answer {
         lineage: Generation(frame.lineage),
         values,
         delay: (verdict == Verdict::Applied).then_some(frame.delay),
+        dropped: verdict == Verdict::Dropped,
         lag: frame.lag,
         waited_us: frame.waited_us,
         samples_applied: frame.samples_applied,

@@ -12,6 +12,12 @@ pub trait Optimizer: Send {
     /// How many vectors of the block's length it keeps beside the values. They start at zero.
     fn slots(&self) -> usize;
 
+    /// Whether a step is as long whatever the gradient's length: it is then the rate that says how
+    /// much a gradient counts.
+    fn normalises(&self) -> bool {
+        false
+    }
+
     /// One update in place: `values`, `gradient` and each of `slots` have the same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
 }

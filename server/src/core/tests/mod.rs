@@ -9,6 +9,7 @@ mod failover;
 mod filling;
 mod holders;
 mod membership;
+mod policies;
 mod recovery;
 mod refusals;
 mod restored;
@@ -18,6 +19,7 @@ mod snapshots;
 mod takeover;
 
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -40,6 +42,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         bucket_bytes: 64,
         block_bytes: 16,
         consistency,
+        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd {
             momentum: 0.0,
             nesterov: false,

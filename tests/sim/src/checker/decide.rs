@@ -1,6 +1,7 @@
 //! What a primary has decided of a block, recomputed: whose turn it was, what it may not overtake,
 //! what the values must be then (rules 1, 2 and 3).
 
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
@@ -9,6 +10,7 @@ use tradewind_server::core::state::BlockState;
 
 use super::block::{Record, TOLERANCE, Verdict};
 use super::history::Step;
+use super::stale;
 use super::terms::{Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::{self, Life};
@@ -163,15 +165,25 @@ impl Record {
         traffic: &Traffic,
         terms: &Terms,
     ) -> Result<(), Violation> {
-        let mut brought = Vec::new();
+        let mut brought: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+        let mut samples = 0;
         for (group, incarnation, decided) in update {
             let life = (*group, *incarnation);
             let clock = decided.clock;
             let gradient = values::gradient(life, clock, self.id, self.length, terms.skip_one_in);
             let delay = self.delay(life, clock, step.version, traffic);
-            let (verdict, delay) = match &gradient {
-                Some(_) => (block::Verdict::Applied, delay),
-                None => (block::Verdict::Skipped, Some(0)),
+            let staleness = match self.kind {
+                TensorKind::Parameter => terms.policies.staleness,
+                TensorKind::Buffer => StalenessSpec::None,
+            };
+            let pushed = traffic.pushed.get(&(self.id, life, clock));
+            let measured = pushed.is_some_and(|pushed| pushed.lineage == self.lineage);
+            let (verdict, delay) = match (&gradient, delay) {
+                (None, _) => (block::Verdict::Skipped, Some(0)),
+                (Some(_), Some(tau)) if stale::drops(staleness, tau, measured) => {
+                    (block::Verdict::Dropped, delay)
+                }
+                (Some(_), _) => (block::Verdict::Applied, delay),
             };
             if (decided.verdict, Some(decided.delay)) != (verdict, delay) {
                 let text = format!(
@@ -180,14 +192,28 @@ impl Record {
                 );
                 return Err(Violation::new(Rule::ExactlyOnce, text));
             }
-            let pushed = traffic.pushed.get(&(self.id, life, clock));
-            let samples = pushed.map_or(0.0, |pushed| f64::from(pushed.samples));
-            brought.extend(gradient.map(|values| (values, samples)));
+            let applied = gradient.filter(|_| verdict == block::Verdict::Applied);
+            let (Some(gradient), Some(pushed)) = (applied, pushed) else {
+                continue;
+            };
+            let mut gradient: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
+            let mut then = self
+                .history
+                .iter()
+                .filter(|old| old.version == pushed.version);
+            if let Some(then) = then.next().filter(|_| measured) {
+                let moved = step.values.iter().zip(&then.values);
+                let moved: Vec<f64> = moved.map(|(now, then)| now - then).collect();
+                stale::compensate(staleness, &mut gradient, &moved, &mut step.mean_square);
+            }
+            samples += u64::from(pushed.samples);
+            let scale = stale::scale(staleness, delay.unwrap_or(0));
+            brought.push((gradient, terms.policies.weights.of(pushed.samples), scale));
         }
         if brought.is_empty() {
             return Ok(());
         }
-        let total: f64 = brought.iter().map(|(_, samples)| samples).sum();
+        let total: f64 = brought.iter().map(|(_, weight, _)| weight).sum();
         let share = match terms.consistency {
             ConsistencySpec::Sync => 1.0,
             _ => 1.0 / self.live.len() as f64,
@@ -195,7 +221,7 @@ impl Record {
         for index in 0..self.length {
             let weighted = brought
                 .iter()
-                .map(|(gradient, samples)| samples / total * f64::from(gradient[index]));
+                .map(|(gradient, weight, scale)| weight * scale / total * gradient[index]);
             let mean: f64 = weighted.sum();
             match self.kind {
                 TensorKind::Parameter => {
@@ -206,7 +232,7 @@ impl Record {
             }
         }
         step.version += 1;
-        step.samples += total as u64;
+        step.samples += samples;
         Ok(())
     }
 
@@ -233,6 +259,7 @@ impl Record {
                     true => std::mem::take(&mut step.velocity),
                     false => Step::of(state).velocity,
                 },
+                mean_square: std::mem::take(&mut step.mean_square),
                 ..Step::of(state)
             };
         }

@@ -32,6 +32,7 @@ mod history;
 mod log;
 mod order;
 mod snapshots;
+mod stale;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +46,7 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::block::Verdict;
 use tradewind_server::core::log::Entry;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 
@@ -262,6 +264,8 @@ impl Checker {
         self.check_values((to, life), (server, shard), step, reply)?;
         if let Answer::Decided(decided, repeat) = reply.answer {
             self.report.counts.repeated += u64::from(repeat);
+            let dropped = decided.verdict == Verdict::Dropped && !repeat;
+            self.report.counts.dropped += u64::from(dropped);
             let told = self.traffic.told.entry((reply.block, life));
             let told = told.or_insert(decided.clock);
             *told = (*told).max(decided.clock);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_common::policy::Policies;
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{BlockId, Clock, Compression, Generation};
 
@@ -11,6 +12,7 @@ use crate::values::Life;
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) consistency: ConsistencySpec,
+    pub(super) policies: Policies,
     pub(super) momentum: f64,
     pub(super) samples: u64,
     pub(super) skip_one_in: u64,
@@ -25,6 +27,7 @@ impl Terms {
         };
         Self {
             consistency: spec.consistency,
+            policies: spec.policies,
             momentum,
             samples: spec.samples,
             skip_one_in,

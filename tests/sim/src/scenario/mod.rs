@@ -8,6 +8,7 @@ mod spec;
 
 use rand::Rng;
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::{Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
 
 pub use self::faults::{Fault, Planned};
@@ -27,6 +28,8 @@ pub struct Scenario {
     pub groups: Vec<GroupPlan>,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// What else there is between a gradient's arrival and its application.
+    pub policies: Policies,
     /// Whether exchanges run behind the next step.
     pub overlap: bool,
     /// Whether the optimizer keeps something besides the values.
@@ -71,6 +74,12 @@ pub struct GroupPlan {
 /// A rule broken on purpose, to show that the checkers find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
+    /// A gradient is dropped one delay too late.
+    DropsTooLate,
+    /// A stale gradient counts 1/(τ + 1).
+    ScalesTooMuch,
+    /// Gradients are applied as they are, though they should be compensated.
+    CompensatesNothing,
     /// Blocks apply while c − m ≤ s + 1.
     AdmitsOneTooMany,
     /// A block under `sync` applies without the group that comes last.
@@ -122,6 +131,7 @@ impl Scenario {
             samples: u64::from(ranks * BATCH) * clocks,
             groups,
             consistency,
+            policies: Policies::default(),
             overlap: false,
             momentum: seed % 5 == 1,
             down: Compression::None,
@@ -150,6 +160,15 @@ impl Scenario {
         let topk = Compression::TopK { fraction: 0.5 };
         let int8 = random_stream(self.seed, 5).random_bool(0.5);
         self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
+    /// The same with a staleness policy. One that compensates knows no compressed answers.
+    pub fn with_staleness(mut self, staleness: StalenessSpec) -> Self {
+        self.policies.staleness = staleness;
+        if staleness.compensates() {
+            self.down = Compression::None;
+        }
         self
     }
 

@@ -33,6 +33,7 @@ impl Scenario {
             bucket_bytes: 64,
             block_bytes: 16,
             consistency: self.consistency,
+            policies: self.policies,
             optimizer: OptimizerSpec::Sgd {
                 momentum: if self.momentum { MOMENTUM } else { 0.0 },
                 nesterov: false,

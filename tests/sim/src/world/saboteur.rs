@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
-use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::policy::StalenessSpec;
+use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
+use tradewind_server::core::delay::{self, Delay, Unchanged};
 use tradewind_server::core::log::Confirm;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_server::core::state::BlockState;
@@ -30,17 +32,22 @@ pub(super) struct Saboteur {
 }
 
 /// A shard with the policy that a sabotage wants.
-pub(super) fn policy(
-    shard: Shard,
-    sabotage: Option<Sabotage>,
-    consistency: ConsistencySpec,
-) -> Shard {
-    match (sabotage, consistency) {
+pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -> Shard {
+    match (sabotage, spec.consistency) {
         (Some(Sabotage::AdmitsOneTooMany), ConsistencySpec::Bounded { staleness_bound }) => {
             let bound = StalenessBound::Finite(staleness_bound + 1);
             shard.with_consistency(Box::new(Bounded { bound }))
         }
         (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
+        (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
+        (Some(Sabotage::ScalesTooMuch), _) => shard.with_delay(Box::new(ScaleMore)),
+        (Some(Sabotage::DropsTooLate), _) => match spec.policies.staleness {
+            StalenessSpec::Drop { beyond } => {
+                let beyond = beyond + 1;
+                shard.with_delay(Box::new(delay::Drop { beyond }))
+            }
+            _ => shard,
+        },
         _ => shard,
     }
 }
@@ -180,6 +187,16 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
         length: state.values.len(),
         fresh: Fresh::Values(state.values),
     })
+}
+
+/// A stale gradient counts 1/(τ + 1).
+struct ScaleMore;
+
+impl Delay for ScaleMore {
+    fn fate(&self, delay: u64) -> delay::Fate {
+        let weight = 1.0 / (delay + 1) as f32;
+        delay::Fate::Apply { weight }
+    }
 }
 
 /// A sync policy that leaves out the last of several groups if it has not arrived.

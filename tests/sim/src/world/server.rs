@@ -240,7 +240,7 @@ impl World {
     fn new_shard(&self, server: ServerId, id: ShardId, order: &Order) -> Shard {
         let blocks = order.placement.blocks(id);
         let shard = Shard::new(server, id, order.spec.clone(), &self.common.layout, blocks);
-        super::saboteur::policy(shard, self.scenario.sabotage, order.spec.consistency)
+        super::saboteur::policy(shard, self.scenario.sabotage, &order.spec)
     }
 
     /// Reads a shard's values from a snapshot; `false` if there is none, which is reported.

@@ -82,6 +82,8 @@ pub struct Answer {
     pub values: bool,
     /// Updates between the pull and the application; `None` where nothing was applied.
     pub delay: Option<u64>,
+    /// Whether a policy left the gradient out.
+    pub dropped: bool,
     /// Exchanges behind the fastest group.
     pub lag: u64,
     /// How long the policy held the block back, microseconds.
@@ -99,6 +101,8 @@ pub struct Summary {
     pub updates: u64,
     /// The largest delay; `None` where nothing was applied.
     pub delay: Option<u64>,
+    /// Blocks whose gradient a policy left out.
+    pub dropped: u64,
     /// The largest lag.
     pub lag: u64,
     /// The longest time a block was held back, microseconds.
@@ -113,6 +117,7 @@ impl Summary {
     fn add(&mut self, answer: &Answer) {
         self.updates = self.updates.max(answer.version);
         self.delay = self.delay.max(answer.delay);
+        self.dropped += u64::from(answer.dropped);
         self.lag = self.lag.max(answer.lag);
         self.waited_us = self.waited_us.max(answer.waited_us);
         self.samples_applied = self.samples_applied.max(answer.samples_applied);

@@ -23,6 +23,7 @@ fn of_kind(kind: Kind, block: u32, clock: u64, version: u64) -> Answer {
         lineage: Generation(version / 100),
         values: true,
         delay: Some(version % 3),
+        dropped: version % 4 == 1,
         lag: 0,
         waited_us: 0,
         samples_applied: 10 * version,
@@ -63,6 +64,11 @@ fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
     assert_eq!(
         (summary.updates, summary.samples_applied, summary.stop),
         (21, 210, true)
+    );
+    assert_eq!(
+        (summary.dropped, summary.delay),
+        (1, Some(2)),
+        "one block was left out"
     );
     assert_eq!(session.clock(), Clock(6));
 

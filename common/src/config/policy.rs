@@ -1,0 +1,31 @@
+//! How waiting contributions become an update: `train.weights` and section `staleness`.
+
+use super::Values;
+use crate::policy::{Policies, StalenessSpec, Weights};
+
+/// What the configuration says of it. What does not fit together is found by
+/// [`Policies::check`], which servers ask, too.
+pub(super) fn read(values: &Values<'_>) -> Policies {
+    let lambda = values.float("staleness.lambda");
+    Policies {
+        weights: match values.text("train.weights") {
+            "groups" => Weights::Groups,
+            _ => Weights::Samples,
+        },
+        staleness: match values.text("staleness.policy") {
+            "scale" => StalenessSpec::Scale,
+            "drop" => StalenessSpec::Drop {
+                beyond: values.int("staleness.drop_beyond") as u64,
+            },
+            "compensate" => StalenessSpec::Compensate {
+                lambda,
+                mean_square_decay: None,
+            },
+            "compensate-adaptive" => StalenessSpec::Compensate {
+                lambda,
+                mean_square_decay: Some(values.float("staleness.mean_square_decay")),
+            },
+            _ => StalenessSpec::None,
+        },
+    }
+}

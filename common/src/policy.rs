@@ -1,0 +1,169 @@
+//! How waiting contributions become an update, besides the consistency policy and the optimizer:
+//! what all processes of a run must agree on. docs/policies.md says what each policy is for.
+
+use serde::{Deserialize, Serialize};
+
+use crate::compress::Compression;
+use crate::spec::{ConsistencySpec, RunSpec};
+
+/// How an update comes about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policies {
+    /// How much each of several contributions counts.
+    pub weights: Weights,
+    /// What is done about gradients that were computed on old values.
+    pub staleness: StalenessSpec,
+}
+
+/// How much a contribution counts in an update that merges several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Weights {
+    /// As many times as it has samples: the update is that of the union of their batches.
+    #[default]
+    Samples,
+    /// Once, whatever the group's size.
+    Groups,
+}
+
+impl Weights {
+    /// What a contribution of so many samples weighs.
+    pub fn of(self, samples: u32) -> f64 {
+        match self {
+            Self::Samples => f64::from(samples),
+            Self::Groups => 1.0,
+        }
+    }
+}
+
+/// What is done about a gradient by its delay τ: updates applied to the block between the pull that
+/// it was computed on and its own application. Of parameters; changes of buffers are applied as
+/// they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum StalenessSpec {
+    /// Nothing.
+    #[default]
+    None,
+    /// It counts 1/τ.
+    Scale,
+    /// It is left out from some delay on.
+    Drop {
+        /// The smallest delay that is left out, in updates; at least 1.
+        beyond: u64,
+    },
+    /// A term of first order brings it to the present values.
+    Compensate {
+        /// λ, or λ₀ where it is adaptive; a finite number of at least 0.
+        lambda: f64,
+        /// m, in `0..1`: λ follows a mean square of the gradients that forgets so slowly.
+        mean_square_decay: Option<f64>,
+    },
+}
+
+impl StalenessSpec {
+    /// Whether it needs the values that each group was sent.
+    pub fn compensates(self) -> bool {
+        matches!(self, Self::Compensate { .. })
+    }
+}
+
+/// What policies have to go together with.
+#[derive(Clone, Copy, Debug)]
+pub struct Beside {
+    /// When a gradient is applied.
+    pub consistency: ConsistencySpec,
+    /// How fresh parameters travel.
+    pub down: Compression,
+}
+
+impl From<&RunSpec> for Beside {
+    fn from(spec: &RunSpec) -> Self {
+        Self {
+            consistency: spec.consistency,
+            down: spec.down,
+        }
+    }
+}
+
+/// Policies that no run can follow.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{key} {problem}")]
+pub struct PolicyError {
+    /// The configuration's key.
+    pub key: &'static str,
+    /// What is wrong with its value.
+    pub problem: PolicyProblem,
+}
+
+/// What is wrong with the value of a key.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PolicyProblem {
+    /// It is outside its range.
+    #[error("is not {wanted}")]
+    Range {
+        /// What it may be.
+        wanted: &'static str,
+    },
+    /// It cannot be beside another setting.
+    #[error("excludes {other}: {why}")]
+    Excludes {
+        /// The other key, with its value where that matters.
+        other: &'static str,
+        /// What would go wrong.
+        why: &'static str,
+    },
+}
+
+impl Policies {
+    /// Whether a run of these can be followed.
+    ///
+    /// # Errors
+    /// Names the first key that is out of range, or that excludes another.
+    pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
+        self.check_staleness(beside)
+    }
+
+    fn check_staleness(&self, beside: &Beside) -> Result<(), PolicyError> {
+        if self.staleness == StalenessSpec::None {
+            return Ok(());
+        }
+        if beside.consistency == ConsistencySpec::Sync {
+            let why = "no group computes on older values than another";
+            return excludes("staleness.policy", "train.consistency = \"sync\"", why);
+        }
+        match self.staleness {
+            StalenessSpec::None | StalenessSpec::Scale => Ok(()),
+            StalenessSpec::Drop { beyond } => {
+                let wanted = "at least 1: a delay of 0 is no staleness";
+                range(beyond > 0, "staleness.drop_beyond", wanted)
+            }
+            StalenessSpec::Compensate {
+                lambda,
+                mean_square_decay,
+            } => {
+                if beside.down.lossy() {
+                    let why = "a group then has other values than the block had, and nobody keeps them for the term";
+                    return excludes("staleness.policy", "exchange.down", why);
+                }
+                let good = lambda.is_finite() && lambda >= 0.0;
+                let wanted = "a finite number of at least 0";
+                range(good, "staleness.lambda", wanted)?;
+                let good = (0.0..1.0).contains(&mean_square_decay.unwrap_or(0.0));
+                range(good, "staleness.mean_square_decay", "in 0..1")
+            }
+        }
+    }
+}
+
+fn excludes(key: &'static str, other: &'static str, why: &'static str) -> Result<(), PolicyError> {
+    let problem = PolicyProblem::Excludes { other, why };
+    Err(PolicyError { key, problem })
+}
+
+fn range(good: bool, key: &'static str, wanted: &'static str) -> Result<(), PolicyError> {
+    let problem = PolicyProblem::Range { wanted };
+    if good {
+        Ok(())
+    } else {
+        Err(PolicyError { key, problem })
+    }
+}
