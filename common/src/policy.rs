@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compress::Compression;
-use crate::spec::{ConsistencySpec, RunSpec};
+use crate::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 
 /// How an update comes about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,9 @@ pub struct Policies {
     pub weights: Weights,
     /// What is done about gradients that were computed on old values.
     pub staleness: StalenessSpec,
+    /// Where the momentum of an update comes from.
+    #[serde(default)]
+    pub momentum: MomentumSpec,
 }
 
 /// How much a contribution counts in an update that merges several.
@@ -66,6 +69,43 @@ impl StalenessSpec {
     }
 }
 
+/// Where the explicit momentum of an update comes from. Asynchrony acts like a momentum of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub enum MomentumSpec {
+    /// It is the optimizer's.
+    #[default]
+    Fixed,
+    /// It is what remains of the optimizer's when the live groups have had their part.
+    Lowered,
+    /// It follows from the total momentum as measured, so that that becomes the optimizer's.
+    ClosedLoop {
+        /// γ, in `0..=1`: the part of the difference that an update corrects.
+        gain: f64,
+    },
+}
+
+impl OptimizerSpec {
+    /// Momentum of the plain form θ ← θ − η v, v ← μ v + g; `None` without, and in other forms.
+    pub fn momentum(&self) -> Option<f64> {
+        match self {
+            Self::Sgd {
+                momentum,
+                nesterov: false,
+                ..
+            } if *momentum > 0.0 => Some(*momentum),
+            _ => None,
+        }
+    }
+
+    /// L2 penalty of that form; 0 in others.
+    pub fn momentum_decay(&self) -> f64 {
+        match self {
+            Self::Sgd { weight_decay, .. } => *weight_decay,
+            _ => 0.0,
+        }
+    }
+}
+
 /// What policies have to go together with.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
@@ -73,6 +113,8 @@ pub struct Beside {
     pub consistency: ConsistencySpec,
     /// How fresh parameters travel.
     pub down: Compression,
+    /// How an update is applied.
+    pub optimizer: OptimizerSpec,
 }
 
 impl From<&RunSpec> for Beside {
@@ -80,6 +122,7 @@ impl From<&RunSpec> for Beside {
         Self {
             consistency: spec.consistency,
             down: spec.down,
+            optimizer: spec.optimizer,
         }
     }
 }
@@ -119,7 +162,28 @@ impl Policies {
     /// # Errors
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
-        self.check_staleness(beside)
+        self.check_staleness(beside)?;
+        self.check_momentum(beside)
+    }
+
+    fn check_momentum(&self, beside: &Beside) -> Result<(), PolicyError> {
+        let key = "momentum.policy";
+        if self.momentum == MomentumSpec::Fixed {
+            return Ok(());
+        }
+        if beside.consistency == ConsistencySpec::Sync {
+            let why = "there is no asynchrony to make up for";
+            return excludes(key, "train.consistency = \"sync\"", why);
+        }
+        let wanted = "possible without optimizer.momentum above 0, of an optimizer that has it and without optimizer.nesterov";
+        range(beside.optimizer.momentum().is_some(), key, wanted)?;
+        match self.momentum {
+            MomentumSpec::Fixed | MomentumSpec::Lowered => Ok(()),
+            MomentumSpec::ClosedLoop { gain } => {
+                let good = (0.0..=1.0).contains(&gain);
+                range(good, "momentum.gain", "in 0..=1")
+            }
+        }
     }
 
     fn check_staleness(&self, beside: &Beside) -> Result<(), PolicyError> {

@@ -1,10 +1,10 @@
 //! How an update comes about: `common` ↔ wire.
 
-use tradewind_common::policy::{Policies, StalenessSpec, Weights};
+use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
 
 use crate::convert::{Malformed, malformed};
 use crate::v1;
-use crate::v1::policies::Staleness;
+use crate::v1::policies::{Momentum, Staleness};
 
 impl From<&Policies> for v1::Policies {
     fn from(policies: &Policies) -> Self {
@@ -25,6 +25,11 @@ impl From<&Policies> for v1::Policies {
                     lambda,
                     mean_square_decay,
                 })),
+            },
+            momentum: match policies.momentum {
+                MomentumSpec::Fixed => None,
+                MomentumSpec::Lowered => Some(Momentum::Lowered(true)),
+                MomentumSpec::ClosedLoop { gain } => Some(Momentum::ClosedLoopGain(gain)),
             },
         }
     }
@@ -51,6 +56,11 @@ impl TryFrom<v1::Policies> for Policies {
                     lambda: term.lambda,
                     mean_square_decay: term.mean_square_decay,
                 },
+            },
+            momentum: match wire.momentum {
+                None | Some(Momentum::Lowered(false)) => MomentumSpec::Fixed,
+                Some(Momentum::Lowered(true)) => MomentumSpec::Lowered,
+                Some(Momentum::ClosedLoopGain(gain)) => MomentumSpec::ClosedLoop { gain },
             },
         })
     }

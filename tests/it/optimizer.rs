@@ -32,7 +32,11 @@ fn train(spec: OptimizerSpec, config: impl OptimizerConfig) -> (Vec<f32>, Vec<f3
         // The derivative of Σ xᵢgᵢ is g.
         let loss = (&theirs * Tensor::from_slice(&gradient)).sum(Kind::Float);
         reference.backward_step(&loss);
-        let step = Step { rate: RATE, number };
+        let step = Step {
+            rate: RATE,
+            momentum: None,
+            number,
+        };
         let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
         optimizer.apply(step, &mut ours, &mut slots, &gradient);
     }

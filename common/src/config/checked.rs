@@ -287,6 +287,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let beside = Beside {
         consistency,
         down: values.compression("exchange.down"),
+        optimizer: optimizer.spec,
     };
     if let Err(error) = policies.check(&beside) {
         wrong(error.key, error.problem.to_string());

@@ -17,6 +17,7 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
         "staleness.policy",
         &["compensate-adaptive"],
     ),
+    ("momentum.gain", "momentum.policy", &["closed-loop"]),
     ("optimizer.momentum", "optimizer.name", &["sgd"]),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
     ("optimizer.beta1", "optimizer.name", &["adam"]),

@@ -229,6 +229,18 @@ pub const KEYS: &[Key] = &[
         "how slowly the mean square of `compensate-adaptive` forgets, an update",
     ),
     key(
+        "momentum.policy",
+        Choice(&["fixed", "lowered", "closed-loop"]),
+        Some("\"fixed\""),
+        "what optimizer.momentum is: the one of each update, or the total that asynchrony has a part in: `lowered` takes away the part of so many live groups, `closed-loop` measures and corrects (docs/policies.md)",
+    ),
+    key(
+        "momentum.gain",
+        float(0.0, 1.0),
+        Some("0.01"),
+        "part of the difference that `closed-loop` corrects at an update",
+    ),
+    key(
         "compute.device",
         Text,
         Some("\"auto\""),

@@ -1,7 +1,7 @@
-//! How waiting contributions become an update: `train.weights` and section `staleness`.
+//! How waiting contributions become an update: `train.weights`, sections `staleness` and `momentum`.
 
 use super::Values;
-use crate::policy::{Policies, StalenessSpec, Weights};
+use crate::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
 
 /// What the configuration says of it. What does not fit together is found by
 /// [`Policies::check`], which servers ask, too.
@@ -26,6 +26,13 @@ pub(super) fn read(values: &Values<'_>) -> Policies {
                 mean_square_decay: Some(values.float("staleness.mean_square_decay")),
             },
             _ => StalenessSpec::None,
+        },
+        momentum: match values.text("momentum.policy") {
+            "lowered" => MomentumSpec::Lowered,
+            "closed-loop" => MomentumSpec::ClosedLoop {
+                gain: values.float("momentum.gain"),
+            },
+            _ => MomentumSpec::Fixed,
         },
     }
 }

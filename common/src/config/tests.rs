@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::policy::{Policies, StalenessSpec, Weights};
+use crate::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
 use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
@@ -98,6 +98,22 @@ fn how_updates_come_about() {
         &["staleness.policy=compensate-adaptive", "staleness.lambda=2"],
         compensate(2.0, Some(0.95)),
     );
+    for (name, momentum) in [
+        ("lowered", MomentumSpec::Lowered),
+        ("closed-loop", MomentumSpec::ClosedLoop { gain: 0.25 }),
+    ] {
+        check(
+            &[
+                &format!("momentum.policy={name}"),
+                "momentum.gain=0.25",
+                "optimizer.momentum=0.9",
+            ],
+            Policies {
+                momentum,
+                ..Policies::default()
+            },
+        );
+    }
 }
 
 #[test]
@@ -270,6 +286,27 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["staleness.policy = \"compensate\" excludes exchange.down"],
     );
+    for policy in ["lowered", "closed-loop"] {
+        let policy = format!("momentum.policy={policy}");
+        let momentum = "optimizer.momentum=0.9";
+        check(
+            &[&policy, momentum, sync],
+            none,
+            &["--set: momentum.policy", "excludes train.consistency"],
+        );
+        for beside in ["optimizer.name=adam", "optimizer.nesterov=true"] {
+            check(
+                &[&policy, momentum, beside],
+                none,
+                &["momentum.policy", "without optimizer.momentum above 0"],
+            );
+        }
+        check(
+            &[&policy],
+            none,
+            &["momentum.policy", "without optimizer.momentum above 0"],
+        );
+    }
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],

@@ -183,6 +183,7 @@ impl Part {
                 self.updates += 1;
                 let step = Step {
                     rate: 1e-6,
+                    momentum: None,
                     number: self.updates,
                 };
                 let slots = &mut self.slots[..optimizer.slots()];

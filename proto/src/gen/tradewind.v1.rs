@@ -80,6 +80,9 @@ pub struct Policies {
     /// By a gradient's delay, in updates; absent: nothing is done.
     #[prost(oneof = "policies::Staleness", tags = "2, 3, 4")]
     pub staleness: ::core::option::Option<policies::Staleness>,
+    /// What the optimizer's momentum is; absent: that of every update.
+    #[prost(oneof = "policies::Momentum", tags = "5, 6")]
+    pub momentum: ::core::option::Option<policies::Momentum>,
 }
 /// Nested message and enum types in `Policies`.
 pub mod policies {
@@ -94,6 +97,16 @@ pub mod policies {
         DropBeyond(u64),
         #[prost(message, tag = "4")]
         Compensate(super::Compensate),
+    }
+    /// What the optimizer's momentum is; absent: that of every update.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Momentum {
+        /// The total, of which asynchrony has its part by the number of live groups.
+        #[prost(bool, tag = "5")]
+        Lowered(bool),
+        /// The total, which is measured; the part of the difference that an update corrects.
+        #[prost(double, tag = "6")]
+        ClosedLoopGain(f64),
     }
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
@@ -2234,6 +2247,9 @@ pub struct Update {
     /// Of buffers: the part of the change that is added.
     #[prost(float, tag = "6")]
     pub share: f32,
+    /// Momentum, where it is not the optimizer's own.
+    #[prost(double, optional, tag = "9")]
+    pub momentum: ::core::option::Option<f64>,
     /// The merged gradient, or change; f32.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,

@@ -19,6 +19,7 @@ use super::delay::Delay;
 use super::held::Holdings;
 use super::optimizer::Optimizer;
 use super::refusal::Refusal;
+use super::trace::Trace;
 use super::view::View;
 
 /// What was decided about one (group, clock, block).
@@ -140,6 +141,8 @@ pub struct Block {
     held: Holdings,
     /// Where the staleness policy needs them.
     backups: Backups,
+    /// Where the momentum policy measures.
+    trace: Trace,
     version: u64,
     samples_applied: u64,
     /// What was decided last of each group's latest life, live or not: at most one entry for each
@@ -164,6 +167,7 @@ impl Block {
             slots: Vec::new(),
             held: Holdings::default(),
             backups: Backups::default(),
+            trace: Trace::default(),
             version: 0,
             samples_applied: 0,
             decided: BTreeMap::new(),
@@ -175,6 +179,11 @@ impl Block {
     /// Which one it is.
     pub fn id(&self) -> BlockId {
         self.id
+    }
+
+    /// Parameters or buffer.
+    pub fn kind(&self) -> TensorKind {
+        self.kind
     }
 
     /// Updates applied.
@@ -327,6 +336,7 @@ impl Block {
     pub fn retire(&mut self) -> Vec<Askers> {
         self.held = Holdings::default();
         self.backups = Backups::default();
+        self.trace = Trace::default();
         self.joined.clear();
         let cursors = std::mem::take(&mut self.cursors);
         cursors

@@ -14,6 +14,7 @@ pub mod event;
 pub mod fleet;
 pub mod held;
 pub mod log;
+pub mod momentum;
 pub mod optimizer;
 pub mod order;
 pub mod pending;
@@ -22,6 +23,7 @@ pub mod replica;
 pub mod run;
 pub mod shard;
 pub mod state;
+pub mod trace;
 pub mod view;
 
 #[cfg(test)]

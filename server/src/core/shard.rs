@@ -14,7 +14,7 @@ use std::sync::Arc;
 use tradewind_common::holders::Role;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
-    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId,
+    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 
 pub use self::counters::{Counters, DELAYS_MAX};
@@ -26,6 +26,7 @@ use super::capture::Capture;
 use super::consistency::{self, Consistency};
 use super::delay::{self, Delay};
 use super::log::Entry;
+use super::momentum::{self, Momentum};
 use super::optimizer::{self, Optimizer};
 use super::pending::Pending;
 use super::refusal::Refusal;
@@ -40,9 +41,11 @@ pub struct Shard {
     spec: Arc<RunSpec>,
     consistency: Box<dyn Consistency>,
     delay: Box<dyn Delay>,
+    momentum: Box<dyn Momentum>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
-    /// How many of them have no value yet.
+    /// How many of them are of parameters, and how many have no value yet.
+    parameter_blocks: usize,
     uncreated: usize,
     view: View,
     /// What this server is to the shard in that view.
@@ -75,14 +78,18 @@ impl Shard {
         let blocks: BTreeMap<_, _> = blocks
             .map(|b| (b.id, Block::new(b.id, b.kind, b.elements.len())))
             .collect();
+        let of_parameters = |block: &&Block| block.kind() == TensorKind::Parameter;
+        let parameter_blocks = blocks.values().filter(of_parameters).count();
         Self {
             me,
             id: shard,
             consistency: consistency::from_spec(spec.consistency),
             delay: delay::from_spec(spec.policies.staleness),
+            momentum: momentum::from_spec(&spec),
             optimizer: optimizer::from_spec(spec.optimizer),
             spec,
             uncreated: blocks.len(),
+            parameter_blocks,
             blocks,
             view: View::default(),
             role: None,
@@ -107,6 +114,12 @@ impl Shard {
     /// The same shard under another staleness policy; for tests that break a rule on purpose.
     pub fn with_delay(mut self, delay: Box<dyn Delay>) -> Self {
         self.delay = delay;
+        self
+    }
+
+    /// The same shard under another momentum policy; for tests that break a rule on purpose.
+    pub fn with_momentum(mut self, momentum: Box<dyn Momentum>) -> Self {
+        self.momentum = momentum;
         self
     }
 
@@ -325,7 +338,8 @@ impl Shard {
             let Some(groups) = self.consistency.decide(&standing) else {
                 break;
             };
-            let (update, decided) = block.update(&groups, terms);
+            let momentum = (&mut *self.momentum, self.parameter_blocks);
+            let (update, decided) = block.update(&groups, terms, momentum);
             self.counters.updates += u64::from(update.applied.is_some());
             self.log.append(Entry::Update(update), &mut self.outputs);
             outcomes.extend(decided);

@@ -68,6 +68,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.points.is_empty()
+    }
+
     /// The block is at `version` now, which an update of this rate has made. A version that does not
     /// follow the last one begins the trace anew.
     pub fn note(&mut self, version: u64, rate: f64, values: &[f32]) {
@@ -83,8 +88,8 @@ impl Trace {
         self.points.push_back(Point { rate, values });
     }
 
-    /// What was around a version; `None` where that is not known, or not any more.
-    pub fn around(&self, version: u64, gradient: &[f32]) -> Option<Passed> {
+    /// What was around a version, beside a gradient that was [`thinned`]; `None` where that is not known, or not any more.
+    pub fn around(&self, version: u64, gradient: Vec<f32>) -> Option<Passed> {
         let at = usize::try_from(version.checked_sub(self.first)?).ok()?;
         let before = self.points.get(at.checked_sub(1)?)?;
         let (now, after) = (self.points.get(at)?, self.points.get(at + 1)?);
@@ -93,12 +98,13 @@ impl Trace {
             before: before.values.clone(),
             now: now.values.clone(),
             after: after.values.clone(),
-            gradient: thinned(gradient),
+            gradient,
         })
     }
 }
 
-fn thinned(values: &[f32]) -> Vec<f32> {
+/// The elements that are kept.
+pub fn thinned(values: &[f32]) -> Vec<f32> {
     let stride = values.len().div_ceil(ELEMENTS_MAX).max(1);
     values.iter().copied().step_by(stride).collect()
 }
@@ -120,27 +126,26 @@ mod tests {
     fn tells_what_was_around_a_version() {
         let gradient: Vec<f32> = (0..100).map(|at| at as f32).collect();
         let trace = noted(3..10);
-        let passed = trace.around(5, &gradient).unwrap();
+        let passed = trace.around(5, thinned(&gradient)).unwrap();
         assert_eq!(passed.rate, 6.0, "of the update that followed");
         let third = passed.elements().nth(2).unwrap();
         assert_eq!((third.before, third.now), (4004.0, 5004.0));
         assert_eq!((third.after, third.gradient), (6004.0, 4.0));
         assert!(passed.elements().count() <= ELEMENTS_MAX);
         for unknown in [0, 2, 3, 9, 10, 99] {
-            assert_eq!(trace.around(unknown, &gradient), None, "{unknown}");
+            assert_eq!(trace.around(unknown, thinned(&gradient)), None, "{unknown}");
         }
     }
 
     #[test]
     fn forgets_what_is_long_past_or_of_another_line() {
-        let gradient = [0.0; 100];
         let last = VERSIONS_MAX as u64 + 50;
         let trace = noted(0..=last);
         assert_eq!(trace.points.len(), VERSIONS_MAX);
-        assert!(trace.around(51, &gradient).is_none());
-        assert!(trace.around(52, &gradient).is_some());
+        assert!(trace.around(51, vec![0.0]).is_none());
+        assert!(trace.around(52, vec![0.0]).is_some());
         let trace = noted((0..9).chain(4..7));
-        assert!(trace.around(5, &gradient).is_some());
-        assert!(trace.around(7, &gradient).is_none());
+        assert!(trace.around(5, vec![0.0]).is_some());
+        assert!(trace.around(7, vec![0.0]).is_none());
     }
 }

@@ -3,7 +3,8 @@
 use tonic::Code;
 use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec, schedule,
+    Adam, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind,
+    run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};

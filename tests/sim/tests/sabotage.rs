@@ -1,6 +1,6 @@
 //! Rules broken on purpose: the checkers find every one of them, within few seeds.
 
-use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_sim::checker::Rule;
 use tradewind_sim::seeds::first_failure;
@@ -59,6 +59,22 @@ fn compensating_nothing() {
         &[Rule::ExactlyOnce],
         compensated,
     );
+}
+
+#[test]
+fn lowering_momentum_too_much() {
+    let lowered = |seed| asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+    found(Sabotage::LowersTooMuch, &[Rule::ExactlyOnce], lowered);
+}
+
+#[test]
+fn not_telling_copies_the_momentum() {
+    let copies = |seed| {
+        let lowered = asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+        lowered.with_failing_servers(2)
+    };
+    let told = Sabotage::KeepsMomentumToItself;
+    found(told, &[Rule::NothingLost], copies);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
-use tradewind_common::policy::{StalenessSpec, Weights};
+use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
@@ -111,6 +111,28 @@ fn stale_gradients_are_compensated_while_ranks_die() {
         policies,
         &["repeated", "reformed", "malformed"],
     );
+}
+
+#[test]
+fn momentum_is_lowered_while_everything_fails() {
+    let lowered = |s: Scenario| {
+        let s = stale(s.seed).with_momentum(MomentumSpec::Lowered);
+        s.with_failing_servers(2).with_dying_ranks()
+    };
+    check("lowered", lowered, &["promoted", "reformed", "compared"]);
+}
+
+/// What is measured is known from what copies are told: so there always is one here.
+#[test]
+fn momentum_is_measured_while_ranks_die() {
+    let measured = |s: Scenario| {
+        let loops = MomentumSpec::ClosedLoop { gain: 0.125 };
+        let mut s = stale(s.seed).with_momentum(loops).with_dying_ranks();
+        s.servers = s.servers.max(2);
+        s.replication = 2;
+        s
+    };
+    check("measured", measured, &["reformed", "compared"]);
 }
 
 #[test]

@@ -83,6 +83,7 @@ impl Held {
         *updates += 1;
         let step = Step {
             rate,
+            momentum: None,
             number: *updates,
         };
         let start = self.piece.elements.start;

@@ -7,7 +7,9 @@ use tradewind_common::{GroupId, TensorKind};
 use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
 use crate::core::delay::Fate;
 use crate::core::log::{Applied, Update};
+use crate::core::momentum::{Moment, Momentum};
 use crate::core::optimizer::{Optimizer, Step};
+use crate::core::trace::thinned;
 
 /// A gradient that is applied, and times which it counts.
 struct Brought {
@@ -18,7 +20,16 @@ struct Brought {
 impl Block {
     /// Decides the waiting contributions of `groups`, merges those that are applied into one update
     /// in the order of `groups`, and applies it. Answers the update as copies have to apply it.
-    pub fn update(&mut self, groups: &[GroupId], terms: Terms<'_>) -> (Update, Vec<Outcome>) {
+    /// `momentum` hears what values of the block were passed; `blocks` is the number of blocks that
+    /// it decides for.
+    pub fn update(
+        &mut self,
+        groups: &[GroupId],
+        terms: Terms<'_>,
+        (momentum, blocks): (&mut (dyn Momentum + 'static), usize),
+    ) -> (Update, Vec<Outcome>) {
+        let measures = momentum.measures() && self.kind == TensorKind::Parameter;
+        let mut computed_on = Vec::new();
         let mut decided = Vec::with_capacity(groups.len());
         let mut brought = Vec::with_capacity(groups.len());
         let mut outcomes = Vec::with_capacity(groups.len());
@@ -43,6 +54,10 @@ impl Block {
                 Some(mut gradient) => match self.fate(delay, terms) {
                     Fate::Drop => Verdict::Dropped,
                     Fate::Apply { weight } => {
+                        if measures && waiting.measured {
+                            let version = gradient.pulled_version;
+                            computed_on.push((version, thinned(&gradient.values)));
+                        }
                         bare = !self.compensate(*group, &mut gradient, waiting.measured, terms);
                         brought.push(Brought { gradient, weight });
                         Verdict::Applied
@@ -63,13 +78,42 @@ impl Block {
                 askers: waiting.askers,
             });
         }
+        let moment = Moment {
+            groups: self.cursors.len(),
+            merged: brought.len(),
+        };
+        let mut applied = self.merge(brought, terms);
+        if let Some(applied) = &mut applied
+            && self.kind == TensorKind::Parameter
+        {
+            applied.momentum = momentum.explicit(moment);
+        }
+        let rate = applied.as_ref().map(|applied| applied.rate);
         let update = Update {
             block: self.id,
             decided,
-            applied: self.merge(brought, terms),
+            applied,
         };
+        if measures && self.trace.is_empty() {
+            self.note(0.0);
+        }
         self.apply_update(&update, terms.optimizer);
+        if let Some(rate) = rate.filter(|_| measures) {
+            self.note(rate);
+        }
+        for (version, gradient) in computed_on {
+            if let Some(passed) = self.trace.around(version, gradient) {
+                momentum.passed(&passed, blocks);
+            }
+        }
         (update, outcomes)
+    }
+
+    /// Keeps the present values in the trace.
+    fn note(&mut self, rate: f64) {
+        if let Some(values) = &self.values {
+            self.trace.note(self.version, rate, values);
+        }
     }
 
     /// Changes of buffers are applied as they are: they are no gradients.
@@ -133,6 +177,7 @@ impl Block {
         let alone = self.kind == TensorKind::Buffer && !terms.averages;
         Some(Applied {
             rate: terms.schedule.rate(seen, samples, terms.budget) * factor,
+            momentum: None,
             samples,
             share: if alone {
                 1.0 / self.cursors.len() as f32
@@ -159,6 +204,7 @@ impl Block {
             TensorKind::Parameter => {
                 let step = Step {
                     rate: applied.rate,
+                    momentum: applied.momentum,
                     number: self.version,
                 };
                 let slots = self.slots.iter_mut();

@@ -73,7 +73,9 @@ mod tests {
             let (mut x, mut velocity) = (1.0f64, 0.0);
             let mut pulled = vec![x; groups];
             for step in 0..500 {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 let group = (random >> 33) as usize % groups;
                 velocity = momentum * velocity + pulled[group];
                 x -= rate * velocity;

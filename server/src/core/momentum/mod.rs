@@ -54,8 +54,10 @@ pub fn from_spec(spec: &RunSpec) -> Box<dyn Momentum> {
     match spec.policies.momentum {
         MomentumSpec::Fixed => Box::new(Fixed),
         MomentumSpec::Lowered => Box::new(Lowered { total }),
-        MomentumSpec::ClosedLoop { gain } => {
-            Box::new(ClosedLoop::new(total, gain, spec.optimizer.weight_decay()))
-        }
+        MomentumSpec::ClosedLoop { gain } => Box::new(ClosedLoop::new(
+            total,
+            gain,
+            spec.optimizer.momentum_decay(),
+        )),
     }
 }

@@ -27,6 +27,8 @@ pub trait Optimizer: Send {
 pub struct Step {
     /// The learning rate.
     pub rate: f64,
+    /// Momentum, where it is not the optimizer's own.
+    pub momentum: Option<f64>,
     /// Number of this update of the block, from 1.
     pub number: u64,
 }

@@ -11,7 +11,7 @@ use tradewind_server::core::state::BlockState;
 use super::block::{Record, TOLERANCE, Verdict};
 use super::history::Step;
 use super::stale;
-use super::terms::{Terms, Traffic};
+use super::terms::{PassedOn, Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::{self, Life};
 
@@ -19,11 +19,11 @@ type Decision = (GroupId, Incarnation, Decided);
 
 impl Record {
     /// Compares the block with what is known of it, and takes over what has been decided since.
-    /// How many decisions that were. `order` is how they were passed on to copies, if they were.
+    /// How many decisions that were. `passed_on` is how copies were told of them, if they were.
     pub(super) fn observe(
         &mut self,
         state: &BlockState,
-        order: &[GroupId],
+        passed_on: &[PassedOn],
         (traffic, terms): (&Traffic, &Terms),
     ) -> Result<u64, Violation> {
         let known = self.now().expect("it is created").last.clone();
@@ -45,12 +45,15 @@ impl Record {
             news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
             for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
                 self.check_everybody(update)?;
-                self.update(update, traffic, terms)?;
+                self.update(update, (traffic, None), terms)?;
             }
         } else {
-            let passed_on = |(group, ..): &Decision| order.iter().position(|of| of == group);
-            news.sort_by_key(passed_on);
-            let told = news.iter().all(|decision| passed_on(decision).is_some());
+            let place = |(group, ..): &Decision| {
+                let mut updates = passed_on.iter();
+                updates.position(|update| update.groups.contains(group))
+            };
+            news.sort_by_key(place);
+            let told = news.iter().all(|decision| place(decision).is_some());
             while !news.is_empty() {
                 let next = match told {
                     true => 0,
@@ -58,7 +61,8 @@ impl Record {
                 };
                 let decision = news.remove(next);
                 self.check_staleness(decision, terms)?;
-                self.update(&[decision], traffic, terms)?;
+                let momentum = place(&decision).and_then(|at| passed_on[at].momentum);
+                self.update(&[decision], (traffic, momentum), terms)?;
             }
         }
         self.check_state(state)?;
@@ -67,7 +71,8 @@ impl Record {
     }
 
     /// Which of several decisions of one instant can have come first: the delay tells. Admitting
-    /// one never keeps another from being admitted.
+    /// one never keeps another from being admitted, and one that applies nothing never changes the
+    /// delay of another.
     fn likely_next(&self, news: &[Decision], traffic: &Traffic, terms: &Terms) -> usize {
         let version = self.now().expect("it is created").version;
         let fits = |(group, life, decided): &Decision| {
@@ -78,7 +83,11 @@ impl Record {
                 .is_ok();
             admitted && (skipped || delay == Some(decided.delay))
         };
-        news.iter().position(fits).unwrap_or(0)
+        let changes = |news: &&Decision| news.2.verdict == block::Verdict::Applied;
+        let all = || news.iter().filter(|news| fits(news));
+        let first = all().find(|news| !changes(news)).or_else(|| all().next());
+        let at = |first: &Decision| news.iter().position(|other| other.0 == first.0);
+        first.and_then(at).unwrap_or(0)
     }
 
     /// Updates since the values that a gradient was computed on; 0 if those were of another
@@ -96,7 +105,7 @@ impl Record {
     fn update(
         &mut self,
         update: &[Decision],
-        traffic: &Traffic,
+        known: (&Traffic, Option<f64>),
         terms: &Terms,
     ) -> Result<(), Violation> {
         for (group, life, decided) in update {
@@ -104,7 +113,7 @@ impl Record {
         }
         let mut step = self.now().expect("it is created").clone();
         step.state = None;
-        self.apply(&mut step, update, traffic, terms)?;
+        self.apply(&mut step, update, known, terms)?;
         let number = self.history.len();
         for (group, incarnation, decided) in update {
             let place = self.live.get_mut(group).expect("its turn was checked");
@@ -162,7 +171,7 @@ impl Record {
         &self,
         step: &mut Step,
         update: &[Decision],
-        traffic: &Traffic,
+        (traffic, told): (&Traffic, Option<f64>),
         terms: &Terms,
     ) -> Result<(), Violation> {
         let mut brought: Vec<(Vec<f64>, f64, f64)> = Vec::new();
@@ -218,6 +227,7 @@ impl Record {
             ConsistencySpec::Sync => 1.0,
             _ => 1.0 / self.live.len() as f64,
         };
+        let momentum = terms.momentum(self.live.len(), brought.len(), told);
         for index in 0..self.length {
             let weighted = brought
                 .iter()
@@ -225,7 +235,7 @@ impl Record {
             let mean: f64 = weighted.sum();
             match self.kind {
                 TensorKind::Parameter => {
-                    step.velocity[index] = terms.momentum * step.velocity[index] + mean;
+                    step.velocity[index] = momentum * step.velocity[index] + mean;
                     step.values[index] -= step.velocity[index];
                 }
                 TensorKind::Buffer => step.values[index] += share * mean,

@@ -54,7 +54,7 @@ use crate::Report;
 use crate::values::Life;
 use held::Held;
 use log::Log;
-use terms::{Pushed, Terms, Traffic};
+use terms::{PassedOn, Pushed, Terms, Traffic};
 
 use snapshots::Part;
 pub use snapshots::Saved;
@@ -210,9 +210,9 @@ impl Checker {
             let log = self.logs.get_mut(&id).and_then(|logs| logs.get_mut(since));
             let log = log.expect("every primary has a log");
             for block in blocks {
-                let order = order(outputs, *block);
+                let passed_on = passed_on(outputs, *block);
                 let known = (&self.traffic, &self.terms);
-                decided += log.observe(shard, *block, &order, known)?;
+                decided += log.observe(shard, *block, &passed_on, known)?;
             }
             let counted = shard.counters().lost;
             if counted != log.lost {
@@ -422,20 +422,21 @@ impl Checker {
     }
 }
 
-/// In which order decisions of a block were passed on to copies.
-fn order(outputs: &[Output], block: BlockId) -> Vec<GroupId> {
-    let mut groups = Vec::new();
+/// The updates of a block as they were passed on to copies, in order.
+fn passed_on(outputs: &[Output], block: BlockId) -> Vec<PassedOn> {
+    let mut updates = BTreeMap::new();
     for output in outputs {
         if let Output::Record { record, .. } = output
             && let Entry::Update(update) = &record.entry
             && update.block == block
         {
-            for (group, ..) in &update.decided {
-                if !groups.contains(group) {
-                    groups.push(*group);
-                }
-            }
+            let groups = update.decided.iter().map(|(group, ..)| *group);
+            let applied = update.applied.as_ref();
+            updates.entry(record.seq).or_insert_with(|| PassedOn {
+                groups: groups.collect(),
+                momentum: applied.and_then(|applied| applied.momentum),
+            });
         }
     }
-    groups
+    updates.into_values().collect()
 }

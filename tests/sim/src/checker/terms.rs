@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::policy::Policies;
+use tradewind_common::policy::{MomentumSpec, Policies};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{BlockId, Clock, Compression, Generation};
+use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId};
 
 use crate::values::Life;
 
@@ -13,7 +13,7 @@ use crate::values::Life;
 pub(super) struct Terms {
     pub(super) consistency: ConsistencySpec,
     pub(super) policies: Policies,
-    pub(super) momentum: f64,
+    momentum: f64,
     pub(super) samples: u64,
     pub(super) skip_one_in: u64,
     pub(super) down: Compression,
@@ -34,6 +34,31 @@ impl Terms {
             down: spec.down,
         }
     }
+}
+
+impl Terms {
+    /// The momentum of an update of so many contributions while so many groups are live. What a
+    /// primary has measured is believed, as it tells its copies, within bounds.
+    pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
+        match self.policies.momentum {
+            MomentumSpec::Fixed => self.momentum,
+            MomentumSpec::Lowered => {
+                let late = live as f64 / merged as f64 - 1.0;
+                let held = (self.momentum / (1.0 - self.momentum) - late).max(0.0);
+                held / (1.0 + held)
+            }
+            MomentumSpec::ClosedLoop { .. } => told.map_or(f64::NAN, |told| told.clamp(-0.9, 1.0)),
+        }
+    }
+}
+
+/// An update as copies are told of it.
+#[derive(Clone, Debug)]
+pub(super) struct PassedOn {
+    /// Whose contributions were decided.
+    pub(super) groups: Vec<GroupId>,
+    /// Momentum, where it is not the optimizer's.
+    pub(super) momentum: Option<f64>,
 }
 
 /// What a life said of a gradient.

@@ -8,11 +8,12 @@ mod spec;
 
 use rand::Rng;
 use tradewind_common::compress::Compression;
-use tradewind_common::policy::{Policies, StalenessSpec};
+use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
 
 pub use self::faults::{Fault, Planned};
 pub use self::network::{NetworkPlan, Stall};
+pub use self::spec::{MOMENTUM, MOMENTUM_TOTAL};
 use crate::random_stream;
 
 /// One simulated run.
@@ -32,8 +33,8 @@ pub struct Scenario {
     pub policies: Policies,
     /// Whether exchanges run behind the next step.
     pub overlap: bool,
-    /// Whether the optimizer keeps something besides the values.
-    pub momentum: bool,
+    /// Of the optimizer, which then keeps something besides the values; 0 is without.
+    pub momentum: f64,
     /// How answers travel.
     pub down: Compression,
     /// The budget, in samples.
@@ -80,6 +81,10 @@ pub enum Sabotage {
     ScalesTooMuch,
     /// Gradients are applied as they are, though they should be compensated.
     CompensatesNothing,
+    /// Momentum is lowered as for one group more.
+    LowersTooMuch,
+    /// Copies are not told the momentum of an update.
+    KeepsMomentumToItself,
     /// Blocks apply while c − m ≤ s + 1.
     AdmitsOneTooMany,
     /// A block under `sync` applies without the group that comes last.
@@ -133,7 +138,7 @@ impl Scenario {
             consistency,
             policies: Policies::default(),
             overlap: false,
-            momentum: seed % 5 == 1,
+            momentum: if seed % 5 == 1 { MOMENTUM } else { 0.0 },
             down: Compression::None,
             network: NetworkPlan::random(&mut rng),
             faults: Vec::new(),
@@ -169,6 +174,12 @@ impl Scenario {
         if staleness.compensates() {
             self.down = Compression::None;
         }
+        self
+    }
+
+    /// The same with momentum that follows from a policy.
+    pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
+        (self.momentum, self.policies.momentum) = (MOMENTUM_TOTAL, momentum);
         self
     }
 

@@ -13,12 +13,13 @@ use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
 use tradewind_server::core::delay::{self, Delay, Unchanged};
-use tradewind_server::core::log::Confirm;
+use tradewind_server::core::log::{Confirm, Entry};
+use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_server::core::state::BlockState;
 use tradewind_server::core::view::View;
 
-use crate::scenario::Sabotage;
+use crate::scenario::{MOMENTUM_TOTAL, Sabotage};
 
 /// Stands between the network and a shard.
 pub(super) struct Saboteur {
@@ -40,6 +41,10 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
         }
         (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
         (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
+        (Some(Sabotage::LowersTooMuch), _) => {
+            let total = MOMENTUM_TOTAL;
+            shard.with_momentum(Box::new(LowerMore(Lowered { total })))
+        }
         (Some(Sabotage::ScalesTooMuch), _) => shard.with_delay(Box::new(ScaleMore)),
         (Some(Sabotage::DropsTooLate), _) => match spec.policies.staleness {
             StalenessSpec::Drop { beyond } => {
@@ -146,6 +151,16 @@ impl Saboteur {
                 sent.into_iter().for_each(|c| shard.handle_confirm(c));
                 outputs.extend(std::iter::from_fn(|| shard.poll_output()));
             }
+            Some(Sabotage::KeepsMomentumToItself) => {
+                for output in &mut outputs {
+                    if let Output::Record { record, .. } = output
+                        && let Entry::Update(update) = &mut record.entry
+                        && let Some(applied) = &mut update.applied
+                    {
+                        applied.momentum = None;
+                    }
+                }
+            }
             Some(Sabotage::IgnoresHeld) => outputs.iter().for_each(|o| self.note(o)),
             _ => {}
         }
@@ -187,6 +202,16 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
         length: state.values.len(),
         fresh: Fresh::Values(state.values),
     })
+}
+
+/// Momentum as for one group more.
+struct LowerMore(Lowered);
+
+impl Momentum for LowerMore {
+    fn explicit(&mut self, at: Moment) -> Option<f64> {
+        let groups = at.groups + 1;
+        self.0.explicit(Moment { groups, ..at })
+    }
 }
 
 /// A stale gradient counts 1/(τ + 1).
