@@ -77,6 +77,7 @@ impl Momentum for ClosedLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::trace::{Trace, thinned};
 
     fn passed(before: [f32; 3], now: [f32; 3], after: [f32; 3], gradient: [f32; 3]) -> Passed {
         Passed {
@@ -119,5 +120,64 @@ mod tests {
             (0..100).for_each(|_| loops.passed(&told, 1));
             assert_eq!(loops.explicit(moment), Some(end));
         }
+    }
+
+    /// What the explicit and the total momentum are on average, as `groups` of equal pace descend
+    /// x²/2 with some noise.
+    fn settled(target: f64, groups: usize) -> (f64, f64) {
+        const UPDATES: usize = 3000;
+        const RATE: f64 = 0.2;
+        let moment = Moment { groups, merged: 1 };
+        let mut loops = ClosedLoop::new(target, 0.01, 0.0);
+        let (mut x, mut velocity) = ([1.0f32; 63], [0.0f32; 63]);
+        let mut trace = Trace::default();
+        trace.note(0, 0.0, &x);
+        let mut pulled = vec![(0u64, x); groups];
+        let mut random = 1u64;
+        let mut draw = |below: u64| {
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % below
+        };
+        let (mut explicit, mut total) = (0.0, 0.0);
+        for update in 1..=UPDATES {
+            let group = draw(groups as u64) as usize;
+            let (version, values) = pulled[group];
+            let gradient = values.map(|x| x + draw(2001) as f32 / 10_000.0 - 0.1);
+            let momentum = loops.explicit(moment).unwrap();
+            for ((x, v), g) in x.iter_mut().zip(&mut velocity).zip(gradient) {
+                *v = momentum as f32 * *v + g;
+                *x -= RATE as f32 * *v;
+            }
+            trace.note(update as u64, RATE, &x);
+            pulled[group] = (update as u64, x);
+            if let Some(passed) = trace.around(version, thinned(&gradient)) {
+                loops.passed(&passed, 1);
+                if update > UPDATES / 2 {
+                    total += loops.total(&passed).unwrap() / (UPDATES / 2) as f64;
+                }
+            }
+            if update > UPDATES / 2 {
+                explicit += momentum / (UPDATES / 2) as f64;
+            }
+        }
+        (explicit, total)
+    }
+
+    #[test]
+    fn makes_room_for_asynchrony() {
+        let check = |groups, explicit: std::ops::Range<f64>| {
+            let got = settled(0.6, groups);
+            assert!(
+                (got.1 - 0.6).abs() < 0.01,
+                "{groups} groups: total {}",
+                got.1
+            );
+            assert!(explicit.contains(&got.0), "{groups} groups: {}", got.0);
+        };
+        check(1, 0.59..0.61);
+        check(3, 0.40..0.50);
+        check(8, 0.30..0.43);
     }
 }
