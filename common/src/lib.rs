@@ -13,6 +13,7 @@ pub mod holders;
 pub mod ids;
 pub mod layout;
 pub mod lease;
+pub mod pieces;
 pub mod placement;
 pub mod policy;
 pub mod record;

@@ -31,6 +31,15 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// One rate throughout.
+    pub fn constant(learning_rate: f64) -> Self {
+        Self {
+            learning_rate,
+            warmup_samples: 0,
+            decay: Decay::Constant,
+        }
+    }
+
     /// The rate of an update that brings the applied samples from `seen` to `seen + added`, under
     /// a budget of `total` samples. Past the budget the rate stays where it ended.
     pub fn rate(&self, seen: u64, added: u64, total: u64) -> f64 {

@@ -1,5 +1,9 @@
 //! What all processes of a run must agree on.
 
+mod optimizer;
+mod range;
+
+pub use optimizer::{DecayExempt, OptimizerSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::compress::{Compression, FractionError};
@@ -7,6 +11,7 @@ use crate::layout::{Layout, LayoutError, TensorSpec};
 use crate::policy::{Policies, PolicyError};
 use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
+use range::{finite, ranged};
 
 /// When a shard applies a group's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,31 +38,6 @@ impl ConsistencySpec {
     }
 }
 
-/// What a shard does with a gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum OptimizerSpec {
-    /// Stochastic gradient descent, as `torch.optim.SGD` (dampening 0).
-    Sgd {
-        /// μ, in `0..1`.
-        momentum: f64,
-        /// Nesterov's form; needs momentum.
-        nesterov: bool,
-        /// L2 penalty, added to the gradient.
-        weight_decay: f64,
-    },
-    /// Adam (Kingma and Ba 2015, algorithm 1), as `torch.optim.Adam`.
-    Adam {
-        /// β₁, in `0..1`.
-        beta1: f64,
-        /// β₂, in `0..1`.
-        beta2: f64,
-        /// ε, added to the root.
-        epsilon: f64,
-        /// L2 penalty, added to the gradient.
-        weight_decay: f64,
-    },
-}
-
 /// A run as its servers need to know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpec {
@@ -78,6 +58,8 @@ pub struct RunSpec {
     pub policies: Policies,
     /// How a gradient is applied.
     pub optimizer: OptimizerSpec,
+    /// Which tensors weight decay spares.
+    pub decay_exempt: DecayExempt,
     /// The learning rate.
     pub schedule: Schedule,
     /// The budget, in samples.
@@ -170,33 +152,22 @@ impl RunSpec {
 
     /// Checks every field, and that the tensors have a layout.
     pub fn check(&self) -> Result<Layout, SpecError> {
-        let check = |good: bool, field, value: String, wanted| {
-            if good {
-                Ok(())
-            } else {
-                Err(SpecError::Range {
-                    field,
-                    value,
-                    wanted,
-                })
-            }
-        };
         let groups = self.group_sizes.len();
-        check(
+        ranged(
             (1..=GROUPS_MAX).contains(&groups),
             "number of groups",
-            groups.to_string(),
+            groups,
             "1 to 65536",
         )?;
         for size in &self.group_sizes {
-            check(
+            ranged(
                 (1..=GROUP_SIZE_MAX).contains(size),
                 "group size",
-                size.to_string(),
+                size,
                 "1 to 65536",
             )?;
         }
-        let positive = |n: u64, field| check(n > 0, field, n.to_string(), "more than 0");
+        let positive = |n: u64, field| ranged(n > 0, field, n, "more than 0");
         positive(self.samples, "samples")?;
         positive(self.epoch_samples, "epoch_samples")?;
         positive(u64::from(self.batch), "batch")?;
@@ -206,53 +177,13 @@ impl RunSpec {
         positive(u64::from(self.faults.snapshots_kept), "snapshots_kept")?;
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
-        check(
-            block,
-            "block_bytes",
-            self.block_bytes.to_string(),
-            "4 bytes to 64 MiB",
-        )?;
-        let unit = |x: f64, field| check((0.0..1.0).contains(&x), field, x.to_string(), "in 0..1");
-        let finite = |x: f64, field| {
-            check(
-                x.is_finite() && x >= 0.0,
-                field,
-                x.to_string(),
-                "a finite number of at least 0",
-            )
-        };
-        match self.optimizer {
-            OptimizerSpec::Sgd {
-                momentum,
-                nesterov,
-                weight_decay,
-            } => {
-                unit(momentum, "momentum")?;
-                finite(weight_decay, "weight_decay")?;
-                check(
-                    !nesterov || momentum > 0.0,
-                    "momentum",
-                    momentum.to_string(),
-                    "more than 0, which nesterov needs",
-                )?;
-            }
-            OptimizerSpec::Adam {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            } => {
-                unit(beta1, "beta1")?;
-                unit(beta2, "beta2")?;
-                finite(epsilon, "epsilon")?;
-                finite(weight_decay, "weight_decay")?;
-            }
-        }
+        ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
+        self.optimizer.check()?;
         finite(self.schedule.learning_rate, "learning_rate")?;
         if let Decay::Cosine { floor } = self.schedule.decay {
             let wanted = "in 0..=1";
             let good = (0.0..=1.0).contains(&floor);
-            check(good, "schedule.cosine_floor", floor.to_string(), wanted)?;
+            ranged(good, "schedule.cosine_floor", floor.to_string(), wanted)?;
         }
         for (direction, compression) in [("up", self.up), ("down", self.down)] {
             let checked = compression.check();
@@ -273,6 +204,7 @@ impl RunSpec {
             (self.consistency != other.consistency, "consistency"),
             (self.policies != other.policies, "policies"),
             (self.optimizer != other.optimizer, "optimizer"),
+            (self.decay_exempt != other.decay_exempt, "decay_exempt"),
             (self.schedule != other.schedule, "schedule"),
             (self.samples != other.samples, "samples"),
             (self.epoch_samples != other.epoch_samples, "epoch_samples"),

@@ -6,10 +6,9 @@ use bytes::Bytes;
 use tradewind_common::RunId;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
-use crate::v1;
+use crate::{optimizer, v1};
 
 #[cfg(target_endian = "big")]
 compile_error!("bulk values travel little-endian; a big-endian host needs a swap in convert.rs");
@@ -133,32 +132,6 @@ impl From<&RunSpec> for v1::RunSpec {
             }
             ConsistencySpec::Async => (v1::Consistency::Async, 0),
         };
-        let optimizer = match spec.optimizer {
-            OptimizerSpec::Sgd {
-                momentum,
-                nesterov,
-                weight_decay,
-            } => v1::run_spec::Optimizer::Sgd(v1::Sgd {
-                momentum,
-                nesterov,
-                weight_decay,
-            }),
-            OptimizerSpec::Adam {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            } => v1::run_spec::Optimizer::Adam(v1::Adam {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-            }),
-        };
-        let decay = match spec.schedule.decay {
-            Decay::Constant => v1::schedule::Decay::Constant(true),
-            Decay::Cosine { floor } => v1::schedule::Decay::CosineFloor(floor),
-        };
         Self {
             seed: spec.seed,
             group_sizes: spec.group_sizes.clone(),
@@ -167,13 +140,10 @@ impl From<&RunSpec> for v1::RunSpec {
             block_bytes: spec.block_bytes as u64,
             consistency: consistency.into(),
             staleness_bound,
-            optimizer: Some(optimizer),
-            schedule: Some(v1::Schedule {
-                learning_rate: spec.schedule.learning_rate,
-                warmup_samples: spec.schedule.warmup_samples,
-                decay: Some(decay),
-            }),
             policies: Some(v1::Policies::from(&spec.policies)),
+            optimizer: Some(spec.optimizer.into()),
+            decay_exempt: v1::DecayExempt::from(spec.decay_exempt).into(),
+            schedule: Some(v1::Schedule::from(&spec.schedule)),
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,
             batch: spec.batch,
@@ -201,24 +171,6 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             v1::Consistency::Async => ConsistencySpec::Async,
             v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
         };
-        let optimizer = match required("optimizer", spec.optimizer)? {
-            v1::run_spec::Optimizer::Sgd(sgd) => OptimizerSpec::Sgd {
-                momentum: sgd.momentum,
-                nesterov: sgd.nesterov,
-                weight_decay: sgd.weight_decay,
-            },
-            v1::run_spec::Optimizer::Adam(adam) => OptimizerSpec::Adam {
-                beta1: adam.beta1,
-                beta2: adam.beta2,
-                epsilon: adam.epsilon,
-                weight_decay: adam.weight_decay,
-            },
-        };
-        let schedule = required("schedule", spec.schedule)?;
-        let decay = match required("schedule.decay", schedule.decay)? {
-            v1::schedule::Decay::Constant(_) => Decay::Constant,
-            v1::schedule::Decay::CosineFloor(floor) => Decay::Cosine { floor },
-        };
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
             seed: spec.seed,
@@ -227,13 +179,10 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             bucket_bytes: usize::try_from(spec.bucket_bytes).unwrap_or(usize::MAX),
             block_bytes: usize::try_from(spec.block_bytes).unwrap_or(usize::MAX),
             consistency,
-            optimizer,
-            schedule: Schedule {
-                learning_rate: schedule.learning_rate,
-                warmup_samples: schedule.warmup_samples,
-                decay,
-            },
             policies: spec.policies.unwrap_or_default().try_into()?,
+            decay_exempt: optimizer::decay_exempt(spec.decay_exempt)?,
+            optimizer: required("optimizer", spec.optimizer)?.into(),
+            schedule: required("schedule", spec.schedule)?.try_into()?,
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,
             batch: spec.batch,

@@ -32,11 +32,7 @@ fn train(spec: OptimizerSpec, config: impl OptimizerConfig) -> (Vec<f32>, Vec<f3
         // The derivative of Σ xᵢgᵢ is g.
         let loss = (&theirs * Tensor::from_slice(&gradient)).sum(Kind::Float);
         reference.backward_step(&loss);
-        let step = Step {
-            rate: RATE,
-            momentum: None,
-            number,
-        };
+        let step = Step::new(RATE, number);
         let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
         optimizer.apply(step, &mut ours, &mut slots, &gradient);
     }
@@ -94,6 +90,28 @@ fn adam_equals_libtorch() {
                 weight_decay,
             };
             let config = nn::Adam {
+                beta1,
+                beta2,
+                wd: weight_decay,
+                eps: epsilon,
+                amsgrad: false,
+            };
+            check(spec, config);
+        }
+    }
+}
+
+#[test]
+fn adamw_equals_libtorch() {
+    for (beta1, beta2, epsilon) in [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-3)] {
+        for weight_decay in [0.0, 0.1] {
+            let spec = OptimizerSpec::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            };
+            let config = nn::AdamW {
                 beta1,
                 beta2,
                 wd: weight_decay,

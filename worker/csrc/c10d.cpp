@@ -40,9 +40,7 @@ struct Told {
   Told(const Told&) = delete;
   ~Told() { release(context); }
 
-  void operator()(size_t bucket, const at::Tensor& first, size_t length) const {
-    told(context, bucket, first.const_data_ptr<float>(), length);
-  }
+  void operator()(size_t bucket, at::Tensor gradient) const { told(context, bucket, &gradient); }
 
   const tradewind_told told;
   const tradewind_release release;
@@ -64,7 +62,7 @@ struct Telling final : c10d::CommHookInterface {
     // Backward waits for what it returns, so that all is told by then.
     auto tell = [told = told, index = bucket.getIndex(), values](c10::ivalue::Future& future) {
       auto result = future.value();
-      (*told)(index, values, values.numel());
+      (*told)(index, values);
       return result;
     };
     return reduced->then(std::move(tell), reduced->elementType());
@@ -145,7 +143,7 @@ struct tradewind_reducer final : c10d::Reducer {
 struct tradewind_watch {
   struct Bucket {
     std::vector<at::Tensor> tensors;
-    size_t length = 0;
+    at::Tensor gradient;
     size_t pending = 0;
     bool told = true;
   };
@@ -178,7 +176,7 @@ struct tradewind_watch {
   void tell(size_t index) {
     auto& bucket = buckets[index];
     bucket.told = true;
-    (*told)(index, bucket.tensors.front().grad(), bucket.length);
+    (*told)(index, bucket.gradient);
   }
 
   const std::shared_ptr<const Told> told;
@@ -373,6 +371,13 @@ char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, 
   });
 }
 
+char* tradewind_all_reduce_tensor(tradewind_group* group, void* tensor) {
+  return guard([&] {
+    std::vector<at::Tensor> tensors{*static_cast<const at::Tensor*>(tensor)};
+    group->group->allreduce(tensors)->wait();
+  });
+}
+
 char* tradewind_broadcast(
     tradewind_group* group, void* values, size_t length, int type, int root) {
   return guard([&] {
@@ -418,13 +423,8 @@ char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns) 
   return guard([&] { *exposed_ns = reducer->finish(); });
 }
 
-char* tradewind_reducer_bucket(
-    const tradewind_reducer* reducer, size_t bucket, const float** values, size_t* length) {
-  return guard([&] {
-    const auto& tensor = reducer->bucket(bucket);
-    *values = tensor.const_data_ptr<float>();
-    *length = tensor.numel();
-  });
+char* tradewind_reducer_bucket(const tradewind_reducer* reducer, size_t bucket, void** tensor) {
+  return guard([&] { *tensor = new at::Tensor(reducer->bucket(bucket)); });
 }
 
 void tradewind_reducer_free(tradewind_reducer* reducer) {
@@ -445,6 +445,7 @@ char* tradewind_watch_new(
     for (size_t index = 0; index < buckets; ++index) {
       auto& bucket = watch->buckets.emplace_back();
       const float* end = nullptr;
+      int64_t length = 0;
       for (size_t i = 0; i < bucket_sizes[index]; ++i) {
         const auto& tensor = *static_cast<const at::Tensor*>(*tensors++);
         const auto& grad = tensor.grad();
@@ -453,10 +454,11 @@ char* tradewind_watch_new(
                 grad.is_cpu() && (end == nullptr || grad.const_data_ptr<float>() == end),
             "the gradients of bucket ", index, " are not one range of f32 in main memory");
         end = grad.const_data_ptr<float>() + grad.numel();
-        bucket.length += grad.numel();
+        length += grad.numel();
         bucket.tensors.push_back(tensor);
       }
       TORCH_CHECK(!bucket.tensors.empty(), "bucket ", index, " is empty");
+      bucket.gradient = bucket.tensors.front().grad().as_strided({length}, {1});
     }
     for (size_t index = 0; index < buckets; ++index) {
       for (const auto& tensor : watch->buckets[index].tensors) {

@@ -49,6 +49,7 @@ enum { TRADEWIND_F32 = 0, TRADEWIND_F64 = 1, TRADEWIND_I64 = 2 };
 
 // Sums over the ranks, in place.
 char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, int type);
+char* tradewind_all_reduce_tensor(tradewind_group* group, void* tensor);
 // The values of rank `root`, to all.
 char* tradewind_broadcast(
     tradewind_group* group, void* values, size_t length, int type, int root);
@@ -66,15 +67,15 @@ char* tradewind_reducer_prepare(tradewind_reducer* reducer);
 // To be called after each backward: -1 in `exposed_ns` if some tensor received no gradient, else
 // the nanoseconds that backward, its computation done, waited for reductions.
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns);
-// The gradients of a bucket, f32, one after the other in the order of its tensors. The memory is
-// the Reducer's, and stays in place while it lives.
-char* tradewind_reducer_bucket(
-    const tradewind_reducer* reducer, size_t bucket, const float** values, size_t* length);
+// The gradients of a bucket, one after the other in the order of its tensors, as a new handle of a
+// contiguous f32 tensor, which the caller owns. The Reducer never replaces that tensor.
+char* tradewind_reducer_bucket(const tradewind_reducer* reducer, size_t bucket, void** tensor);
 void tradewind_reducer_free(tradewind_reducer* reducer);
 
 // Told of a bucket in a backward as soon as its gradients are final, from whichever thread made
-// them so, while backward may still compute others. `values` may be read until it returns.
-typedef void (*tradewind_told)(void* context, size_t bucket, const float* values, size_t length);
+// them so, while backward may still compute others. `gradient`, a contiguous f32 tensor of one
+// dimension, is the callee's until it returns.
+typedef void (*tradewind_told)(void* context, size_t bucket, void* gradient);
 // Called when nobody will be told again. It may be called before the function that takes it fails.
 typedef void (*tradewind_release)(void* context);
 

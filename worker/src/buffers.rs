@@ -8,9 +8,11 @@
 
 use std::ops::Range;
 
+use tch::{Device, Kind, Tensor};
 use tradewind_common::finite::all_finite;
 use tradewind_common::{Layout, TensorKind};
 
+use crate::c10d;
 use crate::group::{Group, GroupError};
 
 /// The buffers of the flat vector as a step found them, and how it changed them.
@@ -18,7 +20,8 @@ use crate::group::{Group, GroupError};
 pub struct Buffers {
     ranges: Vec<Range<usize>>,
     before: Vec<Vec<f32>>,
-    changes: Vec<Vec<f32>>,
+    /// In main memory, like the vector.
+    changes: Vec<Tensor>,
 }
 
 impl Buffers {
@@ -29,11 +32,13 @@ impl Buffers {
             .iter()
             .filter(|b| b.kind == TensorKind::Buffer);
         let ranges: Vec<_> = buffers.map(|b| b.elements.clone()).collect();
-        let zeros: Vec<_> = ranges.iter().map(|range| vec![0.0; range.len()]).collect();
+        let before = ranges.iter().map(|range| vec![0.0; range.len()]).collect();
+        let zeros =
+            |range: &Range<usize>| Tensor::zeros([range.len() as i64], (Kind::Float, Device::Cpu));
         Self {
+            changes: ranges.iter().map(zeros).collect(),
             ranges,
-            before: zeros.clone(),
-            changes: zeros,
+            before,
         }
     }
 
@@ -48,7 +53,7 @@ impl Buffers {
     /// the values that were pulled: adds them.
     pub fn pulled_without_changes(&mut self, flat: &mut [f32]) {
         for (range, changes) in self.ranges.iter().zip(&self.changes) {
-            for (value, change) in flat[range.clone()].iter_mut().zip(changes) {
+            for (value, change) in flat[range.clone()].iter_mut().zip(plain(changes)) {
                 *value += change;
             }
         }
@@ -61,12 +66,12 @@ impl Buffers {
         for ((range, before), changes) in
             self.ranges.iter().zip(&self.before).zip(&mut self.changes)
         {
-            for ((change, now), before) in changes.iter_mut().zip(&flat[range.clone()]).zip(before)
-            {
+            let made = c10d::values_mut(changes).expect(PLAIN);
+            for ((change, now), before) in made.iter_mut().zip(&flat[range.clone()]).zip(before) {
                 *change = now - before;
             }
             group.all_reduce_mean(changes)?;
-            finite &= all_finite(changes);
+            finite &= all_finite(plain(changes));
         }
         Ok(finite)
     }
@@ -81,8 +86,14 @@ impl Buffers {
             .position(|range| holds(&range))
             .expect("a range of buffers");
         let start = self.ranges[at].start;
-        &self.changes[at][elements.start - start..elements.end - start]
+        &plain(&self.changes[at])[elements.start - start..elements.end - start]
     }
+}
+
+const PLAIN: &str = "made in main memory and not empty";
+
+fn plain(changes: &Tensor) -> &[f32] {
+    c10d::values(changes).expect(PLAIN)
 }
 
 #[cfg(test)]

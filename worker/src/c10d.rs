@@ -134,6 +134,14 @@ impl ProcessGroup {
         })
     }
 
+    /// Sums a contiguous tensor over the ranks, in place; the same bits on all ranks.
+    pub fn all_reduce_sum_tensor(&self, tensor: &mut Tensor) -> Result<(), C10dError> {
+        // SAFETY: the tensor is live and exclusively borrowed until the call returns.
+        check("all-reduce", unsafe {
+            ffi::tradewind_all_reduce_tensor(self.raw.as_ptr(), tensor.as_ptr().cast())
+        })
+    }
+
     /// Copies the values of rank `root` to all. All ranks give equal lengths.
     pub fn broadcast<T: Element>(&self, values: &mut [T], root: u32) -> Result<(), C10dError> {
         if values.is_empty() {
@@ -253,17 +261,16 @@ impl Reducer {
         Ok(u64::try_from(exposed_ns).ok().map(Duration::from_nanos))
     }
 
-    /// The gradients of a bucket's tensors, one after the other. Must not be held over a
-    /// backward; `prepare` and `finish`, which frame it, borrow exclusively.
-    pub fn bucket(&self, bucket: usize) -> Result<&[f32], C10dError> {
-        let (mut values, mut length) = (std::ptr::null(), 0);
-        // SAFETY: `raw` is live; the out-pointers outlive the call.
-        check("reading a bucket", unsafe {
-            ffi::tradewind_reducer_bucket(self.raw.as_ptr(), bucket, &mut values, &mut length)
-        })?;
-        // SAFETY: the C side has checked that this is contiguous f32 in main memory; it belongs
-        // to the reducer, which never replaces it, and is written only by its hooks.
-        Ok(unsafe { std::slice::from_raw_parts(values, length) })
+    /// The gradients of a bucket's tensors, one after the other: a handle of the tensor that every
+    /// backward writes, of one dimension, f32, contiguous.
+    pub fn bucket(&self, bucket: usize) -> Result<Tensor, C10dError> {
+        let mut tensor = std::ptr::null_mut();
+        // SAFETY: `raw` is live; the out-pointer outlives the call.
+        let message =
+            unsafe { ffi::tradewind_reducer_bucket(self.raw.as_ptr(), bucket, &mut tensor) };
+        let tensor = made("reading a bucket", message, tensor)?;
+        // SAFETY: the C side has made this handle for us, and the tensor keeps its memory alive.
+        Ok(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) })
     }
 }
 
@@ -294,7 +301,7 @@ pub fn exit(status: i32) {
 ///
 /// Other handles to the same memory exist (views, the model's own tensors). While the slice is
 /// held, nothing may change it through them: no in-place operation, no backward.
-pub(crate) fn values(tensor: &Tensor) -> Option<&[f32]> {
+pub fn values(tensor: &Tensor) -> Option<&[f32]> {
     let length = plain(tensor)?;
     // SAFETY: `plain` has checked type, place and contiguity; the tensor owns the memory and is
     // borrowed as long as the slice.
@@ -302,7 +309,7 @@ pub(crate) fn values(tensor: &Tensor) -> Option<&[f32]> {
 }
 
 /// As [`values`], to be written; nothing may read it through other handles meanwhile either.
-pub(crate) fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
+pub fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
     let length = plain(tensor)?;
     // SAFETY: as in `values`, borrowed exclusively.
     Some(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), length) })

@@ -25,6 +25,7 @@ use tradewind_common::finite::all_finite;
 use tradewind_common::{BlockId, Clock, Layout, TensorKind};
 
 use crate::buffers::Buffers;
+use crate::c10d;
 use crate::exchanges::copy_slice;
 use crate::group::{Group, GroupError};
 
@@ -57,6 +58,7 @@ impl During {
         let open = parts.clone();
         group.watch(Arc::new(move |bucket, gradient| {
             let parts = present(&open);
+            let gradient = c10d::values(gradient).expect("in main memory, and no bucket is empty");
             parts.give(bucket, all_finite(gradient).then_some(gradient));
         }))?;
         let mut values = vec![0.0; layout.elements()];

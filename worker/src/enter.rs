@@ -70,7 +70,7 @@ pub fn enter<'a>(
     let mut exchange = links.exchange(start);
     let wire = wire()?;
     let pulled = wire.block_on(exchange.pull(member.flat.values_mut()))?;
-    group.gather(member.flat.values_mut())?;
+    group.gather(&mut member.flat)?;
     let mut buffers = Buffers::new(&member.layout);
     let values = member.flat.values();
     buffers.pulled(values);

@@ -10,6 +10,7 @@ use tradewind_common::record::StepRecord;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 
 use crate::buffers::Buffers;
+use crate::c10d;
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
@@ -154,7 +155,9 @@ impl Worker<'_> {
             Exchanges::During(during) => during.skipped(),
             Exchanges::Between(..) | Exchanges::Behind(_) => {
                 let gradients = (0..buckets).filter_map(|bucket| self.group.gradient(bucket));
-                gradients.filter(|values| !all_finite(values)).count()
+                gradients
+                    .filter(|gradient| !all_finite(plain(gradient)))
+                    .count()
             }
         };
         let buffers = self
@@ -212,7 +215,7 @@ impl Worker<'_> {
                 let run = exchange.run(step.purpose, samples_seen, &pushed, flat.values_mut());
                 let own = wire.block_on(run)?;
                 let took = watch.lap();
-                group.gather(flat.values_mut())?;
+                group.gather(flat)?;
                 let summary = over_ranks(&**group, own)?;
                 buffers.pulled(flat.values());
                 step.reduce += watch.lap();
@@ -229,7 +232,7 @@ impl Worker<'_> {
                 let exchanged = during.finish(finite.then_some(&*buffers))?;
                 let mut watch = Stopwatch::start();
                 during.load(flat.values_mut());
-                group.gather(flat.values_mut())?;
+                group.gather(flat)?;
                 let summary = over_ranks(&**group, exchanged.summary)?;
                 buffers.pulled(flat.values());
                 step.reduce += watch.lap();
@@ -254,7 +257,7 @@ impl Worker<'_> {
                 }
                 behind.load(flat.values_mut());
                 behind.start(step, samples_seen, pushed);
-                group.gather(flat.values_mut())?;
+                group.gather(flat)?;
                 match step.purpose {
                     // What is not finite, and the changes that came with it, go nowhere.
                     Purpose::Skip => buffers.pulled(flat.values()),
@@ -317,7 +320,11 @@ fn gradient_of<'a>(group: &'a dyn Group, layout: &Layout, id: BlockId) -> &'a [f
         .position(|b| holds(&b.blocks))
         .expect("every block has a bucket");
     let (bucket, block) = (&layout.buckets[at], &layout.blocks[id.0 as usize]);
-    let gradient = group.gradient(at).expect("parameters have a gradient");
+    let gradient = plain(group.gradient(at).expect("parameters have a gradient"));
     let start = block.elements.start - bucket.elements.start;
     &gradient[start..start + block.elements.len()]
+}
+
+fn plain(gradient: &Tensor) -> &[f32] {
+    c10d::values(gradient).expect("the group is in main memory, and no bucket is empty")
 }

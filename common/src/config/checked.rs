@@ -181,6 +181,7 @@ impl Config {
             consistency: self.train.consistency,
             policies: self.policies,
             optimizer: self.optimizer.spec,
+            decay_exempt: self.optimizer.decay_exempt,
             schedule: self.optimizer.schedule,
             samples: self.train.samples,
             epoch_samples,

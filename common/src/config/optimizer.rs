@@ -2,13 +2,15 @@
 
 use super::Values;
 use crate::schedule::{Decay, Schedule};
-use crate::spec::OptimizerSpec;
+use crate::spec::{DecayExempt, OptimizerSpec};
 
 /// How gradients are applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
     /// The algorithm.
     pub spec: OptimizerSpec,
+    /// Which tensors weight decay spares.
+    pub decay_exempt: DecayExempt,
     /// The learning rate.
     pub schedule: Schedule,
 }
@@ -30,11 +32,21 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 epsilon: values.float("optimizer.epsilon"),
                 weight_decay,
             },
+            "adamw" => OptimizerSpec::AdamW {
+                beta1: values.float("optimizer.beta1"),
+                beta2: values.float("optimizer.beta2"),
+                epsilon: values.float("optimizer.epsilon"),
+                weight_decay,
+            },
             _ => OptimizerSpec::Sgd {
                 momentum,
                 nesterov,
                 weight_decay,
             },
+        },
+        decay_exempt: match values.text("optimizer.decay_exempt") {
+            "vectors" => DecayExempt::Vectors,
+            _ => DecayExempt::None,
         },
         schedule: Schedule {
             learning_rate: values.float("optimizer.learning_rate"),

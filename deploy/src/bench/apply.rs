@@ -181,11 +181,7 @@ impl Part {
             Kernel::Apply(name) => {
                 let optimizer = from_spec(name.spec());
                 self.updates += 1;
-                let step = Step {
-                    rate: 1e-6,
-                    momentum: None,
-                    number: self.updates,
-                };
+                let step = Step::new(1e-6, self.updates);
                 let slots = &mut self.slots[..optimizer.slots()];
                 let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
                 optimizer.apply(step, &mut self.values, &mut slots, &self.gradient);

@@ -5,8 +5,10 @@ use std::fmt;
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{BLOCK_BYTES_MAX, ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{
+    BLOCK_BYTES_MAX, ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec,
+};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::size;
@@ -210,11 +212,8 @@ impl Model {
             consistency: ConsistencySpec::Async,
             policies: Policies::default(),
             optimizer: self.optimizer.spec(),
-            schedule: Schedule {
-                learning_rate: LEARNING_RATE,
-                warmup_samples: 0,
-                decay: Decay::Constant,
-            },
+            decay_exempt: DecayExempt::None,
+            schedule: Schedule::constant(LEARNING_RATE),
             samples: SAMPLES,
             epoch_samples: SAMPLES,
             batch: 1,

@@ -29,6 +29,18 @@ pub struct Adam {
     #[prost(double, tag = "4")]
     pub weight_decay: f64,
 }
+/// Adam with decoupled weight decay.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct AdamW {
+    #[prost(double, tag = "1")]
+    pub beta1: f64,
+    #[prost(double, tag = "2")]
+    pub beta2: f64,
+    #[prost(double, tag = "3")]
+    pub epsilon: f64,
+    #[prost(double, tag = "4")]
+    pub weight_decay: f64,
+}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -169,10 +181,12 @@ pub struct RunSpec {
     /// Snapshots that are kept, at least 1.
     #[prost(uint32, tag = "22")]
     pub snapshots_kept: u32,
+    #[prost(enumeration = "DecayExempt", tag = "45")]
+    pub decay_exempt: i32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -183,6 +197,8 @@ pub mod run_spec {
         Sgd(super::Sgd),
         #[prost(message, tag = "9")]
         Adam(super::Adam),
+        #[prost(message, tag = "40")]
+        Adamw(super::AdamW),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -369,6 +385,34 @@ impl Consistency {
             "CONSISTENCY_SYNC" => Some(Self::Sync),
             "CONSISTENCY_BOUNDED" => Some(Self::Bounded),
             "CONSISTENCY_ASYNC" => Some(Self::Async),
+            _ => None,
+        }
+    }
+}
+/// Which tensors weight decay spares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DecayExempt {
+    None = 0,
+    /// Tensors of at most one dimension: biases, and the scales and shifts of normalisations.
+    Vectors = 1,
+}
+impl DecayExempt {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::None => "DECAY_EXEMPT_NONE",
+            Self::Vectors => "DECAY_EXEMPT_VECTORS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DECAY_EXEMPT_NONE" => Some(Self::None),
+            "DECAY_EXEMPT_VECTORS" => Some(Self::Vectors),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::clock;
+use tradewind_common::pieces::Piece;
 use tradewind_common::policy::Weights;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
@@ -133,6 +134,8 @@ pub struct Block {
     id: BlockId,
     kind: TensorKind,
     length: usize,
+    /// They tile it in order.
+    pieces: Vec<Piece>,
     /// Shared with answers that are on their way: an update copies them only then.
     values: Option<Arc<Vec<f32>>>,
     /// Shared with captures and records in the same way.
@@ -157,12 +160,13 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of `length` values that has none yet.
-    pub fn new(id: BlockId, kind: TensorKind, length: usize) -> Self {
+    /// A block of `pieces`, which tile it in order, that has no values yet.
+    pub fn new(id: BlockId, kind: TensorKind, pieces: Vec<Piece>) -> Self {
         Self {
             id,
             kind,
-            length,
+            length: pieces.last().map_or(0, |last| last.elements.end),
+            pieces,
             values: None,
             slots: Vec::new(),
             held: Holdings::default(),

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
+use tradewind_common::pieces::Cut;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
@@ -74,9 +75,12 @@ impl Shard {
         layout: &Layout,
         blocks: impl IntoIterator<Item = BlockId>,
     ) -> Self {
+        let cut = Cut {
+            exempt: spec.decay_exempt,
+        };
         let blocks = blocks.into_iter().filter_map(|id| layout.block(id));
         let blocks: BTreeMap<_, _> = blocks
-            .map(|b| (b.id, Block::new(b.id, b.kind, b.elements.len())))
+            .map(|b| (b.id, Block::new(b.id, b.kind, cut.pieces(layout, b))))
             .collect();
         let of_parameters = |block: &&Block| block.kind() == TensorKind::Parameter;
         let parameter_blocks = blocks.values().filter(of_parameters).count();

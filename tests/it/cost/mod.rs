@@ -8,8 +8,8 @@ mod wire;
 use tradewind_common::compress::Compression;
 use tradewind_common::cost::{Flow, Run, Traffic};
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{GroupId, Rank, ShardId, TensorKind, TensorSpec};
 use tradewind_tests::cluster::fleet::Fleet;
 
@@ -67,11 +67,8 @@ impl Case {
                 nesterov: false,
                 weight_decay: 0.0,
             },
-            schedule: Schedule {
-                learning_rate: 0.01,
-                warmup_samples: 0,
-                decay: Decay::Constant,
-            },
+            decay_exempt: DecayExempt::None,
+            schedule: Schedule::constant(0.01),
             samples: 1 << 40,
             epoch_samples: 1 << 40,
             batch: 1,

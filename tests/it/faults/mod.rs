@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Layout, TensorKind, TensorSpec};
 
 /// The run of these tests.
@@ -55,11 +55,8 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
             nesterov: false,
             weight_decay: 0.0,
         },
-        schedule: Schedule {
-            learning_rate: RATE.into(),
-            warmup_samples: 0,
-            decay: Decay::Constant,
-        },
+        decay_exempt: DecayExempt::None,
+        schedule: Schedule::constant(RATE.into()),
         samples: 1 << 40,
         epoch_samples: 1_000,
         batch: 4,

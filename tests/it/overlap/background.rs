@@ -13,8 +13,8 @@ use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{
     BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
 };
@@ -49,11 +49,8 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
             nesterov: false,
             weight_decay: 0.0,
         },
-        schedule: Schedule {
-            learning_rate: RATE.into(),
-            warmup_samples: 0,
-            decay: Decay::Constant,
-        },
+        decay_exempt: DecayExempt::None,
+        schedule: Schedule::constant(RATE.into()),
         samples: 1_000,
         epoch_samples: 40,
         batch: 4,

@@ -10,7 +10,7 @@ use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Layout, Rank};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::wait_for;
-use tradewind_worker::c10d::Store;
+use tradewind_worker::c10d::{Store, values};
 use tradewind_worker::group::{C10d, Group, Rendezvous, Solo};
 
 use super::background::{Ready, enter, runtime, spec};
@@ -54,7 +54,8 @@ fn step(fleet: &Arc<Fleet>, ready: Ready, group: &mut dyn Group, tensors: &[(Str
     let told = {
         let (fleet, layout, parts, heard) =
             (fleet.clone(), layout.clone(), parts.clone(), heard.clone());
-        move |bucket: usize, gradient: &[f32]| {
+        move |bucket: usize, gradient: &Tensor| {
+            let gradient = values(gradient).unwrap();
             heard.lock().unwrap().push(bucket);
             parts.give(bucket, Some(gradient));
             let blocks = layout.buckets[bucket].blocks.end as u64;

@@ -93,7 +93,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         reform_grace_ms: 0,
         snapshot_ms: 0,
         snapshots_kept: 1,
-        policies: None,
+        ..RunSpec::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use tonic::Code;
 use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind,
+    Adam, AdamW, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind,
     run_spec, schedule,
 };
 
@@ -122,6 +122,15 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| adam(s, |o| o.beta1 = 1.0), bad("beta1 is 1")),
     (|s| adam(s, |o| o.beta2 = f64::NAN), bad("beta2 is NaN")),
     (|s| adam(s, |o| o.epsilon = -1.0), bad("epsilon is -1")),
+    (|s| adamw(s, |o| o.beta1 = -0.1), bad("beta1 is -0.1")),
+    (
+        |s| adamw(s, |o| o.weight_decay = -1.0),
+        bad("weight_decay is -1"),
+    ),
+    (
+        |s| s.decay_exempt = 7,
+        malformed("decay_exempt: 7 is none that is known"),
+    ),
     (|s| s.up = top(0.0), bad("up: fraction is 0")),
     (|s| s.up = top(-0.1), bad("up: fraction is -0.1")),
     (|s| s.up = top(1.5), bad("up: fraction is 1.5")),
@@ -155,6 +164,7 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("consistency", |s| s.staleness_bound = 4),
     ("policies", |s| staleness(s, Staleness::Scale(true))),
     ("optimizer", |s| sgd(s, |o| o.momentum = 0.5)),
+    ("decay_exempt", |s| s.decay_exempt = 1),
     ("schedule", |s| rate(s).learning_rate = 0.25),
     ("samples", |s| s.samples = 2),
     ("epoch_samples", |s| s.epoch_samples = 2),
@@ -196,6 +206,17 @@ fn adam(spec: &mut RunSpec, change: fn(&mut Adam)) {
     };
     change(&mut adam);
     spec.optimizer = Some(run_spec::Optimizer::Adam(adam));
+}
+
+fn adamw(spec: &mut RunSpec, change: fn(&mut AdamW)) {
+    let mut adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+    };
+    change(&mut adamw);
+    spec.optimizer = Some(run_spec::Optimizer::Adamw(adamw));
 }
 
 #[test]

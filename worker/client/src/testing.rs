@@ -13,8 +13,8 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Compression, TensorKind, TensorSpec};
 use tradewind_proto::v1::coordinator_server::{Coordinator, CoordinatorServer};
 use tradewind_proto::v1::shard_server::{Shard, ShardServer};
@@ -118,11 +118,8 @@ pub fn spec() -> RunSpec {
             nesterov: false,
             weight_decay: 0.0,
         },
-        schedule: Schedule {
-            learning_rate: 0.1,
-            warmup_samples: 0,
-            decay: Decay::Constant,
-        },
+        decay_exempt: DecayExempt::None,
+        schedule: Schedule::constant(0.1),
         samples: 100,
         epoch_samples: 100,
         batch: 1,

@@ -13,7 +13,7 @@ pub(super) struct Watch(c_void);
 #[repr(C)]
 pub(super) struct Breaker(c_void);
 
-pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *const f32, usize);
+pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 pub(super) type Release = unsafe extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
@@ -53,6 +53,10 @@ unsafe extern "C" {
         length: usize,
         element: c_int,
     ) -> *mut c_char;
+    pub(super) fn tradewind_all_reduce_tensor(
+        group: *mut Group,
+        tensor: *const c_void,
+    ) -> *mut c_char;
     pub(super) fn tradewind_broadcast(
         group: *mut Group,
         values: *mut c_void,
@@ -81,8 +85,7 @@ unsafe extern "C" {
     pub(super) fn tradewind_reducer_bucket(
         reducer: *const Reducer,
         bucket: usize,
-        values: *mut *const f32,
-        length: *mut usize,
+        tensor: *mut *mut c_void,
     ) -> *mut c_char;
     pub(super) fn tradewind_reducer_free(reducer: *mut Reducer);
     pub(super) fn tradewind_reducer_watch(

@@ -1,5 +1,6 @@
 //! Being told of gradients while backward runs.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -7,9 +8,10 @@ use tch::Tensor;
 
 use super::{C10dError, c_void, check, ffi, made};
 
-/// Told of a bucket and its gradients, from whichever thread made them final. A panic in it ends
-/// the process: there is no Rust above it to unwind to.
-pub type Told = Arc<dyn Fn(usize, &[f32]) + Send + Sync>;
+/// Told of a bucket and its gradients, a contiguous f32 tensor of one dimension, from whichever
+/// thread made them final. On a GPU they are final in the order of that thread's current stream. A
+/// panic in it ends the process: there is no Rust above it to unwind to.
+pub type Told = Arc<dyn Fn(usize, &Tensor) + Send + Sync>;
 
 /// Tells when the gradients of each bucket are there, on a rank without peers. Its hooks sit on the
 /// tensors until it is dropped.
@@ -81,15 +83,16 @@ pub(super) fn handed_over(told: Told) -> (ffi::Told, ffi::Release, *mut c_void) 
 }
 
 /// # Safety
-/// `context` is of [`handed_over`] and not released; `values` has `length` values that nobody
+/// `context` is of [`handed_over`] and not released; `gradient` is a live tensor that nobody
 /// writes meanwhile.
-unsafe extern "C" fn tell(context: *mut c_void, bucket: usize, values: *const f32, length: usize) {
-    // SAFETY: as promised.
-    let (told, values) = unsafe {
+unsafe extern "C" fn tell(context: *mut c_void, bucket: usize, gradient: *mut c_void) {
+    // SAFETY: as promised; the caller's handle is borrowed, not dropped.
+    let (told, gradient) = unsafe {
         let told = &*context.cast::<Told>();
-        (told, std::slice::from_raw_parts(values, length))
+        let gradient = ManuallyDrop::new(Tensor::from_ptr(gradient.cast()));
+        (told, gradient)
     };
-    told(bucket, values);
+    told(bucket, &gradient);
 }
 
 /// # Safety

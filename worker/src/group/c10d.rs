@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 use tradewind_common::ids::Rank;
-use tradewind_common::layout::{Layout, TensorKind};
+use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss};
 use crate::c10d::{Breaker, C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
-use crate::flat::in_layout_order;
+use crate::flat::{Flat, in_layout_order};
 
 /// Where and how the ranks of a group meet.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub struct C10d {
     // Dropped before the process group, whose last collectives it may still have to collect.
     reducer: Reducer,
     process_group: ProcessGroup,
-    /// Number of each layout bucket at the reducer; none for buffers.
-    buckets: Vec<Option<usize>>,
+    /// The gradient of each bucket of the layout, which is the reducer's; none for buffers.
+    buckets: Vec<Option<Tensor>>,
     parameters: Vec<(String, Tensor)>,
     gather: Gather,
 }
@@ -65,13 +65,8 @@ impl C10d {
             .map_err(GroupError::Form)?;
 
         let (mut names, mut parameters, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut buckets = Vec::with_capacity(layout.buckets.len());
-        for bucket in &layout.buckets {
-            if bucket.kind == TensorKind::Buffer {
-                buckets.push(None);
-                continue;
-            }
-            buckets.push(Some(sizes.len()));
+        let trained = |bucket: &&Bucket| bucket.kind == TensorKind::Parameter;
+        for bucket in layout.buckets.iter().filter(trained) {
             sizes.push(bucket.tensors.len());
             for index in bucket.tensors.clone() {
                 names.push(layout.tensors[index].spec.name.clone());
@@ -80,6 +75,17 @@ impl C10d {
         }
         let reducer =
             Reducer::new(&process_group, &parameters, &sizes).map_err(GroupError::Form)?;
+        let mut at_reducer = 0..sizes.len();
+        let gradient = |bucket| {
+            let at = trained(&bucket).then(|| at_reducer.next()).flatten();
+            at.map(|at| reducer.bucket(at)).transpose()
+        };
+        let buckets = layout
+            .buckets
+            .iter()
+            .map(gradient)
+            .collect::<Result<_, _>>();
+        let buckets = buckets.map_err(GroupError::Form)?;
         Ok(Self {
             rank,
             size,
@@ -109,10 +115,16 @@ impl Group for C10d {
         self.size
     }
 
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
+
     fn watch(&mut self, told: Told) -> Result<(), GroupError> {
-        let at_reducer = self.buckets.iter().enumerate();
-        let own: Vec<usize> = at_reducer.filter_map(|(own, at)| at.map(|_| own)).collect();
-        let told = move |at: usize, gradient: &[f32]| told(own[at], gradient);
+        let buckets = self.buckets.iter().enumerate();
+        let own: Vec<usize> = buckets
+            .filter_map(|(own, at)| at.as_ref().map(|_| own))
+            .collect();
+        let told = move |at: usize, gradient: &Tensor| told(own[at], gradient);
         let watched = self.reducer.watch(std::sync::Arc::new(told));
         watched.map_err(GroupError::Form)
     }
@@ -139,13 +151,8 @@ impl Group for C10d {
         }
     }
 
-    fn gradient(&self, bucket: usize) -> Option<&[f32]> {
-        let bucket = self.buckets[bucket]?;
-        Some(
-            self.reducer
-                .bucket(bucket)
-                .expect("the reducer has a bucket for each that is Some"),
-        )
+    fn gradient(&self, bucket: usize) -> Option<&Tensor> {
+        self.buckets[bucket].as_ref()
     }
 
     fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError> {
@@ -156,15 +163,17 @@ impl Group for C10d {
         self.process_group.broadcast(values, 0).map_err(broken)
     }
 
-    fn all_reduce_mean(&self, values: &mut [f32]) -> Result<(), GroupError> {
-        self.process_group.all_reduce_sum(values).map_err(broken)?;
-        let ranks = self.size as f32;
-        values.iter_mut().for_each(|value| *value /= ranks);
-        Ok(())
+    fn all_reduce_mean(&self, values: &mut Tensor) -> Result<(), GroupError> {
+        let reduced = self.process_group.all_reduce_sum_tensor(values);
+        reduced.map_err(broken)?;
+        let divided = values.f_divide_scalar_(f64::from(self.size));
+        divided.map(drop).map_err(|error| GroupError::Broken {
+            message: without_stack(&error.to_string()),
+        })
     }
 
-    fn gather(&mut self, values: &mut [f32]) -> Result<(), GroupError> {
-        self.gather.run(&self.process_group, values)
+    fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError> {
+        self.gather.run(&self.process_group, flat.values_mut())
     }
 }
 

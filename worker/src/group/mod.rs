@@ -7,7 +7,7 @@
 //! let loss = task.loss(&batch);
 //! let exposed = group.backward(&loss)?;
 //! // … push group.gradient(bucket), pull this rank's slice into flat …
-//! group.gather(flat.values_mut())?;
+//! group.gather(&mut flat)?;
 //! ```
 
 mod c10d;
@@ -15,11 +15,11 @@ mod solo;
 
 use std::time::Duration;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 use tradewind_common::ids::Rank;
 
 use crate::c10d::{Breaker, C10dError, Told};
-use crate::flat::FlatError;
+use crate::flat::{Flat, FlatError};
 
 pub use self::c10d::{C10d, Rendezvous};
 pub use self::solo::Solo;
@@ -52,8 +52,8 @@ pub enum GroupError {
         /// What libtorch said.
         message: String,
     },
-    /// A slice that has not the length of the flat vector.
-    #[error("{got} values where the flat vector has {want}")]
+    /// A flat vector of another model.
+    #[error("a flat vector of {got} values where the group's has {want}")]
     Length {
         /// Its length.
         got: usize,
@@ -72,11 +72,15 @@ pub trait Group: Send {
     /// How many ranks there are.
     fn size(&self) -> u32;
 
+    /// Where the flat vector and the gradients are.
+    fn device(&self) -> Device;
+
     /// From the next backward on, `told` hears of each bucket of parameters once in a backward: its
     /// number and its gradient, final, as soon as it is reduced, which is mostly while backward
     /// still computes others, and in any case before it returns. Buckets come nearly in order. It
     /// is called from threads of the group; backward may wait for it to return, and it must not
-    /// call the group. At most once, before the first backward.
+    /// call the group. On a GPU the gradient is final in the order of the calling thread's current
+    /// stream. At most once, before the first backward.
     fn watch(&mut self, told: Told) -> Result<(), GroupError>;
 
     /// What breaks the group from another thread, where it can be in need of that.
@@ -92,13 +96,15 @@ pub trait Group: Send {
     /// done: the part of them that backward did not hide, a slower peer included.
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
 
-    /// The gradient of a bucket as the last [`backward`](Self::backward) left it: contiguous, as
-    /// long as the bucket's element range, bit for bit the same on all ranks. `None` for a bucket
-    /// of buffers, which have no gradient. Unspecified before the first backward.
+    /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
+    /// dimension, contiguous, as long as the bucket's element range, on the group's device, bit for
+    /// bit the same on all ranks. `None` for a bucket of buffers, which have no gradient.
+    /// Unspecified before the first backward. In main memory
+    /// [`c10d::values`](crate::c10d::values) reads it.
     ///
     /// # Panics
     /// If there is no such bucket.
-    fn gradient(&self, bucket: usize) -> Option<&[f32]>;
+    fn gradient(&self, bucket: usize) -> Option<&Tensor>;
 
     /// Sums over the ranks, in place: for small control messages such as loss sums and flags.
     fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError>;
@@ -106,13 +112,14 @@ pub trait Group: Send {
     /// Copies the values of rank 0 to all ranks.
     fn broadcast(&self, values: &mut [i64]) -> Result<(), GroupError>;
 
-    /// Mean over the ranks, in place: for buffers such as BatchNorm's statistics.
-    fn all_reduce_mean(&self, values: &mut [f32]) -> Result<(), GroupError>;
+    /// Mean over the ranks, in place, of a contiguous f32 tensor on the group's device: for buffers
+    /// such as BatchNorm's statistics.
+    fn all_reduce_mean(&self, values: &mut Tensor) -> Result<(), GroupError>;
 
-    /// `values` is the flat vector, in which the blocks of this rank's slice
+    /// In `flat`, on the group's device, the blocks of this rank's slice
     /// ([`Layout::slice`](tradewind_common::layout::Layout::slice)) are fresh; on return all
     /// blocks are, bit for bit.
-    fn gather(&mut self, values: &mut [f32]) -> Result<(), GroupError>;
+    fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError>;
 }
 
 fn check_loss(loss: &Tensor) -> Result<(), GroupError> {

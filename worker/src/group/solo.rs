@@ -9,15 +9,15 @@ use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss};
 use crate::c10d::{self, C10dError, Told, Watch};
-use crate::flat::{FlatError, in_layout_order, views};
+use crate::flat::{Flat, FlatError, in_layout_order, views};
 
 /// One rank. Backward adds into views of one flat gradient vector, which is zeroed before.
 #[derive(Debug)]
 pub struct Solo {
     /// As long as the flat vector; the ranges of buffers stay zero.
     gradients: Tensor,
-    /// Element range and kind of each bucket.
-    buckets: Vec<(std::ops::Range<usize>, TensorKind)>,
+    /// Its range for each bucket; none for buffers.
+    buckets: Vec<Option<Tensor>>,
     /// Parameters in flat order, and how many are in each of their buckets.
     parameters: Vec<Tensor>,
     counts: Vec<usize>,
@@ -37,11 +37,14 @@ impl Solo {
                 c10d::set_grad(tensor, &gradient).map_err(GroupError::Form)?;
             }
         }
-        let buckets = layout
-            .buckets
-            .iter()
-            .map(|b| (b.elements.clone(), b.kind))
-            .collect();
+        let bucket = |bucket: &Bucket| {
+            let (start, length) = (bucket.elements.start, bucket.elements.len());
+            let trained = bucket.kind == TensorKind::Parameter;
+            let range = trained.then(|| gradients.f_narrow(0, start as i64, length as i64));
+            range.transpose().map_err(FlatError::Torch)
+        };
+        let buckets = layout.buckets.iter().map(bucket);
+        let buckets = buckets.collect::<Result<_, _>>()?;
         let trained = |b: &&Bucket| b.kind == TensorKind::Parameter;
         let counts = layout.buckets.iter().filter(trained);
         let counts = counts.map(|b| b.tensors.len()).collect();
@@ -66,11 +69,16 @@ impl Group for Solo {
         1
     }
 
+    fn device(&self) -> Device {
+        self.gradients.device()
+    }
+
     fn watch(&mut self, told: Told) -> Result<(), GroupError> {
         let buckets = self.buckets.iter().enumerate();
-        let trained = buckets.filter(|(_, (_, kind))| *kind == TensorKind::Parameter);
-        let own: Vec<usize> = trained.map(|(own, _)| own).collect();
-        let told = move |at: usize, gradient: &[f32]| told(own[at], gradient);
+        let own: Vec<usize> = buckets
+            .filter_map(|(own, at)| at.as_ref().map(|_| own))
+            .collect();
+        let told = move |at: usize, gradient: &Tensor| told(own[at], gradient);
         let watch = Watch::new(&self.parameters, &self.counts, Arc::new(told));
         self.watch = Some(watch.map_err(GroupError::Form)?);
         Ok(())
@@ -93,12 +101,8 @@ impl Group for Solo {
         Ok(Duration::ZERO)
     }
 
-    fn gradient(&self, bucket: usize) -> Option<&[f32]> {
-        let (elements, kind) = &self.buckets[bucket];
-        (*kind == TensorKind::Parameter).then(|| {
-            let all = c10d::values(&self.gradients).expect("made contiguous and not empty");
-            &all[elements.clone()]
-        })
+    fn gradient(&self, bucket: usize) -> Option<&Tensor> {
+        self.buckets[bucket].as_ref()
     }
 
     fn all_reduce_sum(&self, _values: &mut [f64]) -> Result<(), GroupError> {
@@ -109,11 +113,11 @@ impl Group for Solo {
         Ok(())
     }
 
-    fn all_reduce_mean(&self, _values: &mut [f32]) -> Result<(), GroupError> {
+    fn all_reduce_mean(&self, _values: &mut Tensor) -> Result<(), GroupError> {
         Ok(())
     }
 
-    fn gather(&mut self, _values: &mut [f32]) -> Result<(), GroupError> {
+    fn gather(&mut self, _flat: &mut Flat) -> Result<(), GroupError> {
         Ok(())
     }
 }
@@ -124,7 +128,6 @@ mod tests {
 
     use super::super::testing::Model;
     use super::*;
-    use crate::flat::Flat;
 
     #[test]
     fn gradients_are_those_of_plain_libtorch() {
@@ -141,7 +144,7 @@ mod tests {
                     TensorKind::Parameter => {
                         let range = bucket.elements.clone();
                         assert_eq!(
-                            group.gradient(index).unwrap(),
+                            c10d::values(group.gradient(index).unwrap()).unwrap(),
                             &want[range],
                             "bucket {index}"
                         );
@@ -162,17 +165,18 @@ mod tests {
         let ends = Arc::new(Mutex::new(Vec::new()));
         let (ear, ended) = (heard.clone(), ends.clone());
         let first = Mutex::new(model.tensors[0].1.grad());
-        let told = move |at, gradient: &[f32]| {
+        let told = move |at, gradient: &Tensor| {
             let there = first.lock().unwrap().count_nonzero(None::<i64>);
             ended
                 .lock()
                 .unwrap()
                 .push(i64::try_from(there).unwrap() > 0);
-            ear.lock().unwrap().push((at, gradient.to_vec()));
+            let values = c10d::values(gradient).unwrap().to_vec();
+            ear.lock().unwrap().push((at, values));
         };
         group.watch(Arc::new(told)).unwrap();
         let parts = |group: &Solo| {
-            let gradient = |at| Some((at, group.gradient(at)?.to_vec()));
+            let gradient = |at| Some((at, c10d::values(group.gradient(at)?).unwrap().to_vec()));
             let all = (0..layout.buckets.len()).filter_map(gradient);
             all.collect::<Vec<_>>()
         };

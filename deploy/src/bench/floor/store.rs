@@ -81,11 +81,7 @@ impl Held {
             updates,
         } = &mut *changing;
         *updates += 1;
-        let step = Step {
-            rate,
-            momentum: None,
-            number: *updates,
-        };
+        let step = Step::new(rate, *updates);
         let start = self.piece.elements.start;
         for (block, slots) in self.piece.blocks.iter().zip(slots) {
             let here = block.start - start..block.end - start;

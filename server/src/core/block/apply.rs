@@ -8,7 +8,7 @@ use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
 use crate::core::delay::Fate;
 use crate::core::log::{Applied, Update};
 use crate::core::momentum::{Moment, Momentum};
-use crate::core::optimizer::{Optimizer, Step};
+use crate::core::optimizer::{self, Optimizer, Step};
 use crate::core::trace::thinned;
 
 /// A gradient that is applied, and times which it counts.
@@ -203,14 +203,14 @@ impl Block {
         match self.kind {
             TensorKind::Parameter => {
                 let step = Step {
-                    rate: applied.rate,
                     momentum: applied.momentum,
-                    number: self.version,
+                    ..Step::new(applied.rate, self.version)
                 };
                 let slots = self.slots.iter_mut();
                 let mut slots: Vec<&mut [f32]> =
                     slots.map(|slot| &mut Arc::make_mut(slot)[..]).collect();
-                optimizer.apply(step, values, &mut slots, &applied.gradient);
+                let (pieces, gradient) = (&self.pieces, &applied.gradient);
+                optimizer::apply(optimizer, step, pieces, values, &mut slots, gradient);
             }
             TensorKind::Buffer => {
                 for (x, change) in values.iter_mut().zip(&*applied.gradient) {

@@ -58,7 +58,8 @@ impl Block {
 
     /// Is as new.
     pub fn forget(&mut self) {
-        *self = Self::new(self.id, self.kind, self.length);
+        let pieces = std::mem::take(&mut self.pieces);
+        *self = Self::new(self.id, self.kind, pieces);
     }
 
     /// Whether a primary's update can be applied.

@@ -24,6 +24,43 @@ impl Optimizer for Adam {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
+        let moments = Moments {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+        };
+        let decay = Decay {
+            penalty: step.decay(self.weight_decay),
+            keep: 1.0,
+        };
+        moments.apply(step, decay, values, slots, gradient);
+    }
+}
+
+/// What Adam and AdamW share.
+pub(super) struct Moments {
+    pub(super) beta1: f64,
+    pub(super) beta2: f64,
+    pub(super) epsilon: f32,
+}
+
+/// The two forms of weight decay; one of them is idle.
+pub(super) struct Decay {
+    /// L2 penalty, added to the gradient; 0 is idle.
+    pub(super) penalty: f32,
+    /// What is left of the values before the update; 1 is idle.
+    pub(super) keep: f32,
+}
+
+impl Moments {
+    pub(super) fn apply(
+        &self,
+        step: Step,
+        decay: Decay,
+        values: &mut [f32],
+        slots: &mut [&mut [f32]],
+        gradient: &[f32],
+    ) {
         let [first, second] = slots else {
             unreachable!("Adam has two slots")
         };
@@ -35,10 +72,10 @@ impl Optimizer for Adam {
         let (keep2, add2) = (self.beta2 as f32, (1.0 - self.beta2) as f32);
         let moments = first.iter_mut().zip(second.iter_mut());
         for ((x, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {
-            let g = g + self.weight_decay * *x;
+            let g = g + decay.penalty * *x;
             *m = keep1 * *m + add1 * g;
             *v = keep2 * *v + add2 * g * g;
-            *x -= rate * *m / (v.sqrt() / root + self.epsilon);
+            *x = decay.keep * *x - rate * *m / (v.sqrt() / root + self.epsilon);
         }
     }
 }

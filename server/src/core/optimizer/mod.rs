@@ -1,10 +1,13 @@
 //! How a block applies a gradient: one small file an optimizer, behind one trait on slices.
 
 mod adam;
+mod adamw;
 mod sgd;
 
 pub use adam::Adam;
+pub use adamw::AdamW;
 pub use sgd::Sgd;
+use tradewind_common::pieces::Piece;
 use tradewind_common::spec::OptimizerSpec;
 
 /// An optimizer without state of its own: its slots live with the block.
@@ -18,11 +21,12 @@ pub trait Optimizer: Send {
         false
     }
 
-    /// One update in place: `values`, `gradient` and each of `slots` have the same length.
+    /// One update in place of a piece of a block: `values`, `gradient` and each of `slots` have the
+    /// same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
 }
 
-/// What an update is told besides the gradient.
+/// What an update of a piece is told besides the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The learning rate.
@@ -31,6 +35,46 @@ pub struct Step {
     pub momentum: Option<f64>,
     /// Number of this update of the block, from 1.
     pub number: u64,
+    /// Whether weight decay applies to the piece.
+    pub decays: bool,
+}
+
+impl Step {
+    /// An update to which weight decay applies.
+    pub fn new(rate: f64, number: u64) -> Self {
+        Self {
+            rate,
+            momentum: None,
+            number,
+            decays: true,
+        }
+    }
+
+    /// λ of an optimizer, as far as it applies here.
+    fn decay(self, weight_decay: f32) -> f32 {
+        if self.decays { weight_decay } else { 0.0 }
+    }
+}
+
+/// One update in place of a block that consists of `pieces`: [`Optimizer::apply`] for each of them.
+pub fn apply(
+    optimizer: &dyn Optimizer,
+    step: Step,
+    pieces: &[Piece],
+    values: &mut [f32],
+    slots: &mut [&mut [f32]],
+    gradient: &[f32],
+) {
+    for piece in pieces {
+        let at = piece.elements.clone();
+        let step = Step {
+            decays: piece.decays,
+            ..step
+        };
+        let mut slots: Vec<&mut [f32]> =
+            slots.iter_mut().map(|slot| &mut slot[at.clone()]).collect();
+        optimizer.apply(step, &mut values[at.clone()], &mut slots, &gradient[at]);
+    }
 }
 
 /// The optimizer that the run asks for.
@@ -55,6 +99,17 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
             beta2,
             epsilon: epsilon as f32,
             weight_decay: weight_decay as f32,
+        }),
+        OptimizerSpec::AdamW {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+        } => Box::new(AdamW {
+            beta1,
+            beta2,
+            epsilon: epsilon as f32,
+            weight_decay,
         }),
     }
 }

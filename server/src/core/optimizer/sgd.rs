@@ -19,7 +19,7 @@ impl Optimizer for Sgd {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
-        let (rate, decay) = (step.rate as f32, self.weight_decay);
+        let (rate, decay) = (step.rate as f32, step.decay(self.weight_decay));
         let momentum = step
             .momentum
             .map_or(self.momentum, |momentum| momentum as f32);

@@ -36,7 +36,14 @@ fn copies_get_the_same_bits() {
         epsilon: 1e-8,
         weight_decay: 0.01,
     };
-    for optimizer in [sgd(0.0, false), sgd(0.9, false), sgd(0.9, true), adam] {
+    let adamw = OptimizerSpec::AdamW {
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+    };
+    let sgd = [sgd(0.0, false), sgd(0.9, false), sgd(0.9, true)];
+    for optimizer in sgd.into_iter().chain([adam, adamw]) {
         for consistency in [Sync, Bounded { staleness_bound: 1 }, Async] {
             let spec = RunSpec {
                 optimizer,

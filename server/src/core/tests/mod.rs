@@ -9,6 +9,7 @@ mod failover;
 mod filling;
 mod holders;
 mod membership;
+mod optimizers;
 mod policies;
 mod recovery;
 mod refusals;
@@ -20,8 +21,8 @@ mod takeover;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 /// A run of plain SGD with rate 1 on two blocks: block 0 is a buffer of two values, block 1 a
@@ -48,11 +49,8 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
             nesterov: false,
             weight_decay: 0.0,
         },
-        schedule: Schedule {
-            learning_rate: 1.0,
-            warmup_samples: 0,
-            decay: Decay::Constant,
-        },
+        decay_exempt: DecayExempt::None,
+        schedule: Schedule::constant(1.0),
         samples: 100,
         epoch_samples: 50,
         batch: 1,

@@ -23,7 +23,7 @@ impl Terms {
     pub(super) fn new(spec: &RunSpec, skip_one_in: u64) -> Self {
         let momentum = match spec.optimizer {
             OptimizerSpec::Sgd { momentum, .. } => momentum,
-            OptimizerSpec::Adam { .. } => panic!("the observer knows plain SGD and momentum"),
+            _ => panic!("the observer knows plain SGD and momentum"),
         };
         Self {
             consistency: spec.consistency,

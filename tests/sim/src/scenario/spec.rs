@@ -1,8 +1,8 @@
 //! The specification of a simulated run.
 
 use tradewind_common::compress::Compression;
-use tradewind_common::schedule::{Decay, Schedule};
-use tradewind_common::spec::{FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::{BATCH, LEASE_MS, Scenario};
@@ -42,11 +42,8 @@ impl Scenario {
                 nesterov: false,
                 weight_decay: 0.0,
             },
-            schedule: Schedule {
-                learning_rate: 1.0,
-                warmup_samples: 0,
-                decay: Decay::Constant,
-            },
+            decay_exempt: DecayExempt::None,
+            schedule: Schedule::constant(1.0),
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,

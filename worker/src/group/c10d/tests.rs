@@ -2,8 +2,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::super::testing::Model;
+use tradewind_common::layout::TensorSpec;
+
 use super::*;
-use crate::flat::Flat;
+use crate::c10d::values;
 
 /// Groups that break, and are formed again.
 mod breaking;
@@ -51,7 +53,8 @@ fn gradients(layout: &Layout, group: &C10d) -> Vec<f32> {
     let bucket = |(index, bucket): (usize, &tradewind_common::layout::Bucket)| {
         let gradient = group.gradient(index);
         assert_eq!(gradient.is_some(), bucket.kind == TensorKind::Parameter);
-        let gradient = gradient.map_or(vec![0.0; bucket.elements.len()], <[f32]>::to_vec);
+        let gradient = gradient.map(|gradient| values(gradient).unwrap().to_vec());
+        let gradient = gradient.unwrap_or_else(|| vec![0.0; bucket.elements.len()]);
         assert_eq!(gradient.len(), bucket.elements.len());
         gradient
     };
@@ -89,7 +92,10 @@ fn gradients_are_the_mean_over_the_ranks() {
 fn watched(group: &mut C10d) -> impl FnMut() -> Vec<(usize, Vec<u32>)> + use<> {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let ear = heard.clone();
-    let told = move |bucket, gradient: &[f32]| ear.lock().unwrap().push((bucket, bits(gradient)));
+    let told = move |bucket, gradient: &Tensor| {
+        let heard = (bucket, bits(values(gradient).unwrap()));
+        ear.lock().unwrap().push(heard);
+    };
     group.watch(Arc::new(told)).unwrap();
     move || std::mem::take(&mut *heard.lock().unwrap())
 }
@@ -134,22 +140,42 @@ fn gather_keeps_bits_of_slices_of_any_length() {
     // Three ranks do not divide the blocks evenly.
     let seen = ranks(3, LONG, |model, group| {
         let layout = model.layout();
-        let mut values = vec![f32::NAN; layout.elements()];
+        let mut flat = Flat::new(&layout, &model.tensors).unwrap();
+        let values = flat.values_mut();
+        values.fill(f32::NAN);
         for id in layout.slice(group.rank(), 3) {
             for element in layout.block(id).unwrap().elements.clone() {
                 values[element] = fresh(element);
             }
         }
-        group.gather(&mut values).unwrap();
-        let wrong = group.gather(&mut values[1..]).unwrap_err();
+        group.gather(&mut flat).unwrap();
+        let wrong = group.gather(&mut other_flat()).unwrap_err();
         assert!(matches!(wrong, GroupError::Length { .. }), "{wrong}");
-        (values, layout.slice(group.rank(), 3).len())
+        (flat.values().to_vec(), layout.slice(group.rank(), 3).len())
     });
     assert_ne!(seen[0].1, seen[2].1, "slices of different lengths");
     let want: Vec<f32> = (0..seen[0].0.len()).map(fresh).collect();
     for (rank, (values, _)) in seen.iter().enumerate() {
         assert_eq!(bits(values), bits(&want), "rank {rank}");
     }
+}
+
+/// Of another model.
+fn other_flat() -> Flat {
+    let spec = TensorSpec {
+        name: "alone".into(),
+        shape: vec![3],
+        kind: TensorKind::Parameter,
+    };
+    let layout = Layout::new(&[spec], 64, 64).unwrap();
+    Flat::new(
+        &layout,
+        &[(
+            "alone".into(),
+            Tensor::from_slice(&[0f32; 3]).set_requires_grad(true),
+        )],
+    )
+    .unwrap()
 }
 
 fn fresh(element: usize) -> f32 {
@@ -170,9 +196,9 @@ fn control_messages() {
         let mut told = [7 * i64::from(rank + 1), i64::MAX - i64::from(rank)];
         group.broadcast(&mut told).unwrap();
         assert_eq!(told, [7, i64::MAX]);
-        let mut mean = [rank as f32, 4.0];
+        let mut mean = Tensor::from_slice(&[rank as f32, 4.0]);
         group.all_reduce_mean(&mut mean).unwrap();
-        assert_eq!(mean, [0.5, 4.0]);
+        assert_eq!(values(&mean).unwrap(), [0.5, 4.0]);
         group.all_reduce_sum(&mut []).unwrap();
     });
 }

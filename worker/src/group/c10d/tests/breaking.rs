@@ -96,7 +96,7 @@ fn busy(rank: u32, store: &Store, formed: impl FnOnce(&C10d)) -> GroupError {
     };
     let group = C10d::new(Rank(rank), 2, &meet, &model.layout(), &model.tensors).unwrap();
     formed(&group);
-    let mut values = vec![1.0; 3_000_000];
+    let mut values = Tensor::ones([3_000_000], (tch::Kind::Float, Device::Cpu));
     loop {
         if let Err(error) = group.all_reduce_mean(&mut values) {
             return error;
@@ -177,7 +177,7 @@ fn outlives(rank: u32, ports: &[u16], own: &Store, watched: bool) -> Vec<Life> {
         let heard = Arc::new(Mutex::new(Vec::new()));
         if watched {
             let ear = heard.clone();
-            let told = move |bucket, _: &[f32]| ear.lock().unwrap().push(bucket);
+            let told = move |bucket, _: &Tensor| ear.lock().unwrap().push(bucket);
             group.watch(Arc::new(told)).unwrap();
         }
         let step = |group: &mut dyn Group, step: u32| group.backward(&model.loss(3 * step + rank));
@@ -185,7 +185,7 @@ fn outlives(rank: u32, ports: &[u16], own: &Store, watched: bool) -> Vec<Life> {
         let trained = layout.buckets.iter().enumerate();
         let trained = trained.filter(|(_, bucket)| bucket.kind == TensorKind::Parameter);
         let buckets: Vec<usize> = trained.map(|(at, _)| at).collect();
-        let gradient = |at: &usize| bits(group.gradient(*at).unwrap());
+        let gradient = |at: &usize| bits(values(group.gradient(*at).unwrap()).unwrap());
         let gradients = buckets.iter().flat_map(gradient).collect();
         if watched {
             let mut told = std::mem::take(&mut *heard.lock().unwrap());

@@ -1,0 +1,102 @@
+//! What a shard does with a gradient, as all processes of a run must agree on it.
+
+use serde::{Deserialize, Serialize};
+
+use super::SpecError;
+use super::range::{finite, ranged, unit};
+use crate::layout::TensorSpec;
+
+/// What a shard does with a gradient.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum OptimizerSpec {
+    /// Stochastic gradient descent, as `torch.optim.SGD` (dampening 0).
+    Sgd {
+        /// μ, in `0..1`.
+        momentum: f64,
+        /// Nesterov's form; needs momentum.
+        nesterov: bool,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64,
+    },
+    /// Adam (Kingma and Ba 2015, algorithm 1), as `torch.optim.Adam`.
+    Adam {
+        /// β₁, in `0..1`.
+        beta1: f64,
+        /// β₂, in `0..1`.
+        beta2: f64,
+        /// ε, added to the root.
+        epsilon: f64,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
+    AdamW {
+        /// β₁, in `0..1`.
+        beta1: f64,
+        /// β₂, in `0..1`.
+        beta2: f64,
+        /// ε, added to the root.
+        epsilon: f64,
+        /// λ: each update takes this part of the values, times the rate, away.
+        weight_decay: f64,
+    },
+}
+
+/// Which tensors weight decay spares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DecayExempt {
+    /// None.
+    #[default]
+    None,
+    /// Tensors of at most one dimension: biases, and the scales and shifts of normalisations.
+    Vectors,
+}
+
+impl DecayExempt {
+    /// Whether weight decay applies to a tensor.
+    pub fn decays(self, tensor: &TensorSpec) -> bool {
+        match self {
+            Self::None => true,
+            Self::Vectors => tensor.shape.len() > 1,
+        }
+    }
+}
+
+impl OptimizerSpec {
+    /// Checks every field against its range.
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        match *self {
+            Self::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => {
+                unit(momentum, "momentum")?;
+                finite(weight_decay, "weight_decay")?;
+                ranged(
+                    !nesterov || momentum > 0.0,
+                    "momentum",
+                    momentum,
+                    "more than 0, which nesterov needs",
+                )
+            }
+            Self::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }
+            | Self::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
+                unit(beta1, "beta1")?;
+                unit(beta2, "beta2")?;
+                finite(epsilon, "epsilon")?;
+                finite(weight_decay, "weight_decay")
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What is done with a gradient: for the wire and from it.
+
+use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::spec::{DecayExempt, OptimizerSpec};
+
+use crate::convert::{Malformed, malformed, required};
+use crate::v1;
+
+impl From<OptimizerSpec> for v1::run_spec::Optimizer {
+    fn from(spec: OptimizerSpec) -> Self {
+        match spec {
+            OptimizerSpec::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            } => Self::Sgd(v1::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            }),
+            OptimizerSpec::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => Self::Adam(v1::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }),
+            OptimizerSpec::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => Self::Adamw(v1::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }),
+        }
+    }
+}
+
+impl From<v1::run_spec::Optimizer> for OptimizerSpec {
+    fn from(wire: v1::run_spec::Optimizer) -> Self {
+        use v1::run_spec::Optimizer;
+        match wire {
+            Optimizer::Sgd(v1::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            }) => Self::Sgd {
+                momentum,
+                nesterov,
+                weight_decay,
+            },
+            Optimizer::Adam(v1::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }) => Self::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            },
+            Optimizer::Adamw(v1::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            }) => Self::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            },
+        }
+    }
+}
+
+impl From<DecayExempt> for v1::DecayExempt {
+    fn from(exempt: DecayExempt) -> Self {
+        match exempt {
+            DecayExempt::None => Self::None,
+            DecayExempt::Vectors => Self::Vectors,
+        }
+    }
+}
+
+pub(crate) fn decay_exempt(wire: i32) -> Result<DecayExempt, Malformed> {
+    match v1::DecayExempt::try_from(wire) {
+        Ok(v1::DecayExempt::None) => Ok(DecayExempt::None),
+        Ok(v1::DecayExempt::Vectors) => Ok(DecayExempt::Vectors),
+        Err(_) => Err(malformed(
+            "decay_exempt",
+            format!("{wire} is none that is known"),
+        )),
+    }
+}
+
+impl From<&Schedule> for v1::Schedule {
+    fn from(schedule: &Schedule) -> Self {
+        let decay = match schedule.decay {
+            Decay::Constant => v1::schedule::Decay::Constant(true),
+            Decay::Cosine { floor } => v1::schedule::Decay::CosineFloor(floor),
+        };
+        Self {
+            learning_rate: schedule.learning_rate,
+            warmup_samples: schedule.warmup_samples,
+            decay: Some(decay),
+        }
+    }
+}
+
+impl TryFrom<v1::Schedule> for Schedule {
+    type Error = Malformed;
+    fn try_from(wire: v1::Schedule) -> Result<Self, Malformed> {
+        Ok(Self {
+            learning_rate: wire.learning_rate,
+            warmup_samples: wire.warmup_samples,
+            decay: match required("schedule.decay", wire.decay)? {
+                v1::schedule::Decay::Constant(_) => Decay::Constant,
+                v1::schedule::Decay::CosineFloor(floor) => Decay::Cosine { floor },
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_travels_comes_back() {
+        let (beta1, beta2, epsilon, weight_decay) = (0.1, 0.2, 0.3, 0.4);
+        let optimizers = [
+            OptimizerSpec::Sgd {
+                momentum: 0.5,
+                nesterov: true,
+                weight_decay,
+            },
+            OptimizerSpec::Adam {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            },
+            OptimizerSpec::AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            },
+        ];
+        for spec in optimizers {
+            let wire = v1::run_spec::Optimizer::from(spec);
+            assert_eq!(OptimizerSpec::from(wire), spec);
+        }
+        for exempt in [DecayExempt::None, DecayExempt::Vectors] {
+            let wire = v1::DecayExempt::from(exempt).into();
+            assert_eq!(decay_exempt(wire), Ok(exempt));
+        }
+        let unknown = decay_exempt(7).unwrap_err();
+        assert_eq!(unknown.field, "decay_exempt");
+    }
+
+    #[test]
+    fn schedules_travel() {
+        for decay in [Decay::Constant, Decay::Cosine { floor: 0.25 }] {
+            let schedule = Schedule {
+                learning_rate: 0.5,
+                warmup_samples: 3,
+                decay,
+            };
+            let wire = v1::Schedule::from(&schedule);
+            assert_eq!(Schedule::try_from(wire).unwrap(), schedule);
+        }
+    }
+}

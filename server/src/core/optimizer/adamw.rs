@@ -1,0 +1,40 @@
+use super::adam::{Decay, Moments};
+use super::{Optimizer, Step};
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2), in the convention of
+/// `torch.optim.AdamW`: θ ← (1 − ηλ)θ, then Adam without penalty.
+#[derive(Clone, Copy, Debug)]
+pub struct AdamW {
+    /// β₁, in `0..1`.
+    pub beta1: f64,
+    /// β₂, in `0..1`.
+    pub beta2: f64,
+    /// ε, at least 0.
+    pub epsilon: f32,
+    /// λ, at least 0, per update and unit of the rate. In f64: f32 would lose digits of 1 − ηλ.
+    pub weight_decay: f64,
+}
+
+impl Optimizer for AdamW {
+    fn slots(&self) -> usize {
+        2
+    }
+
+    fn normalises(&self) -> bool {
+        true
+    }
+
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
+        let moments = Moments {
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+        };
+        let decay = if step.decays { self.weight_decay } else { 0.0 };
+        let decay = Decay {
+            penalty: 0.0,
+            keep: (1.0 - step.rate * decay) as f32,
+        };
+        moments.apply(step, decay, values, slots, gradient);
+    }
+}
