@@ -9,6 +9,9 @@ use crate::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 /// How an update comes about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policies {
+    /// Under `sync`: so many of the groups are not waited for.
+    #[serde(default)]
+    pub backup_groups: u32,
     /// How much each of several contributions counts.
     pub weights: Weights,
     /// What is done about gradients that were computed on old values.
@@ -111,6 +114,8 @@ impl OptimizerSpec {
 pub struct Beside {
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// How many groups there are.
+    pub groups: usize,
     /// How fresh parameters travel.
     pub down: Compression,
     /// How an update is applied.
@@ -121,6 +126,7 @@ impl From<&RunSpec> for Beside {
     fn from(spec: &RunSpec) -> Self {
         Self {
             consistency: spec.consistency,
+            groups: spec.group_sizes.len(),
             down: spec.down,
             optimizer: spec.optimizer,
         }
@@ -162,8 +168,20 @@ impl Policies {
     /// # Errors
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
+        self.check_backups(beside)?;
         self.check_staleness(beside)?;
         self.check_momentum(beside)
+    }
+
+    fn check_backups(&self, beside: &Beside) -> Result<(), PolicyError> {
+        let key = "train.backup_groups";
+        let sync = beside.consistency == ConsistencySpec::Sync;
+        if self.backup_groups > 0 && !sync {
+            let why = "only under `sync` a group is waited for at every clock";
+            return excludes(key, "train.consistency", why);
+        }
+        let few = self.backup_groups == 0 || (self.backup_groups as usize) < beside.groups;
+        range(few, key, "less than the number of cluster.groups")
     }
 
     fn check_momentum(&self, beside: &Beside) -> Result<(), PolicyError> {

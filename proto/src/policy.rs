@@ -13,6 +13,7 @@ impl From<&Policies> for v1::Policies {
             Weights::Groups => v1::Weights::Groups,
         };
         Self {
+            backup_groups: policies.backup_groups,
             weights: weights.into(),
             staleness: match policies.staleness {
                 StalenessSpec::None => None,
@@ -47,6 +48,7 @@ impl TryFrom<v1::Policies> for Policies {
             }
         };
         Ok(Self {
+            backup_groups: wire.backup_groups,
             weights,
             staleness: match wire.staleness {
                 None | Some(Staleness::Scale(false)) => StalenessSpec::None,

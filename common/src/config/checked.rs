@@ -287,6 +287,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let policies = policy::read(values);
     let beside = Beside {
         consistency,
+        groups: groups.len(),
         down: values.compression("exchange.down"),
         optimizer: optimizer.spec,
     };

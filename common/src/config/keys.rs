@@ -199,6 +199,12 @@ pub const KEYS: &[Key] = &[
         "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older",
     ),
     key(
+        "train.backup_groups",
+        int(0, 65_535),
+        Some("0"),
+        "under `sync`: so many groups are not waited for at a clock; what they bring later is dropped, and they go on with the others",
+    ),
+    key(
         "train.weights",
         Choice(&["samples", "groups"]),
         Some("\"samples\""),

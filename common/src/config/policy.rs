@@ -1,4 +1,4 @@
-//! How waiting contributions become an update: `train.weights`, sections `staleness` and `momentum`.
+//! How waiting contributions become an update: `train.backup_groups`, `train.weights`, sections `staleness` and `momentum`.
 
 use super::Values;
 use crate::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
@@ -8,6 +8,7 @@ use crate::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
 pub(super) fn read(values: &Values<'_>) -> Policies {
     let lambda = values.float("staleness.lambda");
     Policies {
+        backup_groups: values.int("train.backup_groups") as u32,
         weights: match values.text("train.weights") {
             "groups" => Weights::Groups,
             _ => Weights::Samples,

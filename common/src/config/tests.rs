@@ -307,6 +307,16 @@ fn problems_name_the_key_the_line_and_the_way_out() {
             &["momentum.policy", "without optimizer.momentum above 0"],
         );
     }
+    check(
+        &["train.backup_groups=1", sync],
+        none,
+        &["train.backup_groups = 1 is not less than the number of cluster.groups"],
+    );
+    check(
+        &["train.backup_groups=1", "cluster.groups=[1, 1]"],
+        none,
+        &["train.backup_groups = 1 excludes train.consistency"],
+    );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],

@@ -15,7 +15,7 @@ use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarna
 use super::ReplyTo;
 use super::askers::{Asker, Askers, Fresh, Wants};
 use super::backups::Backups;
-use super::consistency::Standing;
+use super::consistency::{Scene, Standing, present};
 use super::delay::Delay;
 use super::held::Holdings;
 use super::optimizer::Optimizer;
@@ -81,6 +81,8 @@ struct Waiting {
 #[derive(Clone, Debug)]
 struct Cursor {
     incarnation: Incarnation,
+    /// The first clock of this life.
+    start: Clock,
     next: Clock,
     /// Values were restored since the group was last heard: its first contribution may be past
     /// `next`.
@@ -108,6 +110,9 @@ pub enum Arrival {
         superseded: Option<ReplyTo>,
         /// Contributions of its group before it that were lost by restoring.
         lost: u64,
+        /// Contributions of its group before it that it has left out, because the others had gone
+        /// on elsewhere.
+        left_out: u64,
     },
     /// It had been decided before.
     Repeat(Decided),
@@ -271,11 +276,13 @@ impl Block {
     pub fn standing(&self) -> Vec<Standing> {
         let live = |(group, cursor): (&GroupId, &Cursor)| Standing {
             group: *group,
+            start: cursor.start,
             next: cursor.next,
             arrived: cursor.waiting.is_some(),
         };
         let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
             group: *group,
+            start: *earliest,
             next: *earliest,
             arrived: false,
         };
@@ -285,6 +292,15 @@ impl Block {
             standing.sort_unstable_by_key(|s| s.group);
         }
         standing
+    }
+
+    /// The clock that is made next, where clocks are made for all groups; 0 while nobody is live.
+    pub fn present_clock(&self) -> Clock {
+        let scene = Scene {
+            standing: &self.standing(),
+            highest: self.clock_decided(),
+        };
+        present(&scene).unwrap_or_default()
     }
 
     /// The same without those that have not been heard since values were restored. Where they stand
@@ -320,6 +336,7 @@ impl Block {
             let last = self.last(*group, *incarnation);
             self.cursors.entry(*group).or_insert(Cursor {
                 incarnation: *incarnation,
+                start: *start,
                 next: last.map_or(*start, |last| last.clock.tick()),
                 attaching,
                 waiting: None,
@@ -368,19 +385,20 @@ impl Block {
     }
 
     /// Takes a contribution in, or finds that it was decided before (rule 2). The block's values
-    /// are of `lineage`.
+    /// are of `lineage`; where groups may be left behind, they may also leave a `gap`.
     pub fn push(
         &mut self,
         (group, clock): (GroupId, Clock),
         contribution: Contribution,
-        lineage: Generation,
+        (lineage, gap): (Generation, bool),
         (asker, now_us): (Asker, u64),
     ) -> Result<Arrival, Refusal> {
         let block = self.id;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
         let expected = cursor.next;
         // After the last clock there is none, so that no group may come to stand there by a gap.
-        if clock > expected && !(cursor.attaching && clock < Clock(u64::MAX)) {
+        let may_skip = cursor.attaching || gap;
+        if clock > expected && !(may_skip && clock < Clock(u64::MAX)) {
             return Err(Refusal::ClockAhead {
                 block,
                 group,
@@ -418,8 +436,13 @@ impl Block {
             }
         };
         cursor.next = clock;
-        cursor.attaching = false;
-        let lost = clock.0 - expected.0;
-        Ok(Arrival::Waits { superseded, lost })
+        let attaching = std::mem::take(&mut cursor.attaching);
+        let skipped = clock.0 - expected.0;
+        let (lost, left_out) = if attaching { (skipped, 0) } else { (0, skipped) };
+        Ok(Arrival::Waits {
+            superseded,
+            lost,
+            left_out,
+        })
     }
 }

@@ -24,7 +24,7 @@ use super::ReplyTo;
 use super::askers::{Asker, Wants};
 use super::block::{Arrival, Block, Contribution, Terms};
 use super::capture::Capture;
-use super::consistency::{self, Consistency};
+use super::consistency::{self, Consistency, Decision, Scene};
 use super::delay::{self, Delay};
 use super::log::Entry;
 use super::momentum::{self, Momentum};
@@ -87,7 +87,7 @@ impl Shard {
         Self {
             me,
             id: shard,
-            consistency: consistency::from_spec(spec.consistency),
+            consistency: consistency::from_spec(&spec),
             delay: delay::from_spec(spec.policies.staleness),
             momentum: momentum::from_spec(&spec),
             optimizer: optimizer::from_spec(spec.optimizer),
@@ -300,11 +300,17 @@ impl Shard {
             *holds = None;
         }
         let at = (asker, now_us);
-        let arrival = block.push((group, clock), contribution, self.lineage, at)?;
+        let values = (self.lineage, self.consistency.leaves_behind());
+        let arrival = block.push((group, clock), contribution, values, at)?;
         self.clock_seen = self.clock_seen.max(Some(clock));
         match arrival {
-            Arrival::Waits { superseded, lost } => {
+            Arrival::Waits {
+                superseded,
+                lost,
+                left_out,
+            } => {
                 self.counters.lost += lost;
+                self.counters.dropped += left_out;
                 if let Some(stream) = superseded {
                     self.refuse(stream, Refusal::Superseded(id));
                 }
@@ -331,7 +337,7 @@ impl Shard {
         let mut outcomes = Vec::new();
         loop {
             if let Some(capture) = &mut self.capture {
-                capture.look(block);
+                capture.look(block, self.consistency.leaves_behind());
             }
             // A clock that is averaged is made with everybody, or not.
             let standing = if terms.averages {
@@ -339,11 +345,17 @@ impl Shard {
             } else {
                 block.heard()
             };
-            let Some(groups) = self.consistency.decide(&standing) else {
-                break;
+            let scene = Scene {
+                standing: &standing,
+                highest: block.clock_decided(),
+            };
+            let (groups, late) = match self.consistency.decide(&scene) {
+                Decision::Merge(groups) => (groups, false),
+                Decision::LeaveOut(groups) => (groups, true),
+                Decision::Wait => break,
             };
             let momentum = (&mut *self.momentum, self.parameter_blocks);
-            let (update, decided) = block.update(&groups, terms, momentum);
+            let (update, decided) = block.update(&groups, terms, momentum, late);
             self.counters.updates += u64::from(update.applied.is_some());
             self.log.append(Entry::Update(update), &mut self.outputs);
             outcomes.extend(decided);
@@ -384,9 +396,14 @@ impl Shard {
             self.keep_sent(id, group, wants);
         }
         let block = self.blocks.get_mut(&id).expect("own block");
+        let next = match self.consistency.leaves_behind() {
+            true => block.present_clock(),
+            false => Clock(0),
+        };
         Ok(Reply {
             block: id,
             clock,
+            next,
             answer,
             version: block.version(),
             lag: block.lag(group),

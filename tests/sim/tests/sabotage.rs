@@ -78,6 +78,19 @@ fn not_telling_copies_the_momentum() {
 }
 
 #[test]
+fn not_waiting_for_one_group_more() {
+    let backups = |seed| asynchronous(seed).with_backups();
+    found(Sabotage::OneBackupTooMany, &[Rule::Synchronous], backups);
+}
+
+#[test]
+fn applying_what_comes_too_late() {
+    let backups = |seed| asynchronous(seed).with_backups();
+    let rules = [Rule::Synchronous, Rule::ExactlyOnce];
+    found(Sabotage::AppliesLate, &rules, backups);
+}
+
+#[test]
 fn letting_a_fenced_life_in() {
     let dying = |seed| asynchronous(seed).with_dying_ranks();
     found(Sabotage::FenceBroken, &[Rule::ExactlyOnce], dying);

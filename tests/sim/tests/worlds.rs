@@ -136,6 +136,26 @@ fn momentum_is_measured_while_ranks_die() {
 }
 
 #[test]
+fn groups_are_left_behind_and_go_on() {
+    let backups = |s: Scenario| s.with_backups();
+    check("backups", backups, &["dropped", "repeated", "malformed"]);
+}
+
+#[test]
+fn groups_are_left_behind_while_everything_fails() {
+    let backups = |s: Scenario| {
+        let s = s.with_backups().with_dying_ranks();
+        match s.seed % 3 {
+            0 => s.with_failing_servers(1),
+            1 => s.with_failing_servers(2),
+            _ => s.with_failing_servers(2).with_failing_coordinator().with_resume(),
+        }
+    };
+    let must = ["dropped", "reformed", "promoted", "restored", "snapshots"];
+    check("backups and faults", backups, &must);
+}
+
+#[test]
 fn groups_count_all_the_same() {
     let equal = |mut s: Scenario| {
         s.policies.weights = Weights::Groups;

@@ -37,6 +37,7 @@ pub(crate) fn answer(frame: &PullFrame, values: bool) -> Answer {
             Verdict::Created => Kind::Created,
             _ => Kind::Decided,
         },
+        next: Clock(frame.next_clock),
         version: frame.version,
         lineage: Generation(frame.lineage),
         values,

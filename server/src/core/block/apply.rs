@@ -20,13 +20,14 @@ struct Brought {
 impl Block {
     /// Decides the waiting contributions of `groups`, merges those that are applied into one update
     /// in the order of `groups`, and applies it. Answers the update as copies have to apply it.
-    /// `momentum` hears what values of the block were passed; `blocks` is the number of blocks that
+    /// Contributions that are `late` are left out, whatever they are. `momentum` hears what values of the block were passed; `blocks` is the number of blocks that
     /// it decides for.
     pub fn update(
         &mut self,
         groups: &[GroupId],
         terms: Terms<'_>,
         (momentum, blocks): (&mut (dyn Momentum + 'static), usize),
+        late: bool,
     ) -> (Update, Vec<Outcome>) {
         let measures = momentum.measures() && self.kind == TensorKind::Parameter;
         let mut computed_on = Vec::new();
@@ -50,6 +51,7 @@ impl Block {
             };
             let mut bare = false;
             let verdict = match waiting.contribution {
+                _ if late => Verdict::Dropped,
                 None => Verdict::Skipped,
                 Some(mut gradient) => match self.fate(delay, terms) {
                     Fate::Drop => Verdict::Dropped,

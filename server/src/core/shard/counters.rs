@@ -12,7 +12,7 @@ pub struct Counters {
     pub applied: u64,
     /// Contributions of weight 0.
     pub skipped: u64,
-    /// Contributions that a policy left out.
+    /// Contributions that a policy left out, or that their group did because it was late.
     pub dropped: u64,
     /// Contributions that the staleness policy should have brought to the present values, but had
     /// nothing to compare those with.

@@ -8,7 +8,7 @@ use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
-use super::block::{Record, TOLERANCE, Verdict};
+use super::block::{Place, Record, TOLERANCE, Verdict};
 use super::history::Step;
 use super::stale;
 use super::terms::{PassedOn, Terms, Traffic};
@@ -42,10 +42,16 @@ impl Record {
         let mut news: Vec<Decision> = news.map(|(g, (life, d))| (*g, *life, *d)).collect();
         let count = news.len() as u64;
         if terms.consistency == ConsistencySpec::Sync {
+            let present = self.present_clock();
+            let behind = terms.leaves_behind();
+            let late = |(_, _, decided): &Decision| behind && decided.clock < present;
             news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
             for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
-                self.check_everybody(update)?;
-                self.update(update, (traffic, None), terms)?;
+                let late = update.iter().all(late);
+                if !late {
+                    self.check_everybody(update, terms)?;
+                }
+                self.update(update, (traffic, None, late), terms)?;
             }
         } else {
             let place = |(group, ..): &Decision| {
@@ -62,7 +68,7 @@ impl Record {
                 let decision = news.remove(next);
                 self.check_staleness(decision, terms)?;
                 let momentum = place(&decision).and_then(|at| passed_on[at].momentum);
-                self.update(&[decision], (traffic, momentum), terms)?;
+                self.update(&[decision], (traffic, momentum, false), terms)?;
             }
         }
         self.check_state(state)?;
@@ -105,11 +111,11 @@ impl Record {
     fn update(
         &mut self,
         update: &[Decision],
-        known: (&Traffic, Option<f64>),
+        known: (&Traffic, Option<f64>, bool),
         terms: &Terms,
     ) -> Result<(), Violation> {
         for (group, life, decided) in update {
-            self.check_turn((*group, *life), decided.clock)?;
+            self.check_turn((*group, *life), decided.clock, known.0)?;
         }
         let mut step = self.now().expect("it is created").clone();
         step.state = None;
@@ -150,8 +156,38 @@ impl Record {
         Err(Violation::new(Rule::Staleness, text))
     }
 
+    /// The clock that is made next, where clocks are made for all groups.
+    fn present_clock(&self) -> Clock {
+        let min = self.live.values().map(|place| place.next).min();
+        let last = self.now().map(|step| step.last.values());
+        let highest = last.and_then(|last| last.map(|(_, decided)| decided.clock).max());
+        highest.map(Clock::tick).max(min).unwrap_or_default()
+    }
+
+    /// With backup groups: the next clock, and no fewer than all but so many of those that have
+    /// begun, but for those that have gone on to a later clock and do not come any more.
+    fn check_enough(&self, update: &[Decision], terms: &Terms) -> Result<(), Violation> {
+        let (clock, present) = (update[0].2.clock, self.present_clock());
+        let count = |of: &dyn Fn(&&Place) -> bool| self.live.values().filter(of).count();
+        let begun = count(&|place| place.start <= clock);
+        let due = count(&|place| place.next <= clock);
+        let backups = terms.policies.backup_groups as usize;
+        let needed = begun.saturating_sub(backups).clamp(1, due.max(1));
+        if clock == present && update.len() >= needed {
+            return Ok(());
+        }
+        let text = format!(
+            "block {} made clock {clock} of {update:?} at {present}, where {needed} were needed",
+            self.id
+        );
+        Err(Violation::new(Rule::Synchronous, text))
+    }
+
     /// Rule 3: the smallest clock, and every live group that stands at it.
-    fn check_everybody(&self, update: &[Decision]) -> Result<(), Violation> {
+    fn check_everybody(&self, update: &[Decision], terms: &Terms) -> Result<(), Violation> {
+        if terms.leaves_behind() {
+            return self.check_enough(update, terms);
+        }
         let clock = update[0].2.clock;
         let due = self.live.iter().filter(|(_, place)| place.next <= clock);
         let due: Vec<_> = due.map(|(group, _)| *group).collect();
@@ -171,7 +207,7 @@ impl Record {
         &self,
         step: &mut Step,
         update: &[Decision],
-        (traffic, told): (&Traffic, Option<f64>),
+        (traffic, told, late): (&Traffic, Option<f64>, bool),
         terms: &Terms,
     ) -> Result<(), Violation> {
         let mut brought: Vec<(Vec<f64>, f64, f64)> = Vec::new();
@@ -188,6 +224,8 @@ impl Record {
             let pushed = traffic.pushed.get(&(self.id, life, clock));
             let measured = pushed.is_some_and(|pushed| pushed.lineage == self.lineage);
             let (verdict, delay) = match (&gradient, delay) {
+                (None, _) if late => (block::Verdict::Dropped, Some(0)),
+                (Some(_), _) if late => (block::Verdict::Dropped, delay),
                 (None, _) => (block::Verdict::Skipped, Some(0)),
                 (Some(_), Some(tau)) if stale::drops(staleness, tau, measured) => {
                     (block::Verdict::Dropped, delay)
@@ -295,7 +333,8 @@ impl Record {
             let what = format!("{own:?} was decided for a former life");
             return broken(Rule::ExactlyOnce, what);
         }
-        if terms.consistency == ConsistencySpec::Sync && made >= Some(start) {
+        let everybody = terms.consistency == ConsistencySpec::Sync && !terms.leaves_behind();
+        if everybody && made >= Some(start) {
             return broken(Rule::Synchronous, format!("{made:?} had been made"));
         }
         Ok(())

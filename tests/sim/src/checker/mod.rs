@@ -269,6 +269,8 @@ impl Checker {
             let told = self.traffic.told.entry((reply.block, life));
             let told = told.or_insert(decided.clock);
             *told = (*told).max(decided.clock);
+            let next = self.traffic.next.entry(life).or_default();
+            *next = (*next).max(reply.next);
         }
         let since = self.roles[&(server, shard)];
         self.tell(shard, since, reply.block, step)
@@ -396,6 +398,11 @@ impl Checker {
         report.counts.lost += records.clone().map(|log| log.lost).sum::<u64>();
         let records = records.flat_map(|log| log.records.values());
         report.lag_max = records.map(|record| record.lag_max).max().unwrap_or(0);
+    }
+
+    /// Whether groups may be left behind.
+    pub fn leaves_behind(&self) -> bool {
+        self.terms.leaves_behind()
     }
 
     /// The blocks of a shard, with their lengths.

@@ -37,6 +37,11 @@ impl Terms {
 }
 
 impl Terms {
+    /// Whether groups may be left behind.
+    pub(super) fn leaves_behind(&self) -> bool {
+        self.policies.backup_groups > 0
+    }
+
     /// The momentum of an update of so many contributions while so many groups are live. What a
     /// primary has measured is believed, as it tells its copies, within bounds.
     pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
@@ -75,4 +80,6 @@ pub(super) struct Traffic {
     pub(super) pushed: BTreeMap<(BlockId, Life, Clock), Pushed>,
     /// The last clock whose verdict a life was told.
     pub(super) told: BTreeMap<(BlockId, Life), Clock>,
+    /// The highest clock at which a life was told that the others are, by any block.
+    pub(super) next: BTreeMap<Life, Clock>,
 }

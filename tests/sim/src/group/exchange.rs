@@ -255,6 +255,7 @@ fn answer(reply: &Reply) -> session::Answer {
         block: reply.block,
         clock: reply.clock,
         kind,
+        next: reply.next,
         version: reply.version,
         lineage: reply.lineage,
         values: true,

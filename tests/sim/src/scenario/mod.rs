@@ -85,6 +85,10 @@ pub enum Sabotage {
     LowersTooMuch,
     /// Copies are not told the momentum of an update.
     KeepsMomentumToItself,
+    /// A block does not wait for one group more than there are backups.
+    OneBackupTooMany,
+    /// What comes too late for its clock is applied.
+    AppliesLate,
     /// Blocks apply while c − m ≤ s + 1.
     AdmitsOneTooMany,
     /// A block under `sync` applies without the group that comes last.
@@ -165,6 +169,14 @@ impl Scenario {
         let topk = Compression::TopK { fraction: 0.5 };
         let int8 = random_stream(self.seed, 5).random_bool(0.5);
         self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
+    /// The same with as many backup groups as the seed says, under `sync`.
+    pub fn with_backups(mut self) -> Self {
+        let most = self.groups.len() as u64 - 1;
+        self.consistency = ConsistencySpec::Sync;
+        self.policies.backup_groups = (1 + self.seed % most) as u32;
         self
     }
 

@@ -11,7 +11,7 @@ use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
-use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
+use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync};
 use tradewind_server::core::delay::{self, Delay, Unchanged};
 use tradewind_server::core::log::{Confirm, Entry};
 use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
@@ -40,6 +40,14 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
             shard.with_consistency(Box::new(Bounded { bound }))
         }
         (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
+        (Some(Sabotage::OneBackupTooMany), _) => {
+            let backup_groups = spec.policies.backup_groups as usize + 1;
+            shard.with_consistency(Box::new(Sync { backup_groups }))
+        }
+        (Some(Sabotage::AppliesLate), _) => {
+            let backup_groups = spec.policies.backup_groups as usize;
+            shard.with_consistency(Box::new(AppliesLate(Sync { backup_groups })))
+        }
         (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
         (Some(Sabotage::LowersTooMuch), _) => {
             let total = MOMENTUM_TOTAL;
@@ -192,6 +200,7 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
     Some(Reply {
         block: push.block,
         clock: push.clock,
+        next: Clock(0),
         answer: Answer::Read,
         version: state.version,
         lag: 0,
@@ -228,11 +237,35 @@ impl Delay for ScaleMore {
 struct AllButOne;
 
 impl Consistency for AllButOne {
-    fn decide(&self, standing: &[Standing]) -> Option<Vec<GroupId>> {
-        let clock = standing.iter().map(|s| s.next).min()?;
-        let due = || standing.iter().filter(|s| s.next == clock);
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let clock = scene.standing.iter().map(|s| s.next).min();
+        let due = || scene.standing.iter().filter(|s| Some(s.next) == clock);
         let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
-        (!arrived.is_empty() && arrived.len() + 1 >= due().count()).then_some(arrived)
+        if !arrived.is_empty() && arrived.len() + 1 >= due().count() {
+            Decision::Merge(arrived)
+        } else {
+            Decision::Wait
+        }
+    }
+}
+
+/// With backup groups, what comes too late is applied all the same.
+struct AppliesLate(Sync);
+
+impl Consistency for AppliesLate {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        match self.0.decide(scene) {
+            Decision::LeaveOut(late) => Decision::Merge(late),
+            other => other,
+        }
+    }
+
+    fn averages(&self) -> bool {
+        true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        true
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Answer {
     pub clock: Clock,
     /// What it says.
     pub kind: Kind,
+    /// The clock that the block makes next, where groups may be left behind; else 0.
+    pub next: Clock,
     /// Version of the block.
     pub version: u64,
     /// Lineage of the values that it names.
@@ -97,6 +99,8 @@ pub struct Answer {
 /// What an exchange came to, over the blocks of the slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// The highest clock that a block makes next, where groups may be left behind; else 0.
+    pub next: Clock,
     /// The largest version.
     pub updates: u64,
     /// The largest delay; `None` where nothing was applied.
@@ -115,6 +119,7 @@ pub struct Summary {
 
 impl Summary {
     fn add(&mut self, answer: &Answer) {
+        self.next = self.next.max(answer.next);
         self.updates = self.updates.max(answer.version);
         self.delay = self.delay.max(answer.delay);
         self.dropped += u64::from(answer.dropped);
@@ -209,6 +214,16 @@ impl Session {
     /// The clock of the next contribution.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The group goes on at `clock`, if it is not further: the others have, at some block of some
+    /// rank. What lies between is left out.
+    ///
+    /// # Panics
+    /// If an exchange is under way.
+    pub fn go_on_at(&mut self, clock: Clock) {
+        assert!(self.outstanding.is_empty(), "one exchange at a time");
+        self.clock = self.clock.max(clock);
     }
 
     /// The blocks of the slice, in flat order, with the shards that they belong to.
