@@ -113,6 +113,8 @@ fn compile(libtorch: &Libtorch) {
         .std("c++17")
         .pic(true)
         .file("csrc/c10d.cpp")
+        .file("csrc/precision.cpp")
+        .file("csrc/device.cpp")
         .include("csrc");
     for folder in &libtorch.includes {
         // As system headers: their warnings are not ours.

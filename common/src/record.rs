@@ -32,6 +32,12 @@ pub struct StepRecord {
     pub skipped: bool,
     /// Buckets for whose blocks it did: without `exchange.per_bucket` all or none.
     pub buckets_skipped: u64,
+    /// Whether it did because gradients of the scaled loss overflowed in f16.
+    #[serde(default)]
+    pub overflowed: bool,
+    /// What the loss of this step was multiplied by; `null` where it is not scaled.
+    #[serde(default)]
+    pub loss_scale: Option<f64>,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather

@@ -299,6 +299,8 @@ mod tests {
             dropped: 0,
             skipped: false,
             buckets_skipped: 0,
+            overflowed: false,
+            loss_scale: None,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

@@ -337,7 +337,7 @@ fn millis(timeout: Duration) -> i64 {
         .clamp(1, i64::from(i32::MAX))
 }
 
-fn made<T>(
+pub(crate) fn made<T>(
     what: &'static str,
     message: *mut c_char,
     object: *mut T,
@@ -349,7 +349,7 @@ fn made<T>(
     })
 }
 
-fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
+pub(crate) fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
     if message.is_null() {
         return Ok(());
     }

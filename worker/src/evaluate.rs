@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
@@ -15,16 +16,18 @@ use tradewind_proto::auth::Token;
 use crate::flat::Flat;
 use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
+use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
+/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
 pub fn evaluate(
     config: &Config,
+    device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     out: &Path,
@@ -32,7 +35,7 @@ pub fn evaluate(
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
-    let mut flat = Flat::new(&layout, &named(&*task))?;
+    let mut values = vec![0.0; layout.elements()];
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.liveness.retry_ms),
@@ -43,18 +46,21 @@ pub fn evaluate(
         coordinator,
         &reach,
         &layout,
-        flat.values_mut(),
+        &mut values,
     ))?;
+    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let pulled = Tensor::from_slice(&values);
+    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
-    let report = task.evaluate()?;
-    let parameters = in_name_order(&layout, flat.values());
+    let report = autocast(config.compute.precision, device, || task.evaluate())??;
+    let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
         validation: report.validation,
         baselines: report.baselines,
         parts: report.parts,
         params_digest: digest(&parameters),
-        parameters: flat.values().len() as u64,
+        parameters: values.len() as u64,
         picture: report.picture.label.clone(),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;

@@ -133,7 +133,7 @@ mod tests {
     fn gradients_are_those_of_plain_libtorch() {
         let model = Model::new();
         let layout = model.layout();
-        let _flat = Flat::new(&layout, &model.tensors).unwrap();
+        let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let mut group = Solo::new(&layout, &model.tensors).unwrap();
         for seed in 0..3 {
             group.backward(&model.loss(seed)).unwrap();

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Measure, Part};
 
@@ -91,7 +91,13 @@ impl Forecast {
         for layer in &self.trunk {
             hidden = &hidden + layer.forward(&hidden).relu();
         }
-        mean + self.head.forward(&hidden) * self.scale
+        // Under autocast too, what is told is f32: the scale would be rounded away.
+        mean + self.head.forward(&hidden).to_kind(Kind::Float) * self.scale
+    }
+
+    /// Where the model is.
+    fn device(&self) -> Device {
+        self.stem.weight.device()
     }
 
     /// The error of the network in each file of a split, and its last forecast of each.
@@ -101,7 +107,7 @@ impl Forecast {
         let mut files = vec![(Rmse::default(), Vec::new()); self.series.names().len()];
         let samples: Vec<usize> = (0..self.series.len(split)).collect();
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.series.batch(split, some)?;
+            let batch = self.series.batch(split, some)?.to(self.device())?;
             let forecasts = values(&tch::no_grad(|| self.forward(&batch.input)));
             let truths = values(&batch.target);
             let maps = forecasts
@@ -238,9 +244,9 @@ fn departure(series: &Series) -> Result<f64, DataError> {
     Ok(if pooled > 0.0 { pooled } else { 1.0 })
 }
 
-/// All values of a tensor, in row-major order.
+/// All values of a tensor, in row-major order, wherever it is.
 fn values(tensor: &Tensor) -> Vec<f32> {
-    let flat = tensor.contiguous().view([-1]);
+    let flat = tensor.to_device(Device::Cpu).contiguous().view([-1]);
     Vec::try_from(&flat).expect("an f32 tensor on the CPU")
 }
 

@@ -59,10 +59,11 @@ pub trait Task: Send {
         self.dataset().len(Split::Train)
     }
 
-    /// The loss in training mode: a scalar with gradient, the mean over the batch's samples.
+    /// The loss in training mode: an f32 scalar with gradient, the mean over the batch's samples,
+    /// which is where the model is. It may be called under autocast.
     fn loss(&self, batch: &Batch) -> Tensor;
 
-    /// The metric on one split in evaluation mode, without gradients.
+    /// The metric on one split in evaluation mode, without gradients, computed where the model is.
     ///
     /// # Errors
     /// Data that cannot be read.

@@ -67,7 +67,7 @@ fn gradients_are_the_mean_over_the_ranks() {
     let seen = ranks(2, LONG, |model, group| {
         let layout = model.layout();
         assert!(layout.buckets.len() > 2, "several buckets of parameters");
-        let _flat = Flat::new(&layout, &model.tensors).unwrap();
+        let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let step = |step| {
             group
                 .backward(&model.loss(2 * step + group.rank().0))
@@ -140,7 +140,7 @@ fn gather_keeps_bits_of_slices_of_any_length() {
     // Three ranks do not divide the blocks evenly.
     let seen = ranks(3, LONG, |model, group| {
         let layout = model.layout();
-        let mut flat = Flat::new(&layout, &model.tensors).unwrap();
+        let mut flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let values = flat.values_mut();
         values.fill(f32::NAN);
         for id in layout.slice(group.rank(), 3) {
@@ -174,6 +174,7 @@ fn other_flat() -> Flat {
             "alone".into(),
             Tensor::from_slice(&[0f32; 3]).set_requires_grad(true),
         )],
+        Device::Cpu,
     )
     .unwrap()
 }
