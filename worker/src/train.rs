@@ -124,6 +124,9 @@ impl Worker<'_> {
             if summary.stop {
                 return Ok(());
             }
+            // Only where groups may be left behind this is further than it is anyway.
+            let next = self.exchanges.go_on_at(summary.next);
+            self.feed.go_on_at(next);
             skips = match (step.buckets_skipped, step.lowered_scale()) {
                 (0, _) => 0,
                 // The next one may fare better.
@@ -312,6 +315,7 @@ impl Worker<'_> {
                         return Ok(ended);
                     }
                     samples_seen = summary.samples_applied;
+                    step.clock = behind.go_on_at(summary.next);
                 }
                 behind.load(flat)?;
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
