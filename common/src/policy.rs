@@ -19,6 +19,10 @@ pub struct Policies {
     /// Where the momentum of an update comes from.
     #[serde(default)]
     pub momentum: MomentumSpec,
+    /// Under `bounded` and `async`: contributions that arrive about the same time become one
+    /// update; without it each is one of its own.
+    #[serde(default)]
+    pub merge: Option<MergeSpec>,
 }
 
 /// How much a contribution counts in an update that merges several.
@@ -70,6 +74,20 @@ impl StalenessSpec {
     pub fn compensates(self) -> bool {
         matches!(self, Self::Compensate { .. })
     }
+}
+
+/// Longest wait of a block for more contributions, milliseconds.
+pub const MERGE_MS_MAX: u64 = 600_000;
+
+/// For how long a block waits for more contributions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MergeSpec {
+    /// Contributions that it waits for, at least 1.
+    pub min_groups: u32,
+    /// How long it waits for more when those are there, at most; milliseconds.
+    pub grace_ms_max: u64,
+    /// How long it waits for those, at most; milliseconds.
+    pub wait_ms_max: u64,
 }
 
 /// Where the explicit momentum of an update comes from. Asynchrony acts like a momentum of its own.
@@ -169,6 +187,7 @@ impl Policies {
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
         self.check_backups(beside)?;
+        self.check_merge(beside)?;
         self.check_staleness(beside)?;
         self.check_momentum(beside)
     }
@@ -182,6 +201,25 @@ impl Policies {
         }
         let few = self.backup_groups == 0 || (self.backup_groups as usize) < beside.groups;
         range(few, key, "less than the number of cluster.groups")
+    }
+
+    fn check_merge(&self, beside: &Beside) -> Result<(), PolicyError> {
+        let Some(merge) = self.merge else {
+            return Ok(());
+        };
+        if beside.consistency == ConsistencySpec::Sync {
+            let key = match merge.min_groups {
+                0 | 1 => "merge.grace_ms_max",
+                _ => "merge.min_groups",
+            };
+            let why = "everybody is waited for at every clock";
+            return excludes(key, "train.consistency = \"sync\"", why);
+        }
+        let good = (1..=beside.groups).contains(&(merge.min_groups as usize));
+        let wanted = "from 1 to the number of cluster.groups";
+        range(good, "merge.min_groups", wanted)?;
+        let minutes = merge.wait_ms_max.max(merge.grace_ms_max) <= MERGE_MS_MAX;
+        range(minutes, "merge.wait_ms_max", "10 minutes at most, as merge.grace_ms_max")
     }
 
     fn check_momentum(&self, beside: &Beside) -> Result<(), PolicyError> {

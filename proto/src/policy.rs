@@ -1,6 +1,6 @@
 //! How an update comes about: `common` ↔ wire.
 
-use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
+use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 
 use crate::convert::{Malformed, malformed};
 use crate::v1;
@@ -14,6 +14,11 @@ impl From<&Policies> for v1::Policies {
         };
         Self {
             backup_groups: policies.backup_groups,
+            merge: policies.merge.map(|merge| v1::Merge {
+                min_groups: merge.min_groups,
+                grace_ms_max: merge.grace_ms_max,
+                wait_ms_max: merge.wait_ms_max,
+            }),
             weights: weights.into(),
             staleness: match policies.staleness {
                 StalenessSpec::None => None,
@@ -49,6 +54,11 @@ impl TryFrom<v1::Policies> for Policies {
         };
         Ok(Self {
             backup_groups: wire.backup_groups,
+            merge: wire.merge.map(|merge| MergeSpec {
+                min_groups: merge.min_groups,
+                grace_ms_max: merge.grace_ms_max,
+                wait_ms_max: merge.wait_ms_max,
+            }),
             weights,
             staleness: match wire.staleness {
                 None | Some(Staleness::Scale(false)) => StalenessSpec::None,

@@ -211,6 +211,24 @@ pub const KEYS: &[Key] = &[
         "how much each of several groups counts in one update: as its samples, or all the same",
     ),
     key(
+        "merge.min_groups",
+        int(1, 65_536),
+        Some("1"),
+        "under `bounded` and `async`: contributions that a block waits for and makes one update of",
+    ),
+    key(
+        "merge.grace_ms_max",
+        int(0, 600_000),
+        Some("0"),
+        "how long it waits for more when those are there, at most: two of the usual gaps between arrivals, or this",
+    ),
+    key(
+        "merge.wait_ms_max",
+        int(0, 600_000),
+        Some("1000"),
+        "how long it waits for merge.min_groups, at most",
+    ),
+    key(
         "staleness.policy",
         Choice(&["none", "scale", "drop", "compensate", "compensate-adaptive"]),
         Some("\"none\""),

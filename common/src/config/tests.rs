@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
+use crate::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
@@ -97,6 +97,17 @@ fn how_updates_come_about() {
     check(
         &["staleness.policy=compensate-adaptive", "staleness.lambda=2"],
         compensate(2.0, Some(0.95)),
+    );
+    check(
+        &["merge.grace_ms_max=20"],
+        Policies {
+            merge: Some(MergeSpec {
+                min_groups: 1,
+                grace_ms_max: 20,
+                wait_ms_max: 1000,
+            }),
+            ..Policies::default()
+        },
     );
     for (name, momentum) in [
         ("lowered", MomentumSpec::Lowered),
@@ -316,6 +327,18 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["train.backup_groups=1", "cluster.groups=[1, 1]"],
         none,
         &["train.backup_groups = 1 excludes train.consistency"],
+    );
+    for merge in ["merge.min_groups=2", "merge.grace_ms_max=5"] {
+        check(
+            &[merge, sync, "cluster.groups=[1, 1]"],
+            none,
+            &[&merge.replace('=', " = "), "excludes train.consistency"],
+        );
+    }
+    check(
+        &["merge.min_groups=3", "cluster.groups=[1, 1]"],
+        none,
+        &["merge.min_groups = 3 is not from 1 to the number of cluster.groups"],
     );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(

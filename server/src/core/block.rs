@@ -77,6 +77,24 @@ struct Waiting {
     askers: Askers,
 }
 
+/// When contributions arrive at the block, of whomever; the primary's alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    last_us: Option<u64>,
+    gap_us: Option<u64>,
+}
+
+impl Arrivals {
+    /// Of the mean gap an eighth is the last one.
+    fn note(&mut self, now_us: u64) {
+        if let Some(last_us) = self.last_us.replace(now_us) {
+            let gap_us = now_us.saturating_sub(last_us);
+            let mean_us = self.gap_us.unwrap_or(gap_us);
+            self.gap_us = Some(mean_us - mean_us / 8 + gap_us / 8);
+        }
+    }
+}
+
 /// The place of one live group at the block.
 #[derive(Clone, Debug)]
 struct Cursor {
@@ -151,6 +169,7 @@ pub struct Block {
     backups: Backups,
     /// Where the momentum policy measures.
     trace: Trace,
+    arrivals: Arrivals,
     version: u64,
     samples_applied: u64,
     /// What was decided last of each group's latest life, live or not: at most one entry for each
@@ -177,6 +196,7 @@ impl Block {
             held: Holdings::default(),
             backups: Backups::default(),
             trace: Trace::default(),
+            arrivals: Arrivals::default(),
             version: 0,
             samples_applied: 0,
             decided: BTreeMap::new(),
@@ -279,12 +299,14 @@ impl Block {
             start: cursor.start,
             next: cursor.next,
             arrived: cursor.waiting.is_some(),
+            since_us: cursor.waiting.as_ref().map_or(0, |w| w.askers.since_us),
         };
         let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
             group: *group,
             start: *earliest,
             next: *earliest,
             arrived: false,
+            since_us: 0,
         };
         let mut standing: Vec<_> = self.cursors.iter().map(live).collect();
         if !self.joined.is_empty() {
@@ -294,13 +316,19 @@ impl Block {
         standing
     }
 
+    /// The block with these standings as a consistency policy sees it.
+    pub fn scene<'a>(&self, standing: &'a [Standing], now_us: u64) -> Scene<'a> {
+        Scene {
+            standing,
+            highest: self.clock_decided(),
+            now_us,
+            gap_us: self.arrivals.gap_us,
+        }
+    }
+
     /// The clock that is made next, where clocks are made for all groups; 0 while nobody is live.
     pub fn present_clock(&self) -> Clock {
-        let scene = Scene {
-            standing: &self.standing(),
-            highest: self.clock_decided(),
-        };
-        present(&scene).unwrap_or_default()
+        present(&self.scene(&self.standing(), 0)).unwrap_or_default()
     }
 
     /// The same without those that have not been heard since values were restored. Where they stand
@@ -358,6 +386,7 @@ impl Block {
         self.held = Holdings::default();
         self.backups = Backups::default();
         self.trace = Trace::default();
+        self.arrivals = Arrivals::default();
         self.joined.clear();
         let cursors = std::mem::take(&mut self.cursors);
         cursors
@@ -427,6 +456,7 @@ impl Block {
         let superseded = match &mut cursor.waiting {
             Some(waiting) => waiting.askers.join(asker),
             None => {
+                self.arrivals.note(now_us);
                 cursor.waiting = Some(Waiting {
                     contribution,
                     measured,

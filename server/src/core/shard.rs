@@ -24,7 +24,7 @@ use super::ReplyTo;
 use super::askers::{Asker, Wants};
 use super::block::{Arrival, Block, Contribution, Terms};
 use super::capture::Capture;
-use super::consistency::{self, Consistency, Decision, Scene};
+use super::consistency::{self, Consistency, Decision};
 use super::delay::{self, Delay};
 use super::log::Entry;
 use super::momentum::{self, Momentum};
@@ -45,6 +45,8 @@ pub struct Shard {
     momentum: Box<dyn Momentum>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
+    /// When the policy wants to be asked again about a block, microseconds.
+    timeouts_us: BTreeMap<BlockId, u64>,
     /// How many of them are of parameters, and how many have no value yet.
     parameter_blocks: usize,
     uncreated: usize,
@@ -95,6 +97,7 @@ impl Shard {
             uncreated: blocks.len(),
             parameter_blocks,
             blocks,
+            timeouts_us: BTreeMap::new(),
             view: View::default(),
             role: None,
             lineage: Generation::default(),
@@ -141,6 +144,21 @@ impl Shard {
     /// Answers a frame that could not even be taken in.
     pub fn handle_malformed(&mut self, refusal: Refusal, to: ReplyTo) {
         self.refuse(to, refusal);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called next, microseconds; it may be
+    /// later.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.timeouts_us.values().min().copied()
+    }
+
+    /// Time has come to ask the policy again.
+    pub fn handle_timeout(&mut self, now_us: u64) {
+        let due = self.timeouts_us.iter().filter(|(_, at_us)| **at_us <= now_us);
+        let due: Vec<BlockId> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            self.decide(id, now_us);
+        }
     }
 
     /// The next thing to do, oldest first.
@@ -334,6 +352,7 @@ impl Shard {
             delay: &*self.delay,
         };
         let block = self.blocks.get_mut(&id).expect("own block");
+        self.timeouts_us.remove(&id);
         let mut outcomes = Vec::new();
         loop {
             if let Some(capture) = &mut self.capture {
@@ -345,14 +364,15 @@ impl Shard {
             } else {
                 block.heard()
             };
-            let scene = Scene {
-                standing: &standing,
-                highest: block.clock_decided(),
-            };
-            let (groups, late) = match self.consistency.decide(&scene) {
+            let decision = self.consistency.decide(&block.scene(&standing, now_us));
+            let (groups, late) = match decision {
                 Decision::Merge(groups) => (groups, false),
                 Decision::LeaveOut(groups) => (groups, true),
                 Decision::Wait => break,
+                Decision::WaitUntil(at_us) => {
+                    self.timeouts_us.insert(id, at_us);
+                    break;
+                }
             };
             let momentum = (&mut *self.momentum, self.parameter_blocks);
             let (update, decided) = block.update(&groups, terms, momentum, late);

@@ -91,6 +91,18 @@ fn applying_what_comes_too_late() {
 }
 
 #[test]
+fn merging_too_soon() {
+    let windows = |seed| asynchronous(seed).with_windows();
+    found(Sabotage::MergesTooSoon, &[Rule::Window], windows);
+}
+
+#[test]
+fn windows_that_never_close() {
+    let windows = |seed| asynchronous(seed).with_windows();
+    found(Sabotage::WaitsForEver, &[Rule::Liveness], windows);
+}
+
+#[test]
 fn letting_a_fenced_life_in() {
     let dying = |seed| asynchronous(seed).with_dying_ranks();
     found(Sabotage::FenceBroken, &[Rule::ExactlyOnce], dying);

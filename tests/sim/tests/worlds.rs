@@ -156,6 +156,22 @@ fn groups_are_left_behind_while_everything_fails() {
 }
 
 #[test]
+fn what_comes_about_the_same_time_is_merged() {
+    let windows = |s: Scenario| stale(s.seed).with_windows();
+    check("windows", windows, &ALWAYS);
+}
+
+#[test]
+fn windows_close_while_everything_fails() {
+    let windows = |s: Scenario| {
+        let mut s = stale(s.seed).with_windows();
+        s.consistency = Async;
+        s.with_failing_servers(2).with_dying_ranks()
+    };
+    check("windows and faults", windows, &["promoted", "reformed"]);
+}
+
+#[test]
 fn groups_count_all_the_same() {
     let equal = |mut s: Scenario| {
         s.policies.weights = Weights::Groups;

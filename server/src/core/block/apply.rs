@@ -151,6 +151,7 @@ impl Block {
     /// the order given. An optimizer whose step does not grow with the gradient gets
     /// Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, and its rate is multiplied by Σ wᵢ sᵢ / Σ wᵢ instead.
     fn merge(&self, mut brought: Vec<Brought>, terms: Terms<'_>) -> Option<Applied> {
+        let merged = brought.len();
         let samples = brought.iter().map(|b| u64::from(b.gradient.samples)).sum();
         let seen = brought.iter().map(|b| b.gradient.samples_seen).max()?;
         let weigh = |b: &Brought| terms.weights.of(b.gradient.samples);
@@ -176,13 +177,14 @@ impl Block {
                 mean
             }
         };
+        // Each group moves a buffer by its part of the live groups.
         let alone = self.kind == TensorKind::Buffer && !terms.averages;
         Some(Applied {
             rate: terms.schedule.rate(seen, samples, terms.budget) * factor,
             momentum: None,
             samples,
             share: if alone {
-                1.0 / self.cursors.len() as f32
+                merged as f32 / self.cursors.len() as f32
             } else {
                 1.0
             },

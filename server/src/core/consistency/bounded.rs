@@ -38,6 +38,7 @@ pub(super) mod tests {
                 start: if word.ends_with('+') { next } else { Clock(0) },
                 next,
                 arrived: word.ends_with('!'),
+                since_us: 0,
             }
         };
         text.split_whitespace().enumerate().map(parse).collect()
@@ -50,6 +51,8 @@ pub(super) mod tests {
         Scene {
             standing,
             highest: highest.map(Clock),
+            now_us: 0,
+            gap_us: None,
         }
     }
 

@@ -2,9 +2,11 @@
 
 mod bounded;
 mod sync;
+mod window;
 
 pub use bounded::Bounded;
 pub use sync::Sync;
+pub use window::Window;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId};
 
@@ -19,6 +21,8 @@ pub struct Standing {
     pub next: Clock,
     /// Whether its contribution of that clock, a gradient or a skip, is here and waits.
     pub arrived: bool,
+    /// When it arrived, microseconds; 0 if it has not.
+    pub since_us: u64,
 }
 
 /// A block as a policy sees it.
@@ -28,6 +32,10 @@ pub struct Scene<'a> {
     pub standing: &'a [Standing],
     /// The highest clock that was decided of any group, live or not.
     pub highest: Option<Clock>,
+    /// The present time, microseconds.
+    pub now_us: u64,
+    /// The mean gap between arrivals at the block, microseconds; `None` before the second one.
+    pub gap_us: Option<u64>,
 }
 
 /// What a block does next.
@@ -39,12 +47,14 @@ pub enum Decision {
     LeaveOut(Vec<GroupId>),
     /// Nothing, until something has changed.
     Wait,
+    /// Nothing, until something has changed or this time has come, microseconds.
+    WaitUntil(u64),
 }
 
 /// Decides which contributions make the block's next update.
 pub trait Consistency: Send {
-    /// What the block does. Called again after every arrival, update and change of membership,
-    /// until it answers that the block waits.
+    /// What the block does. Called again after every arrival, update and change of membership, and
+    /// when the time has come that it named, until it answers that the block waits.
     fn decide(&self, scene: &Scene<'_>) -> Decision;
 
     /// Whether an update stands for all groups, so that buffers move by the mean of what is in;
@@ -66,9 +76,13 @@ pub fn from_spec(spec: &RunSpec) -> Box<dyn Consistency> {
         ConsistencySpec::Sync => Box::new(Sync {
             backup_groups: spec.policies.backup_groups as usize,
         }),
-        ConsistencySpec::Bounded { .. } | ConsistencySpec::Async => Box::new(Bounded {
-            bound: spec.consistency.bound(),
-        }),
+        ConsistencySpec::Bounded { .. } | ConsistencySpec::Async => {
+            let bound = spec.consistency.bound();
+            match spec.policies.merge {
+                Some(merge) => Box::new(Window::new(bound, merge)),
+                None => Box::new(Bounded { bound }),
+            }
+        }
     }
 }
 

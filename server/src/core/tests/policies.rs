@@ -1,9 +1,9 @@
 //! What a shard does with contributions besides waiting for them: against a few lines of f64.
 
-use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec, Weights};
+use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
-use tradewind_common::{BlockId, Compression, Generation};
+use tradewind_common::{BlockId, Clock, Compression, Generation};
 
 use super::shard::{MEAN, WEIGHT, follow, only, push, ready_as, replies, view};
 use super::spec;
@@ -39,14 +39,18 @@ fn send_to(
     (values, samples): (&[f32], u32),
     on: u64,
 ) {
-    let action = Action::Contribute(Some(Gradient {
+    let action = contribution(values, samples, on);
+    shard.handle_push(push(group, clock, block, action), ReplyTo(0), 0);
+}
+
+fn contribution(values: &[f32], samples: u32, on: u64) -> Action {
+    Action::Contribute(Some(Gradient {
         values: values.to_vec(),
         samples,
         pulled_version: on,
         lineage: Generation(0),
         samples_seen: 0,
-    }));
-    shard.handle_push(push(group, clock, block, action), ReplyTo(0), 0);
+    }))
 }
 
 fn pull(shard: &mut Shard, group: u32) {
@@ -346,4 +350,127 @@ fn the_loop_brings_a_group_alone_to_the_target() {
         }
     }
     assert!(momentum > 0.99 * target);
+}
+
+fn told(shard: &mut Shard) -> Vec<(Verdict, u64, u64, f32)> {
+    let told = |(_, reply): (u64, Result<Reply, _>)| {
+        let reply = reply.unwrap();
+        let Clock(next) = reply.next;
+        let value = reply.fresh.values()[0];
+        (decided(&reply).verdict, next, reply.version, value)
+    };
+    replies(shard).into_iter().map(told).collect()
+}
+
+#[test]
+fn a_group_that_is_left_behind_goes_on_where_the_others_are() {
+    use Verdict::{Applied, Dropped};
+    let policies = Policies {
+        backup_groups: 1,
+        ..Policies::default()
+    };
+    let mut shard = ready_as(with(Sync, policies), &LIVE);
+    send(&mut shard, (1, 0), 1.0, 0, 1);
+    assert_eq!(told(&mut shard), []);
+    send(&mut shard, (0, 0), 3.0, 0, 1);
+    assert_eq!(told(&mut shard), [(Applied, 1, 1, -1.0); 2], "clock 1 is next");
+    for _ in 0..2 {
+        send(&mut shard, (2, 0), 99.0, 0, 1);
+        assert_eq!(told(&mut shard), [(Dropped, 1, 1, -1.0)]);
+    }
+    // So is a skip that comes late: nobody waited for it.
+    for clock in 1..3 {
+        send(&mut shard, (0, clock), 1.0, clock, 1);
+        send(&mut shard, (1, clock), 1.0, clock, 1);
+        assert_eq!(told(&mut shard), [(Applied, clock + 1, clock + 1, -1.0 - clock as f32); 2]);
+    }
+    let skip = push(2, 1, WEIGHT, Action::Contribute(None));
+    shard.handle_push(skip, ReplyTo(0), 0);
+    assert_eq!(told(&mut shard), [(Dropped, 3, 3, -3.0)]);
+    // It goes on two clocks further, and one more where another shard is ahead.
+    send(&mut shard, (2, 4), 2.0, 3, 1);
+    send(&mut shard, (0, 3), 1.0, 3, 1);
+    assert_eq!(told(&mut shard), [], "group 1 is needed at clock 3");
+    send(&mut shard, (1, 3), 1.0, 3, 1);
+    assert_eq!(told(&mut shard), [(Applied, 4, 4, -4.0); 2]);
+    send(&mut shard, (1, 4), 4.0, 4, 1);
+    assert_eq!(told(&mut shard), [(Applied, 5, 5, -7.0); 2]);
+    let counters = shard.counters();
+    assert_eq!((counters.dropped, counters.applied), (2 + 2, 10), "clocks 2 and 3 of group 2");
+}
+
+#[test]
+fn without_backups_no_clock_may_leave_a_gap() {
+    let mut shard = ready_as(with(Sync, Policies::default()), &LIVE);
+    send(&mut shard, (0, 1), 1.0, 0, 1);
+    assert!(only(&mut shard).is_err());
+}
+
+#[test]
+fn what_comes_about_the_same_time_becomes_one_update() {
+    let policies = Policies {
+        merge: Some(MergeSpec {
+            min_groups: 2,
+            grace_ms_max: 10,
+            wait_ms_max: 100,
+        }),
+        ..Policies::default()
+    };
+    let mut shard = ready_as(with(Async, policies), &LIVE);
+    let mut arrive = |shard: &mut Shard, group, clock, value: f32, samples, on, now_us| {
+        let action = contribution(&[value; 3], samples, on);
+        shard.handle_push(push(group, clock, WEIGHT, action), ReplyTo(0), now_us);
+        replies(shard).len()
+    };
+    assert_eq!(shard.poll_timeout(), None);
+    assert_eq!(arrive(&mut shard, 0, 0, 1.0, 1, 0, 0), 0);
+    assert_eq!(shard.poll_timeout(), Some(100_000), "for a second one");
+    assert_eq!(arrive(&mut shard, 1, 0, 2.0, 3, 0, 4_000), 0);
+    assert_eq!(shard.poll_timeout(), Some(12_000), "two gaps for a third one");
+    shard.handle_timeout(11_999);
+    assert_eq!(replies(&mut shard).len(), 0);
+    shard.handle_timeout(12_000);
+    let merged: Vec<_> = replies(&mut shard).into_iter().map(|(_, r)| r.unwrap()).collect();
+    let seen = |r: &Reply| (r.version, r.fresh.values()[0], r.samples_applied, r.waited_us);
+    let want = [(1, 1.0 - 7.0 / 4.0, 4, 12_000), (1, 1.0 - 7.0 / 4.0, 4, 8_000)];
+    assert_eq!(merged.iter().map(seen).collect::<Vec<_>>(), want);
+    assert_eq!(shard.poll_timeout(), None);
+    // Everybody: nothing to wait for. Each has a delay of its own.
+    for (group, clock, on) in [(2, 0, 0), (0, 1, 1)] {
+        assert_eq!(arrive(&mut shard, group, clock, 1.0, 1, on, 20_000), 0);
+    }
+    let last = push(1, 1, WEIGHT, contribution(&[1.0; 3], 1, 1));
+    shard.handle_push(last, ReplyTo(0), 20_000);
+    let delays: Vec<_> = replies(&mut shard)
+        .into_iter()
+        .map(|(_, reply)| decided(&reply.unwrap()).delay)
+        .collect();
+    assert_eq!(delays, [0, 0, 1], "in the order of the groups' numbers");
+    // Nobody comes any more.
+    assert_eq!(arrive(&mut shard, 0, 2, 1.0, 1, 2, 30_000), 0);
+    assert_eq!(shard.poll_timeout(), Some(130_000));
+    shard.handle_timeout(130_000);
+    assert_eq!(only(&mut shard).unwrap().version, 3);
+    // Whoever is alone waits for nobody.
+    follow(&mut shard, view(3, &LIVE[..1], &[], None));
+    assert_eq!(arrive(&mut shard, 0, 3, 1.0, 1, 3, 140_000), 1);
+}
+
+/// A merged change of a buffer moves it as far as the changes one by one.
+#[test]
+fn a_buffer_moves_by_each_groups_part_when_changes_are_merged() {
+    let policies = Policies {
+        merge: Some(MergeSpec {
+            min_groups: 2,
+            grace_ms_max: 0,
+            wait_ms_max: 100,
+        }),
+        ..Policies::default()
+    };
+    let mut shard = ready_as(with(Async, policies), &LIVE);
+    send_to(&mut shard, MEAN, (0, 0), (&[3.0; 2], 1), 0);
+    send_to(&mut shard, MEAN, (1, 0), (&[6.0; 2], 1), 0);
+    for (_, reply) in replies(&mut shard) {
+        assert_eq!(reply.unwrap().fresh.values(), [1.0 + 9.0 / 3.0; 2]);
+    }
 }

@@ -3,12 +3,12 @@
 
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::staleness::StalenessBound;
+use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
-use super::block::{Place, Record, TOLERANCE, Verdict};
+use super::block::{Record, TOLERANCE, Verdict};
 use super::history::Step;
 use super::stale;
 use super::terms::{PassedOn, Terms, Traffic};
@@ -49,7 +49,7 @@ impl Record {
             for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
                 let late = update.iter().all(late);
                 if !late {
-                    self.check_everybody(update, terms)?;
+                    self.check_everybody(update, traffic, terms)?;
                 }
                 self.update(update, (traffic, None, late), terms)?;
             }
@@ -65,10 +65,13 @@ impl Record {
                     true => 0,
                     false => self.likely_next(&news, traffic, terms),
                 };
-                let decision = news.remove(next);
-                self.check_staleness(decision, terms)?;
-                let momentum = place(&decision).and_then(|at| passed_on[at].momentum);
-                self.update(&[decision], (traffic, momentum, false), terms)?;
+                let update = self.take_update(&mut news, next, (traffic, terms), &place);
+                for decision in &update {
+                    self.check_staleness(*decision, terms)?;
+                }
+                self.check_window(&update, traffic, terms)?;
+                let momentum = place(&update[0]).and_then(|at| passed_on[at].momentum);
+                self.update(&update, (traffic, momentum, false), terms)?;
             }
         }
         self.check_state(state)?;
@@ -94,6 +97,72 @@ impl Record {
         let first = all().find(|news| !changes(news)).or_else(|| all().next());
         let at = |first: &Decision| news.iter().position(|other| other.0 == first.0);
         first.and_then(at).unwrap_or(0)
+    }
+
+    /// Takes the decisions that made one update with the one at `first` from those of an instant:
+    /// as copies were told, or all that were applied to the same version.
+    fn take_update(
+        &self,
+        news: &mut Vec<Decision>,
+        first: usize,
+        (traffic, terms): (&Traffic, &Terms),
+        place: &dyn Fn(&Decision) -> Option<usize>,
+    ) -> Vec<Decision> {
+        let first = news[first];
+        let version = self.now().expect("it is created").version;
+        let same = |other: &mut Decision| {
+            let other = *other;
+            let (group, life, decided) = other;
+            let fits = || {
+                let delay = self.delay((group, life), decided.clock, version, traffic);
+                let changes = decided.verdict == block::Verdict::Applied;
+                let admitted = self.check_staleness(other, terms).is_ok();
+                admitted && (!changes || delay == Some(decided.delay))
+            };
+            let together = match (place(&first), place(&other)) {
+                (Some(first), Some(other)) => first == other,
+                _ => fits(),
+            };
+            group == first.0 || (terms.policies.merge.is_some() && together)
+        };
+        let mut update: Vec<Decision> = news.extract_if(.., same).collect();
+        update.sort_by_key(|(group, ..)| *group);
+        update
+    }
+
+    /// A block waits for a number of contributions, or for all that may come, or for some time.
+    fn check_window(
+        &self,
+        update: &[Decision],
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let Some(merge) = terms.policies.merge else {
+            return Ok(());
+        };
+        let arrived = |(group, life, decided): &Decision| {
+            let pushed = traffic.pushed.get(&(self.id, (*group, *life), decided.clock));
+            pushed.map(|pushed| pushed.at_us)
+        };
+        // When a skip came is not known.
+        let arrivals_us: Option<Vec<u64>> = update.iter().map(arrived).collect();
+        let Some(first_us) = arrivals_us.and_then(|all| all.into_iter().min()) else {
+            return Ok(());
+        };
+        let waited_us = traffic.now_us - first_us;
+        let min = self.live.values().map(|place| place.next).min();
+        let bound = terms.consistency.bound();
+        let admits = |place: &&Place| bound.admit(place.next, min.unwrap_or_default()) == Admit::Now;
+        let possible = self.live.values().filter(admits).count();
+        let enough = (merge.min_groups as usize).min(possible);
+        if update.len() >= enough || waited_us >= merge.wait_ms_max * 1000 {
+            return Ok(());
+        }
+        let text = format!(
+            "block {} made an update of {update:?} after {waited_us} µs, where {enough} may come",
+            self.id
+        );
+        Err(Violation::new(Rule::Window, text))
     }
 
     /// Updates since the values that a gradient was computed on; 0 if those were of another
@@ -165,12 +234,21 @@ impl Record {
     }
 
     /// With backup groups: the next clock, and no fewer than all but so many of those that have
-    /// begun, but for those that have gone on to a later clock and do not come any more.
-    fn check_enough(&self, update: &[Decision], terms: &Terms) -> Result<(), Violation> {
+    /// begun, but for those that were told of a later clock and may not come any more.
+    fn check_enough(
+        &self,
+        update: &[Decision],
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
         let (clock, present) = (update[0].2.clock, self.present_clock());
-        let count = |of: &dyn Fn(&&Place) -> bool| self.live.values().filter(of).count();
-        let begun = count(&|place| place.start <= clock);
-        let due = count(&|place| place.next <= clock);
+        let begun = self.live.values().filter(|place| place.start <= clock);
+        let begun = begun.count();
+        let due = self.live.iter().filter(|(group, place)| {
+            let told = traffic.next.get(&(**group, place.incarnation));
+            place.next <= clock && told.is_none_or(|told| *told <= clock)
+        });
+        let due = due.count();
         let backups = terms.policies.backup_groups as usize;
         let needed = begun.saturating_sub(backups).clamp(1, due.max(1));
         if clock == present && update.len() >= needed {
@@ -184,9 +262,14 @@ impl Record {
     }
 
     /// Rule 3: the smallest clock, and every live group that stands at it.
-    fn check_everybody(&self, update: &[Decision], terms: &Terms) -> Result<(), Violation> {
+    fn check_everybody(
+        &self,
+        update: &[Decision],
+        traffic: &Traffic,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
         if terms.leaves_behind() {
-            return self.check_enough(update, terms);
+            return self.check_enough(update, traffic, terms);
         }
         let clock = update[0].2.clock;
         let due = self.live.iter().filter(|(_, place)| place.next <= clock);
@@ -263,7 +346,7 @@ impl Record {
         let total: f64 = brought.iter().map(|(_, weight, _)| weight).sum();
         let share = match terms.consistency {
             ConsistencySpec::Sync => 1.0,
-            _ => 1.0 / self.live.len() as f64,
+            _ => brought.len() as f64 / self.live.len() as f64,
         };
         let momentum = terms.momentum(self.live.len(), brought.len(), told);
         for index in 0..self.length {

@@ -80,6 +80,8 @@ pub enum Rule {
     Bounds,
     /// 10
     Snapshots,
+    /// Policies: an update was made of too few contributions, too soon.
+    Window,
 }
 
 /// A broken rule.
@@ -165,7 +167,12 @@ impl Checker {
     }
 
     /// A frame is handed to a shard on a server, and its answer goes to `to`.
-    pub fn pushed(&mut self, (server, shard): (ServerId, ShardId), to: ReplyTo, push: &Push) {
+    pub fn pushed(
+        &mut self,
+        (server, shard): (ServerId, ShardId),
+        (to, now_us): (ReplyTo, u64),
+        push: &Push,
+    ) {
         let life = (push.group, push.incarnation);
         self.streams.insert(to, life);
         if self.blocks.contains_key(&push.block) {
@@ -176,6 +183,7 @@ impl Checker {
                 version: gradient.pulled_version,
                 lineage: gradient.lineage,
                 samples: gradient.samples,
+                at_us: now_us,
             };
             let key = (push.block, life, push.clock);
             self.traffic.pushed.entry(key).or_insert(pushed);
@@ -199,12 +207,12 @@ impl Checker {
     /// of it. Whether anything was decided.
     pub fn after(
         &mut self,
-        server: ServerId,
-        id: ShardId,
+        (server, id): (ServerId, ShardId),
         shard: &Shard,
-        blocks: &[BlockId],
+        (blocks, now_us): (&[BlockId], u64),
         outputs: &[Output],
     ) -> Result<bool, Violation> {
+        self.traffic.now_us = now_us;
         let mut decided = 0;
         if let Some(since) = self.roles.get(&(server, id)) {
             let log = self.logs.get_mut(&id).and_then(|logs| logs.get_mut(since));

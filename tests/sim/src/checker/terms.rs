@@ -72,11 +72,14 @@ pub(super) struct Pushed {
     pub(super) version: u64,
     pub(super) lineage: Generation,
     pub(super) samples: u32,
+    /// When it came first, wherever.
+    pub(super) at_us: u64,
 }
 
 /// What groups have sent to a block, wherever it was then, and what they were answered.
 #[derive(Debug, Default)]
 pub(super) struct Traffic {
+    pub(super) now_us: u64,
     pub(super) pushed: BTreeMap<(BlockId, Life, Clock), Pushed>,
     /// The last clock whose verdict a life was told.
     pub(super) told: BTreeMap<(BlockId, Life), Clock>,

@@ -8,7 +8,7 @@ mod spec;
 
 use rand::Rng;
 use tradewind_common::compress::Compression;
-use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec};
+use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
 
 pub use self::faults::{Fault, Planned};
@@ -89,6 +89,10 @@ pub enum Sabotage {
     OneBackupTooMany,
     /// What comes too late for its clock is applied.
     AppliesLate,
+    /// Blocks apply what has come without waiting for more.
+    MergesTooSoon,
+    /// Blocks wait for enough groups without end.
+    WaitsForEver,
     /// Blocks apply while c − m ≤ s + 1.
     AdmitsOneTooMany,
     /// A block under `sync` applies without the group that comes last.
@@ -169,6 +173,17 @@ impl Scenario {
         let topk = Compression::TopK { fraction: 0.5 };
         let int8 = random_stream(self.seed, 5).random_bool(0.5);
         self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
+    /// The same with updates that merge what comes about the same time.
+    pub fn with_windows(mut self) -> Self {
+        let mut rng = random_stream(self.seed, 6);
+        self.policies.merge = Some(MergeSpec {
+            min_groups: rng.random_range(1..=self.groups.len() as u32),
+            grace_ms_max: rng.random_range(0..=20),
+            wait_ms_max: rng.random_range(0..=50),
+        });
         self
     }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
-use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::{MergeSpec, StalenessSpec};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
-use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync};
+use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync, Window};
 use tradewind_server::core::delay::{self, Delay, Unchanged};
 use tradewind_server::core::log::{Confirm, Entry};
 use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
@@ -48,6 +48,19 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
             let backup_groups = spec.policies.backup_groups as usize;
             shard.with_consistency(Box::new(AppliesLate(Sync { backup_groups })))
         }
+        (Some(Sabotage::MergesTooSoon), _) => {
+            let bound = spec.consistency.bound();
+            shard.with_consistency(Box::new(Bounded { bound }))
+        }
+        (Some(Sabotage::WaitsForEver), _) => match spec.policies.merge {
+            Some(merge) => {
+                let wait_ms_max = u64::MAX;
+                let bound = spec.consistency.bound();
+                let merge = MergeSpec { wait_ms_max, ..merge };
+                shard.with_consistency(Box::new(Window::new(bound, merge)))
+            }
+            None => shard,
+        },
         (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
         (Some(Sabotage::LowersTooMuch), _) => {
             let total = MOMENTUM_TOTAL;
