@@ -31,6 +31,7 @@ mod held;
 mod history;
 mod log;
 mod order;
+mod rules;
 mod snapshots;
 mod stale;
 mod terms;
