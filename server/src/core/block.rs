@@ -14,7 +14,7 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
-use super::askers::{Asker, Askers, Fresh, Wants};
+use super::askers::{Askers, Fresh, Wants};
 use super::backups::Backups;
 use super::delay::Delay;
 use super::held::Holdings;

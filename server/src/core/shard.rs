@@ -16,14 +16,14 @@ use tradewind_common::holders::Role;
 use tradewind_common::pieces::Cut;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
-    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
+    BlockId, Clock, Generation, GroupId, Layout, ServerId, ShardId, TensorKind,
 };
 
 pub use self::counters::{Counters, DELAYS_MAX};
 pub use self::frame::{Action, Answer, Output, Push, Reply};
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
-use super::block::{Arrival, Block, Contribution, Terms};
+use super::block::{Block, Terms};
 use super::capture::Capture;
 use super::consistency::{self, Consistency, Decision};
 use super::delay::{self, Delay};

@@ -1,7 +1,5 @@
 //! Frames that a primary takes in: contributions, pulls, creations.
 
-use std::sync::Arc;
-
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 
