@@ -80,7 +80,8 @@ pub struct Evaluation {
     pub params_digest: String,
     /// Number of f32 parameters.
     pub parameters: u64,
-    /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`.
+    /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`. Empty
+    /// for a task without maps.
     pub picture: String,
 }
 

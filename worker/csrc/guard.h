@@ -1,4 +1,4 @@
-// How functions of the bridge report what went wrong: no exception crosses.
+// No exception crosses from C++ to its callers.
 #pragma once
 
 #include <cstring>
@@ -8,7 +8,7 @@
 
 namespace tradewind {
 
-// Runs `body`; NULL, or what it threw, to be given back to `tradewind_message_free`.
+// Runs `body`; an exception becomes a message for tradewind_message_free.
 template <typename Body>
 char* guard(Body body) {
   try {
@@ -20,6 +20,15 @@ char* guard(Body body) {
     return strdup(error.what());
   } catch (...) {
     return strdup("an exception that is no std::exception");
+  }
+}
+
+// For what is on its way out: an exception tells nobody anything new.
+template <typename Body>
+void quietly(Body body) {
+  try {
+    body();
+  } catch (...) {
   }
 }
 

@@ -24,7 +24,8 @@ use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
 /// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
-/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
+/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
+/// if the task has a map to show.
 pub fn evaluate(
     config: &Config,
     device: Device,
@@ -61,10 +62,12 @@ pub fn evaluate(
         parts: report.parts,
         params_digest: digest(&parameters),
         parameters: values.len() as u64,
-        picture: report.picture.label.clone(),
+        picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;
-    save_picture(&report.picture, config, &out.join("forecast.safetensors"))?;
+    if let Some(picture) = &report.picture {
+        save_picture(picture, &out.join("forecast.safetensors"))?;
+    }
     let text = serde_json::to_string_pretty(&evaluation)?;
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
     Ok(evaluation)
@@ -140,7 +143,7 @@ fn save_model(parameters: &[Named<'_>], task: &dyn Task, path: &Path) -> anyhow:
     write_whole(path, &safetensors::serialize(views, Some(notes))?)
 }
 
-fn save_picture(picture: &Picture, config: &Config, path: &Path) -> anyhow::Result<()> {
+fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
     let map = vec![picture.latitude.len(), picture.longitude.len()];
     let tensors = [
         ("truth", map.clone(), &picture.truth),
@@ -162,7 +165,7 @@ fn save_picture(picture: &Picture, config: &Config, path: &Path) -> anyhow::Resu
     let notes = [
         ("label", picture.label.as_str()),
         ("unit", &picture.unit),
-        ("variable", &config.data.variable),
+        ("variable", &picture.variable),
     ];
     let notes = notes.map(|(key, value)| (key.to_owned(), value.to_owned()));
     write_whole(

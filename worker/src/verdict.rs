@@ -69,6 +69,9 @@ fn of_group(error: &GroupError) -> Verdict {
         GroupError::Form(_) | GroupError::Broken { .. } => Verdict::Again,
         GroupError::Backward(_) => Verdict::Failed,
         GroupError::Flat(_)
+        | GroupError::Nccl(_)
+        | GroupError::Mixed { .. }
+        | GroupError::Shared { .. }
         | GroupError::Loss(_)
         | GroupError::Unused { .. }
         | GroupError::Length { .. } => Verdict::GivenUp,

@@ -8,6 +8,7 @@ pub mod netcdf;
 pub mod order;
 pub mod prefetch;
 pub mod series;
+pub mod synthetic;
 
 #[cfg(test)]
 pub(crate) mod fixture;

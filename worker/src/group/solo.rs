@@ -30,8 +30,9 @@ impl Solo {
     pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, GroupError> {
         let tensors = in_layout_order(layout, tensors)?;
         let length = layout.elements() as i64;
+        let device = tensors.first().map_or(Device::Cpu, Tensor::device);
         let gradients =
-            Tensor::f_zeros([length], (Kind::Float, Device::Cpu)).map_err(FlatError::Torch)?;
+            Tensor::f_zeros([length], (Kind::Float, device)).map_err(FlatError::Torch)?;
         for (tensor, gradient) in tensors.iter().zip(views(layout, &gradients)?) {
             if tensor.requires_grad() {
                 c10d::set_grad(tensor, &gradient).map_err(GroupError::Form)?;

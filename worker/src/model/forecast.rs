@@ -208,14 +208,15 @@ impl Task for Forecast {
                 })
                 .collect(),
             parts: parts.collect(),
-            picture: Picture {
+            picture: Some(Picture {
                 label: self.series.label(0, last),
                 unit: self.series.unit().into(),
+                variable: self.series.spec().variable.clone(),
                 truth: self.series.maps(0, last..last + 1)?.into_owned(),
                 forecast: files[0].1.clone(),
                 latitude: self.series.latitude().to_vec(),
                 longitude: self.series.longitude().to_vec(),
-            },
+            }),
         })
     }
 
@@ -297,26 +298,23 @@ mod tests {
                 "untrained, it tells the mean"
             );
         }
+        let picture = report.picture.unwrap();
         assert_eq!(
-            (report.metric.unit.as_str(), report.picture.label.as_str()),
+            (report.metric.unit.as_str(), picture.label.as_str()),
             ("K", "A1B 2099")
         );
+        assert_eq!((picture.latitude[0], picture.latitude[36]), (15.0, 60.0));
         assert_eq!(
-            (report.picture.latitude[0], report.picture.latitude[36]),
-            (15.0, 60.0)
-        );
-        assert_eq!(
-            (report.picture.longitude[0], report.picture.longitude[48]),
+            (picture.longitude[0], picture.longitude[48]),
             (225.0, 315.0)
         );
         assert!(
-            report
-                .picture
+            picture
                 .truth
                 .iter()
                 .all(|kelvin| (220.0..320.0).contains(kelvin))
         );
-        assert_eq!(report.picture.forecast.len(), 37 * 49);
+        assert_eq!(picture.forecast.len(), 37 * 49);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::c10d::values;
 
 /// Groups that break, and are formed again.
 mod breaking;
+/// Processes that die.
+mod deaths;
 
 const HOST: &str = "127.0.0.1";
 const LONG: Duration = Duration::from_secs(60);
@@ -148,7 +150,20 @@ fn gather_keeps_bits_of_slices_of_any_length() {
                 values[element] = fresh(element);
             }
         }
+        let before = flat.values().to_vec();
         group.gather(&mut flat).unwrap();
+        let gathered = bits(flat.values());
+        for again in 0..2 {
+            // As on a GPU.
+            flat.values_mut().copy_from_slice(&before);
+            let C10d {
+                gather,
+                process_group,
+                ..
+            } = &mut *group;
+            gather.by_views(process_group, &mut flat).unwrap();
+            assert_eq!(bits(flat.values()), gathered, "by views, time {again}");
+        }
         let wrong = group.gather(&mut other_flat()).unwrap_err();
         assert!(matches!(wrong, GroupError::Length { .. }), "{wrong}");
         (flat.values().to_vec(), layout.slice(group.rank(), 3).len())
