@@ -20,8 +20,8 @@ struct Brought {
 impl Block {
     /// Decides the waiting contributions of `groups`, merges those that are applied into one update
     /// in the order of `groups`, and applies it. Answers the update as copies have to apply it.
-    /// Contributions that are `late` are left out, whatever they are. `momentum` hears what values of the block were passed; `blocks` is the number of blocks that
-    /// it decides for.
+    /// Contributions that are `late` are left out, whatever they are. `momentum` hears what values of
+    /// the block were passed; `blocks` is the number of blocks that it decides for.
     pub fn update(
         &mut self,
         groups: &[GroupId],
