@@ -91,7 +91,8 @@ def layout(spec):
     """Blocks as (begin, end, kind) in the flat vector."""
     buckets = []
     at = 0
-    for tensor in reversed(spec.tensors):
+    buffers = lambda tensor: tensor.kind == types.TENSOR_KIND_BUFFER
+    for tensor in sorted(reversed(spec.tensors), key=buffers):
         end = at + elements(tensor)
         last = buckets[-1] if buckets else None
         if last and last[2] == tensor.kind and (last[1] - last[0]) * 4 < spec.bucket_bytes:
@@ -314,10 +315,11 @@ class Group:
 
     def refused(self):
         """A value that is not finite, on a stream of its own."""
-        frame, _ = self.gradient(len(BLOCKS) - 1, types.DTYPE_BF16)
+        last = max(filter(is_parameter, range(len(BLOCKS))))
+        frame, _ = self.gradient(last, types.DTYPE_BF16)
         frame.gradient.values = frame.gradient.values[:-2] + b"\xc0\x7f"
         holding = self.call("Status", calls.StatusRequest(run=RUN)).placement.holding
-        stream = Stream(self.primaries(holding)[self.shards[-1]])
+        stream = Stream(self.primaries(holding)[self.shards[last]])
         try:
             check("a NaN is answered", stream.ask(frame), None)
         except grpc.RpcError as error:

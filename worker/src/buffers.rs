@@ -165,8 +165,8 @@ mod tests {
         });
         let mut flat = Flat::new(&layout, &tensors, tch::Device::Cpu).unwrap();
         let group = Solo::new(&layout, &tensors).unwrap();
-        let range = layout.tensors[0].elements.clone();
-        assert_eq!(layout.tensors[0].spec.kind, TensorKind::Buffer);
+        let range = layout.tensors[1].elements.clone();
+        assert_eq!(layout.tensors[1].spec.kind, TensorKind::Buffer);
         let (mut server, mut answered) = (7.0, 7.0);
         flat.values_mut().fill(7.0);
         let mut buffers = Buffers::new(&layout, &flat, staged).unwrap();

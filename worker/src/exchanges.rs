@@ -21,7 +21,7 @@ use crate::telemetry::wall;
 /// How exchanges stand to steps.
 pub enum Exchanges {
     /// Overlap 0: a step's exchange has ended before the next step begins.
-    Between(Between),
+    Between(Box<Between>),
     /// Overlap 1: it runs behind the next step.
     Behind(Behind),
     /// Overlap 0, by bucket: it runs during the step's own backward.
@@ -29,6 +29,14 @@ pub enum Exchanges {
 }
 
 impl Exchanges {
+    /// The clock of the next contribution to be started.
+    pub fn next_clock(&self) -> Clock {
+        match self {
+            Self::During(during) => during.next_clock(),
+            Self::Between(..) | Self::Behind(_) => self.clock(),
+        }
+    }
+
     /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {
@@ -74,6 +82,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+    /// Bus bandwidth of the reductions of its gradient, where it is known.
+    pub reduce_bytes_per_second: Option<f64>,
 }
 
 impl Step {

@@ -171,9 +171,12 @@ fn a_copy_takes_over_from_the_server_that_coordinates() {
     kill(killed);
     goes_on(&mut running, "server", 0, killed);
     let summary = check_outlived(running, "server 0");
-    assert_eq!(summary["faults"]["counts"]["promoted"], 1, "{summary}");
-    assert_eq!(summary["faults"]["counts"]["coordinator_moved"], 1);
-    assert_eq!(summary["faults"]["lost"], 0);
+    // On a busy machine another server may be taken for dead as well, and a copy of its shard take
+    // over; but whatever happens, it happened after this and nothing was lost.
+    let counts = &summary["faults"]["counts"];
+    assert!(counts["promoted"].as_u64() >= Some(1), "{summary}");
+    assert!(counts["coordinator_moved"].as_u64() >= Some(1), "{summary}");
+    assert_eq!(summary["faults"]["lost"], 0, "{summary}");
 }
 
 #[test]

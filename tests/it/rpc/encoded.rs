@@ -30,8 +30,8 @@ fn form(dtype: DType) -> Option<Compression> {
     })
 }
 
-/// A run of one group, ready, with all values 0: block 0 is a buffer of 2 values, block 1 a
-/// parameter of 4, blocks 2 and 3 are parameters of 3.
+/// A run of one group, ready, with all values 0: block 0 is a parameter of 4 values,
+/// blocks 1 and 2 are parameters of 3, block 3 is a buffer of 2.
 struct Run {
     client: Client,
     name: String,
@@ -40,7 +40,7 @@ struct Run {
 
 /// The block of the tests.
 const BLOCK: u32 = 2;
-const BUFFER: u32 = 0;
+const BUFFER: u32 = 3;
 
 fn compressed(up: Option<Compression>, down: Option<Compression>) -> RunSpec {
     let mut spec = spec(&[1]);

@@ -25,8 +25,8 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
-/// A run of plain SGD with rate 1 on two blocks: block 0 is a buffer of two values, block 1 a
-/// parameter of three.
+/// A run of plain SGD with rate 1 on two blocks: block 0 is a parameter of three values, block
+/// 1 a buffer of two.
 fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
     let tensor = |name: &str, elements, kind| TensorSpec {
         name: name.into(),

@@ -15,10 +15,10 @@ use crate::core::refusal::Refusal;
 use crate::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use crate::core::view::{Acknowledge, View};
 
-/// Two values, a buffer.
-pub(super) const MEAN: BlockId = BlockId(0);
 /// Three values, a parameter.
-pub(super) const WEIGHT: BlockId = BlockId(1);
+pub(super) const WEIGHT: BlockId = BlockId(0);
+/// Two values, a buffer.
+pub(super) const MEAN: BlockId = BlockId(1);
 
 /// A view; groups in incarnation 5, those that are live with their first clocks.
 pub(super) fn view(
@@ -293,7 +293,7 @@ fn a_shard_holds_the_blocks_that_it_was_given() {
     let spec = spec(&[1], Async);
     let layout = spec.check().unwrap();
     let placement =
-        tradewind_common::placement::Placement::from_shards(vec![ShardId(1), ShardId(0)]);
+        tradewind_common::placement::Placement::from_shards(vec![ShardId(0), ShardId(1)]);
     let shard = Shard::new(
         ServerId(0),
         ShardId(0),
