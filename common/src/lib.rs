@@ -16,6 +16,7 @@ pub mod lease;
 pub mod milestone;
 pub mod pieces;
 pub mod placement;
+pub mod policy;
 pub mod record;
 pub mod schedule;
 pub mod shares;

@@ -25,6 +25,9 @@ pub struct StepRecord {
     /// Updates applied between the pull that the gradient was computed on and its own
     /// application (the largest of all blocks); `null` for a skipped step.
     pub delay: Option<u64>,
+    /// Blocks whose gradient a policy left out, by its delay or because the others had gone on.
+    #[serde(default)]
+    pub dropped: u64,
     /// Whether the group sent `skip` because its gradient was not finite: for all of its blocks.
     pub skipped: bool,
     /// Buckets for whose blocks it did: without `exchange.per_bucket` all or none.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
+use crate::policy::{Policies, PolicyError};
 use crate::schedule::{Decay, Schedule};
 use crate::staleness::StalenessBound;
 use range::{finite, ranged};
@@ -52,6 +53,9 @@ pub struct RunSpec {
     pub block_bytes: usize,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// What else there is between a gradient's arrival and its application.
+    #[serde(default)]
+    pub policies: Policies,
     /// How a gradient is applied.
     pub optimizer: OptimizerSpec,
     /// Which tensors weight decay spares.
@@ -125,6 +129,9 @@ pub enum SpecError {
         /// Why.
         error: FractionError,
     },
+    /// Policies that do not go together.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A field is outside its range.
     #[error("{field} is {value}, which is not {wanted}")]
     Range {
@@ -182,6 +189,7 @@ impl RunSpec {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;
         }
+        self.policies.check(&self.into())?;
         Ok(self.layout()?)
     }
 
@@ -194,6 +202,7 @@ impl RunSpec {
             (self.bucket_bytes != other.bucket_bytes, "bucket_bytes"),
             (self.block_bytes != other.block_bytes, "block_bytes"),
             (self.consistency != other.consistency, "consistency"),
+            (self.policies != other.policies, "policies"),
             (self.optimizer != other.optimizer, "optimizer"),
             (self.decay_exempt != other.decay_exempt, "decay_exempt"),
             (self.schedule != other.schedule, "schedule"),

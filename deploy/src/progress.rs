@@ -297,6 +297,7 @@ mod tests {
             updates: clock,
             lag: 1,
             delay: Some(0),
+            dropped: 0,
             skipped: false,
             buckets_skipped: 0,
             missed_pace: false,

@@ -12,5 +12,6 @@ pub mod frame;
 pub mod holding;
 pub mod limits;
 mod optimizer;
+mod policy;
 pub mod refusal;
 pub mod socket;

@@ -1,6 +1,7 @@
 //! One task owns one shard: mailbox, clock, replies, the ways to its copies, its part of snapshots.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tradewind_common::holders::{Holders, Role};
@@ -175,8 +176,14 @@ struct Task {
 impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         loop {
+            let timeout = self.until_timeout();
             let message = tokio::select! {
                 message = inbox.recv() => message,
+                () = timeout => {
+                    self.shard.handle_timeout(self.surroundings.origin.now_us());
+                    self.drain();
+                    continue;
+                }
                 Some((number, result)) = self.captured.1.recv() => {
                     self.finish_capture(number, result);
                     continue;
@@ -198,6 +205,19 @@ impl Task {
                 self.drain();
                 let (run, shard) = &self.name;
                 telemetry::shard(run, *shard, self.shard.counters());
+            }
+        }
+    }
+
+    /// Ends when the shard wants to be asked again; never, if it does not.
+    fn until_timeout(&self) -> impl Future<Output = ()> + use<> {
+        let now_us = self.surroundings.origin.now_us();
+        let at_us = self.shard.poll_timeout();
+        let left = at_us.map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)));
+        async move {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => std::future::pending().await,
             }
         }
     }

@@ -6,6 +6,7 @@ use tradewind_common::{RunId, ShardId};
 use crate::core::shard::Counters;
 
 const CONTRIBUTIONS: &str = "tradewind_contributions_total";
+const BARE: &str = "tradewind_uncompensated_total";
 const UPDATES: &str = "tradewind_updates_total";
 const LOST: &str = "tradewind_lost_total";
 const EVENTS: &str = "tradewind_events_total";
@@ -21,6 +22,11 @@ pub fn describe() {
         CONTRIBUTIONS,
         Unit::Count,
         "Block contributions decided, by verdict"
+    );
+    describe_counter!(
+        BARE,
+        Unit::Count,
+        "Block contributions applied without delay compensation after a failover"
     );
     describe_counter!(UPDATES, Unit::Count, "Updates applied to blocks");
     describe_counter!(
@@ -59,6 +65,7 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters) {
     }
     let labels = [("run", run), ("shard", shard)];
     counter!(UPDATES, &labels).absolute(counters.updates);
+    counter!(BARE, &labels).absolute(counters.bare);
     counter!(REFUSALS, &labels).absolute(counters.refused);
     counter!(LOST, &labels).absolute(counters.lost);
 }

@@ -19,8 +19,18 @@ const RUNS: Duration = Duration::from_millis(5);
 const STOPS: Duration = Duration::from_millis(45);
 
 /// The records of a run of two groups of one rank, one of them slowed down once both have begun;
-/// the run is ended after that.
+/// the run is ended after that. Every group makes every exchange once.
 fn disturbed(keys: &[(&'static str, &str)]) -> Vec<StepRecord> {
+    let records = slowed(keys);
+    for group in [FAST, SLOW] {
+        let clocks: Vec<u64> = of(&records, group).map(|r| r.clock).collect();
+        let all: Vec<u64> = (0..clocks.len() as u64).collect();
+        assert_eq!(clocks, all, "group {group} makes every exchange once");
+    }
+    records
+}
+
+fn slowed(keys: &[(&'static str, &str)]) -> Vec<StepRecord> {
     let run = Run::endless().key("cluster.groups", "[1, 1]");
     let run = keys
         .iter()
@@ -32,13 +42,7 @@ fn disturbed(keys: &[(&'static str, &str)]) -> Vec<StepRecord> {
     signal(running.pid(), Signal::TERM);
     let ended = running.end();
     assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
-    let records = ended.records();
-    for group in [FAST, SLOW] {
-        let clocks: Vec<u64> = of(&records, group).map(|r| r.clock).collect();
-        let all: Vec<u64> = (0..clocks.len() as u64).collect();
-        assert_eq!(clocks, all, "group {group} makes every exchange once");
-    }
-    records
+    ended.records()
 }
 
 fn slow_down(running: &mut Running, slow: u32) {
@@ -105,4 +109,37 @@ fn under_sync_all_clocks_advance_together() {
     // The end may find one of them a record ahead.
     assert!(exchanges(FAST).abs_diff(exchanges(SLOW)) <= 1);
     assert!(waited(&records, FAST) > 0.0, "the fast group waits");
+}
+
+fn dropped(records: &[StepRecord], group: u32) -> usize {
+    of(records, group).filter(|r| r.dropped > 0).count()
+}
+
+#[test]
+fn a_slow_group_is_left_behind_and_goes_on_where_the_others_are() {
+    let records = slowed(&[
+        ("train.consistency", "\"sync\""),
+        ("train.backup_groups", "1"),
+    ]);
+    let clocks: Vec<u64> = of(&records, SLOW).map(|r| r.clock).collect();
+    assert!(clocks.is_sorted_by(|a, b| a < b), "{clocks:?}");
+    let left_out = clocks[clocks.len() - 1] + 1 - clocks[0] - clocks.len() as u64;
+    let dropped = dropped(&records, SLOW);
+    println!("backup: {left_out} clocks left out, {dropped} dropped, {}", records.len());
+    assert!(left_out > 0 && dropped > 0);
+    assert_eq!(waited(&records, FAST), 0.0, "one of two is enough");
+}
+
+#[test]
+fn what_is_too_stale_is_dropped_and_the_group_goes_on() {
+    let records = disturbed(&[
+        ("train.consistency", "\"async\""),
+        ("staleness.policy", "\"drop\""),
+        ("staleness.drop_beyond", "3"),
+    ]);
+    let [fast, slow] = [FAST, SLOW].map(|group| dropped(&records, group));
+    println!("drop: {fast} and {slow} of {}", records.len());
+    assert!(slow > 0, "the slow group computes on old values");
+    assert!(fast < of(&records, FAST).count() / 2);
+    assert!(records.iter().all(|r| r.delay.is_none_or(|delay| delay < 3)));
 }

@@ -58,6 +58,12 @@ impl During {
         }
     }
 
+    /// The group goes on at `clock`, if it is not further. The clock of the exchange to be begun.
+    pub fn go_on_at(&mut self, clock: Clock) -> Clock {
+        self.background.go_on_at(clock);
+        self.background.clock()
+    }
+
     /// The clock of the exchange that was begun last.
     pub fn clock(&self) -> Clock {
         self.clock

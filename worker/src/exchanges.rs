@@ -45,6 +45,20 @@ impl Exchanges {
             Self::During(during) => during.clock(),
         }
     }
+
+    /// When the exchange of a step has ended: the group goes on at `clock`, if it is not further.
+    /// The clock of the step that comes next.
+    pub fn go_on_at(&mut self, clock: Clock) -> Clock {
+        match self {
+            Self::Between(between) => {
+                between.exchange.go_on_at(clock);
+                between.exchange.clock()
+            }
+            // It did so before it started the exchange that is under way.
+            Self::Behind(behind) => behind.background.clock(),
+            Self::During(during) => during.go_on_at(clock),
+        }
+    }
 }
 
 /// A step whose gradient is there.
@@ -195,6 +209,12 @@ impl Behind {
         }))
     }
 
+    /// The group goes on at `clock`, if it is not further. The clock of the exchange to be started.
+    pub fn go_on_at(&mut self, clock: Clock) -> Clock {
+        self.background.go_on_at(clock);
+        self.background.clock()
+    }
+
     /// Makes the slice as last pulled the model's. No exchange is under way.
     pub fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
         self.fresh.as_mut().expect(NONE_UNDER_WAY).load(flat)
@@ -233,9 +253,9 @@ impl Behind {
 const NONE_UNDER_WAY: &str = "no exchange is under way";
 
 /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
-/// sum, and all take the largest. Counts stay exact below 2^53.
+/// sum, and all take the largest, or of what is counted the sum. Counts stay exact below 2^53.
 pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError> {
-    const FIELDS: usize = 6;
+    const FIELDS: usize = 8;
     let mut slots = vec![0.0; FIELDS * group.size() as usize];
     let at = FIELDS * group.rank().0 as usize;
     slots[at..at + FIELDS].copy_from_slice(&[
@@ -245,15 +265,12 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         own.waited_us as f64,
         own.samples_applied as f64,
         f64::from(u8::from(own.stop)),
+        own.dropped as f64,
+        own.next.0 as f64,
     ]);
     group.all_reduce_sum(&mut slots)?;
-    let largest = |field: usize| {
-        slots
-            .iter()
-            .skip(field)
-            .step_by(FIELDS)
-            .fold(0.0, |a, b| f64::max(a, *b))
-    };
+    let of_ranks = |field: usize| slots.iter().skip(field).step_by(FIELDS);
+    let largest = |field: usize| of_ranks(field).fold(0.0, |a, b| f64::max(a, *b));
     Ok(Summary {
         updates: largest(0) as u64,
         delay: (largest(1) as u64).checked_sub(1),
@@ -261,5 +278,7 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         waited_us: largest(3) as u64,
         samples_applied: largest(4) as u64,
         stop: largest(5) > 0.0,
+        dropped: of_ranks(6).sum::<f64>() as u64,
+        next: Clock(largest(7) as u64),
     })
 }

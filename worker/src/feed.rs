@@ -67,7 +67,8 @@ pub struct Feed {
     plan: Plan,
     place: Place,
     prefetch: Prefetch,
-    /// Of the next batch to be asked for.
+    /// Under `sync`: of the next batch to be handed out, and to be asked for.
+    due: Clock,
     clock: Clock,
     order: Order,
     chunk: Option<(Chunk, u64)>,
@@ -124,6 +125,7 @@ impl Feed {
             plan,
             place,
             prefetch,
+            due: place.start,
             clock: place.start,
             order: Order::default(),
             chunk: None,
@@ -142,7 +144,23 @@ impl Feed {
             };
             self.prefetch.request(samples).expect("there is room");
         }
+        self.due = self.due.tick();
         Ok(self.prefetch.next().expect("asked for above")?)
+    }
+
+    /// The group goes on at `clock`, if it is not further: under `sync` the next batch is that of
+    /// this clock, and those before it are left out.
+    pub fn go_on_at(&mut self, clock: Clock) {
+        if !self.plan.sync {
+            return;
+        }
+        while self.due < clock.min(self.clock) {
+            // Prepared for nothing; whether it could be read does not matter.
+            let _ = self.prefetch.next();
+            self.due = self.due.tick();
+        }
+        self.due = self.due.max(clock);
+        self.clock = self.clock.max(clock);
     }
 
     /// The batch that was handed out first has been applied, or skipped.

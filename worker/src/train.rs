@@ -130,6 +130,9 @@ impl Worker<'_> {
             if summary.stop {
                 return Ok(());
             }
+            // Only where groups may be left behind this is further than it is anyway.
+            let next = self.exchanges.go_on_at(summary.next);
+            self.feed.go_on_at(next);
             skips = match (step.buckets_skipped, step.lowered_scale()) {
                 (0, _) => 0,
                 // The next one may fare better.
@@ -351,6 +354,7 @@ impl Worker<'_> {
                         return Ok(ended);
                     }
                     samples_seen = summary.samples_applied;
+                    step.clock = behind.go_on_at(summary.next);
                 }
                 behind.load(flat)?;
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
@@ -385,6 +389,7 @@ impl Worker<'_> {
             updates: summary.updates,
             lag: summary.lag,
             delay: summary.delay,
+            dropped: summary.dropped,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
             missed_pace: step.missed_pace,

@@ -6,12 +6,14 @@ use std::path::Path;
 use super::compute::{self, Compute};
 use super::keys::KEYS;
 use super::optimizer::{self, Optimizer};
+use super::policy;
 use super::stragglers;
 use super::task::{self, Task};
 use super::{Problem, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
+use crate::policy::{Beside, Policies};
 use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
 use crate::straggler::Stragglers;
 
@@ -30,6 +32,8 @@ pub struct Config {
     pub train: Train,
     /// Where and how precisely ranks compute.
     pub compute: Compute,
+    /// What else there is between a gradient's arrival and its application.
+    pub policies: Policies,
     /// How gradients are applied.
     pub optimizer: Optimizer,
     /// How blocks travel.
@@ -147,6 +151,7 @@ impl Config {
             bucket_bytes: self.exchange.bucket_bytes,
             block_bytes: self.exchange.block_bytes,
             consistency: self.train.consistency,
+            policies: self.policies,
             optimizer: self.optimizer.spec,
             decay_exempt: self.optimizer.decay_exempt,
             schedule: self.optimizer.schedule,
@@ -227,6 +232,23 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let optimizer = optimizer::read(values, &mut wrong);
     let compute = compute::read(values, &mut wrong);
     let stragglers = stragglers::read(values, &groups, &mut wrong);
+    let consistency = match values.text("train.consistency") {
+        "sync" => ConsistencySpec::Sync,
+        "async" => ConsistencySpec::Async,
+        _ => ConsistencySpec::Bounded {
+            staleness_bound: values.int("train.staleness_bound") as u64,
+        },
+    };
+    let policies = policy::read(values);
+    let beside = Beside {
+        consistency,
+        groups: groups.len(),
+        down: values.compression("exchange.down"),
+        optimizer: optimizer.spec,
+    };
+    if let Err(error) = policies.check(&beside) {
+        wrong(error.key, error.problem.to_string());
+    }
     let per_bucket = values.flag("exchange.per_bucket");
     if per_bucket && values.int("train.overlap") == 1 {
         wrong(
@@ -282,16 +304,11 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
-            consistency: match values.text("train.consistency") {
-                "sync" => ConsistencySpec::Sync,
-                "async" => ConsistencySpec::Async,
-                _ => ConsistencySpec::Bounded {
-                    staleness_bound: values.int("train.staleness_bound") as u64,
-                },
-            },
+            consistency,
             chunk_samples,
             overlap: values.int("train.overlap") == 1,
         },
+        policies,
         optimizer,
         compute,
         exchange: Exchange {

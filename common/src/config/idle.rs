@@ -6,6 +6,18 @@ use super::{Value, Values};
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("train.staleness_bound", "train.consistency", &["bounded"]),
+    ("staleness.drop_beyond", "staleness.policy", &["drop"]),
+    (
+        "staleness.lambda",
+        "staleness.policy",
+        &["compensate", "compensate-adaptive"],
+    ),
+    (
+        "staleness.mean_square_decay",
+        "staleness.policy",
+        &["compensate-adaptive"],
+    ),
+    ("momentum.gain", "momentum.policy", &["closed-loop"]),
     ("optimizer.momentum", "optimizer.name", &["sgd"]),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
     ("optimizer.beta1", "optimizer.name", &["adam", "adamw"]),

@@ -6,6 +6,7 @@ mod compute;
 mod idle;
 pub mod keys;
 mod optimizer;
+mod policy;
 mod read;
 mod stragglers;
 mod task;

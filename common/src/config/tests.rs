@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
@@ -65,6 +66,68 @@ fn what_ranks_compute_on() {
         DeviceChoice::Cuda,
         Precision::Fp16(scaling),
     );
+}
+
+#[test]
+fn how_updates_come_about() {
+    let check = |overrides: &[&str], want: Policies| {
+        assert_eq!(parse(GOOD, overrides).unwrap().policies, want);
+    };
+    let staleness = |staleness| Policies {
+        staleness,
+        ..Policies::default()
+    };
+    check(&[], Policies::default());
+    check(
+        &["train.weights=groups"],
+        Policies {
+            weights: Weights::Groups,
+            ..Policies::default()
+        },
+    );
+    check(&["staleness.policy=scale"], staleness(StalenessSpec::Scale));
+    check(
+        &["staleness.policy=drop", "staleness.drop_beyond=3"],
+        staleness(StalenessSpec::Drop { beyond: 3 }),
+    );
+    let compensate = |lambda, mean_square_decay| {
+        staleness(StalenessSpec::Compensate {
+            lambda,
+            mean_square_decay,
+        })
+    };
+    check(&["staleness.policy=compensate"], compensate(0.04, None));
+    check(
+        &["staleness.policy=compensate-adaptive", "staleness.lambda=2"],
+        compensate(2.0, Some(0.95)),
+    );
+    check(
+        &["merge.grace_ms_max=20"],
+        Policies {
+            merge: Some(MergeSpec {
+                min_groups: 1,
+                grace_ms_max: 20,
+                wait_ms_max: 1000,
+            }),
+            ..Policies::default()
+        },
+    );
+    for (name, momentum) in [
+        ("lowered", MomentumSpec::Lowered),
+        ("closed-loop", MomentumSpec::ClosedLoop { gain: 0.25 }),
+    ] {
+        check(
+            &[
+                &format!("momentum.policy={name}"),
+                "momentum.gain=0.25",
+                "optimizer.momentum=0.9",
+            ],
+            Policies {
+                momentum,
+                ..Policies::default()
+            },
+        );
+    }
 }
 
 #[test]
@@ -221,6 +284,65 @@ fn problems_name_the_key_the_line_and_the_way_out() {
             &["exchange.topk_fraction is", "not number, 0 to 1"],
         );
     }
+    let sync = "train.consistency=sync";
+    for policy in ["scale", "drop", "compensate", "compensate-adaptive"] {
+        check(
+            &[&format!("staleness.policy={policy}"), sync],
+            none,
+            &[
+                &format!("--set: staleness.policy = \"{policy}\" excludes"),
+                "train.consistency = \"sync\"",
+            ],
+        );
+    }
+    check(
+        &["staleness.policy=compensate", "exchange.down=bf16"],
+        none,
+        &["staleness.policy = \"compensate\" excludes exchange.down"],
+    );
+    for policy in ["lowered", "closed-loop"] {
+        let policy = format!("momentum.policy={policy}");
+        let momentum = "optimizer.momentum=0.9";
+        check(
+            &[&policy, momentum, sync],
+            none,
+            &["--set: momentum.policy", "excludes train.consistency"],
+        );
+        for beside in ["optimizer.name=adam", "optimizer.nesterov=true"] {
+            check(
+                &[&policy, momentum, beside],
+                none,
+                &["momentum.policy", "without optimizer.momentum above 0"],
+            );
+        }
+        check(
+            &[&policy],
+            none,
+            &["momentum.policy", "without optimizer.momentum above 0"],
+        );
+    }
+    check(
+        &["train.backup_groups=1", sync],
+        none,
+        &["train.backup_groups = 1 is not less than the number of cluster.groups"],
+    );
+    check(
+        &["train.backup_groups=1", "cluster.groups=[1, 1]"],
+        none,
+        &["train.backup_groups = 1 excludes train.consistency"],
+    );
+    for merge in ["merge.min_groups=2", "merge.grace_ms_max=5"] {
+        check(
+            &[merge, sync, "cluster.groups=[1, 1]"],
+            none,
+            &[&merge.replace('=', " = "), "excludes train.consistency"],
+        );
+    }
+    check(
+        &["merge.min_groups=3", "cluster.groups=[1, 1]"],
+        none,
+        &["merge.min_groups = 3 is not from 1 to the number of cluster.groups"],
+    );
     check(&["run.name=../x"], none, &["cannot name a run"]);
     check(
         &["telemetry.prometheus=nowhere"],
@@ -330,6 +452,8 @@ fn settings_without_effect_are_told() {
         &["train.consistency=async", "train.staleness_bound=9"],
         &["train.staleness_bound"],
     );
+    check(&["staleness.lambda=2"], &["staleness.lambda"]);
+    check(&["staleness.policy=compensate", "staleness.lambda=2"], &[]);
     let fraction = "exchange.topk_fraction=0.5";
     check(&[fraction], &["exchange.topk_fraction"]);
     check(&[fraction, "exchange.up=int8"], &["exchange.topk_fraction"]);

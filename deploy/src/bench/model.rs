@@ -4,6 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{
     BLOCK_BYTES_MAX, ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec,
@@ -209,6 +210,7 @@ impl Model {
             bucket_bytes: self.bytes,
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
+            policies: Policies::default(),
             optimizer: self.optimizer.spec(),
             decay_exempt: DecayExempt::None,
             schedule: Schedule::constant(LEARNING_RATE),

@@ -272,6 +272,7 @@ pub(crate) mod tests {
                     updates: u64::from(groups) * clock + u64::from(group),
                     lag: 0,
                     delay: Some(1),
+                    dropped: 0,
                     skipped: clock % 97 == 5,
                     buckets_skipped: u64::from(clock % 97 == 5),
                     missed_pace: false,

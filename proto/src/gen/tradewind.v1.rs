@@ -74,6 +74,53 @@ pub mod schedule {
         CosineFloor(f64),
     }
 }
+/// A term of first order that brings a gradient to the present values.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Compensate {
+    #[prost(double, tag = "1")]
+    pub lambda: f64,
+    /// Absent: lambda is constant.
+    #[prost(double, optional, tag = "2")]
+    pub mean_square_decay: ::core::option::Option<f64>,
+}
+/// What is between a gradient's arrival and its application, besides the consistency policy.
+/// docs/policies.md.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Policies {
+    #[prost(enumeration = "Weights", tag = "1")]
+    pub weights: i32,
+    /// By a gradient's delay, in updates; absent: nothing is done.
+    #[prost(oneof = "policies::Staleness", tags = "2, 3, 4")]
+    pub staleness: ::core::option::Option<policies::Staleness>,
+    /// What the optimizer's momentum is; absent: that of every update.
+    #[prost(oneof = "policies::Momentum", tags = "5, 6")]
+    pub momentum: ::core::option::Option<policies::Momentum>,
+}
+/// Nested message and enum types in `Policies`.
+pub mod policies {
+    /// By a gradient's delay, in updates; absent: nothing is done.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Staleness {
+        /// It counts 1 / delay.
+        #[prost(bool, tag = "2")]
+        Scale(bool),
+        /// It is left out from this delay on; at least 1.
+        #[prost(uint64, tag = "3")]
+        DropBeyond(u64),
+        #[prost(message, tag = "4")]
+        Compensate(super::Compensate),
+    }
+    /// What the optimizer's momentum is; absent: that of every update.
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Momentum {
+        /// The total, of which asynchrony has its part by the number of live groups.
+        #[prost(bool, tag = "5")]
+        Lowered(bool),
+        /// The total, which is measured; the part of the difference that an update corrects.
+        #[prost(double, tag = "6")]
+        ClosedLoopGain(f64),
+    }
+}
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -136,6 +183,9 @@ pub struct RunSpec {
     pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
+    /// Absent: the default of each.
+    #[prost(message, optional, tag = "60")]
+    pub policies: ::core::option::Option<Policies>,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -363,6 +413,35 @@ impl DecayExempt {
         match value {
             "DECAY_EXEMPT_NONE" => Some(Self::None),
             "DECAY_EXEMPT_VECTORS" => Some(Self::Vectors),
+            _ => None,
+        }
+    }
+}
+/// How much a contribution counts in an update that merges several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Weights {
+    /// As many times as it has samples.
+    Samples = 0,
+    /// Once.
+    Groups = 1,
+}
+impl Weights {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Samples => "WEIGHTS_SAMPLES",
+            Self::Groups => "WEIGHTS_GROUPS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "WEIGHTS_SAMPLES" => Some(Self::Samples),
+            "WEIGHTS_GROUPS" => Some(Self::Groups),
             _ => None,
         }
     }
@@ -2212,6 +2291,9 @@ pub struct Update {
     /// Of buffers: the part of the change that is added.
     #[prost(float, tag = "6")]
     pub share: f32,
+    /// Momentum, where it is not the optimizer's own.
+    #[prost(double, optional, tag = "9")]
+    pub momentum: ::core::option::Option<f64>,
     /// The merged gradient, or change; f32.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,

@@ -1,6 +1,7 @@
 //! One block: values, version, and up to which clock each live group has been decided.
 
 mod apply;
+mod groups;
 mod whole;
 
 use std::collections::BTreeMap;
@@ -8,16 +9,18 @@ use std::sync::Arc;
 
 use tradewind_common::clock;
 use tradewind_common::pieces::Piece;
+use tradewind_common::policy::Weights;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
-use super::askers::{Asker, Askers, Fresh, Wants};
-use super::consistency::Standing;
+use super::askers::{Askers, Fresh, Wants};
+use super::backups::Backups;
+use super::delay::Delay;
 use super::held::Holdings;
 use super::optimizer::Optimizer;
 use super::refusal::Refusal;
-use super::view::View;
+use super::trace::Trace;
 
 /// What was decided about one (group, clock, block).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,10 @@ pub struct Terms<'a> {
     pub budget: u64,
     /// See [`Consistency::averages`](super::consistency::Consistency::averages).
     pub averages: bool,
+    /// How much each of several contributions counts.
+    pub weights: Weights,
+    /// What becomes of gradients that were computed on old values.
+    pub delay: &'a dyn Delay,
 }
 
 #[derive(Clone, Debug)]
@@ -69,10 +76,30 @@ struct Waiting {
     askers: Askers,
 }
 
+/// When contributions arrive at the block, of whomever; the primary's alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    last_us: Option<u64>,
+    gap_us: Option<u64>,
+}
+
+impl Arrivals {
+    /// Of the mean gap an eighth is the last one.
+    fn note(&mut self, now_us: u64) {
+        if let Some(last_us) = self.last_us.replace(now_us) {
+            let gap_us = now_us.saturating_sub(last_us);
+            let mean_us = self.gap_us.unwrap_or(gap_us);
+            self.gap_us = Some(mean_us - mean_us / 8 + gap_us / 8);
+        }
+    }
+}
+
 /// The place of one live group at the block.
 #[derive(Clone, Debug)]
 struct Cursor {
     incarnation: Incarnation,
+    /// The first clock of this life.
+    start: Clock,
     next: Clock,
     /// Values were restored since the group was last heard: its first contribution may be past
     /// `next`.
@@ -100,6 +127,9 @@ pub enum Arrival {
         superseded: Option<ReplyTo>,
         /// Contributions of its group before it that were lost by restoring.
         lost: u64,
+        /// Contributions of its group before it that it has left out, because the others had gone
+        /// on elsewhere.
+        left_out: u64,
     },
     /// It had been decided before.
     Repeat(Decided),
@@ -114,6 +144,8 @@ pub struct Outcome {
     pub decided: Decided,
     /// Whether the delay was measured.
     pub measured: bool,
+    /// Whether it was applied as it is, though it should have been brought to the present values.
+    pub bare: bool,
     /// Who waits for it.
     pub askers: Askers,
 }
@@ -132,6 +164,11 @@ pub struct Block {
     slots: Vec<Arc<Vec<f32>>>,
     /// Where answers are compressed.
     held: Holdings,
+    /// Where the staleness policy needs them.
+    backups: Backups,
+    /// Where the momentum policy measures.
+    trace: Trace,
+    arrivals: Arrivals,
     version: u64,
     samples_applied: u64,
     /// What was decided last of each group's latest life, live or not: at most one entry for each
@@ -156,6 +193,9 @@ impl Block {
             values: None,
             slots: Vec::new(),
             held: Holdings::default(),
+            backups: Backups::default(),
+            trace: Trace::default(),
+            arrivals: Arrivals::default(),
             version: 0,
             samples_applied: 0,
             decided: BTreeMap::new(),
@@ -167,6 +207,11 @@ impl Block {
     /// Which one it is.
     pub fn id(&self) -> BlockId {
         self.id
+    }
+
+    /// Parameters or buffer.
+    pub fn kind(&self) -> TensorKind {
+        self.kind
     }
 
     /// Updates applied.
@@ -217,6 +262,16 @@ impl Block {
         })
     }
 
+    /// The present values leave in an answer to `group`, which will compute on them.
+    pub fn keep_sent(&mut self, group: GroupId) {
+        if let Some(values) = &self.values
+            && self.kind == TensorKind::Parameter
+            && self.cursors.contains_key(&group)
+        {
+            self.backups.keep(group, self.version, values);
+        }
+    }
+
     /// The clock that was decided last of each group.
     pub fn clocks_decided(&self) -> impl Iterator<Item = (GroupId, Clock)> + '_ {
         let decided = self.decided.iter();
@@ -233,158 +288,5 @@ impl Block {
         let all = self.cursors.values().map(|cursor| cursor.next);
         let own = self.cursors.get(&group);
         own.map_or(0, |own| clock::lag(own.next, all))
-    }
-
-    /// The live groups and those that have joined as a consistency policy sees them, in GroupId
-    /// order.
-    pub fn standing(&self) -> Vec<Standing> {
-        let live = |(group, cursor): (&GroupId, &Cursor)| Standing {
-            group: *group,
-            next: cursor.next,
-            arrived: cursor.waiting.is_some(),
-        };
-        let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
-            group: *group,
-            next: *earliest,
-            arrived: false,
-        };
-        let mut standing: Vec<_> = self.cursors.iter().map(live).collect();
-        if !self.joined.is_empty() {
-            standing.extend(self.joined.iter().map(joined));
-            standing.sort_unstable_by_key(|s| s.group);
-        }
-        standing
-    }
-
-    /// The same without those that have not been heard since values were restored. Where they stand
-    /// is not known, and they may wait elsewhere for just those that would wait for them here.
-    pub fn heard(&self) -> Vec<Standing> {
-        let silent = |standing: &Standing| {
-            let cursor = self.cursors.get(&standing.group);
-            cursor.is_some_and(|cursor| cursor.attaching)
-        };
-        let mut standing = self.standing();
-        standing.retain(|standing| !silent(standing));
-        standing
-    }
-
-    /// Takes over the groups of a view; those that have joined will not start before `earliest`.
-    /// Groups that are new here go on after what was decided of them; if `attaching`, their first
-    /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
-    /// live, whose undecided contributions are forgotten.
-    pub fn follow(
-        &mut self,
-        view: &View,
-        earliest: Clock,
-        attaching: bool,
-    ) -> Vec<(GroupId, Askers)> {
-        self.forget_holdings(view);
-        let stays = |group: &GroupId, cursor: &Cursor| {
-            view.live
-                .get(group)
-                .is_some_and(|(life, _)| *life == cursor.incarnation)
-        };
-        let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
-        for (group, (incarnation, start)) in &view.live {
-            let last = self.last(*group, *incarnation);
-            self.cursors.entry(*group).or_insert(Cursor {
-                incarnation: *incarnation,
-                next: last.map_or(*start, |last| last.clock.tick()),
-                attaching,
-                waiting: None,
-            });
-        }
-        let stays = |(group, life): (&GroupId, &Incarnation)| {
-            let known = self.joined.get(group).filter(|(known, _)| known == life);
-            (*group, known.copied().unwrap_or((*life, earliest)))
-        };
-        self.joined = view.joined.iter().map(stays).collect();
-        gone.into_iter()
-            .filter_map(|(group, c)| Some((group, c.waiting?.askers)))
-            .collect()
-    }
-
-    /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
-    /// waited in vain.
-    pub fn retire(&mut self) -> Vec<Askers> {
-        self.held = Holdings::default();
-        self.joined.clear();
-        let cursors = std::mem::take(&mut self.cursors);
-        cursors
-            .into_values()
-            .filter_map(|c| Some(c.waiting?.askers))
-            .collect()
-    }
-
-    /// What was decided last of this life of a group.
-    fn last(&self, group: GroupId, life: Incarnation) -> Option<Decided> {
-        let (of, last) = self.decided.get(&group)?;
-        (*of == life).then_some(*last)
-    }
-
-    /// Keeps only what lives hold that go on: a new one begins with values as they are.
-    fn forget_holdings(&mut self, view: &View) {
-        let (cursors, joined) = (&self.cursors, &self.joined);
-        self.held.retain(|group| {
-            let live = cursors.get(group).map(|cursor| cursor.incarnation);
-            let life = live.or_else(|| joined.get(group).map(|(life, _)| *life));
-            life.is_some() && life == view.incarnation(*group)
-        });
-    }
-
-    /// Takes a contribution in, or finds that it was decided before (rule 2). The block's values
-    /// are of `lineage`.
-    pub fn push(
-        &mut self,
-        (group, clock): (GroupId, Clock),
-        contribution: Contribution,
-        lineage: Generation,
-        (asker, now_us): (Asker, u64),
-    ) -> Result<Arrival, Refusal> {
-        let block = self.id;
-        let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
-        let expected = cursor.next;
-        // After the last clock there is none, so that no group may come to stand there by a gap.
-        if clock > expected && !(cursor.attaching && clock < Clock(u64::MAX)) {
-            return Err(Refusal::ClockAhead {
-                block,
-                group,
-                given: clock,
-                expected,
-            });
-        }
-        if clock < expected {
-            let repeat = self
-                .last(group, cursor.incarnation)
-                .filter(|last| last.clock == clock)
-                .map(Arrival::Repeat);
-            return repeat.ok_or(Refusal::ClockPassed {
-                block,
-                group,
-                given: clock,
-                expected,
-            });
-        }
-        let mut measured = true;
-        if let Some(gradient) = &contribution {
-            measured = gradient.lineage == lineage;
-            self.check_gradient(gradient, measured)?;
-        }
-        let cursor = self.cursors.get_mut(&group).expect("looked up above");
-        let superseded = match &mut cursor.waiting {
-            Some(waiting) => waiting.askers.join(asker),
-            None => {
-                cursor.waiting = Some(Waiting {
-                    contribution,
-                    measured,
-                    askers: Askers::new(asker, now_us),
-                });
-                None
-            }
-        };
-        cursor.next = clock;
-        cursor.attaching = false;
-        let lost = clock.0 - expected.0;
-        Ok(Arrival::Waits { superseded, lost })
     }
 }

@@ -31,8 +31,9 @@ impl Capture {
 
     /// Looks at a block before each of its updates, and captures it if it stands at the clock: no
     /// group can contribute to an earlier one any more. While nobody is live that is not known: who
-    /// comes next may begin before it.
-    pub fn look(&mut self, block: &Block) {
+    /// comes next may begin before it. Where groups may be left behind, what they contribute to
+    /// earlier clocks is left out.
+    pub fn look(&mut self, block: &Block, leaves_behind: bool) {
         if self.passed || self.captured.contains_key(&block.id()) {
             return;
         }
@@ -40,7 +41,12 @@ impl Capture {
             self.passed = true;
             return;
         }
-        let next = block.standing().iter().map(|s| s.next).min();
+        let standing = block.standing();
+        let next = match leaves_behind {
+            true if standing.is_empty() => None,
+            true => Some(block.present_clock()),
+            false => standing.iter().map(|s| s.next).min(),
+        };
         if next.is_some_and(|next| next >= self.at)
             && let Some(state) = block.state()
         {

@@ -50,6 +50,8 @@ pub struct Update {
 pub struct Applied {
     /// Learning rate.
     pub rate: f64,
+    /// Momentum, where it is not the optimizer's own.
+    pub momentum: Option<f64>,
     /// Samples that are in it.
     pub samples: u64,
     /// Of buffers: the part of the change that is added. 1 for parameters.

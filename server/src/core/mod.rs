@@ -3,16 +3,19 @@
 
 pub mod answer;
 pub mod askers;
+pub mod backups;
 pub mod block;
 pub mod capture;
 pub mod consistency;
 pub mod coordinator;
+pub mod delay;
 pub mod durable;
 pub mod event;
 pub mod fleet;
 pub mod held;
 pub mod log;
 pub mod milestones;
+pub mod momentum;
 pub mod optimizer;
 pub mod order;
 pub mod pending;
@@ -21,6 +24,7 @@ pub mod replica;
 pub mod run;
 pub mod shard;
 pub mod state;
+pub mod trace;
 pub mod view;
 
 #[cfg(test)]

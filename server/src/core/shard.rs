@@ -7,6 +7,7 @@ mod counters;
 mod frame;
 mod order;
 mod snapshot;
+mod take;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,18 +16,20 @@ use tradewind_common::holders::Role;
 use tradewind_common::pieces::Cut;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
-    BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId,
+    BlockId, Clock, Generation, GroupId, Layout, ServerId, ShardId, TensorKind,
 };
 
 pub use self::counters::{Counters, DELAYS_MAX};
 pub use self::frame::{Action, Answer, Output, Push, Reply};
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
-use super::block::{Arrival, Block, Contribution, Terms};
+use super::block::{Block, Terms};
 use super::capture::Capture;
-use super::consistency::{self, Consistency};
+use super::consistency::{self, Consistency, Decision};
+use super::delay::{self, Delay};
 use super::log::Entry;
 use super::milestones::Milestones;
+use super::momentum::{self, Momentum};
 use super::optimizer::{self, Optimizer};
 use super::pending::Pending;
 use super::refusal::Refusal;
@@ -40,9 +43,14 @@ pub struct Shard {
     id: ShardId,
     spec: Arc<RunSpec>,
     consistency: Box<dyn Consistency>,
+    delay: Box<dyn Delay>,
+    momentum: Box<dyn Momentum>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
-    /// How many of them have no value yet.
+    /// When the policy wants to be asked again about a block, microseconds.
+    timeouts_us: BTreeMap<BlockId, u64>,
+    /// How many of them are of parameters, and how many have no value yet.
+    parameter_blocks: usize,
     uncreated: usize,
     view: View,
     /// What this server is to the shard in that view.
@@ -79,14 +87,20 @@ impl Shard {
         let blocks: BTreeMap<_, _> = blocks
             .map(|b| (b.id, Block::new(b.id, b.kind, cut.pieces(layout, b))))
             .collect();
+        let of_parameters = |block: &&Block| block.kind() == TensorKind::Parameter;
+        let parameter_blocks = blocks.values().filter(of_parameters).count();
         Self {
             me,
             id: shard,
-            consistency: consistency::from_spec(spec.consistency),
+            consistency: consistency::from_spec(&spec),
+            delay: delay::from_spec(spec.policies.staleness),
+            momentum: momentum::from_spec(&spec),
             optimizer: optimizer::from_spec(spec.optimizer),
             spec,
             uncreated: blocks.len(),
+            parameter_blocks,
             blocks,
+            timeouts_us: BTreeMap::new(),
             view: View::default(),
             role: None,
             lineage: Generation::default(),
@@ -115,6 +129,18 @@ impl Shard {
         self
     }
 
+    /// The same shard under another staleness policy; for tests that break a rule on purpose.
+    pub fn with_delay(mut self, delay: Box<dyn Delay>) -> Self {
+        self.delay = delay;
+        self
+    }
+
+    /// The same shard under another momentum policy; for tests that break a rule on purpose.
+    pub fn with_momentum(mut self, momentum: Box<dyn Momentum>) -> Self {
+        self.momentum = momentum;
+        self
+    }
+
     /// Takes a frame in. Its answer is polled out: at once, or when the policy lets it go and every
     /// copy has confirmed what it tells.
     pub fn handle_push(&mut self, push: Push, to: ReplyTo, now_us: u64) {
@@ -129,6 +155,21 @@ impl Shard {
     /// Answers a frame that could not even be taken in.
     pub fn handle_malformed(&mut self, refusal: Refusal, to: ReplyTo) {
         self.refuse(to, refusal);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called next, microseconds; it may be
+    /// later.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.timeouts_us.values().min().copied()
+    }
+
+    /// Time has come to ask the policy again.
+    pub fn handle_timeout(&mut self, now_us: u64) {
+        let due = self.timeouts_us.iter().filter(|(_, at_us)| **at_us <= now_us);
+        let due: Vec<BlockId> = due.map(|(id, _)| *id).collect();
+        for id in due {
+            self.decide(id, now_us);
+        }
     }
 
     /// The next thing to do, oldest first.
@@ -179,125 +220,6 @@ impl Shard {
         *hasher.finalize().as_bytes()
     }
 
-    fn push(&mut self, push: Push, to: ReplyTo, now_us: u64) -> Result<Taken, Refusal> {
-        if !matches!(self.role, Some(Role::Primary(_))) {
-            return Err(Refusal::NotPrimary(self.id));
-        }
-        let Push {
-            group,
-            incarnation,
-            clock,
-            block: id,
-            wants,
-            action,
-        } = push;
-        if !self.blocks.contains_key(&id) {
-            return Err(Refusal::UnknownBlock(id));
-        }
-        let wants = match action {
-            // A bare pull may come from nobody, who holds nothing.
-            Action::Pull if incarnation == Incarnation(0) => match wants {
-                Wants::Difference { .. } => Wants::Values,
-                wants => wants,
-            },
-            _ => {
-                self.check_incarnation(group, incarnation)?;
-                wants
-            }
-        };
-        let asker = Asker { to, wants };
-        match action {
-            Action::Pull if !self.view.ready() => Err(Refusal::NotReady),
-            Action::Pull => self.tell(asker, id, (group, clock), Answer::Read),
-            Action::Create(_) if self.view.creator != Some((group, incarnation)) => {
-                Err(Refusal::NotCreator(group))
-            }
-            Action::Create(values) => self.create(asker, id, (group, clock), values),
-            Action::Contribute(contribution) => {
-                self.contribute(asker, id, (group, clock), contribution, now_us)
-            }
-        }
-    }
-
-    fn check_incarnation(&self, group: GroupId, given: Incarnation) -> Result<(), Refusal> {
-        if group.0 as usize >= self.spec.group_sizes.len() {
-            let last = GroupId(self.spec.group_sizes.len() as u32 - 1);
-            return Err(Refusal::UnknownGroup { group, last });
-        }
-        match self.view.incarnation(group) {
-            Some(current) if current == given => Ok(()),
-            Some(current) => Err(Refusal::StaleIncarnation {
-                group,
-                given,
-                current,
-            }),
-            None => Err(Refusal::NotLive(group)),
-        }
-    }
-
-    fn create(
-        &mut self,
-        asker: Asker,
-        id: BlockId,
-        of: (GroupId, Clock),
-        values: Vec<f32>,
-    ) -> Result<Taken, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        if !block.create(values, &*self.optimizer)? {
-            return self.tell(asker, id, of, Answer::Created);
-        }
-        self.uncreated -= 1;
-        if !self.log.none() {
-            let state = block.state().expect("it was created");
-            self.log.append(Entry::State(state), &mut self.outputs);
-        }
-        if self.complete() {
-            self.report();
-        }
-        let reply = self.reply(id, of, (Answer::Created, asker.wants), 0);
-        self.answer(Output::Reply {
-            to: asker.to,
-            result: reply,
-        });
-        Ok(Taken::Answered)
-    }
-
-    fn contribute(
-        &mut self,
-        mut asker: Asker,
-        id: BlockId,
-        (group, clock): (GroupId, Clock),
-        contribution: Contribution,
-        now_us: u64,
-    ) -> Result<Taken, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        if !self.view.ready() || !block.created() {
-            return Err(Refusal::NotReady);
-        }
-        if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
-            && gradient.lineage != self.lineage
-        {
-            // What it holds has a version of another lineage, too.
-            *holds = None;
-        }
-        let at = (asker, now_us);
-        let arrival = block.push((group, clock), contribution, self.lineage, at)?;
-        self.clock_seen = self.clock_seen.max(Some(clock));
-        match arrival {
-            Arrival::Waits { superseded, lost } => {
-                self.counters.lost += lost;
-                if let Some(stream) = superseded {
-                    self.refuse(stream, Refusal::Superseded(id));
-                }
-                Ok(Taken::Waits)
-            }
-            Arrival::Repeat(decided) => {
-                self.counters.duplicate += 1;
-                self.tell(asker, id, (group, clock), Answer::Decided(decided, true))
-            }
-        }
-    }
-
     /// Lets the policy decide until it has to wait.
     fn decide(&mut self, id: BlockId, now_us: u64) {
         let terms = Terms {
@@ -305,12 +227,15 @@ impl Shard {
             schedule: &self.spec.schedule,
             budget: self.spec.samples,
             averages: self.consistency.averages(),
+            weights: self.spec.policies.weights,
+            delay: &*self.delay,
         };
         let block = self.blocks.get_mut(&id).expect("own block");
+        self.timeouts_us.remove(&id);
         let mut outcomes = Vec::new();
         loop {
             if let Some(capture) = &mut self.capture {
-                capture.look(block);
+                capture.look(block, self.consistency.leaves_behind());
             }
             // A clock that is averaged is made with everybody, or not.
             let standing = if terms.averages {
@@ -318,11 +243,19 @@ impl Shard {
             } else {
                 block.heard()
             };
-            let Some(groups) = self.consistency.decide(&standing) else {
-                break;
+            let decision = self.consistency.decide(&block.scene(&standing, now_us));
+            let (groups, late) = match decision {
+                Decision::Merge(groups) => (groups, false),
+                Decision::LeaveOut(groups) => (groups, true),
+                Decision::Wait => break,
+                Decision::WaitUntil(at_us) => {
+                    self.timeouts_us.insert(id, at_us);
+                    break;
+                }
             };
             let before = block.samples_applied();
-            let (update, decided) = block.update(&groups, terms);
+            let momentum = (&mut *self.momentum, self.parameter_blocks);
+            let (update, decided) = block.update(&groups, terms, momentum, late);
             self.counters.updates += u64::from(update.applied.is_some());
             self.log.append(Entry::Update(update), &mut self.outputs);
             for (samples, states) in self.milestones.look(before, block) {
@@ -346,6 +279,16 @@ impl Shard {
         self.finish_capture();
     }
 
+    /// The values of an answer that leaves now are kept, where the staleness policy needs them.
+    fn keep_sent(&mut self, id: BlockId, group: GroupId, wants: Wants) {
+        if self.delay.compensates() && wants != Wants::Nothing {
+            self.blocks
+                .get_mut(&id)
+                .expect("own block")
+                .keep_sent(group);
+        }
+    }
+
     fn reply(
         &mut self,
         id: BlockId,
@@ -353,10 +296,18 @@ impl Shard {
         (answer, wants): (Answer, Wants),
         waited_us: u64,
     ) -> Result<Reply, Refusal> {
+        if matches!(answer, Answer::Decided(..)) {
+            self.keep_sent(id, group, wants);
+        }
         let block = self.blocks.get_mut(&id).expect("own block");
+        let next = match self.consistency.leaves_behind() {
+            true => block.present_clock(),
+            false => Clock(0),
+        };
         Ok(Reply {
             block: id,
             clock,
+            next,
             answer,
             version: block.version(),
             lag: block.lag(group),

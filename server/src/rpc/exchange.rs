@@ -238,6 +238,7 @@ fn encode(reply: Reply) -> Framed {
         dtype: convert::dtype(form).into(),
         difference,
         lineage: reply.lineage.0,
+        next_clock: reply.next.0,
         values: Bytes::new(),
     };
     Framed::new(&head, values)

@@ -7,6 +7,7 @@ mod wire;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::cost::{Flow, Run, Traffic};
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{GroupId, Rank, ShardId, TensorKind, TensorSpec};
@@ -60,6 +61,7 @@ impl Case {
             bucket_bytes: self.bucket_bytes,
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
+            policies: Policies::default(),
             optimizer: OptimizerSpec::Sgd {
                 momentum: 0.0,
                 nesterov: false,

@@ -19,6 +19,7 @@ mod watch;
 use std::sync::Arc;
 
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Layout, TensorKind, TensorSpec};
@@ -48,6 +49,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         bucket_bytes: 256,
         block_bytes: 32,
         consistency: ConsistencySpec::Async,
+        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd {
             momentum: 0.0,
             nesterov: false,

@@ -12,6 +12,7 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{
@@ -42,6 +43,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         bucket_bytes: 16,
         block_bytes: 16,
         consistency,
+        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd {
             momentum: 0.0,
             nesterov: false,

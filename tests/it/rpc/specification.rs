@@ -1,15 +1,20 @@
 //! Specifications that no run can follow, and joiners that bring another one than the run's.
 
 use tonic::Code;
+use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, AdamW, Compression, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind, run_spec,
-    schedule,
+    Adam, AdamW, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind,
+    run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
 use super::stage::{Stage, await_ready, create_all, status};
 use super::{Expected, assert_refused, bytes, push, spec, tensor};
+
+fn staleness(spec: &mut RunSpec, policy: Staleness) {
+    spec.policies.get_or_insert_default().staleness = Some(policy);
+}
 
 type Change = fn(&mut RunSpec);
 
@@ -59,6 +64,21 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         bad("number of groups is 65537"),
     ),
     (|s| s.group_sizes = vec![1, 0], bad("group size is 0")),
+    (
+        |s| staleness(s, Staleness::DropBeyond(0)),
+        bad("staleness.drop_beyond is not at least 1"),
+    ),
+    (
+        |s| {
+            staleness(s, Staleness::Scale(true));
+            s.consistency = Consistency::Sync.into();
+        },
+        bad("staleness.policy excludes train.consistency = \"sync\""),
+    ),
+    (
+        |s| s.policies.get_or_insert_default().weights = 99,
+        malformed("policies.weights: 99 is no way to weigh"),
+    ),
     (|s| s.samples = 0, bad("samples is 0")),
     (|s| s.epoch_samples = 0, bad("epoch_samples is 0")),
     (|s| s.batch = 0, bad("batch is 0")),
@@ -142,6 +162,7 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("bucket_bytes", |s| s.bucket_bytes = 20),
     ("block_bytes", |s| s.block_bytes = 20),
     ("consistency", |s| s.staleness_bound = 4),
+    ("policies", |s| staleness(s, Staleness::Scale(true))),
     ("optimizer", |s| sgd(s, |o| o.momentum = 0.5)),
     ("decay_exempt", |s| s.decay_exempt = 1),
     ("schedule", |s| rate(s).learning_rate = 0.25),

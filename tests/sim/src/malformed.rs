@@ -54,7 +54,7 @@ pub fn draw(
         1 => speaker(GroupId(u32::MAX), incarnation, clock),
         2 => speaker(*group, Incarnation(incarnation.0 - 1), clock),
         3 => speaker(*group, incarnation.next(), clock),
-        4 if !attaching => speaker(*group, incarnation, clock.tick()),
+        4 if !attaching && !checker.leaves_behind() => speaker(*group, incarnation, clock.tick()),
         5 => with(&|g| g.values.push(0.0)),
         6 => with(&|g| g.values.truncate(length - 1)),
         7 => with(&|g| g.values[length - 1] = f32::NAN),

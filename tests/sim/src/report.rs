@@ -31,6 +31,8 @@ macro_rules! counts {
 counts! {
     /// Contributions that were decided.
     decided,
+    /// Contributions that a policy left out, as groups were told.
+    dropped,
     /// Frames whose verdict was repeated.
     repeated,
     /// Answers that were differences to what their group holds.

@@ -1,5 +1,6 @@
 //! Rules broken on purpose: the checkers find every one of them, within few seeds.
 
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_sim::checker::Rule;
 use tradewind_sim::seeds::first_failure;
@@ -32,6 +33,73 @@ fn admitting_one_too_many() {
 fn a_sync_that_does_not_wait() {
     let sync = |seed| Scenario::random(seed, Sync);
     found(Sabotage::SyncDoesNotWait, &[Rule::Synchronous], sync);
+}
+
+#[test]
+fn dropping_too_late() {
+    let drop = |seed| asynchronous(seed).with_staleness(StalenessSpec::Drop { beyond: 4 });
+    found(Sabotage::DropsTooLate, &[Rule::ExactlyOnce], drop);
+}
+
+#[test]
+fn scaling_too_much() {
+    let scale = |seed| asynchronous(seed).with_staleness(StalenessSpec::Scale);
+    found(Sabotage::ScalesTooMuch, &[Rule::ExactlyOnce], scale);
+}
+
+#[test]
+fn compensating_nothing() {
+    let compensate = StalenessSpec::Compensate {
+        lambda: 0.015_625,
+        mean_square_decay: None,
+    };
+    let compensated = |seed| asynchronous(seed).with_staleness(compensate);
+    found(
+        Sabotage::CompensatesNothing,
+        &[Rule::ExactlyOnce],
+        compensated,
+    );
+}
+
+#[test]
+fn lowering_momentum_too_much() {
+    let lowered = |seed| asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+    found(Sabotage::LowersTooMuch, &[Rule::ExactlyOnce], lowered);
+}
+
+#[test]
+fn not_telling_copies_the_momentum() {
+    let copies = |seed| {
+        let lowered = asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+        lowered.with_failing_servers(2)
+    };
+    let told = Sabotage::KeepsMomentumToItself;
+    found(told, &[Rule::NothingLost], copies);
+}
+
+#[test]
+fn not_waiting_for_one_group_more() {
+    let backups = |seed| asynchronous(seed).with_backups();
+    found(Sabotage::OneBackupTooMany, &[Rule::Synchronous], backups);
+}
+
+#[test]
+fn applying_what_comes_too_late() {
+    let backups = |seed| asynchronous(seed).with_backups();
+    let rules = [Rule::Synchronous, Rule::ExactlyOnce];
+    found(Sabotage::AppliesLate, &rules, backups);
+}
+
+#[test]
+fn merging_too_soon() {
+    let windows = |seed| asynchronous(seed).with_windows();
+    found(Sabotage::MergesTooSoon, &[Rule::Window], windows);
+}
+
+#[test]
+fn windows_that_never_close() {
+    let windows = |seed| asynchronous(seed).with_windows();
+    found(Sabotage::WaitsForEver, &[Rule::Liveness], windows);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
+use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_sim::Scenario;
+use tradewind_sim::scenario::MOMENTUM;
 use tradewind_sim::report::Counts;
 use tradewind_sim::seeds::all_hold;
 
@@ -59,6 +61,127 @@ const ALWAYS: [&str; 4] = ["decided", "repeated", "differences", "malformed"];
 #[test]
 fn nothing_fails() {
     check("nothing fails", |s| s, &ALWAYS);
+}
+
+/// A base in which groups compute on older values than others.
+fn stale(seed: u64) -> Scenario {
+    let bounded = Bounded { staleness_bound: 3 };
+    let mut scenario = base(seed);
+    scenario.consistency = if seed.is_multiple_of(2) {
+        Async
+    } else {
+        bounded
+    };
+    scenario
+}
+
+#[test]
+fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
+    let policies = |s: Scenario| {
+        let policy = match s.seed % 3 {
+            0 => StalenessSpec::Scale,
+            1 => StalenessSpec::Drop { beyond: 1 },
+            _ => StalenessSpec::Drop { beyond: 4 },
+        };
+        let stale = stale(s.seed).with_staleness(policy);
+        match s.seed / 3 % 3 {
+            0 => stale,
+            1 => stale.with_dying_ranks(),
+            _ => stale.with_failing_servers(2).with_dying_ranks(),
+        }
+    };
+    check(
+        "scaled or dropped",
+        policies,
+        &["dropped", "repeated", "promoted"],
+    );
+}
+
+/// A primary that takes over has none of the values that were sent before: so servers live here.
+#[test]
+fn stale_gradients_are_compensated_while_ranks_die() {
+    let policies = |s: Scenario| {
+        let policy = StalenessSpec::Compensate {
+            lambda: 0.015_625,
+            mean_square_decay: s.seed.is_multiple_of(4).then_some(0.75),
+        };
+        stale(s.seed).with_staleness(policy).with_dying_ranks()
+    };
+    check(
+        "compensated",
+        policies,
+        &["repeated", "reformed", "malformed"],
+    );
+}
+
+#[test]
+fn momentum_is_lowered_while_everything_fails() {
+    let lowered = |s: Scenario| {
+        let s = stale(s.seed).with_momentum(MomentumSpec::Lowered);
+        s.with_failing_servers(2).with_dying_ranks()
+    };
+    check("lowered", lowered, &["promoted", "reformed", "compared"]);
+}
+
+/// What is measured is known from what copies are told: so there always is one here. Gradients here
+/// follow from nothing, so little is made of what is measured.
+#[test]
+fn momentum_is_measured_while_ranks_die() {
+    let measured = |s: Scenario| {
+        let loops = MomentumSpec::ClosedLoop { gain: 0.015_625 };
+        let mut s = stale(s.seed).with_momentum(loops).with_dying_ranks();
+        s.servers = s.servers.max(2);
+        s.replication = 2;
+        s.momentum = MOMENTUM;
+        s
+    };
+    check("measured", measured, &["reformed", "compared"]);
+}
+
+#[test]
+fn groups_are_left_behind_and_go_on() {
+    let backups = |s: Scenario| s.with_backups();
+    check("backups", backups, &["dropped", "repeated", "malformed"]);
+}
+
+#[test]
+fn groups_are_left_behind_while_everything_fails() {
+    let backups = |s: Scenario| {
+        let s = s.with_backups().with_dying_ranks();
+        match s.seed % 3 {
+            0 => s.with_failing_servers(1),
+            1 => s.with_failing_servers(2),
+            _ => s.with_failing_servers(2).with_failing_coordinator().with_resume(),
+        }
+    };
+    let must = ["dropped", "reformed", "promoted", "restored", "snapshots"];
+    check("backups and faults", backups, &must);
+}
+
+#[test]
+fn what_comes_about_the_same_time_is_merged() {
+    let windows = |s: Scenario| stale(s.seed).with_windows();
+    check("windows", windows, &ALWAYS);
+}
+
+#[test]
+fn windows_close_while_everything_fails() {
+    let windows = |s: Scenario| {
+        let mut s = stale(s.seed).with_windows();
+        s.consistency = Async;
+        s.with_failing_servers(2).with_dying_ranks()
+    };
+    check("windows and faults", windows, &["promoted", "reformed"]);
+}
+
+#[test]
+fn groups_count_all_the_same() {
+    let equal = |mut s: Scenario| {
+        s.policies.weights = Weights::Groups;
+        s.consistency = Sync;
+        s
+    };
+    check("equal weights", equal, &ALWAYS);
 }
 
 #[test]

@@ -63,6 +63,8 @@ impl<V> Ended<V> {
 }
 
 struct Order<V> {
+    /// Of the contribution, if it is one.
+    clock: Clock,
     pushed: Pushed,
     samples_seen: u64,
     values: V,
@@ -105,16 +107,28 @@ impl<V: Destination + Send + 'static> Background<V> {
         self.clock
     }
 
+    /// The group goes on at `clock`, if it is not further: see
+    /// [`Session::go_on_at`](crate::core::session::Session::go_on_at).
+    ///
+    /// # Panics
+    /// If an exchange is under way.
+    pub fn go_on_at(&mut self, clock: Clock) {
+        assert!(!self.under_way, "no exchange in flight");
+        self.clock = self.clock.max(clock);
+    }
+
     /// Starts an exchange of every block of the slice and returns at once. `gradient` and `values`
     /// are laid out as the flat vector; only the slice's blocks are read and written.
     ///
     /// # Panics
     /// If one is under way, or the last one has failed.
     pub fn start(&mut self, purpose: Purpose, samples_seen: u64, gradient: Vec<f32>, values: V) {
+        let clock = self.clock;
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
-            self.clock = self.clock.tick();
+            self.clock = clock.tick();
         }
         self.order(Order {
+            clock,
             pushed: Pushed::Whole { purpose, gradient },
             samples_seen,
             values,
@@ -124,8 +138,10 @@ impl<V: Destination + Send + 'static> Background<V> {
     /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
     /// `parts`. The exchange ends only when all of them are given.
     pub fn start_parts(&mut self, samples: u32, samples_seen: u64, parts: Arc<Parts>, values: V) {
-        self.clock = self.clock.tick();
+        let clock = self.clock;
+        self.clock = clock.tick();
         self.order(Order {
+            clock,
             pushed: Pushed::Parts { samples, parts },
             samples_seen,
             values,
@@ -198,6 +214,7 @@ impl<V: Destination> Order<V> {
     ) -> Result<Ended<V>, ExchangeError> {
         let _open = open(Range::Exchange(exchange.clock()));
         let watch = Stopwatch::start();
+        exchange.go_on_at(self.clock);
         let (seen, values) = (self.samples_seen, &mut self.values);
         let (summary, gradient) = match self.pushed {
             Pushed::Whole { purpose, gradient } => {

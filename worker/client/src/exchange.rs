@@ -115,6 +115,11 @@ impl Exchange {
         self
     }
 
+    /// The group goes on at `clock`, if it is not further: see [`Session::go_on_at`].
+    pub fn go_on_at(&mut self, clock: Clock) {
+        self.session.go_on_at(clock);
+    }
+
     /// The clock of the next contribution.
     pub fn clock(&self) -> Clock {
         self.session.clock()

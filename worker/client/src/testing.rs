@@ -12,6 +12,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status, Streaming};
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Compression, TensorKind, TensorSpec};
@@ -111,6 +112,7 @@ pub fn spec() -> RunSpec {
         bucket_bytes: 64,
         block_bytes: 64,
         consistency: ConsistencySpec::Async,
+        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd {
             momentum: 0.0,
             nesterov: false,

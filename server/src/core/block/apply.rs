@@ -5,17 +5,34 @@ use std::sync::Arc;
 use tradewind_common::{GroupId, TensorKind};
 
 use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
+use crate::core::delay::Fate;
 use crate::core::log::{Applied, Update};
+use crate::core::momentum::{Moment, Momentum};
 use crate::core::optimizer::{self, Optimizer, Step};
+use crate::core::trace::thinned;
+
+/// A gradient that is applied, and times which it counts.
+struct Brought {
+    gradient: Gradient,
+    weight: f32,
+}
 
 impl Block {
-    /// Merges the waiting contributions of `groups` into one update, decides and applies them.
-    /// Gradients are averaged by samples, in the order of `groups`. Answers the update as copies
-    /// have to apply it.
-    pub fn update(&mut self, groups: &[GroupId], terms: Terms<'_>) -> (Update, Vec<Outcome>) {
-        let version = self.version;
+    /// Decides the waiting contributions of `groups`, merges those that are applied into one update
+    /// in the order of `groups`, and applies it. Answers the update as copies have to apply it.
+    /// Contributions that are `late` are left out, whatever they are. `momentum` hears what values of
+    /// the block were passed; `blocks` is the number of blocks that it decides for.
+    pub fn update(
+        &mut self,
+        groups: &[GroupId],
+        terms: Terms<'_>,
+        (momentum, blocks): (&mut (dyn Momentum + 'static), usize),
+        late: bool,
+    ) -> (Update, Vec<Outcome>) {
+        let measures = momentum.measures() && self.kind == TensorKind::Parameter;
+        let mut computed_on = Vec::new();
         let mut decided = Vec::with_capacity(groups.len());
-        let mut gradients = Vec::with_capacity(groups.len());
+        let mut brought = Vec::with_capacity(groups.len());
         let mut outcomes = Vec::with_capacity(groups.len());
         for group in groups {
             let cursor = self
@@ -26,51 +43,148 @@ impl Block {
                 .waiting
                 .take()
                 .expect("a policy names groups that wait");
-            let clock = cursor.next;
+            let (clock, incarnation) = (cursor.next, cursor.incarnation);
             cursor.next = clock.tick();
-            let (verdict, delay) = match &waiting.contribution {
-                Some(gradient) if waiting.measured => {
-                    (Verdict::Applied, version - gradient.pulled_version)
-                }
-                Some(_) => (Verdict::Applied, 0),
-                None => (Verdict::Skipped, 0),
+            let delay = match &waiting.contribution {
+                Some(gradient) if waiting.measured => self.version - gradient.pulled_version,
+                _ => 0,
+            };
+            let mut bare = false;
+            let verdict = match waiting.contribution {
+                _ if late => Verdict::Dropped,
+                None => Verdict::Skipped,
+                Some(mut gradient) => match self.fate(delay, terms) {
+                    Fate::Drop => Verdict::Dropped,
+                    Fate::Apply { weight } => {
+                        if measures && waiting.measured {
+                            let version = gradient.pulled_version;
+                            computed_on.push((version, thinned(&gradient.values)));
+                        }
+                        bare = !self.compensate(*group, &mut gradient, waiting.measured, terms);
+                        brought.push(Brought { gradient, weight });
+                        Verdict::Applied
+                    }
+                },
             };
             let last = Decided {
                 clock,
                 verdict,
                 delay,
             };
-            decided.push((*group, cursor.incarnation, last));
+            decided.push((*group, incarnation, last));
             outcomes.push(Outcome {
                 group: *group,
                 decided: last,
                 measured: waiting.measured,
+                bare,
                 askers: waiting.askers,
             });
-            gradients.extend(waiting.contribution);
         }
+        let moment = Moment {
+            groups: self.cursors.len(),
+            merged: brought.len(),
+        };
+        let mut applied = self.merge(brought, terms);
+        if let Some(applied) = &mut applied
+            && self.kind == TensorKind::Parameter
+        {
+            applied.momentum = momentum.explicit(moment);
+        }
+        let rate = applied.as_ref().map(|applied| applied.rate);
         let update = Update {
             block: self.id,
             decided,
-            applied: self.merge(gradients, terms),
+            applied,
         };
+        if measures && self.trace.is_empty() {
+            self.note(0.0);
+        }
         self.apply_update(&update, terms.optimizer);
+        if let Some(rate) = rate.filter(|_| measures) {
+            self.note(rate);
+        }
+        for (version, gradient) in computed_on {
+            if let Some(passed) = self.trace.around(version, gradient) {
+                momentum.passed(&passed, blocks);
+            }
+        }
         (update, outcomes)
     }
 
-    fn merge(&self, mut gradients: Vec<Gradient>, terms: Terms<'_>) -> Option<Applied> {
-        let samples: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
-        let seen = gradients.iter().map(|g| g.samples_seen).max()?;
-        let gradient = match gradients.len() {
-            1 => gradients.remove(0).values,
-            _ => weighted_mean(&gradients),
+    /// Keeps the present values in the trace.
+    fn note(&mut self, rate: f64) {
+        if let Some(values) = &self.values {
+            self.trace.note(self.version, rate, values);
+        }
+    }
+
+    /// Changes of buffers are applied as they are: they are no gradients.
+    fn fate(&self, delay: u64, terms: Terms<'_>) -> Fate {
+        match self.kind {
+            TensorKind::Parameter => terms.delay.fate(delay),
+            TensorKind::Buffer => Fate::Apply { weight: 1.0 },
+        }
+    }
+
+    /// Brings a gradient to the present values, if the policy does that. `false` if it cannot: the
+    /// values that it was computed on were sent by another primary, or are of another lineage.
+    fn compensate(
+        &mut self,
+        group: GroupId,
+        gradient: &mut Gradient,
+        measured: bool,
+        terms: Terms<'_>,
+    ) -> bool {
+        if !terms.delay.compensates() || self.kind == TensorKind::Buffer {
+            return true;
+        }
+        let computed_on = self.backups.computed_on(group, gradient.pulled_version);
+        let (Some(then), Some(now), true) = (computed_on, &self.values, measured) else {
+            return false;
         };
+        let (gradient, mean_square) = (&mut gradient.values, &mut self.backups.mean_square);
+        terms.delay.compensate(gradient, now, &then, mean_square);
+        true
+    }
+
+    /// Σ wᵢ sᵢ gᵢ / Σ wᵢ, with w as the run weighs groups and s from the staleness policy, summed in
+    /// the order given. An optimizer whose step does not grow with the gradient gets
+    /// Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, and its rate is multiplied by Σ wᵢ sᵢ / Σ wᵢ instead.
+    fn merge(&self, mut brought: Vec<Brought>, terms: Terms<'_>) -> Option<Applied> {
+        let merged = brought.len();
+        let samples = brought.iter().map(|b| u64::from(b.gradient.samples)).sum();
+        let seen = brought.iter().map(|b| b.gradient.samples_seen).max()?;
+        let weigh = |b: &Brought| terms.weights.of(b.gradient.samples);
+        let scale = |b: &Brought| weigh(b) * f64::from(b.weight);
+        let weight: f64 = brought.iter().map(weigh).sum();
+        let scaled: f64 = brought.iter().map(scale).sum();
+        let by_rate = terms.optimizer.normalises() && self.kind == TensorKind::Parameter;
+        let (divisor, factor) = if by_rate {
+            (scaled, scaled / weight)
+        } else {
+            (weight, 1.0)
+        };
+        let gradient = match &mut brought[..] {
+            [alone] if by_rate || alone.weight == 1.0 => std::mem::take(&mut alone.gradient.values),
+            all => {
+                let mut mean = vec![0.0f32; self.length];
+                for b in all {
+                    let part = (scale(b) / divisor) as f32;
+                    for (sum, g) in mean.iter_mut().zip(&b.gradient.values) {
+                        *sum += part * g;
+                    }
+                }
+                mean
+            }
+        };
+        // Each group moves a buffer by its part of the live groups.
         let alone = self.kind == TensorKind::Buffer && !terms.averages;
         Some(Applied {
-            rate: terms.schedule.rate(seen, samples, terms.budget),
+            rate: terms.schedule.rate(seen, samples, terms.budget) * factor,
+            momentum: None,
             samples,
             share: if alone {
-                1.0 / self.cursors.len() as f32
+                merged as f32 / self.cursors.len() as f32
             } else {
                 1.0
             },
@@ -92,7 +206,10 @@ impl Block {
         self.samples_applied += applied.samples;
         match self.kind {
             TensorKind::Parameter => {
-                let step = Step::new(applied.rate, self.version);
+                let step = Step {
+                    momentum: applied.momentum,
+                    ..Step::new(applied.rate, self.version)
+                };
                 let slots = self.slots.iter_mut();
                 let mut slots: Vec<&mut [f32]> =
                     slots.map(|slot| &mut Arc::make_mut(slot)[..]).collect();
@@ -106,17 +223,4 @@ impl Block {
             }
         }
     }
-}
-
-/// Σ wᵢgᵢ / Σ wᵢ with w the samples, summed in the order given.
-fn weighted_mean(gradients: &[Gradient]) -> Vec<f32> {
-    let total: f64 = gradients.iter().map(|g| f64::from(g.samples)).sum();
-    let mut mean = vec![0.0f32; gradients[0].values.len()];
-    for gradient in gradients {
-        let weight = (f64::from(gradient.samples) / total) as f32;
-        for (sum, g) in mean.iter_mut().zip(&gradient.values) {
-            *sum += weight * g;
-        }
-    }
-    mean
 }

@@ -1,37 +1,67 @@
 use tradewind_common::GroupId;
 
-use super::{Consistency, Standing};
+use super::{Consistency, Decision, Scene, Standing, present};
 
 /// Synchronous across groups: a block applies clock c when every live group that started at or
 /// before c has contributed or skipped (rule 3).
-#[derive(Clone, Copy, Debug)]
-pub struct Sync;
+///
+/// With b backup groups it applies when all but b of them have (Chen, Pan, Monga, Bengio and
+/// Jozefowicz 2016, "Revisiting Distributed Synchronous SGD", algorithm 4; there N of N + b workers
+/// are waited for). What comes after that is left out, and its group told which clock is next: it
+/// goes on there. By then it may have been passed over at one block, and be waited for at another,
+/// which is a clock behind: so a block does not wait for those that have gone on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sync {
+    /// b; less than the number of groups.
+    pub backup_groups: usize,
+}
 
 impl Consistency for Sync {
-    fn decide(&self, standing: &[Standing]) -> Option<Vec<GroupId>> {
-        // A group that starts later stands at a larger clock and is not waited for.
-        let clock = standing.iter().map(|s| s.next).min()?;
-        let due = || standing.iter().filter(|s| s.next == clock);
-        due()
-            .all(|s| s.arrived)
-            .then(|| due().map(|s| s.group).collect())
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let (all, Some(clock)) = (scene.standing, present(scene)) else {
+            return Decision::Wait;
+        };
+        let groups = |of: &dyn Fn(&&Standing) -> bool| -> Vec<GroupId> {
+            all.iter().filter(of).map(|s| s.group).collect()
+        };
+        let late = groups(&|s| s.arrived && s.next < clock);
+        if !late.is_empty() {
+            return Decision::LeaveOut(late);
+        }
+        let came = groups(&|s| s.arrived && s.next == clock);
+        // A group that starts later stands at a larger clock and is not waited for, and neither is
+        // one that has gone on to a larger one.
+        let due = all.iter().filter(|s| s.next <= clock).count();
+        let count = all.iter().filter(|s| s.start <= clock).count();
+        let needed = count.saturating_sub(self.backup_groups).clamp(1, due.max(1));
+        if came.len() >= needed {
+            Decision::Merge(came)
+        } else {
+            Decision::Wait
+        }
     }
 
     fn averages(&self) -> bool {
         true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        self.backup_groups > 0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::consistency::bounded::tests::standing;
+    use crate::core::consistency::bounded::tests::{groups, scene, standing};
 
     #[test]
     fn waits_for_every_group_that_has_started() {
         let check = |text, want: Option<&[u32]>| {
-            let want = want.map(|groups| groups.iter().map(|g| GroupId(*g)).collect::<Vec<_>>());
-            assert_eq!(Sync.decide(&standing(text)), want, "{text}");
+            let policy = Sync::default();
+            let decision = policy.decide(&scene(&standing(text), None));
+            let want = want.map_or(Decision::Wait, |want| Decision::Merge(groups(want)));
+            assert_eq!(decision, want, "{text}");
         };
         check("", None);
         check("5", None);
@@ -41,5 +71,36 @@ mod tests {
         check("5! 7", Some(&[0]));
         check("5! 7!", Some(&[0]));
         check("5 7! 5!", None);
+    }
+
+    #[test]
+    fn goes_on_without_as_many_as_there_are_backups() {
+        let check = |backup_groups, highest: u64, text, want: Decision| {
+            let policy = Sync { backup_groups };
+            let decision = policy.decide(&scene(&standing(text), Some(highest)));
+            assert_eq!(decision, want, "{backup_groups} backups after {highest}: {text}");
+        };
+        let merge = |of: &[u32]| Decision::Merge(groups(of));
+        let leave = |of: &[u32]| Decision::LeaveOut(groups(of));
+        check(1, 4, "5! 5! 5", merge(&[0, 1]));
+        check(1, 4, "5! 5 5", Decision::Wait);
+        check(2, 4, "5! 5 5", merge(&[0]));
+        check(2, 4, "5 5 5", Decision::Wait);
+        // One that is still at an earlier clock counts among those that are not waited for.
+        check(1, 4, "5! 5! 2", merge(&[0, 1]));
+        check(1, 4, "5! 5 2", Decision::Wait);
+        check(1, 4, "5 5 2!", leave(&[2]));
+        check(2, 4, "5! 3! 2!", leave(&[1, 2]));
+        // Those that have gone on do not come any more: whoever is left is enough.
+        check(1, 4, "5! 6 5", Decision::Wait);
+        check(1, 4, "5! 6! 6", merge(&[0]));
+        check(1, 4, "6! 6! 6", merge(&[0, 1]));
+        check(1, 4, "6! 6 6", Decision::Wait);
+        // With fewer live groups than backups the first one is enough.
+        check(2, 4, "5! 5", merge(&[0]));
+        check(2, 4, "5", Decision::Wait);
+        // One that starts later is not counted before.
+        check(1, 4, "5! 5 9+", merge(&[0]));
+        check(1, 8, "9! 9 9+", Decision::Wait);
     }
 }

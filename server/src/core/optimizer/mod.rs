@@ -15,6 +15,12 @@ pub trait Optimizer: Send {
     /// How many vectors of the block's length it keeps beside the values. They start at zero.
     fn slots(&self) -> usize;
 
+    /// Whether a step is as long whatever the gradient's length: it is then the rate that says how
+    /// much a gradient counts.
+    fn normalises(&self) -> bool {
+        false
+    }
+
     /// One update in place of a piece of a block: `values`, `gradient` and each of `slots` have the
     /// same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
@@ -25,6 +31,8 @@ pub trait Optimizer: Send {
 pub struct Step {
     /// The learning rate.
     pub rate: f64,
+    /// Momentum, where it is not the optimizer's own.
+    pub momentum: Option<f64>,
     /// Number of this update of the block, from 1.
     pub number: u64,
     /// Whether weight decay applies to the piece.
@@ -36,6 +44,7 @@ impl Step {
     pub fn new(rate: f64, number: u64) -> Self {
         Self {
             rate,
+            momentum: None,
             number,
             decays: true,
         }

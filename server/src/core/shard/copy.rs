@@ -67,6 +67,9 @@ impl Shard {
                 let block = self.blocks.get_mut(&id).ok_or(Refusal::UnknownBlock(id))?;
                 block.check_update(&update)?;
                 block.apply_update(&update, &*self.optimizer);
+                if let Some(explicit) = update.applied.as_ref().and_then(|a| a.momentum) {
+                    self.momentum.follow(explicit);
+                }
                 self.see(update.decided.iter().map(|(_, _, last)| last.clock).max());
             }
         }

@@ -12,8 +12,11 @@ pub struct Counters {
     pub applied: u64,
     /// Contributions of weight 0.
     pub skipped: u64,
-    /// Contributions that a policy left out.
+    /// Contributions that a policy left out, or that their group did because it was late.
     pub dropped: u64,
+    /// Contributions that the staleness policy should have brought to the present values, but had
+    /// nothing to compare those with.
+    pub bare: u64,
     /// Frames that repeated a decided one.
     pub duplicate: u64,
     /// Frames refused.
@@ -33,6 +36,7 @@ impl Default for Counters {
             applied: 0,
             skipped: 0,
             dropped: 0,
+            bare: 0,
             duplicate: 0,
             refused: 0,
             updates: 0,
@@ -45,6 +49,7 @@ impl Default for Counters {
 impl Counters {
     /// A contribution was decided.
     pub(super) fn decided(&mut self, outcome: &Outcome) {
+        self.bare += u64::from(outcome.bare);
         match outcome.decided.verdict {
             Verdict::Applied => {
                 self.applied += 1;

@@ -57,6 +57,8 @@ pub struct Reply {
     pub block: BlockId,
     /// The frame's clock.
     pub clock: Clock,
+    /// The clock that the block makes next; 0 where every group has its own.
+    pub next: Clock,
     /// Which kind.
     pub answer: Answer,
     /// Version of the values.

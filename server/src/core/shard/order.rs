@@ -73,6 +73,7 @@ impl Shard {
         for asker in waiting.into_iter().flat_map(|askers| askers.to) {
             self.refuse(asker.to, Refusal::NotPrimary(self.id));
         }
+        self.timeouts_us.clear();
         self.drop_records(|_| true);
         let pending: Vec<_> = self.pending.drain().collect();
         for answer in pending {

@@ -32,7 +32,9 @@ impl Shard {
             }
             Some(at) => {
                 let mut capture = Capture::new(number, at);
-                self.blocks.values().for_each(|block| capture.look(block));
+                let leaves_behind = self.consistency.leaves_behind();
+                let blocks = self.blocks.values();
+                blocks.for_each(|block| capture.look(block, leaves_behind));
                 self.capture = Some(capture);
                 self.finish_capture();
             }

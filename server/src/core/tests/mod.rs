@@ -11,6 +11,7 @@ mod holders;
 mod membership;
 mod milestones;
 mod optimizers;
+mod policies;
 mod recovery;
 mod refusals;
 mod restored;
@@ -20,6 +21,7 @@ mod snapshots;
 mod takeover;
 
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -42,6 +44,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         bucket_bytes: 64,
         block_bytes: 16,
         consistency,
+        policies: Policies::default(),
         optimizer: OptimizerSpec::Sgd {
             momentum: 0.0,
             nesterov: false,

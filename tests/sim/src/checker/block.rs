@@ -161,7 +161,8 @@ impl Record {
         place.next = clock;
         // What it leaves out was decided, and it was told so.
         let told = traffic.told.get(&(self.id, life));
-        if lost > 0 && told.is_none_or(|told| told.tick() < clock) {
+        let goes_on = traffic.next.get(&life).is_some_and(|next| clock <= *next);
+        if lost > 0 && !goes_on && told.is_none_or(|told| told.tick() < clock) {
             let text = format!(
                 "block {}: {life:?} goes on at {clock}, {lost} clocks further, but was told {told:?}",
                 self.id
@@ -172,8 +173,15 @@ impl Record {
     }
 
     /// Rule 2: of a live group, at its turn, for the first time.
-    pub(super) fn check_turn(&self, life: Life, clock: Clock) -> Result<(), Violation> {
+    pub(super) fn check_turn(
+        &self,
+        life: Life,
+        clock: Clock,
+        traffic: &Traffic,
+    ) -> Result<(), Violation> {
         let (group, incarnation) = life;
+        // The others were there, at some block, and it was told.
+        let goes_on = traffic.next.get(&life).is_some_and(|next| clock <= *next);
         let broken = |what: &str| {
             let text = format!("clock {clock} of {life:?} on block {} {what}", self.id);
             Err(Violation::new(Rule::ExactlyOnce, text))
@@ -184,6 +192,7 @@ impl Record {
                 broken("was decided for a life that is not live")
             }
             Some(_) if self.decided.contains_key(&(group, clock)) => broken("was decided twice"),
+            Some(place) if clock > place.next && goes_on => Ok(()),
             Some(place) if place.next != clock => broken(&format!("came before {}", place.next)),
             Some(_) => Ok(()),
         }
@@ -195,6 +204,9 @@ impl Record {
     /// its first clock was decided, may add one. After values were restored nothing can be said
     /// until all groups have said where they stand, and those that went on before have waited.
     pub(super) fn check_lag(&mut self, terms: &Terms) -> Result<(), Violation> {
+        if terms.leaves_behind() {
+            return Ok(());
+        }
         let Some(min) = self.live.values().map(|p| p.next).min() else {
             return Ok(());
         };

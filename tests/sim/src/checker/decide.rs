@@ -1,27 +1,29 @@
 //! What a primary has decided of a block, recomputed: whose turn it was, what it may not overtake,
 //! what the values must be then (rules 1, 2 and 3).
 
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
 use super::block::{Record, TOLERANCE, Verdict};
 use super::history::Step;
-use super::terms::{Terms, Traffic};
+use super::stale;
+use super::terms::{PassedOn, Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::{self, Life};
 
-type Decision = (GroupId, Incarnation, Decided);
+/// Of whom, and what.
+pub(super) type Decision = (GroupId, Incarnation, Decided);
 
 impl Record {
     /// Compares the block with what is known of it, and takes over what has been decided since.
-    /// How many decisions that were. `order` is how they were passed on to copies, if they were.
+    /// How many decisions that were. `passed_on` is how copies were told of them, if they were.
     pub(super) fn observe(
         &mut self,
         state: &BlockState,
-        order: &[GroupId],
+        passed_on: &[PassedOn],
         (traffic, terms): (&Traffic, &Terms),
     ) -> Result<u64, Violation> {
         let known = self.now().expect("it is created").last.clone();
@@ -40,23 +42,36 @@ impl Record {
         let mut news: Vec<Decision> = news.map(|(g, (life, d))| (*g, *life, *d)).collect();
         let count = news.len() as u64;
         if terms.consistency == ConsistencySpec::Sync {
+            let present = self.present_clock();
+            let behind = terms.leaves_behind();
+            let late = |(_, _, decided): &Decision| behind && decided.clock < present;
             news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
             for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
-                self.check_everybody(update)?;
-                self.update(update, traffic, terms)?;
+                let late = update.iter().all(late);
+                if !late {
+                    self.check_everybody(update, traffic, terms)?;
+                }
+                self.update(update, (traffic, None, late), terms)?;
             }
         } else {
-            let passed_on = |(group, ..): &Decision| order.iter().position(|of| of == group);
-            news.sort_by_key(passed_on);
-            let told = news.iter().all(|decision| passed_on(decision).is_some());
+            let place = |(group, ..): &Decision| {
+                let mut updates = passed_on.iter();
+                updates.position(|update| update.groups.contains(group))
+            };
+            news.sort_by_key(place);
+            let told = news.iter().all(|decision| place(decision).is_some());
             while !news.is_empty() {
                 let next = match told {
                     true => 0,
                     false => self.likely_next(&news, traffic, terms),
                 };
-                let decision = news.remove(next);
-                self.check_staleness(decision, terms)?;
-                self.update(&[decision], traffic, terms)?;
+                let update = self.take_update(&mut news, next, (traffic, terms), &place);
+                for decision in &update {
+                    self.check_staleness(*decision, terms)?;
+                }
+                self.check_window(&update, traffic, terms)?;
+                let momentum = place(&update[0]).and_then(|at| passed_on[at].momentum);
+                self.update(&update, (traffic, momentum, false), terms)?;
             }
         }
         self.check_state(state)?;
@@ -65,7 +80,8 @@ impl Record {
     }
 
     /// Which of several decisions of one instant can have come first: the delay tells. Admitting
-    /// one never keeps another from being admitted.
+    /// one never keeps another from being admitted, and one that applies nothing never changes the
+    /// delay of another.
     fn likely_next(&self, news: &[Decision], traffic: &Traffic, terms: &Terms) -> usize {
         let version = self.now().expect("it is created").version;
         let fits = |(group, life, decided): &Decision| {
@@ -76,7 +92,42 @@ impl Record {
                 .is_ok();
             admitted && (skipped || delay == Some(decided.delay))
         };
-        news.iter().position(fits).unwrap_or(0)
+        let changes = |news: &&Decision| news.2.verdict == block::Verdict::Applied;
+        let all = || news.iter().filter(|news| fits(news));
+        let first = all().find(|news| !changes(news)).or_else(|| all().next());
+        let at = |first: &Decision| news.iter().position(|other| other.0 == first.0);
+        first.and_then(at).unwrap_or(0)
+    }
+
+    /// Takes the decisions that made one update with the one at `first` from those of an instant:
+    /// as copies were told, or all that were applied to the same version.
+    fn take_update(
+        &self,
+        news: &mut Vec<Decision>,
+        first: usize,
+        (traffic, terms): (&Traffic, &Terms),
+        place: &dyn Fn(&Decision) -> Option<usize>,
+    ) -> Vec<Decision> {
+        let first = news[first];
+        let version = self.now().expect("it is created").version;
+        let same = |other: &mut Decision| {
+            let other = *other;
+            let (group, life, decided) = other;
+            let fits = || {
+                let delay = self.delay((group, life), decided.clock, version, traffic);
+                let changes = decided.verdict == block::Verdict::Applied;
+                let admitted = self.check_staleness(other, terms).is_ok();
+                admitted && (!changes || delay == Some(decided.delay))
+            };
+            let together = match (place(&first), place(&other)) {
+                (Some(first), Some(other)) => first == other,
+                _ => fits(),
+            };
+            group == first.0 || (terms.policies.merge.is_some() && together)
+        };
+        let mut update: Vec<Decision> = news.extract_if(.., same).collect();
+        update.sort_by_key(|(group, ..)| *group);
+        update
     }
 
     /// Updates since the values that a gradient was computed on; 0 if those were of another
@@ -94,15 +145,15 @@ impl Record {
     fn update(
         &mut self,
         update: &[Decision],
-        traffic: &Traffic,
+        known: (&Traffic, Option<f64>, bool),
         terms: &Terms,
     ) -> Result<(), Violation> {
         for (group, life, decided) in update {
-            self.check_turn((*group, *life), decided.clock)?;
+            self.check_turn((*group, *life), decided.clock, known.0)?;
         }
         let mut step = self.now().expect("it is created").clone();
         step.state = None;
-        self.apply(&mut step, update, traffic, terms)?;
+        self.apply(&mut step, update, known, terms)?;
         let number = self.history.len();
         for (group, incarnation, decided) in update {
             let place = self.live.get_mut(group).expect("its turn was checked");
@@ -119,59 +170,35 @@ impl Record {
         Ok(())
     }
 
-    /// Rule 1, with m over the observer's own record.
-    fn check_staleness(&self, decision: Decision, terms: &Terms) -> Result<(), Violation> {
-        let StalenessBound::Finite(bound) = terms.consistency.bound() else {
-            return Ok(());
-        };
-        // Where a group stands that has not been heard since values were restored, nobody knows.
-        let heard = self.live.values().filter(|place| !place.attaching);
-        let min = heard.map(|place| place.next).min().unwrap_or_default();
-        let (group, _, Decided { clock, .. }) = decision;
-        if clock.0.saturating_sub(min.0) <= bound {
-            return Ok(());
-        }
-        let text = format!(
-            "block {} applied clock {clock} of group {group} while a live group stood at {min}, \
-             with s = {bound}",
-            self.id
-        );
-        Err(Violation::new(Rule::Staleness, text))
-    }
-
-    /// Rule 3: the smallest clock, and every live group that stands at it.
-    fn check_everybody(&self, update: &[Decision]) -> Result<(), Violation> {
-        let clock = update[0].2.clock;
-        let due = self.live.iter().filter(|(_, place)| place.next <= clock);
-        let due: Vec<_> = due.map(|(group, _)| *group).collect();
-        let came: Vec<_> = update.iter().map(|(group, ..)| *group).collect();
-        if came == due {
-            return Ok(());
-        }
-        let text = format!(
-            "block {} made clock {clock} of {came:?}, not of {due:?}",
-            self.id
-        );
-        Err(Violation::new(Rule::Synchronous, text))
-    }
-
     /// Recomputes the update from what the live lives bring, and checks the verdicts.
     fn apply(
         &self,
         step: &mut Step,
         update: &[Decision],
-        traffic: &Traffic,
+        (traffic, told, late): (&Traffic, Option<f64>, bool),
         terms: &Terms,
     ) -> Result<(), Violation> {
-        let mut brought = Vec::new();
+        let mut brought: Vec<(Vec<f64>, f64, f64)> = Vec::new();
+        let mut samples = 0;
         for (group, incarnation, decided) in update {
             let life = (*group, *incarnation);
             let clock = decided.clock;
             let gradient = values::gradient(life, clock, self.id, self.length, terms.skip_one_in);
             let delay = self.delay(life, clock, step.version, traffic);
-            let (verdict, delay) = match &gradient {
-                Some(_) => (block::Verdict::Applied, delay),
-                None => (block::Verdict::Skipped, Some(0)),
+            let staleness = match self.kind {
+                TensorKind::Parameter => terms.policies.staleness,
+                TensorKind::Buffer => StalenessSpec::None,
+            };
+            let pushed = traffic.pushed.get(&(self.id, life, clock));
+            let measured = pushed.is_some_and(|pushed| pushed.lineage == self.lineage);
+            let (verdict, delay) = match (&gradient, delay) {
+                (None, _) if late => (block::Verdict::Dropped, Some(0)),
+                (Some(_), _) if late => (block::Verdict::Dropped, delay),
+                (None, _) => (block::Verdict::Skipped, Some(0)),
+                (Some(_), Some(tau)) if stale::drops(staleness, tau, measured) => {
+                    (block::Verdict::Dropped, delay)
+                }
+                (Some(_), _) => (block::Verdict::Applied, delay),
             };
             if (decided.verdict, Some(decided.delay)) != (verdict, delay) {
                 let text = format!(
@@ -180,33 +207,48 @@ impl Record {
                 );
                 return Err(Violation::new(Rule::ExactlyOnce, text));
             }
-            let pushed = traffic.pushed.get(&(self.id, life, clock));
-            let samples = pushed.map_or(0.0, |pushed| f64::from(pushed.samples));
-            brought.extend(gradient.map(|values| (values, samples)));
+            let applied = gradient.filter(|_| verdict == block::Verdict::Applied);
+            let (Some(gradient), Some(pushed)) = (applied, pushed) else {
+                continue;
+            };
+            let mut gradient: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
+            let mut then = self
+                .history
+                .iter()
+                .filter(|old| old.version == pushed.version);
+            if let Some(then) = then.next().filter(|_| measured) {
+                let moved = step.values.iter().zip(&then.values);
+                let moved: Vec<f64> = moved.map(|(now, then)| now - then).collect();
+                stale::compensate(staleness, &mut gradient, &moved, &mut step.mean_square);
+            }
+            samples += u64::from(pushed.samples);
+            let scale = stale::scale(staleness, delay.unwrap_or(0));
+            brought.push((gradient, terms.policies.weights.of(pushed.samples), scale));
         }
         if brought.is_empty() {
             return Ok(());
         }
-        let total: f64 = brought.iter().map(|(_, samples)| samples).sum();
+        let total: f64 = brought.iter().map(|(_, weight, _)| weight).sum();
         let share = match terms.consistency {
             ConsistencySpec::Sync => 1.0,
-            _ => 1.0 / self.live.len() as f64,
+            _ => brought.len() as f64 / self.live.len() as f64,
         };
+        let momentum = terms.momentum(self.live.len(), brought.len(), told);
         for index in 0..self.length {
             let weighted = brought
                 .iter()
-                .map(|(gradient, samples)| samples / total * f64::from(gradient[index]));
+                .map(|(gradient, weight, scale)| weight * scale / total * gradient[index]);
             let mean: f64 = weighted.sum();
             match self.kind {
                 TensorKind::Parameter => {
-                    step.velocity[index] = terms.momentum * step.velocity[index] + mean;
+                    step.velocity[index] = momentum * step.velocity[index] + mean;
                     step.values[index] -= step.velocity[index];
                 }
                 TensorKind::Buffer => step.values[index] += share * mean,
             }
         }
         step.version += 1;
-        step.samples += total as u64;
+        step.samples += samples;
         Ok(())
     }
 
@@ -233,33 +275,9 @@ impl Record {
                     true => std::mem::take(&mut step.velocity),
                     false => Step::of(state).velocity,
                 },
+                mean_square: std::mem::take(&mut step.mean_square),
                 ..Step::of(state)
             };
-        }
-        Ok(())
-    }
-
-    /// Rule 3: no clock of a group that joins has been made without it. Rule 2: it begins past what
-    /// was decided for its former lives.
-    pub(super) fn check_fresh(
-        &self,
-        life: Life,
-        start: Clock,
-        terms: &Terms,
-    ) -> Result<(), Violation> {
-        let made = self.decided.keys().map(|(_, clock)| *clock).max();
-        let own = self.decided.keys().filter(|(group, _)| *group == life.0);
-        let own = own.map(|(_, clock)| *clock).max();
-        let broken = |rule, what: String| {
-            let text = format!("block {}: {life:?} joined at {start}; {what}", self.id);
-            Err(Violation::new(rule, text))
-        };
-        if own >= Some(start) {
-            let what = format!("{own:?} was decided for a former life");
-            return broken(Rule::ExactlyOnce, what);
-        }
-        if terms.consistency == ConsistencySpec::Sync && made >= Some(start) {
-            return broken(Rule::Synchronous, format!("{made:?} had been made"));
         }
         Ok(())
     }

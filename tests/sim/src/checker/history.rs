@@ -16,6 +16,8 @@ pub(super) struct Step {
     pub(super) samples: u64,
     pub(super) values: Vec<f64>,
     pub(super) velocity: Vec<f64>,
+    /// Of gradients, where the staleness policy has one; empty before the first.
+    pub(super) mean_square: Vec<f64>,
     pub(super) last: Last,
     /// As its primary had it; `None` if it decided more in the same instant.
     pub(super) state: Option<BlockState>,
@@ -31,6 +33,7 @@ impl Step {
             version: state.version,
             samples: state.samples_applied,
             velocity: velocity.unwrap_or_else(|| vec![0.0; values.len()]),
+            mean_square: Vec::new(),
             values,
             last: state.decided.clone(),
             state: Some(state.clone()),

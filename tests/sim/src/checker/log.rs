@@ -10,7 +10,7 @@ use tradewind_server::core::view::View;
 
 use super::block::{Place, Record};
 use super::history::find;
-use super::terms::{Terms, Traffic};
+use super::terms::{PassedOn, Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::Life;
 
@@ -146,7 +146,7 @@ impl Log {
         &mut self,
         shard: &Shard,
         id: BlockId,
-        order: &[GroupId],
+        passed_on: &[PassedOn],
         (traffic, terms): (&Traffic, &Terms),
     ) -> Result<u64, Violation> {
         let Some((_, block)) = shard.blocks().find(|(of, _)| *of == id) else {
@@ -185,7 +185,7 @@ impl Log {
                 }
             }
         }
-        record.observe(&state, order, (traffic, terms))
+        record.observe(&state, passed_on, (traffic, terms))
     }
 
     /// The step that an answer tells: the first one that has all that is in it. Fails where a

@@ -31,7 +31,9 @@ mod held;
 mod history;
 mod log;
 mod order;
+mod rules;
 mod snapshots;
+mod stale;
 mod terms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,7 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::block::Verdict;
 use tradewind_server::core::log::Entry;
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 
@@ -52,7 +55,7 @@ use crate::Report;
 use crate::values::Life;
 use held::Held;
 use log::Log;
-use terms::{Pushed, Terms, Traffic};
+use terms::{PassedOn, Pushed, Terms, Traffic};
 
 use snapshots::Part;
 pub use snapshots::Saved;
@@ -78,6 +81,8 @@ pub enum Rule {
     Bounds,
     /// 10
     Snapshots,
+    /// Policies: an update was made of too few contributions, too soon.
+    Window,
 }
 
 /// A broken rule.
@@ -163,7 +168,12 @@ impl Checker {
     }
 
     /// A frame is handed to a shard on a server, and its answer goes to `to`.
-    pub fn pushed(&mut self, (server, shard): (ServerId, ShardId), to: ReplyTo, push: &Push) {
+    pub fn pushed(
+        &mut self,
+        (server, shard): (ServerId, ShardId),
+        (to, now_us): (ReplyTo, u64),
+        push: &Push,
+    ) {
         let life = (push.group, push.incarnation);
         self.streams.insert(to, life);
         if self.blocks.contains_key(&push.block) {
@@ -174,6 +184,7 @@ impl Checker {
                 version: gradient.pulled_version,
                 lineage: gradient.lineage,
                 samples: gradient.samples,
+                at_us: now_us,
             };
             let key = (push.block, life, push.clock);
             self.traffic.pushed.entry(key).or_insert(pushed);
@@ -197,20 +208,20 @@ impl Checker {
     /// of it. Whether anything was decided.
     pub fn after(
         &mut self,
-        server: ServerId,
-        id: ShardId,
+        (server, id): (ServerId, ShardId),
         shard: &Shard,
-        blocks: &[BlockId],
+        (blocks, now_us): (&[BlockId], u64),
         outputs: &[Output],
     ) -> Result<bool, Violation> {
+        self.traffic.now_us = now_us;
         let mut decided = 0;
         if let Some(since) = self.roles.get(&(server, id)) {
             let log = self.logs.get_mut(&id).and_then(|logs| logs.get_mut(since));
             let log = log.expect("every primary has a log");
             for block in blocks {
-                let order = order(outputs, *block);
+                let passed_on = passed_on(outputs, *block);
                 let known = (&self.traffic, &self.terms);
-                decided += log.observe(shard, *block, &order, known)?;
+                decided += log.observe(shard, *block, &passed_on, known)?;
             }
             let counted = shard.counters().lost;
             if counted != log.lost {
@@ -262,9 +273,13 @@ impl Checker {
         self.check_values((to, life), (server, shard), step, reply)?;
         if let Answer::Decided(decided, repeat) = reply.answer {
             self.report.counts.repeated += u64::from(repeat);
+            let dropped = decided.verdict == Verdict::Dropped && !repeat;
+            self.report.counts.dropped += u64::from(dropped);
             let told = self.traffic.told.entry((reply.block, life));
             let told = told.or_insert(decided.clock);
             *told = (*told).max(decided.clock);
+            let next = self.traffic.next.entry(life).or_default();
+            *next = (*next).max(reply.next);
         }
         let since = self.roles[&(server, shard)];
         self.tell(shard, since, reply.block, step)
@@ -394,6 +409,11 @@ impl Checker {
         report.lag_max = records.map(|record| record.lag_max).max().unwrap_or(0);
     }
 
+    /// Whether groups may be left behind.
+    pub fn leaves_behind(&self) -> bool {
+        self.terms.leaves_behind()
+    }
+
     /// The blocks of a shard, with their lengths.
     pub fn blocks(&self, shard: ShardId) -> Vec<(BlockId, usize)> {
         let of_shard = self.placement.blocks(shard);
@@ -418,20 +438,21 @@ impl Checker {
     }
 }
 
-/// In which order decisions of a block were passed on to copies.
-fn order(outputs: &[Output], block: BlockId) -> Vec<GroupId> {
-    let mut groups = Vec::new();
+/// The updates of a block as they were passed on to copies, in order.
+fn passed_on(outputs: &[Output], block: BlockId) -> Vec<PassedOn> {
+    let mut updates = BTreeMap::new();
     for output in outputs {
         if let Output::Record { record, .. } = output
             && let Entry::Update(update) = &record.entry
             && update.block == block
         {
-            for (group, ..) in &update.decided {
-                if !groups.contains(group) {
-                    groups.push(*group);
-                }
-            }
+            let groups = update.decided.iter().map(|(group, ..)| *group);
+            let applied = update.applied.as_ref();
+            updates.entry(record.seq).or_insert_with(|| PassedOn {
+                groups: groups.collect(),
+                momentum: applied.and_then(|applied| applied.momentum),
+            });
         }
     }
-    groups
+    updates.into_values().collect()
 }

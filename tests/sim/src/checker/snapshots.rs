@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
+use tradewind_server::core::block::Verdict;
 use tradewind_server::core::shard::Shard;
 use tradewind_server::core::state::BlockState;
 
@@ -158,11 +159,13 @@ impl Checker {
 fn check_clock(record: &Record, step: usize, at: Clock) -> Result<(), Violation> {
     let clock = |of: usize| {
         let verdicts = record.decided.iter();
-        let of_step = verdicts.filter(move |(_, verdict)| verdict.step == of);
+        // What came too late for its clock has changed nothing.
+        let made = verdicts.filter(|(_, verdict)| verdict.decided.verdict != Verdict::Dropped);
+        let of_step = made.filter(move |(_, verdict)| verdict.step == of);
         of_step.map(|((_, clock), _)| *clock).max()
     };
     let before = (0..=step).filter_map(clock).max();
-    let after = clock(step + 1);
+    let after = (step + 1..record.history.len()).find_map(clock);
     if before < Some(at) && after.is_none_or(|after| after >= at) {
         return Ok(());
     }

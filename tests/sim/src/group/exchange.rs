@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tradewind_client::core::session::{self, Frame, Identity, Kind, Purpose, Session};
 use tradewind_common::{BlockId, Clock, ServerId, ShardId, TensorKind};
 use tradewind_server::core::askers::{Fresh, Wants};
-use tradewind_server::core::block::Gradient;
+use tradewind_server::core::block::{Gradient, Verdict};
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::shard::{self, Action, Push, Reply};
 
@@ -245,19 +245,22 @@ impl Process {
 
 /// What a session needs to know of a reply.
 fn answer(reply: &Reply) -> session::Answer {
-    let (kind, delay) = match reply.answer {
-        shard::Answer::Decided(decided, _) => (Kind::Decided, Some(decided.delay)),
+    let (kind, decided) = match reply.answer {
+        shard::Answer::Decided(decided, _) => (Kind::Decided, Some(decided)),
         shard::Answer::Read => (Kind::Read, None),
         shard::Answer::Created => (Kind::Created, None),
     };
+    let of = |verdict| decided.filter(|decided| decided.verdict == verdict);
     session::Answer {
         block: reply.block,
         clock: reply.clock,
         kind,
+        next: reply.next,
         version: reply.version,
         lineage: reply.lineage,
         values: true,
-        delay,
+        delay: of(Verdict::Applied).map(|decided| decided.delay),
+        dropped: of(Verdict::Dropped).is_some(),
         lag: reply.lag,
         waited_us: reply.waited_us,
         samples_applied: reply.samples_applied,

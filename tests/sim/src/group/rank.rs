@@ -310,6 +310,9 @@ impl Process {
         self.meeting = false;
         let contributed = std::mem::take(&mut self.contributing);
         self.samples_seen = self.samples_seen.max(outcome.samples);
+        if let Some(session) = &mut self.session {
+            session.go_on_at(outcome.next);
+        }
         if outcome.stop {
             self.leaving = true;
             self.call(Call::Leave(self.caller()));

@@ -83,6 +83,8 @@ pub struct Outcome {
     pub samples: u64,
     /// Whether any block said stop.
     pub stop: bool,
+    /// The highest clock that any block makes next, where groups may be left behind.
+    pub next: Clock,
 }
 
 impl Outcome {
@@ -92,6 +94,7 @@ impl Outcome {
         Self {
             samples: self.samples.max(summary.samples_applied),
             stop: self.stop || summary.stop,
+            next: self.next.max(summary.next),
         }
     }
 }

@@ -8,10 +8,12 @@ mod spec;
 
 use rand::Rng;
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
 
 pub use self::faults::{Fault, Planned};
 pub use self::network::{NetworkPlan, Stall};
+pub use self::spec::{MOMENTUM, MOMENTUM_TOTAL};
 use crate::random_stream;
 
 /// One simulated run.
@@ -27,10 +29,12 @@ pub struct Scenario {
     pub groups: Vec<GroupPlan>,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
+    /// What else there is between a gradient's arrival and its application.
+    pub policies: Policies,
     /// Whether exchanges run behind the next step.
     pub overlap: bool,
-    /// Whether the optimizer keeps something besides the values.
-    pub momentum: bool,
+    /// Of the optimizer, which then keeps something besides the values; 0 is without.
+    pub momentum: f64,
     /// How answers travel.
     pub down: Compression,
     /// The budget, in samples.
@@ -71,6 +75,24 @@ pub struct GroupPlan {
 /// A rule broken on purpose, to show that the checkers find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
+    /// A gradient is dropped one delay too late.
+    DropsTooLate,
+    /// A stale gradient counts 1/(τ + 1).
+    ScalesTooMuch,
+    /// Gradients are applied as they are, though they should be compensated.
+    CompensatesNothing,
+    /// Momentum is lowered as for one group more.
+    LowersTooMuch,
+    /// Copies are not told the momentum of an update.
+    KeepsMomentumToItself,
+    /// A block does not wait for one group more than there are backups.
+    OneBackupTooMany,
+    /// What comes too late for its clock is applied.
+    AppliesLate,
+    /// Blocks apply what has come without waiting for more.
+    MergesTooSoon,
+    /// Blocks wait for enough groups without end.
+    WaitsForEver,
     /// Blocks apply while c − m ≤ s + 1.
     AdmitsOneTooMany,
     /// A block under `sync` applies without the group that comes last.
@@ -122,8 +144,9 @@ impl Scenario {
             samples: u64::from(ranks * BATCH) * clocks,
             groups,
             consistency,
+            policies: Policies::default(),
             overlap: false,
-            momentum: seed % 5 == 1,
+            momentum: if seed % 5 == 1 { MOMENTUM } else { 0.0 },
             down: Compression::None,
             network: NetworkPlan::random(&mut rng),
             faults: Vec::new(),
@@ -150,6 +173,40 @@ impl Scenario {
         let topk = Compression::TopK { fraction: 0.5 };
         let int8 = random_stream(self.seed, 5).random_bool(0.5);
         self.down = if int8 { Compression::Int8 } else { topk };
+        self
+    }
+
+    /// The same with updates that merge what comes about the same time.
+    pub fn with_windows(mut self) -> Self {
+        let mut rng = random_stream(self.seed, 6);
+        self.policies.merge = Some(MergeSpec {
+            min_groups: rng.random_range(1..=self.groups.len() as u32),
+            grace_ms_max: rng.random_range(0..=20),
+            wait_ms_max: rng.random_range(0..=50),
+        });
+        self
+    }
+
+    /// The same with as many backup groups as the seed says, under `sync`.
+    pub fn with_backups(mut self) -> Self {
+        let most = self.groups.len() as u64 - 1;
+        self.consistency = ConsistencySpec::Sync;
+        self.policies.backup_groups = (1 + self.seed % most) as u32;
+        self
+    }
+
+    /// The same with a staleness policy. One that compensates knows no compressed answers.
+    pub fn with_staleness(mut self, staleness: StalenessSpec) -> Self {
+        self.policies.staleness = staleness;
+        if staleness.compensates() {
+            self.down = Compression::None;
+        }
+        self
+    }
+
+    /// The same with momentum that follows from a policy.
+    pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
+        (self.momentum, self.policies.momentum) = (MOMENTUM_TOTAL, momentum);
         self
     }
 

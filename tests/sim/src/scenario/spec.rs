@@ -10,6 +10,9 @@ use super::{BATCH, LEASE_MS, Scenario};
 /// Of the optimizer, where it keeps something; halves of whole numbers are exact for long enough.
 pub const MOMENTUM: f64 = 0.5;
 
+/// The same where asynchrony has a part in it: a gradient is held back by 7 updates.
+pub const MOMENTUM_TOTAL: f64 = 0.875;
+
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
 
@@ -33,8 +36,9 @@ impl Scenario {
             bucket_bytes: 64,
             block_bytes: 16,
             consistency: self.consistency,
+            policies: self.policies,
             optimizer: OptimizerSpec::Sgd {
-                momentum: if self.momentum { MOMENTUM } else { 0.0 },
+                momentum: self.momentum,
                 nesterov: false,
                 weight_decay: 0.0,
             },

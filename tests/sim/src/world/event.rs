@@ -87,6 +87,8 @@ pub(super) enum Done {
     Confirm(ShardId, u64, Confirm),
     /// A frame of a rank.
     Frame(Address, ShardId, u64, Push),
+    /// A shard wanted to be asked again by now.
+    Timeout(ShardId),
     /// A part of a snapshot is on disk, or could not be written.
     Written(ShardId, u64, Box<File>),
 }

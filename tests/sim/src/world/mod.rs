@@ -273,6 +273,7 @@ impl World {
                 }
                 return self.frame(life, from, shard, stream, push);
             }
+            Done::Timeout(shard) => return self.timeout(life, shard),
             Done::Written(shard, number, file) => self.part_written(life, shard, number, *file),
         }
         Ok(())

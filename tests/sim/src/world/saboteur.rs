@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
-use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::policy::{MergeSpec, StalenessSpec};
+use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
-use tradewind_server::core::consistency::{Bounded, Consistency, Standing};
-use tradewind_server::core::log::Confirm;
+use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync, Window};
+use tradewind_server::core::delay::{self, Delay, Unchanged};
+use tradewind_server::core::log::{Confirm, Entry};
+use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_server::core::state::BlockState;
 use tradewind_server::core::view::View;
 
-use crate::scenario::Sabotage;
+use crate::scenario::{MOMENTUM_TOTAL, Sabotage};
 
 /// Stands between the network and a shard.
 pub(super) struct Saboteur {
@@ -30,17 +33,47 @@ pub(super) struct Saboteur {
 }
 
 /// A shard with the policy that a sabotage wants.
-pub(super) fn policy(
-    shard: Shard,
-    sabotage: Option<Sabotage>,
-    consistency: ConsistencySpec,
-) -> Shard {
-    match (sabotage, consistency) {
+pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -> Shard {
+    match (sabotage, spec.consistency) {
         (Some(Sabotage::AdmitsOneTooMany), ConsistencySpec::Bounded { staleness_bound }) => {
             let bound = StalenessBound::Finite(staleness_bound + 1);
             shard.with_consistency(Box::new(Bounded { bound }))
         }
         (Some(Sabotage::SyncDoesNotWait), _) => shard.with_consistency(Box::new(AllButOne)),
+        (Some(Sabotage::OneBackupTooMany), _) => {
+            let backup_groups = spec.policies.backup_groups as usize + 1;
+            shard.with_consistency(Box::new(Sync { backup_groups }))
+        }
+        (Some(Sabotage::AppliesLate), _) => {
+            let backup_groups = spec.policies.backup_groups as usize;
+            shard.with_consistency(Box::new(AppliesLate(Sync { backup_groups })))
+        }
+        (Some(Sabotage::MergesTooSoon), _) => {
+            let bound = spec.consistency.bound();
+            shard.with_consistency(Box::new(Bounded { bound }))
+        }
+        (Some(Sabotage::WaitsForEver), _) => match spec.policies.merge {
+            Some(merge) => {
+                let wait_ms_max = u64::MAX;
+                let bound = spec.consistency.bound();
+                let merge = MergeSpec { wait_ms_max, ..merge };
+                shard.with_consistency(Box::new(Window::new(bound, merge)))
+            }
+            None => shard,
+        },
+        (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
+        (Some(Sabotage::LowersTooMuch), _) => {
+            let total = MOMENTUM_TOTAL;
+            shard.with_momentum(Box::new(LowerMore(Lowered { total })))
+        }
+        (Some(Sabotage::ScalesTooMuch), _) => shard.with_delay(Box::new(ScaleMore)),
+        (Some(Sabotage::DropsTooLate), _) => match spec.policies.staleness {
+            StalenessSpec::Drop { beyond } => {
+                let beyond = beyond + 1;
+                shard.with_delay(Box::new(delay::Drop { beyond }))
+            }
+            _ => shard,
+        },
         _ => shard,
     }
 }
@@ -139,6 +172,16 @@ impl Saboteur {
                 sent.into_iter().for_each(|c| shard.handle_confirm(c));
                 outputs.extend(std::iter::from_fn(|| shard.poll_output()));
             }
+            Some(Sabotage::KeepsMomentumToItself) => {
+                for output in &mut outputs {
+                    if let Output::Record { record, .. } = output
+                        && let Entry::Update(update) = &mut record.entry
+                        && let Some(applied) = &mut update.applied
+                    {
+                        applied.momentum = None;
+                    }
+                }
+            }
             Some(Sabotage::IgnoresHeld) => outputs.iter().for_each(|o| self.note(o)),
             _ => {}
         }
@@ -170,6 +213,7 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
     Some(Reply {
         block: push.block,
         clock: push.clock,
+        next: Clock(0),
         answer: Answer::Read,
         version: state.version,
         lag: 0,
@@ -182,15 +226,59 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
     })
 }
 
+/// Momentum as for one group more.
+struct LowerMore(Lowered);
+
+impl Momentum for LowerMore {
+    fn explicit(&mut self, at: Moment) -> Option<f64> {
+        let groups = at.groups + 1;
+        self.0.explicit(Moment { groups, ..at })
+    }
+}
+
+/// A stale gradient counts 1/(τ + 1).
+struct ScaleMore;
+
+impl Delay for ScaleMore {
+    fn fate(&self, delay: u64) -> delay::Fate {
+        let weight = 1.0 / (delay + 1) as f32;
+        delay::Fate::Apply { weight }
+    }
+}
+
 /// A sync policy that leaves out the last of several groups if it has not arrived.
 struct AllButOne;
 
 impl Consistency for AllButOne {
-    fn decide(&self, standing: &[Standing]) -> Option<Vec<GroupId>> {
-        let clock = standing.iter().map(|s| s.next).min()?;
-        let due = || standing.iter().filter(|s| s.next == clock);
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let clock = scene.standing.iter().map(|s| s.next).min();
+        let due = || scene.standing.iter().filter(|s| Some(s.next) == clock);
         let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
-        (!arrived.is_empty() && arrived.len() + 1 >= due().count()).then_some(arrived)
+        if !arrived.is_empty() && arrived.len() + 1 >= due().count() {
+            Decision::Merge(arrived)
+        } else {
+            Decision::Wait
+        }
+    }
+}
+
+/// With backup groups, what comes too late is applied all the same.
+struct AppliesLate(Sync);
+
+impl Consistency for AppliesLate {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        match self.0.decide(scene) {
+            Decision::LeaveOut(late) => Decision::Merge(late),
+            other => other,
+        }
+    }
+
+    fn averages(&self) -> bool {
+        true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        true
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Held {
     pub(super) capture: Option<CaptureState>,
     pub(super) ways: BTreeMap<ServerId, Way>,
     pub(super) saboteur: Saboteur,
+    /// When the shard is asked again, at the latest.
+    pub(super) timeout_us: Option<u64>,
     /// As a copy: the last record that it confirmed.
     pub(super) last_record: Option<(Generation, Generation, u64)>,
     /// What it acknowledged last.
@@ -156,6 +158,7 @@ impl World {
     }
 
     fn let_go(&mut self, life: Life, id: ShardId) -> Result<(), Violation> {
+        let now_us = self.now_us;
         let server = self.running(life).expect("it obeys");
         let Some(mut held) = server.shards.remove(&id) else {
             return Ok(());
@@ -163,7 +166,7 @@ impl World {
         held.shard.close();
         let outputs: Vec<_> = std::iter::from_fn(|| held.shard.poll_output()).collect();
         self.checker
-            .after(life.server, id, &held.shard, &[], &outputs)?;
+            .after((life.server, id), &held.shard, (&[], now_us), &outputs)?;
         self.checker.dropped(life.server, Some(id));
         for output in outputs {
             self.emit(life, id, output)?;
@@ -187,6 +190,7 @@ impl World {
             capture: None,
             ways: BTreeMap::new(),
             saboteur: Saboteur::new(self.scenario.sabotage, self.common.spec.samples),
+            timeout_us: None,
             last_record: None,
             last_seen: Acknowledge::default(),
         };
@@ -240,7 +244,7 @@ impl World {
     fn new_shard(&self, server: ServerId, id: ShardId, order: &Order) -> Shard {
         let blocks = order.placement.blocks(id);
         let shard = Shard::new(server, id, order.spec.clone(), &self.common.layout, blocks);
-        super::saboteur::policy(shard, self.scenario.sabotage, order.spec.consistency)
+        super::saboteur::policy(shard, self.scenario.sabotage, &order.spec)
     }
 
     /// Reads a shard's values from a snapshot; `false` if there is none, which is reported.

@@ -42,14 +42,13 @@ impl World {
         };
         let block = push.block;
         let to = ReplyTo(stream);
-        self.checker.pushed((life.server, id), to, &push);
+        self.checker.pushed((life.server, id), (to, now_us), &push);
         let answered = held.saboteur.push(&mut held.shard, &view, push, to, now_us);
         if let Some(output) = answered {
             self.checker.after(
-                life.server,
-                id,
+                (life.server, id),
                 &held.shard,
-                &[block],
+                (&[block], now_us),
                 std::slice::from_ref(&output),
             )?;
             return self.emit(life, id, output);
@@ -72,11 +71,18 @@ impl World {
         let held = held.expect("something was handed to it");
         let outputs = held.saboteur.outputs(&mut held.shard);
         let unconfirmed = held.shard.unconfirmed();
+        let wanted_us = held.shard.poll_timeout();
+        let sooner = wanted_us.filter(|at_us| held.timeout_us.is_none_or(|set| *at_us < set));
+        held.timeout_us = sooner.or(held.timeout_us);
         if self
             .checker
-            .after(life.server, id, &held.shard, blocks, &outputs)?
+            .after((life.server, id), &held.shard, (blocks, self.now_us), &outputs)?
         {
             self.progress_us = self.now_us;
+        }
+        if let Some(at_us) = sooner {
+            let at_us = at_us.max(self.now_us);
+            self.at(at_us, Event::Server(life, Done::Timeout(id)));
         }
         // Each copy may owe that much, and states besides.
         if unconfirmed > 4 * PENDING_MAX as u64 {
@@ -87,6 +93,21 @@ impl World {
             self.emit(life, id, output)?;
         }
         Ok(())
+    }
+
+    /// A shard wanted to be asked again by now, or has changed its mind.
+    pub(super) fn timeout(&mut self, life: Life, id: ShardId) -> Result<(), Violation> {
+        let now_us = self.now_us;
+        let Some(server) = self.running(life) else {
+            return Ok(());
+        };
+        let Some(held) = server.shards.get_mut(&id) else {
+            return Ok(());
+        };
+        held.timeout_us = None;
+        held.shard.handle_timeout(now_us);
+        let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
+        self.drain_shard(life, id, &all)
     }
 
     pub(super) fn emit(

@@ -74,6 +74,8 @@ pub struct Answer {
     pub clock: Clock,
     /// What it says.
     pub kind: Kind,
+    /// The clock that the block makes next, where groups may be left behind; else 0.
+    pub next: Clock,
     /// Version of the block.
     pub version: u64,
     /// Lineage of the values that it names.
@@ -82,6 +84,8 @@ pub struct Answer {
     pub values: bool,
     /// Updates between the pull and the application; `None` where nothing was applied.
     pub delay: Option<u64>,
+    /// Whether a policy left the gradient out.
+    pub dropped: bool,
     /// Exchanges behind the fastest group.
     pub lag: u64,
     /// How long the policy held the block back, microseconds.
@@ -95,10 +99,14 @@ pub struct Answer {
 /// What an exchange came to, over the blocks of the slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
+    /// The highest clock that a block makes next, where groups may be left behind; else 0.
+    pub next: Clock,
     /// The largest version.
     pub updates: u64,
     /// The largest delay; `None` where nothing was applied.
     pub delay: Option<u64>,
+    /// Blocks whose gradient a policy left out.
+    pub dropped: u64,
     /// The largest lag.
     pub lag: u64,
     /// The longest time a block was held back, microseconds.
@@ -111,8 +119,10 @@ pub struct Summary {
 
 impl Summary {
     fn add(&mut self, answer: &Answer) {
+        self.next = self.next.max(answer.next);
         self.updates = self.updates.max(answer.version);
         self.delay = self.delay.max(answer.delay);
+        self.dropped += u64::from(answer.dropped);
         self.lag = self.lag.max(answer.lag);
         self.waited_us = self.waited_us.max(answer.waited_us);
         self.samples_applied = self.samples_applied.max(answer.samples_applied);
@@ -204,6 +214,16 @@ impl Session {
     /// The clock of the next contribution.
     pub fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// The group goes on at `clock`, if it is not further: the others have, at some block of some
+    /// rank. What lies between is left out.
+    ///
+    /// # Panics
+    /// If an exchange is under way.
+    pub fn go_on_at(&mut self, clock: Clock) {
+        assert!(self.outstanding.is_empty(), "one exchange at a time");
+        self.clock = self.clock.max(clock);
     }
 
     /// The blocks of the slice, in flat order, with the shards that they belong to.

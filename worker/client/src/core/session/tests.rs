@@ -19,10 +19,12 @@ fn of_kind(kind: Kind, block: u32, clock: u64, version: u64) -> Answer {
         block: BlockId(block),
         clock: Clock(clock),
         kind,
+        next: Clock(0),
         version,
         lineage: Generation(version / 100),
         values: true,
         delay: Some(version % 3),
+        dropped: version % 4 == 1,
         lag: 0,
         waited_us: 0,
         samples_applied: 10 * version,
@@ -63,6 +65,11 @@ fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
     assert_eq!(
         (summary.updates, summary.samples_applied, summary.stop),
         (21, 210, true)
+    );
+    assert_eq!(
+        (summary.dropped, summary.delay),
+        (1, Some(2)),
+        "one block was left out"
     );
     assert_eq!(session.clock(), Clock(6));
 
@@ -146,4 +153,24 @@ fn a_late_answer_to_a_pull_is_not_taken_for_the_first_verdict() {
     session.begin(Purpose::Gradient { samples: 8 }, 0);
     assert!(!session.answer(&read(1)));
     assert!(session.answer(&answer(1, 0, 1)));
+}
+
+#[test]
+fn a_group_that_is_left_behind_goes_on_with_the_others() {
+    let mut session = session();
+    session.begin(Purpose::Gradient { samples: 8 }, 0);
+    for (block, next) in [(0, 6), (1, 9), (2, 8)] {
+        let told = Answer {
+            next: Clock(next),
+            ..answer(block, 5, 7)
+        };
+        assert!(session.answer(&told));
+    }
+    let summary = session.finish().unwrap();
+    assert_eq!((summary.next, session.clock()), (Clock(9), Clock(6)));
+    session.go_on_at(summary.next);
+    assert_eq!(session.clock(), Clock(9));
+    session.go_on_at(Clock(0));
+    session.begin(Purpose::Skip, 0);
+    assert_eq!(due(&session, 1), [(1, 9, 7)], "nobody goes back");
 }

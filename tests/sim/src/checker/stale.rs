@@ -1,0 +1,41 @@
+//! What the observer knows of staleness policies, in f64.
+
+use tradewind_common::policy::StalenessSpec;
+
+/// Whether a gradient of this delay is to be left out.
+pub(super) fn drops(policy: StalenessSpec, delay: u64, measured: bool) -> bool {
+    matches!(policy, StalenessSpec::Drop { beyond } if measured && delay >= beyond)
+}
+
+/// Times which it counts.
+pub(super) fn scale(policy: StalenessSpec, delay: u64) -> f64 {
+    match policy {
+        StalenessSpec::Scale if delay > 1 => 1.0 / delay as f64,
+        _ => 1.0,
+    }
+}
+
+/// Brings it to values that have `moved` since.
+pub(super) fn compensate(
+    policy: StalenessSpec,
+    gradient: &mut [f64],
+    moved: &[f64],
+    mean_square: &mut Vec<f64>,
+) {
+    let StalenessSpec::Compensate {
+        lambda,
+        mean_square_decay,
+    } = policy
+    else {
+        return;
+    };
+    mean_square.resize(gradient.len(), 0.0);
+    for ((g, moved), square) in gradient.iter_mut().zip(moved).zip(mean_square) {
+        let mut lambda = lambda;
+        if let Some(decay) = mean_square_decay {
+            *square = decay * *square + (1.0 - decay) * *g * *g;
+            lambda /= (*square + 1e-7).sqrt();
+        }
+        *g += lambda * *g * *g * moved;
+    }
+}
