@@ -13,4 +13,5 @@ pub mod holding;
 pub mod limits;
 mod optimizer;
 pub mod refusal;
+mod schedule;
 pub mod socket;

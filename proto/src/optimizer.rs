@@ -1,9 +1,8 @@
 //! What is done with a gradient: for the wire and from it.
 
-use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
-use crate::convert::{Malformed, malformed, required};
+use crate::convert::{Malformed, malformed};
 use crate::v1;
 
 impl From<OptimizerSpec> for v1::run_spec::Optimizer {
@@ -103,34 +102,6 @@ pub(crate) fn decay_exempt(wire: i32) -> Result<DecayExempt, Malformed> {
     }
 }
 
-impl From<&Schedule> for v1::Schedule {
-    fn from(schedule: &Schedule) -> Self {
-        let decay = match schedule.decay {
-            Decay::Constant => v1::schedule::Decay::Constant(true),
-            Decay::Cosine { floor } => v1::schedule::Decay::CosineFloor(floor),
-        };
-        Self {
-            learning_rate: schedule.learning_rate,
-            warmup_samples: schedule.warmup_samples,
-            decay: Some(decay),
-        }
-    }
-}
-
-impl TryFrom<v1::Schedule> for Schedule {
-    type Error = Malformed;
-    fn try_from(wire: v1::Schedule) -> Result<Self, Malformed> {
-        Ok(Self {
-            learning_rate: wire.learning_rate,
-            warmup_samples: wire.warmup_samples,
-            decay: match required("schedule.decay", wire.decay)? {
-                v1::schedule::Decay::Constant(_) => Decay::Constant,
-                v1::schedule::Decay::CosineFloor(floor) => Decay::Cosine { floor },
-            },
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,18 +138,5 @@ mod tests {
         }
         let unknown = decay_exempt(7).unwrap_err();
         assert_eq!(unknown.field, "decay_exempt");
-    }
-
-    #[test]
-    fn schedules_travel() {
-        for decay in [Decay::Constant, Decay::Cosine { floor: 0.25 }] {
-            let schedule = Schedule {
-                learning_rate: 0.5,
-                warmup_samples: 3,
-                decay,
-            };
-            let wire = v1::Schedule::from(&schedule);
-            assert_eq!(Schedule::try_from(wire).unwrap(), schedule);
-        }
     }
 }

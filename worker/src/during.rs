@@ -22,6 +22,7 @@ use tradewind_client::background::{Background, Ended};
 use tradewind_client::exchange::{Exchange, ExchangeError};
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_common::finite::all_finite;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout, TensorKind};
 
 use crate::buffers::Buffers;
@@ -80,13 +81,12 @@ impl During {
     }
 
     /// Before a backward: its buckets are sent as they come. `samples` are those of all ranks.
-    pub fn begin(&mut self, samples: u32, samples_seen: u64) {
+    pub fn begin(&mut self, samples: u32, seen: Seen) {
         let parts = Arc::new(Parts::new(&self.plan));
         *self.parts.lock().unwrap_or_else(PoisonError::into_inner) = parts.clone();
         self.clock = self.background.clock();
         let values = std::mem::take(&mut self.values);
-        self.background
-            .start_parts(samples, samples_seen, parts, values);
+        self.background.start_parts(samples, seen, parts, values);
     }
 
     /// After a backward: how many buckets were not finite.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -33,7 +34,7 @@ pub struct Entered<'a> {
     /// Ready to train.
     pub worker: Worker<'a>,
     /// Samples that the shards have applied so far.
-    pub samples_seen: u64,
+    pub seen: Seen,
 }
 
 /// Enters the life of the group that was joined. `directory` knows where its shards are; `clock` is
@@ -108,7 +109,7 @@ pub fn enter<'a>(
     };
     Ok(Entered {
         worker,
-        samples_seen: pulled.samples_applied,
+        seen: pulled.seen(),
     })
 }
 

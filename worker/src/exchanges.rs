@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::during::During;
@@ -126,12 +127,7 @@ impl Behind {
     }
 
     /// Starts the exchange of a step, whose gradient and changes `pushed` tells block by block.
-    pub fn start<'a>(
-        &mut self,
-        step: Step,
-        samples_seen: u64,
-        pushed: impl Fn(BlockId) -> &'a [f32],
-    ) {
+    pub fn start<'a>(&mut self, step: Step, seen: Seen, pushed: impl Fn(BlockId) -> &'a [f32]) {
         if step.purpose != Purpose::Skip {
             for id in &self.slice {
                 let block = self.layout.block(*id).expect("a block of the slice");
@@ -140,8 +136,7 @@ impl Behind {
         }
         let vectors = [&mut self.gradient, &mut self.values].map(std::mem::take);
         let [gradient, values] = vectors;
-        self.background
-            .start(step.purpose, samples_seen, gradient, values);
+        self.background.start(step.purpose, seen, gradient, values);
         self.under_way = Some(step);
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tch::Tensor;
 use tradewind_common::finite::all_finite;
 use tradewind_common::record::StepRecord;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
 
 use crate::buffers::Buffers;
@@ -74,8 +75,8 @@ pub enum TrainError {
 pub const SKIPS_MAX: u32 = 100;
 
 impl Worker<'_> {
-    /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
-    pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
+    /// Trains until the shards say stop. `seen` is what they have applied so far.
+    pub fn train(&mut self, mut seen: Seen) -> Result<(), TrainError> {
         let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
         let mut skips = 0;
         loop {
@@ -85,7 +86,7 @@ impl Worker<'_> {
             let mut watch = Stopwatch::start();
             let batch = self.next_batch()?;
             let loss = self.member.task.loss(&batch);
-            self.begin(batch.samples.len(), samples_seen);
+            self.begin(batch.samples.len(), seen);
             let exposed = self.group.backward(&loss)?;
             let mut compute = watch.lap().saturating_sub(exposed);
             pace.keep(compute);
@@ -95,7 +96,7 @@ impl Worker<'_> {
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
-            let Some(ended) = self.exchange(step, samples_seen)? else {
+            let Some(ended) = self.exchange(step, seen)? else {
                 continue;
             };
 
@@ -103,7 +104,7 @@ impl Worker<'_> {
             self.feed.done();
             self.exchanged = true;
             self.clock.store(step.clock.tick().0, Ordering::Relaxed);
-            samples_seen = summary.samples_applied;
+            seen = summary.seen();
             self.record(&ended);
             if summary.stop {
                 return Ok(());
@@ -137,11 +138,11 @@ impl Worker<'_> {
     }
 
     /// By bucket an exchange begins before the gradient is there.
-    fn begin(&mut self, samples: usize, samples_seen: u64) {
+    fn begin(&mut self, samples: usize, seen: Seen) {
         if let Exchanges::During(during) = &mut self.exchanges {
             // Batches are equal: the feed drops what fills none.
             let samples = samples as u32 * self.group.size();
-            during.begin(samples, samples_seen);
+            during.begin(samples, seen);
         }
     }
 
@@ -199,7 +200,7 @@ impl Worker<'_> {
 
     /// The exchange of this step. With overlap it is only started, once that of the step before,
     /// if there was one, has ended; unless that one's answers said stop.
-    fn exchange(&mut self, mut step: Step, samples_seen: u64) -> Result<Option<Ended>, TrainError> {
+    fn exchange(&mut self, mut step: Step, seen: Seen) -> Result<Option<Ended>, TrainError> {
         let Self {
             member,
             exchanges,
@@ -212,7 +213,7 @@ impl Worker<'_> {
         match exchanges {
             Exchanges::Between(exchange, wire) => {
                 let mut watch = Stopwatch::start();
-                let run = exchange.run(step.purpose, samples_seen, &pushed, flat.values_mut());
+                let run = exchange.run(step.purpose, seen, &pushed, flat.values_mut());
                 let own = wire.block_on(run)?;
                 let took = watch.lap();
                 group.gather(flat)?;
@@ -247,16 +248,16 @@ impl Worker<'_> {
             Exchanges::Behind(behind) => {
                 let mut ended = behind.wait()?;
                 let watch = Stopwatch::start();
-                let mut samples_seen = samples_seen;
+                let mut seen = seen;
                 if let Some(Ended { summary, .. }) = &mut ended {
                     *summary = over_ranks(&**group, *summary)?;
                     if summary.stop {
                         return Ok(ended);
                     }
-                    samples_seen = summary.samples_applied;
+                    seen = summary.seen();
                 }
                 behind.load(flat.values_mut());
-                behind.start(step, samples_seen, pushed);
+                behind.start(step, seen, pushed);
                 group.gather(flat)?;
                 match step.purpose {
                     // What is not finite, and the changes that came with it, go nowhere.

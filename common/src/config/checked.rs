@@ -177,7 +177,7 @@ impl Config {
             consistency: self.train.consistency,
             optimizer: self.optimizer.spec,
             decay_exempt: self.optimizer.decay_exempt,
-            schedule: self.optimizer.schedule,
+            schedule: self.optimizer.schedule.clone(),
             samples: self.train.samples,
             epoch_samples,
             batch: self.train.batch,

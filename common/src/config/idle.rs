@@ -11,7 +11,22 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("optimizer.beta1", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.beta2", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.epsilon", "optimizer.name", &["adam", "adamw"]),
-    ("schedule.floor", "schedule.decay", &["cosine"]),
+    ("schedule.warmup_samples", "schedule.unit", &["samples"]),
+    ("schedule.warmup_updates", "schedule.unit", &["updates"]),
+    ("schedule.end_updates", "schedule.unit", &["updates"]),
+    ("schedule.milestones", "schedule.decay", &["step"]),
+    ("schedule.gamma", "schedule.decay", &["step"]),
+    ("schedule.power", "schedule.decay", &["polynomial"]),
+    (
+        "schedule.floor",
+        "schedule.decay",
+        &["cosine", "polynomial"],
+    ),
+    (
+        "schedule.reference_batch",
+        "schedule.scaling",
+        &["linear", "sqrt"],
+    ),
     ("compute.loss_scale", "compute.precision", &["fp16"]),
     ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
 ];
@@ -46,7 +61,8 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     ) else {
         unreachable!("both were read as integers")
     };
-    if warmup >= samples {
+    let counted = values.get("schedule.unit") == &Value::Text("samples".into());
+    if counted && warmup >= samples {
         lines.push(
             "schedule.warmup_samples is not less than train.samples: the run ends before the learning rate is reached"
                 .into(),

@@ -7,6 +7,7 @@ mod idle;
 pub mod keys;
 mod optimizer;
 mod read;
+mod schedule;
 mod value;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
-//! How gradients are applied: sections `optimizer` and `schedule`.
+//! How gradients are applied: section `optimizer`, and with it `schedule`.
 
-use super::Values;
-use crate::schedule::{Decay, Schedule};
+use super::{Values, schedule};
+use crate::schedule::Schedule;
 use crate::spec::{DecayExempt, OptimizerSpec};
 
 /// How gradients are applied.
@@ -48,15 +48,6 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "vectors" => DecayExempt::Vectors,
             _ => DecayExempt::None,
         },
-        schedule: Schedule {
-            learning_rate: values.float("optimizer.learning_rate"),
-            warmup_samples: values.int("schedule.warmup_samples") as u64,
-            decay: match values.text("schedule.decay") {
-                "cosine" => Decay::Cosine {
-                    floor: values.float("schedule.floor"),
-                },
-                _ => Decay::Constant,
-            },
-        },
+        schedule: schedule::read(values, wrong),
     }
 }

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::schedule::{Decay, Scaling, Schedule, Unit};
 use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
@@ -237,6 +238,81 @@ fn problems_name_the_key_the_line_and_the_way_out() {
 }
 
 #[test]
+fn schedules() {
+    let read = |overrides: &[&str]| parse(GOOD, overrides).map(|config| config.optimizer.schedule);
+    let plain = Schedule::constant(1.0);
+    let check = |overrides: &[&str], want: Schedule| {
+        assert_eq!(read(overrides).unwrap(), want, "{overrides:?}");
+    };
+    check(&[], plain.clone());
+    check(
+        &[
+            "schedule.decay=step",
+            "schedule.milestones=[30, 60]",
+            "schedule.gamma=0.5",
+            "schedule.warmup_samples=10",
+        ],
+        Schedule {
+            warmup: 10,
+            decay: Decay::Step {
+                milestones: vec![30, 60],
+                gamma: 0.5,
+            },
+            ..plain.clone()
+        },
+    );
+    check(
+        &[
+            "schedule.unit=updates",
+            "schedule.warmup_updates=5",
+            "schedule.end_updates=50",
+            "schedule.decay=polynomial",
+            "schedule.power=2",
+            "schedule.scaling=sqrt",
+            "schedule.reference_batch=64",
+        ],
+        Schedule {
+            unit: Unit::Updates { end: 50 },
+            warmup: 5,
+            decay: Decay::Polynomial {
+                power: 2.0,
+                floor: 0.0,
+            },
+            scaling: Scaling::Sqrt { reference: 64 },
+            ..plain
+        },
+    );
+    let refused = |overrides: &[&str], want: &str| {
+        let text = read(overrides).unwrap_err().to_string();
+        assert!(text.contains(want), "{text}");
+    };
+    refused(
+        &["schedule.decay=step"],
+        "schedule.milestones = [] is empty, and schedule.decay = \"step\" needs one",
+    );
+    refused(
+        &["schedule.decay=step", "schedule.milestones=[5, 5]"],
+        "schedule.milestones = [5, 5] do not increase",
+    );
+    refused(
+        &["schedule.decay=step", "schedule.milestones=[0]"],
+        "schedule.milestones is [0], not list of integers, 1 to 10^12, may be empty",
+    );
+    refused(
+        &["schedule.decay=cosine", "schedule.unit=updates"],
+        "schedule.end_updates = 0 is not more than schedule.warmup_updates",
+    );
+    refused(
+        &["schedule.decay=polynomial", "schedule.power=0"],
+        "schedule.power = 0.0 is no power",
+    );
+    refused(
+        &["schedule.scaling=linear"],
+        "schedule.reference_batch = 0 is 0; schedule.scaling needs the samples of an update",
+    );
+}
+
+#[test]
 fn several_problems_are_told_at_once() {
     let error = parse("[run]\nname = 3\nseeed = 1\n", &[]).unwrap_err();
     let keys: Vec<_> = error.0.iter().map(|p| p.key.as_str()).collect();
@@ -276,5 +352,23 @@ fn settings_without_effect_are_told() {
     check(
         &["schedule.warmup_samples=100"],
         &["schedule.warmup_samples"],
+    );
+    check(
+        &["schedule.warmup_samples=100", "schedule.unit=updates"],
+        &["schedule.warmup_samples"],
+    );
+    check(
+        &[
+            "schedule.milestones=[5]",
+            "schedule.power=2",
+            "schedule.end_updates=7",
+            "schedule.reference_batch=8",
+        ],
+        &[
+            "schedule.end_updates",
+            "schedule.milestones",
+            "schedule.power",
+            "schedule.reference_batch",
+        ],
     );
 }

@@ -51,27 +51,60 @@ pub struct Compression {
     #[prost(double, tag = "2")]
     pub fraction: f64,
 }
-/// Learning rate as a function of applied samples.
+/// Multiplied by gamma at each milestone, counted from the beginning of the run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepDecay {
+    /// Increasing; 1 to 1,000 of them.
+    #[prost(uint64, repeated, tag = "1")]
+    pub milestones: ::prost::alloc::vec::Vec<u64>,
+    /// In \[0, 1\].
+    #[prost(double, tag = "2")]
+    pub gamma: f64,
+}
+/// floor + (1 - floor)(1 - x)^power, x going from 0 at the end of the warm-up to 1 at the end.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PolynomialDecay {
+    /// In (0, 100\].
+    #[prost(double, tag = "1")]
+    pub power: f64,
+    /// In \[0, 1\].
+    #[prost(double, tag = "2")]
+    pub floor: f64,
+}
+/// Learning rate as a function of what has been applied.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Schedule {
     #[prost(double, tag = "1")]
     pub learning_rate: f64,
-    /// Linear from 0 over this many samples.
+    /// Linear from 0 over this many samples or updates.
     #[prost(uint64, tag = "2")]
-    pub warmup_samples: u64,
-    #[prost(oneof = "schedule::Decay", tags = "3, 4")]
+    pub warmup: u64,
+    #[prost(enumeration = "ScheduleUnit", tag = "7")]
+    pub unit: i32,
+    #[prost(uint64, tag = "8")]
+    pub end_updates: u64,
+    #[prost(enumeration = "RateScaling", tag = "9")]
+    pub scaling: i32,
+    /// Samples; more than 0 where the rate is scaled.
+    #[prost(uint64, tag = "10")]
+    pub reference_batch: u64,
+    #[prost(oneof = "schedule::Decay", tags = "3, 4, 5, 6")]
     pub decay: ::core::option::Option<schedule::Decay>,
 }
 /// Nested message and enum types in `Schedule`.
 pub mod schedule {
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Decay {
         /// No decay.
         #[prost(bool, tag = "3")]
         Constant(bool),
-        /// Half a cosine from the end of the warm-up to the budget, down to this fraction.
+        /// Half a cosine from the end of the warm-up to the end, down to this fraction.
         #[prost(double, tag = "4")]
         CosineFloor(f64),
+        #[prost(message, tag = "5")]
+        Step(super::StepDecay),
+        #[prost(message, tag = "6")]
+        Polynomial(super::PolynomialDecay),
     }
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
@@ -363,6 +396,65 @@ impl DecayExempt {
         match value {
             "DECAY_EXEMPT_NONE" => Some(Self::None),
             "DECAY_EXEMPT_VECTORS" => Some(Self::Vectors),
+            _ => None,
+        }
+    }
+}
+/// What a schedule counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ScheduleUnit {
+    /// Applied samples (`samples_seen` of a gradient); a decay ends with the budget.
+    Samples = 0,
+    /// Updates (`updates_seen`); a decay ends at end_updates.
+    Updates = 1,
+}
+impl ScheduleUnit {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Samples => "SCHEDULE_UNIT_SAMPLES",
+            Self::Updates => "SCHEDULE_UNIT_UPDATES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SCHEDULE_UNIT_SAMPLES" => Some(Self::Samples),
+            "SCHEDULE_UNIT_UPDATES" => Some(Self::Updates),
+            _ => None,
+        }
+    }
+}
+/// How the rate follows the samples of an update, over those of the reference batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RateScaling {
+    None = 0,
+    Linear = 1,
+    Sqrt = 2,
+}
+impl RateScaling {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::None => "RATE_SCALING_NONE",
+            Self::Linear => "RATE_SCALING_LINEAR",
+            Self::Sqrt => "RATE_SCALING_SQRT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RATE_SCALING_NONE" => Some(Self::None),
+            "RATE_SCALING_LINEAR" => Some(Self::Linear),
+            "RATE_SCALING_SQRT" => Some(Self::Sqrt),
             _ => None,
         }
     }
@@ -2060,6 +2152,10 @@ pub struct Gradient {
     /// the schedule's argument.
     #[prost(uint64, tag = "3")]
     pub samples_seen: u64,
+    /// Updates in the same way: the largest version of any block. The argument of a schedule that
+    /// counts updates.
+    #[prost(uint64, tag = "6")]
+    pub updates_seen: u64,
     /// The run's type upwards for parameters, f32 for buffers.
     #[prost(enumeration = "DType", tag = "4")]
     pub dtype: i32,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tradewind_common::clock;
 use tradewind_common::pieces::Piece;
-use tradewind_common::schedule::Schedule;
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
@@ -41,8 +41,8 @@ pub struct Gradient {
     pub pulled_version: u64,
     /// Lineage of the values that the version names; in another than the shard's it means nothing.
     pub lineage: Generation,
-    /// Applied samples of the run as the group knew them: the schedule's argument.
-    pub samples_seen: u64,
+    /// What was applied in the run as the group knew it: the schedule's argument.
+    pub seen: Seen,
 }
 
 /// What a group brings at a clock; `None` is a skip.

@@ -1,6 +1,7 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
 use tradewind_common::compress::DecodeError;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation};
 use tradewind_proto::convert;
 use tradewind_proto::v1::{DType, PushFrame, push_frame};
@@ -102,7 +103,10 @@ impl Incoming {
                 samples: gradient.samples,
                 pulled_version: gradient.pulled_version,
                 lineage: Generation(gradient.lineage),
-                samples_seen: gradient.samples_seen,
+                seen: Seen {
+                    samples: gradient.samples_seen,
+                    updates: gradient.updates_seen,
+                },
             })),
             push_frame::Action::Skip(_) => Action::Contribute(None),
             push_frame::Action::Pull(_) => Action::Pull,

@@ -13,6 +13,7 @@ use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::schedule::Schedule;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{
     BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
@@ -157,19 +158,19 @@ fn trains(ready: Ready) {
 
     let mut gradient = of_slice(1.0);
     let places = (gradient.as_ptr(), values.as_ptr());
-    let mut samples_seen = 0;
+    let mut seen = Seen::default();
     for clock in 0..6 {
         let skip = clock == 4;
         let purpose = match skip {
             true => Purpose::Skip,
             false => Purpose::Gradient { samples: 8 },
         };
-        background.start(purpose, samples_seen, gradient, values);
+        background.start(purpose, seen, gradient, values);
         assert_eq!(background.clock(), Clock(clock + 1));
         let ended = background.wait().unwrap();
         (gradient, values) = (ended.gradient, ended.values);
         assert_eq!((gradient.as_ptr(), values.as_ptr()), places, "no copies");
-        samples_seen = ended.summary.samples_applied;
+        seen = ended.summary.seen();
 
         // Of the updates before it, a gradient knows all but the last; a skip is none.
         let updates = if clock >= 4 { clock } else { clock + 1 };
@@ -182,10 +183,7 @@ fn trains(ready: Ready) {
             (!skip).then_some(delay),
             "clock {clock}"
         );
-        assert_eq!(
-            (ended.summary.updates, samples_seen),
-            (updates, 8 * updates)
-        );
+        assert_eq!((ended.summary.updates, seen), (updates, 8 * updates));
         let want = INITIAL - RATE * updates as f32;
         assert_eq!(bits(&values), bits(&of_slice(want)), "clock {clock}");
     }

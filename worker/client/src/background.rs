@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::core::session::{Purpose, Summary};
@@ -46,7 +47,7 @@ pub struct Ended {
 
 struct Order {
     pushed: Pushed,
-    samples_seen: u64,
+    seen: Seen,
     values: Vec<f32>,
 }
 
@@ -92,36 +93,24 @@ impl Background {
     ///
     /// # Panics
     /// If one is under way, or the last one has failed.
-    pub fn start(
-        &mut self,
-        purpose: Purpose,
-        samples_seen: u64,
-        gradient: Vec<f32>,
-        values: Vec<f32>,
-    ) {
+    pub fn start(&mut self, purpose: Purpose, seen: Seen, gradient: Vec<f32>, values: Vec<f32>) {
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = self.clock.tick();
         }
         self.order(Order {
             pushed: Pushed::Whole { purpose, gradient },
-            samples_seen,
+            seen,
             values,
         });
     }
 
     /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
     /// `parts`. The exchange ends only when all of them are given.
-    pub fn start_parts(
-        &mut self,
-        samples: u32,
-        samples_seen: u64,
-        parts: Arc<Parts>,
-        values: Vec<f32>,
-    ) {
+    pub fn start_parts(&mut self, samples: u32, seen: Seen, parts: Arc<Parts>, values: Vec<f32>) {
         self.clock = self.clock.tick();
         self.order(Order {
             pushed: Pushed::Parts { samples, parts },
-            samples_seen,
+            seen,
             values,
         });
     }
@@ -191,7 +180,7 @@ impl Order {
         layout: &Layout,
     ) -> Result<Ended, ExchangeError> {
         let watch = Stopwatch::start();
-        let (seen, values) = (self.samples_seen, &mut self.values);
+        let (seen, values) = (self.seen, &mut self.values);
         let (summary, gradient) = match self.pushed {
             Pushed::Whole { purpose, gradient } => {
                 let source = |id: BlockId| {
@@ -261,7 +250,7 @@ mod tests {
 
     fn start(background: &mut Background) {
         let purpose = Purpose::Gradient { samples: 1 };
-        background.start(purpose, 0, vec![1.0; 4], vec![0.0; 4]);
+        background.start(purpose, Seen::default(), vec![1.0; 4], vec![0.0; 4]);
     }
 
     /// What `work` comes to, unless it hangs.

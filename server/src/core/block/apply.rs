@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tradewind_common::schedule::Seen;
 use tradewind_common::{GroupId, TensorKind};
 
 use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
@@ -60,7 +61,7 @@ impl Block {
 
     fn merge(&self, mut gradients: Vec<Gradient>, terms: Terms<'_>) -> Option<Applied> {
         let samples: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
-        let seen = gradients.iter().map(|g| g.samples_seen).max()?;
+        let seen = gradients.iter().map(|g| g.seen).reduce(Seen::latest)?;
         let gradient = match gradients.len() {
             1 => gradients.remove(0).values,
             _ => weighted_mean(&gradients),

@@ -1,12 +1,16 @@
 //! What a run's optimizer does to the pieces of its blocks, seen from outside a shard.
 
-use tradewind_common::spec::ConsistencySpec::Async;
+use tradewind_common::schedule::{Decay, Scaling, Schedule, Seen, Unit};
+use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec, RunSpec};
-use tradewind_common::{TensorKind, TensorSpec};
+use tradewind_common::{Generation, TensorKind, TensorSpec};
 
 use super::holders::Stage;
-use super::shard::{gradient, push};
+use super::shard::{WEIGHT, gradient, push};
 use super::spec;
+use crate::core::block::Gradient;
+use crate::core::log::{Entry, Record};
+use crate::core::shard::Action;
 
 fn tensor(name: &str, shape: &[u64]) -> TensorSpec {
     TensorSpec {
@@ -67,4 +71,58 @@ fn weight_decay_spares_what_is_exempt() {
             assert_eq!(after(spared), want, "{optimizer:?}, {block}");
         }
     }
+}
+
+/// The rates of an update of 4 samples and one of 8, by two groups, under `sync`.
+fn rates(schedule: Schedule) -> Vec<f64> {
+    let spec = RunSpec {
+        schedule,
+        ..spec(&[1, 1], Sync)
+    };
+    let mut stage = Stage::ready(spec, &[1], &[(0, 0), (1, 0)]);
+    let mut push_at = |group, clock, samples, seen| {
+        let contribution = Gradient {
+            values: vec![1.0; 3],
+            samples,
+            pulled_version: 0,
+            lineage: Generation(0),
+            seen,
+        };
+        let action = Action::Contribute(Some(contribution));
+        stage.push(push(group, clock, WEIGHT, action), 0);
+    };
+    let seen = |samples, updates| Seen { samples, updates };
+    push_at(0, 0, 1, seen(10, 1));
+    push_at(1, 0, 3, seen(20, 0));
+    push_at(0, 1, 4, seen(24, 2));
+    push_at(1, 1, 4, seen(24, 2));
+    let record = |record: Record| match record.entry {
+        Entry::Update(update) => Some(update.applied.unwrap().rate),
+        _ => None,
+    };
+    stage.wire(1).drain(..).filter_map(record).collect()
+}
+
+#[test]
+fn the_rate_follows_what_the_best_informed_group_knows() {
+    let plain = Schedule::constant(1.0);
+    let step = |unit, milestones: &[u64]| Schedule {
+        unit,
+        decay: Decay::Step {
+            milestones: milestones.to_vec(),
+            gamma: 0.5,
+        },
+        ..plain.clone()
+    };
+    assert_eq!(rates(plain.clone()), [1.0, 1.0]);
+    assert_eq!(rates(step(Unit::Samples, &[20, 24])), [0.5, 0.25]);
+    assert_eq!(rates(step(Unit::Updates { end: 0 }, &[1, 2])), [0.5, 0.25]);
+    let scaled = |scaling| Schedule {
+        scaling,
+        ..plain.clone()
+    };
+    let reference = 2;
+    assert_eq!(rates(scaled(Scaling::Linear { reference })), [2.0, 4.0]);
+    let roots = rates(scaled(Scaling::Sqrt { reference }));
+    assert_eq!(roots, [2f64.sqrt(), 2.0]);
 }
