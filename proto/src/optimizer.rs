@@ -39,6 +39,33 @@ impl From<OptimizerSpec> for v1::run_spec::Optimizer {
                 epsilon,
                 weight_decay,
             }),
+            OptimizerSpec::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            } => Self::Lars(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }),
+            OptimizerSpec::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            } => Self::Larc(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }),
+            OptimizerSpec::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            } => Self::DelayedNesterov(v1::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            }),
         }
     }
 }
@@ -77,6 +104,33 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
                 beta2,
                 epsilon,
                 weight_decay,
+            },
+            Optimizer::Lars(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }) => Self::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            },
+            Optimizer::Larc(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }) => Self::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            },
+            Optimizer::DelayedNesterov(v1::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            }) => Self::DelayedNesterov {
+                momentum,
+                every,
+                activation,
             },
         }
     }
@@ -126,6 +180,21 @@ mod tests {
                 beta2,
                 epsilon,
                 weight_decay,
+            },
+            OptimizerSpec::Lars {
+                momentum: 0.5,
+                weight_decay,
+                trust: 0.01,
+            },
+            OptimizerSpec::Larc {
+                momentum: 0.6,
+                weight_decay,
+                trust: 0.02,
+            },
+            OptimizerSpec::DelayedNesterov {
+                momentum: 0.7,
+                every: 4,
+                activation: 0.125,
             },
         ];
         for spec in optimizers {

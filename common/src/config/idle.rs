@@ -6,8 +6,22 @@ use super::{Value, Values};
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("train.staleness_bound", "train.consistency", &["bounded"]),
-    ("optimizer.momentum", "optimizer.name", &["sgd"]),
+    (
+        "optimizer.momentum",
+        "optimizer.name",
+        &["sgd", "outer-nesterov", "delayed-nesterov"],
+    ),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
+    (
+        "optimizer.momentum_updates",
+        "optimizer.name",
+        &["delayed-nesterov"],
+    ),
+    (
+        "optimizer.activation",
+        "optimizer.name",
+        &["delayed-nesterov"],
+    ),
     ("optimizer.beta1", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.beta2", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.epsilon", "optimizer.name", &["adam", "adamw"]),

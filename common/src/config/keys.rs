@@ -236,7 +236,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "optimizer.name",
-        Choice(&["sgd", "adam", "adamw"]),
+        Choice(&["sgd", "adam", "adamw", "outer-nesterov", "delayed-nesterov"]),
         Some("\"sgd\""),
         "what a shard does with a gradient",
     ),
@@ -250,13 +250,25 @@ pub const KEYS: &[Key] = &[
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`",
+        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
-        "Nesterov's form of momentum",
+        "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.momentum_updates",
+        int(1, 1_000_000),
+        Some("1"),
+        "updates between two of the momentum (`delayed-nesterov`); the number of groups is what its authors take",
+    ),
+    key(
+        "optimizer.activation",
+        float(0.0, 1.0),
+        Some("0.0"),
+        "part of the momentum that each update between them applies, at most 1 / `optimizer.momentum_updates`",
     ),
     key(
         "optimizer.weight_decay",

@@ -24,6 +24,29 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
         wrong("optimizer.nesterov", "needs optimizer.momentum".into());
     }
     let weight_decay = values.float("optimizer.weight_decay");
+    let outer = ["outer-nesterov", "delayed-nesterov"].contains(&values.text("optimizer.name"));
+    if outer && weight_decay > 0.0 {
+        wrong(
+            "optimizer.weight_decay",
+            "excludes this optimizer.name: pseudo-gradients hold the decay of their inner steps"
+                .into(),
+        );
+    }
+    if outer && momentum == 0.0 {
+        wrong(
+            "optimizer.momentum",
+            "is 0, and this optimizer.name needs some; 0.9 is usual".into(),
+        );
+    }
+    let every = values.int("optimizer.momentum_updates") as u32;
+    let activation = values.float("optimizer.activation");
+    let delayed = values.text("optimizer.name") == "delayed-nesterov";
+    if delayed && activation > 1.0 / f64::from(every) {
+        wrong(
+            "optimizer.activation",
+            "is more than 1 / optimizer.momentum_updates".into(),
+        );
+    }
     Optimizer {
         spec: match values.text("optimizer.name") {
             "adam" => OptimizerSpec::Adam {
@@ -37,6 +60,16 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 beta2: values.float("optimizer.beta2"),
                 epsilon: values.float("optimizer.epsilon"),
                 weight_decay,
+            },
+            "outer-nesterov" => OptimizerSpec::Sgd {
+                momentum,
+                nesterov: true,
+                weight_decay,
+            },
+            "delayed-nesterov" => OptimizerSpec::DelayedNesterov {
+                momentum,
+                every,
+                activation,
             },
             _ => OptimizerSpec::Sgd {
                 momentum,

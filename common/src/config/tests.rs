@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::schedule::{Decay, Scaling, Schedule, Unit};
-use crate::spec::ConsistencySpec;
+use crate::spec::{ConsistencySpec, OptimizerSpec};
 
 const GOOD: &str = r#"
 [run]
@@ -309,6 +309,47 @@ fn schedules() {
     refused(
         &["schedule.scaling=linear"],
         "schedule.reference_batch = 0 is 0; schedule.scaling needs the samples of an update",
+    );
+}
+
+#[test]
+fn outer_optimizers() {
+    let read = |overrides: &[&str]| parse(GOOD, overrides).map(|config| config.optimizer.spec);
+    let outer = ["optimizer.name=outer-nesterov", "optimizer.momentum=0.9"];
+    let sgd = OptimizerSpec::Sgd {
+        momentum: 0.9,
+        nesterov: true,
+        weight_decay: 0.0,
+    };
+    assert_eq!(read(&outer).unwrap(), sgd);
+    let delayed = ["optimizer.name=delayed-nesterov", "optimizer.momentum=0.9"];
+    let keys = ["optimizer.momentum_updates=4", "optimizer.activation=0.25"];
+    let want = OptimizerSpec::DelayedNesterov {
+        momentum: 0.9,
+        every: 4,
+        activation: 0.25,
+    };
+    assert_eq!(read(&[delayed, keys].concat()).unwrap(), want);
+    let refused = |overrides: &[&str], want: &str| {
+        let text = read(overrides).unwrap_err().to_string();
+        assert!(text.contains(want), "{text}");
+    };
+    for name in [outer[0], delayed[0]] {
+        refused(&[name], "optimizer.momentum = 0.0 is 0, and this optimizer.name needs");
+        let decay = "optimizer.weight_decay=0.1";
+        refused(
+            &[name, "optimizer.momentum=0.9", decay],
+            "optimizer.weight_decay = 0.1 excludes this optimizer.name",
+        );
+    }
+    refused(
+        &[
+            delayed[0],
+            delayed[1],
+            "optimizer.momentum_updates=4",
+            "optimizer.activation=0.3",
+        ],
+        "optimizer.activation = 0.3 is more than 1 / optimizer.momentum_updates",
     );
 }
 

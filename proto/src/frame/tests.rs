@@ -34,6 +34,7 @@ fn gradient(values: usize) -> PushFrame {
         pulled_version: 7,
         samples_seen: 640,
         updates_seen: 80,
+        norms: Vec::new(),
         dtype: 1,
         lineage: 6,
         values: (0..values).map(|i| i as u8).collect(),

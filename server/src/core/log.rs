@@ -50,6 +50,8 @@ pub struct Update {
 pub struct Applied {
     /// Learning rate.
     pub rate: f64,
+    /// What the step of each piece of the block is multiplied by; none: by 1.
+    pub scales: Vec<f32>,
     /// Samples that are in it.
     pub samples: u64,
     /// Of buffers: the part of the change that is added. 1 for parameters.

@@ -70,9 +70,7 @@ impl Shard {
         layout: &Layout,
         blocks: impl IntoIterator<Item = BlockId>,
     ) -> Self {
-        let cut = Cut {
-            exempt: spec.decay_exempt,
-        };
+        let cut = Cut::of(&spec);
         let blocks = blocks.into_iter().filter_map(|id| layout.block(id));
         let blocks: BTreeMap<_, _> = blocks
             .map(|b| (b.id, Block::new(b.id, b.kind, cut.pieces(layout, b))))

@@ -74,6 +74,7 @@ fn encode_update(update: Update) -> (v1::Update, Bytes) {
     };
     head.applied = true;
     head.rate = applied.rate;
+    head.scales = applied.scales;
     head.samples = applied.samples;
     head.share = applied.share;
     (head, convert::bulk(applied.gradient))
@@ -148,6 +149,7 @@ impl Incoming {
                 decided: update.decided.iter().map(place).collect::<Result<_, _>>()?,
                 applied: update.applied.then(|| Applied {
                     rate: update.rate,
+                    scales: update.scales,
                     samples: update.samples,
                     share: update.share,
                     gradient: Arc::new(self.values),

@@ -143,6 +143,7 @@ fn push(sender: Sender, (clock, block): (u64, u32), version: u64, values: &[f32]
         pulled_version: version,
         samples_seen: 0,
         updates_seen: 0,
+        norms: Vec::new(),
         lineage: 0,
     });
     PushFrame {

@@ -38,6 +38,7 @@ pub fn draw(
         pulled_version: 0,
         lineage: checker.lineage(place)?,
         seen: Seen::default(),
+        norms: Vec::new(),
     };
     let here = (*group, incarnation, clock);
     let contribute = |gradient| Action::Contribute(Some(gradient));

@@ -257,6 +257,7 @@ impl Shared<'_, '_> {
                     pulled_version: frame.pulled_version,
                     samples_seen: frame.seen.samples,
                     updates_seen: frame.seen.updates,
+                    norms: Vec::new(),
                     dtype: convert::dtype(form).into(),
                     lineage: frame.lineage.0,
                     values: Bytes::new(),

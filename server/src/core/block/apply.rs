@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tradewind_common::pieces::{Norms, Piece, Source, norm};
 use tradewind_common::schedule::Seen;
 use tradewind_common::{GroupId, TensorKind};
 
@@ -62,13 +63,16 @@ impl Block {
     fn merge(&self, mut gradients: Vec<Gradient>, terms: Terms<'_>) -> Option<Applied> {
         let samples: u64 = gradients.iter().map(|g| u64::from(g.samples)).sum();
         let seen = gradients.iter().map(|g| g.seen).reduce(Seen::latest)?;
+        let norms = merged_norms(&gradients);
         let gradient = match gradients.len() {
             1 => gradients.remove(0).values,
             _ => weighted_mean(&gradients),
         };
         let alone = self.kind == TensorKind::Buffer && !terms.averages;
+        let rate = terms.schedule.rate(seen, samples, terms.budget);
         Some(Applied {
-            rate: terms.schedule.rate(seen, samples, terms.budget),
+            rate,
+            scales: self.scales(rate, &norms, &gradient, terms.optimizer),
             samples,
             share: if alone {
                 1.0 / self.cursors.len() as f32
@@ -77,6 +81,34 @@ impl Block {
             },
             gradient: Arc::new(gradient),
         })
+    }
+
+    /// What each piece's step is multiplied by; nothing where no piece asks. Norms of whole tensors
+    /// are those of the present values and of the merged gradient; `pushed` has the others.
+    fn scales(
+        &self,
+        rate: f64,
+        pushed: &[Norms],
+        gradient: &[f32],
+        optimizer: &dyn Optimizer,
+    ) -> Vec<f32> {
+        let asks = |piece: &Piece| piece.norms != Source::Nowhere;
+        let Some(values) = self.values.as_ref().filter(|_| self.pieces.iter().any(asks)) else {
+            return Vec::new();
+        };
+        let mut pushed = pushed.iter();
+        let mut of = |piece: &Piece| {
+            let norms = match piece.norms {
+                Source::Nowhere => return 1.0,
+                Source::Here => Norms {
+                    values: norm(&values[piece.elements.clone()]),
+                    gradient: norm(&gradient[piece.elements.clone()]),
+                },
+                Source::Push { .. } => *pushed.next().expect("they were counted"),
+            };
+            optimizer.scale(rate, norms) as f32
+        };
+        self.pieces.iter().map(&mut of).collect()
     }
 
     /// Applies what was decided, whether here or by the primary of this copy; the block has values.
@@ -97,7 +129,8 @@ impl Block {
                 let slots = self.slots.iter_mut();
                 let mut slots: Vec<&mut [f32]> =
                     slots.map(|slot| &mut Arc::make_mut(slot)[..]).collect();
-                let (pieces, gradient) = (&self.pieces, &applied.gradient);
+                let pieces = (&self.pieces[..], &applied.scales[..]);
+                let gradient = &applied.gradient;
                 optimizer::apply(optimizer, step, pieces, values, &mut slots, gradient);
             }
             TensorKind::Buffer => {
@@ -107,6 +140,24 @@ impl Block {
             }
         }
     }
+}
+
+/// Norms of tensors that span blocks, of several contributions: Σ wᵢnᵢ / Σ wᵢ with w the samples.
+/// Of one contribution they are exact. Of several, that of the gradient is an upper bound of the
+/// merged gradient's norm (the triangle inequality), so that steps are rather too short than too
+/// long; that of the values is the mean over what the groups computed on, which under `sync` is the
+/// same for all.
+fn merged_norms(gradients: &[Gradient]) -> Vec<Norms> {
+    let total: f64 = gradients.iter().map(|g| f64::from(g.samples)).sum();
+    let mut merged = vec![Norms::default(); gradients[0].norms.len()];
+    for gradient in gradients {
+        let weight = f64::from(gradient.samples) / total;
+        for (sum, norms) in merged.iter_mut().zip(&gradient.norms) {
+            sum.values += weight * norms.values;
+            sum.gradient += weight * norms.gradient;
+        }
+    }
+    merged
 }
 
 /// Σ wᵢgᵢ / Σ wᵢ with w the samples, summed in the order given.

@@ -88,6 +88,7 @@ pub(super) fn gradient(values: &[f32], samples: u32) -> Action {
         pulled_version: 0,
         lineage: Generation(0),
         seen: Seen::default(),
+        norms: Vec::new(),
     }))
 }
 

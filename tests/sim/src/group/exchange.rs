@@ -226,6 +226,7 @@ impl Process {
                     pulled_version: frame.pulled_version,
                     lineage: frame.lineage,
                     seen: frame.seen,
+                    norms: Vec::new(),
                 }))
             }
             Purpose::Skip => Action::Contribute(None),
