@@ -4,15 +4,17 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net setup lint docs proto clean help
+.PHONY: demo test chaos bench bench-net setup lint docs proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
 TORCH := $(DEPS)/torch-2.11.0.stamp
+CUDA  := $(DEPS)/cuda-13.0.stamp
 TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
+comma := ,
 say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 
 help:
@@ -21,6 +23,9 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
+	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
+	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
+	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
@@ -78,10 +83,47 @@ bench:
 bench-net:
 	@deploy/net/bench-net.sh
 
+# A bundle that needs no cargo where it runs; deploy/gpu-check/run.sh says what it needs. Where a GPU
+# and a Python with torch 2.11 (PYTHON, or python3) are at hand it is run at once.
+GPU_CHECK := target/gpu-check
+PYTHON ?= python3
+gpu-check: setup nccl
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker --package tradewind-gpu-check
+	@deploy/gpu-check/bundle.sh $(GPU_CHECK)
+	@if nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import sys, torch; sys.exit(not torch.__version__.startswith("2.11."))' 2>/dev/null; then \
+	  GPU_CHECK_OUT=$(GPU_CHECK).json PYTHON=$(PYTHON) $(GPU_CHECK)/run.sh; \
+	else \
+	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar && gpu-check/run.sh"; \
+	fi
+
 lint: setup
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# Of a libtorch of the user's own, as worker/build.rs finds it; LIBTORCH is a folder of links in the
+# tree's own case, so its libraries are where libtorch_cpu.so really is.
+TORCH_INCLUDE = $(if $(LIBTORCH),$(LIBTORCH)/include,$(DEPS)/libtorch/include)
+TORCH_LIB = $(dir $(realpath $(or $(LIBTORCH),$(DEPS)/libtorch)/lib/libtorch_cpu.so))
+NCCL := target/nccl/libtradewind_nccl.so
+
+nccl: $(NCCL)
+
+$(NCCL): worker/csrc/nccl.cpp worker/csrc/tradewind_nccl.h worker/csrc/guard.h deploy/nccl/build.sh \
+  $(wildcard worker/csrc/cuda/*.h) | $(if $(LIBTORCH),,$(TORCH))
+	@deploy/nccl/build.sh $(TORCH_INCLUDE)
+
+nccl-check: nccl
+	@deploy/nccl/check.sh $(TORCH_LIB)
+
+# What libtorch_cuda.so needs and a machine with a GPU may lack, beside the wheel of torch.
+cuda: $(CUDA) nccl
+
+$(CUDA): | $(TORCH)
+	$(call say,fetching NVIDIA's libraries for libtorch 2.11.0 (2.5 GB$(comma) once))
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.11.0
+	@touch $@
 
 proto:
 	cargo run --quiet --package tradewind-codegen

@@ -16,6 +16,20 @@ for folder in cpp_extension.include_paths(): print('include', folder)
 for folder in cpp_extension.library_paths(): print('lib', folder)
 ";
 
+/// Of the bridge; its NCCL half, csrc/nccl.cpp, is built by `make nccl`.
+const PARTS: [&str; 10] = [
+    "c10d",
+    "connections",
+    "device",
+    "group",
+    "half",
+    "precision",
+    "reducer",
+    "settings",
+    "store",
+    "watch",
+];
+
 /// A libtorch to build against.
 struct Libtorch {
     includes: Vec<PathBuf>,
@@ -112,7 +126,7 @@ fn compile(libtorch: &Libtorch) {
         .cpp(true)
         .std("c++17")
         .pic(true)
-        .file("csrc/c10d.cpp")
+        .files(PARTS.map(|part| format!("csrc/{part}.cpp")))
         .include("csrc");
     for folder in &libtorch.includes {
         // As system headers: their warnings are not ours.

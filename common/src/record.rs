@@ -29,6 +29,12 @@ pub struct StepRecord {
     pub skipped: bool,
     /// Buckets for whose blocks it did: without `exchange.per_bucket` all or none.
     pub buckets_skipped: u64,
+    /// Whether it did because gradients of the scaled loss overflowed in f16.
+    #[serde(default)]
+    pub overflowed: bool,
+    /// What the loss of this step was multiplied by; `null` where it is not scaled.
+    #[serde(default)]
+    pub loss_scale: Option<f64>,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
@@ -71,7 +77,8 @@ pub struct Evaluation {
     pub params_digest: String,
     /// Number of f32 parameters.
     pub parameters: u64,
-    /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`.
+    /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`. Empty
+    /// for a task without maps.
     pub picture: String,
 }
 

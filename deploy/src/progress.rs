@@ -298,6 +298,8 @@ mod tests {
             delay: Some(0),
             skipped: false,
             buckets_skipped: 0,
+            overflowed: false,
+            loss_scale: None,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

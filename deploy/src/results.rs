@@ -118,7 +118,7 @@ fn draw_records(folder: &RunFolder, records: &[StepRecord]) -> anyhow::Result<()
 }
 
 fn draw_maps(folder: &RunFolder, evaluation: Option<&Evaluation>) -> anyhow::Result<()> {
-    if evaluation.is_some() {
+    if evaluation.is_some_and(|evaluation| !evaluation.picture.is_empty()) {
         let maps = Maps::read(&folder.file("forecast.safetensors"))?;
         draw_forecast(&maps, &folder.file("forecast.png"))?;
     }

@@ -2,6 +2,7 @@
 
 mod company;
 mod follow;
+mod found;
 mod helper;
 mod interruption;
 mod last;
@@ -27,6 +28,7 @@ use crate::say;
 use crate::summary::Status;
 pub(crate) use company::{Alone, Company};
 use follow::follow;
+use found::Found;
 use helper::Helper;
 pub(crate) use interruption::Interruption;
 
@@ -119,7 +121,9 @@ pub(crate) async fn launch<C: Company>(
         token: &token,
     };
     // Until it has passed, nothing was started and there is no run to keep.
-    let check = helper.run(Role::Check, &[], &mut interruption, None).await;
+    let ranks = [format!("--local-ranks={}", config.world_size())];
+    let check = helper.run(Role::Check, &ranks, &mut interruption, None);
+    let check = check.await;
     match Outcome::of(check) {
         Outcome::Completed => {}
         Outcome::Failed(failure) => {
@@ -136,7 +140,7 @@ pub(crate) async fn launch<C: Company>(
         Some(_) => resume::prepare(&folder)?,
         None => 0,
     };
-    announce(config, &folder, resumed_from);
+    announce(config, &folder, &Found::read(&folder)?, resumed_from);
     let (roster, fronts) = (company.roster().clone(), company.fronts().to_vec());
     let ground = Ground {
         config,
@@ -175,7 +179,7 @@ pub(crate) async fn launch<C: Company>(
 }
 
 /// What is about to begin, and where.
-fn announce(config: &Config, folder: &RunFolder, resumed_from: Option<u64>) {
+fn announce(config: &Config, folder: &RunFolder, found: &Found, resumed_from: Option<u64>) {
     if let Some(moved) = &folder.moved {
         let moved = moved.display();
         say(format_args!("a former run of this name is now in {moved}"));
@@ -184,11 +188,11 @@ fn announce(config: &Config, folder: &RunFolder, resumed_from: Option<u64>) {
         say(format_args!("going on from snapshot {number}"));
     }
     say(format_args!(
-        "{}: {} servers and {} groups ({} ranks) in {}",
+        "{}: {} servers and {} groups ({}) in {}",
         config.name,
         config.cluster.servers,
         config.cluster.groups.len(),
-        config.world_size(),
+        found.text(),
         folder.path().display()
     ));
 }

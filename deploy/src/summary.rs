@@ -51,6 +51,7 @@ struct Group {
     clocks: u64,
     samples: u64,
     skipped: u64,
+    overflowed: u64,
     compute_seconds: f64,
     reduce_seconds: f64,
     exchange_seconds: f64,
@@ -196,6 +197,11 @@ impl Summary {
             resumed_from: inputs.resumed_from,
         }
     }
+
+    /// Steps of all groups that were skipped because scaled gradients overflowed.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.groups.iter().map(|group| group.overflowed).sum()
+    }
 }
 
 /// From the beginning of the first step to the end of the last exchange.
@@ -255,6 +261,7 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
         clocks: own().count() as u64,
         samples: own().map(|r| r.samples).sum(),
         skipped: own().filter(|r| r.skipped).count() as u64,
+        overflowed: own().filter(|r| r.overflowed).count() as u64,
         compute_seconds: own().map(|r| r.compute_seconds).sum(),
         reduce_seconds: own().map(|r| r.reduce_seconds).sum(),
         exchange_seconds: own().map(|r| r.exchange_seconds).sum(),

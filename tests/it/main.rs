@@ -10,6 +10,8 @@ mod cost;
 mod equality;
 /// Servers, ranks, ways and disks that fail.
 mod faults;
+/// The check of GPU machines, on the CPU.
+mod gpu_check;
 /// The shard's optimizers beside libtorch's.
 mod optimizer;
 /// Exchanges behind the next step.

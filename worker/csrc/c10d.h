@@ -3,7 +3,7 @@
 // Conventions. A function that can fail returns NULL, or a message that the caller gives back to
 // `tradewind_message_free`; no exception crosses. `tensor` arguments are tch's raw pointers, that
 // is `at::Tensor*`. Lengths count elements. Timeouts are in milliseconds. Objects are used by one
-// thread at a time.
+// thread at a time, but breakers.
 #pragma once
 
 #include <stddef.h>
@@ -35,13 +35,33 @@ void tradewind_store_free(tradewind_store* store);
 char* tradewind_group_new(
     const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
     int64_t timeout_ms, tradewind_group** out);
+// Waits for what a GPU has still to do for a group that is whole, and breaks it.
 void tradewind_group_free(tradewind_group* group);
 
-// Breaks a group from any thread: the collectives that are under way fail, here at once and at the
-// peers, which lose their connections. Does nothing to a group that has been freed.
+// The NCCL half of the bridge, a shared library that `make nccl` builds; libtorch_cuda is loaded
+// before, for all to see. Never freed.
+typedef struct tradewind_half tradewind_half;
+char* tradewind_half_open(const char* file, const tradewind_half** out);
+// Of NCCL, as it counts: 22809 is 2.28.9.
+int tradewind_half_version(const tradewind_half* half);
+// The PCI address of a GPU.
+char* tradewind_half_address(const tradewind_half* half, int device, char* text, int length);
+// Adds NCCL to a group, for tensors on this rank's GPU `device`; returns when a first collective
+// has come to its end, or the timeout of the meeting has passed. If it fails, the group is of no
+// use. All ranks call it.
+char* tradewind_group_add_nccl(tradewind_group* group, const tradewind_half* half, int device);
+// A message if the group is broken, as far as is known here. A collective on a GPU returns when it
+// has begun, and ends like any other when it is broken off: ask this after having waited for it,
+// before its result is used.
+char* tradewind_group_check(const tradewind_group* group);
+
+// Breaks a group from any thread: the collectives that are under way fail, or on a GPU end, here at
+// once and at the peers, which lose their connections. Does nothing to a group that has been freed.
 typedef struct tradewind_breaker tradewind_breaker;
 char* tradewind_breaker_new(const tradewind_group* group, tradewind_breaker** out);
 void tradewind_breaker_break(const tradewind_breaker* breaker);
+// As tradewind_group_check, from any thread; a message also if the group has been freed.
+char* tradewind_breaker_check(const tradewind_breaker* breaker);
 void tradewind_breaker_free(tradewind_breaker* breaker);
 
 // Types of the elements of a collective.
@@ -56,6 +76,7 @@ char* tradewind_broadcast(
 // `own`, of `length`, from every rank, one after the other into `all`, of `length` × size.
 char* tradewind_all_gather(
     tradewind_group* group, float* all, const float* own, size_t length);
+char* tradewind_all_gather_tensor(tradewind_group* group, void* all, void* own);
 
 // A Reducer over `tensors`, in the order in which their gradients become ready. Bucket i holds
 // the next `bucket_sizes[i]` of them; the sizes add up to the number of tensors.
@@ -65,7 +86,8 @@ char* tradewind_reducer_new(
 // To be called before each backward: forgets the gradients of the step before.
 char* tradewind_reducer_prepare(tradewind_reducer* reducer);
 // To be called after each backward: -1 in `exposed_ns` if some tensor received no gradient, else
-// the nanoseconds that backward, its computation done, waited for reductions.
+// the nanoseconds that backward, its computation done, waited for reductions; 0 on a GPU, where
+// nobody waits.
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns);
 // The gradients of a bucket, one after the other in the order of its tensors, as a new handle of a
 // contiguous f32 tensor, which the caller owns. The Reducer never replaces that tensor.

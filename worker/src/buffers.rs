@@ -8,92 +8,129 @@
 
 use std::ops::Range;
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 use tradewind_common::finite::all_finite;
 use tradewind_common::{Layout, TensorKind};
 
 use crate::c10d;
-use crate::group::{Group, GroupError};
+use crate::flat::Flat;
+use crate::group::Group;
+use crate::host::HostError;
+use crate::stream::{PageLocked, add_each, copy, copy_each, torch};
 
-/// The buffers of the flat vector as a step found them, and how it changed them.
-#[derive(Debug)]
+/// The buffers of the flat vector as a step found them, and how it changed them. All of it is where
+/// the vector is, one after the other.
 pub struct Buffers {
+    /// Ranges of the flat vector, and views of it.
     ranges: Vec<Range<usize>>,
-    before: Vec<Vec<f32>>,
-    /// In main memory, like the vector.
-    changes: Vec<Tensor>,
+    flat: Vec<Tensor>,
+    before: Packed,
+    changes: Packed,
+    /// The changes in main memory, where the vector is elsewhere.
+    copied: Option<PageLocked>,
+}
+
+/// A vector for all buffers, and a view for each.
+struct Packed {
+    all: Tensor,
+    each: Vec<Tensor>,
 }
 
 impl Buffers {
-    /// The buffers of `layout`; often there are none.
-    pub fn new(layout: &Layout) -> Self {
+    /// The buffers of `layout`; often there are none. Where they are `staged`, changes are copied
+    /// to main memory before they are read.
+    pub fn new(layout: &Layout, flat: &Flat, staged: bool) -> Result<Self, HostError> {
         let buffers = layout
             .buckets
             .iter()
             .filter(|b| b.kind == TensorKind::Buffer);
         let ranges: Vec<_> = buffers.map(|b| b.elements.clone()).collect();
-        let before = ranges.iter().map(|range| vec![0.0; range.len()]).collect();
-        let zeros =
-            |range: &Range<usize>| Tensor::zeros([range.len() as i64], (Kind::Float, Device::Cpu));
-        Self {
-            changes: ranges.iter().map(zeros).collect(),
+        let length = ranges.iter().map(Range::len).sum();
+        let copied = || PageLocked::new(length, Kind::Float, flat.device());
+        let mut own = Self {
+            flat: flat.ranges(&ranges)?,
+            before: Packed::new(&ranges, flat)?,
+            changes: Packed::new(&ranges, flat)?,
+            copied: (staged && length > 0).then(copied).transpose()?,
             ranges,
-            before,
-        }
+        };
+        own.pulled()?;
+        Ok(own)
     }
 
     /// Takes note of the values that the next step begins with.
-    pub fn pulled(&mut self, flat: &[f32]) {
-        for (range, before) in self.ranges.iter().zip(&mut self.before) {
-            before.copy_from_slice(&flat[range.clone()]);
-        }
+    pub fn pulled(&mut self) -> Result<(), HostError> {
+        Ok(copy_each(&self.before.each, &self.flat)?)
     }
 
-    /// The same when the changes that were [taken](Self::changed) last are on their way and not in
-    /// the values that were pulled: adds them.
-    pub fn pulled_without_changes(&mut self, flat: &mut [f32]) {
-        for (range, changes) in self.ranges.iter().zip(&self.changes) {
-            for (value, change) in flat[range.clone()].iter_mut().zip(plain(changes)) {
-                *value += change;
-            }
-        }
-        self.pulled(flat);
+    /// The same when the changes that were [taken](Self::take) last are on their way and not in the
+    /// values that were pulled: adds them.
+    pub fn pulled_without_changes(&mut self) -> Result<(), HostError> {
+        add_each(&self.flat, &self.changes.each)?;
+        self.pulled()
     }
 
-    /// Takes the changes that the step has made, averaged over the group. Whether all are finite.
-    pub fn changed(&mut self, flat: &[f32], group: &dyn Group) -> Result<bool, GroupError> {
-        let mut finite = true;
-        for ((range, before), changes) in
-            self.ranges.iter().zip(&self.before).zip(&mut self.changes)
-        {
-            let made = c10d::values_mut(changes).expect(PLAIN);
-            for ((change, now), before) in made.iter_mut().zip(&flat[range.clone()]).zip(before) {
-                *change = now - before;
-            }
-            group.all_reduce_mean(changes)?;
-            finite &= all_finite(plain(changes));
+    /// Takes the changes that the step has made, averaged over the group. On a device this is only
+    /// enqueued; the changes are here when what the current stream has been told by now is done.
+    pub fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
+        if self.ranges.is_empty() {
+            return Ok(());
         }
-        Ok(finite)
+        let all = &mut self.changes.all;
+        copy_each(&self.changes.each, &self.flat)?;
+        let subtracted = tch::no_grad(|| all.f_sub_(&self.before.all));
+        let _ = subtracted.map_err(torch("taking the changes of buffers"))?;
+        group.all_reduce_mean(all)?;
+        if let Some(copied) = &mut self.copied {
+            copy(copied.tensor(), all)?;
+        }
+        Ok(())
+    }
+
+    /// Whether no change is NaN or infinite.
+    pub fn finite(&self) -> bool {
+        self.ranges.is_empty() || all_finite(self.all())
     }
 
     /// The changes of a range of the flat vector that lies in one bucket of buffers.
+    ///
+    /// # Panics
+    /// If it does not.
     pub fn changes(&self, elements: &Range<usize>) -> &[f32] {
-        let holds =
-            |range: &&Range<usize>| range.start <= elements.start && elements.end <= range.end;
-        let at = self
-            .ranges
-            .iter()
-            .position(|range| holds(&range))
-            .expect("a range of buffers");
-        let start = self.ranges[at].start;
-        &plain(&self.changes[at])[elements.start - start..elements.end - start]
+        let mut start = 0;
+        for range in &self.ranges {
+            if range.start <= elements.start && elements.end <= range.end {
+                let first = start + elements.start - range.start;
+                return &self.all()[first..first + elements.len()];
+            }
+            start += range.len();
+        }
+        panic!("{elements:?} are no buffers");
+    }
+
+    fn all(&self) -> &[f32] {
+        match &self.copied {
+            Some(copied) => copied.f32(),
+            None => c10d::values(&self.changes.all).expect("in main memory, f32 and not empty"),
+        }
     }
 }
 
-const PLAIN: &str = "made in main memory and not empty";
-
-fn plain(changes: &Tensor) -> &[f32] {
-    c10d::values(changes).expect(PLAIN)
+impl Packed {
+    fn new(ranges: &[Range<usize>], flat: &Flat) -> Result<Self, HostError> {
+        let length: usize = ranges.iter().map(Range::len).sum();
+        let failed = torch("making room for buffers");
+        let all =
+            Tensor::f_zeros([length as i64], (Kind::Float, flat.device())).map_err(&failed)?;
+        let mut start = 0;
+        let mut each = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let length = range.len() as i64;
+            each.push(all.f_narrow(0, start, length).map_err(&failed)?);
+            start += length;
+        }
+        Ok(Self { all, each })
+    }
 }
 
 #[cfg(test)]
@@ -120,30 +157,31 @@ mod tests {
     /// What a model's statistic and the server's come to in eight steps, when every step adds a
     /// power of two of its own, step 3 is skipped, and another group adds 0.5 at every clock. The
     /// model's as each step found it.
-    fn run(overlap: bool) -> (Vec<f32>, f32) {
+    fn run(overlap: bool, staged: bool) -> (Vec<f32>, f32) {
         let (layout, tensors) = (layout(), {
             let tensor = || tch::Tensor::zeros([2], (tch::Kind::Float, tch::Device::Cpu));
             let weight = tensor().set_requires_grad(true);
             vec![("weight".to_owned(), weight), ("mean".to_owned(), tensor())]
         });
+        let mut flat = Flat::new(&layout, &tensors, tch::Device::Cpu).unwrap();
         let group = Solo::new(&layout, &tensors).unwrap();
-        let mut buffers = Buffers::new(&layout);
         let range = layout.tensors[0].elements.clone();
         assert_eq!(layout.tensors[0].spec.kind, TensorKind::Buffer);
         let (mut server, mut answered) = (7.0, 7.0);
-        let mut flat = vec![7.0; layout.elements()];
-        buffers.pulled(&flat);
+        flat.values_mut().fill(7.0);
+        let mut buffers = Buffers::new(&layout, &flat, staged).unwrap();
         let mut found = Vec::new();
         for step in 0..8 {
-            found.push(flat[range.start]);
+            found.push(flat.values()[range.start]);
             let skip = step == 3;
-            let statistic = &mut flat[range.clone()];
+            let statistic = &mut flat.values_mut()[range.clone()];
             let made = 2f32.powi(step);
             statistic.iter_mut().for_each(|x| *x += made);
             if skip {
                 statistic[1] = f32::NAN;
             }
-            assert_eq!(buffers.changed(&flat, &group).unwrap(), !skip);
+            buffers.take(&group).unwrap();
+            assert_eq!(buffers.finite(), !skip);
             let pushed = if skip {
                 0.0
             } else {
@@ -151,19 +189,20 @@ mod tests {
             };
             server += pushed + 0.5;
             let before = std::mem::replace(&mut answered, server);
-            flat[range.clone()].fill(if overlap { before } else { answered });
-            match (overlap, skip) {
-                (true, false) => buffers.pulled_without_changes(&mut flat),
-                _ => buffers.pulled(&flat),
-            }
+            flat.values_mut()[range.clone()].fill(if overlap { before } else { answered });
+            let pulled = match (overlap, skip) {
+                (true, false) => buffers.pulled_without_changes(),
+                _ => buffers.pulled(),
+            };
+            pulled.unwrap();
         }
         (found, server)
     }
 
     #[test]
     fn every_change_is_pushed_once_and_is_in_the_model_from_then_on() {
-        for overlap in [false, true] {
-            let (found, server) = run(overlap);
+        for (overlap, staged) in [(false, false), (true, false), (false, true), (true, true)] {
+            let (found, server) = run(overlap, staged);
             let mut own = 0.0;
             for (step, found) in found.into_iter().enumerate() {
                 // The other group's come one step later with overlap.

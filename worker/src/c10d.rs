@@ -7,6 +7,7 @@
 
 mod breaker;
 mod ffi;
+mod nccl;
 mod store;
 mod watch;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 
 pub use self::breaker::Breaker;
+pub use self::nccl::{Nccl, NcclError};
 pub use self::store::Store;
 pub use self::watch::{Told, Watch};
 
@@ -74,7 +76,8 @@ mod sealed {
 
 /// Ranks that are connected to each other. All ranks make the same calls in the same order.
 ///
-/// Dropping it breaks the collectives that are under way, and waits for their end.
+/// Dropping it breaks the collectives that are under way, and waits for their end. Those on a GPU of
+/// a group that is whole come to their end before, as long as a peer was waited for at the meeting.
 #[derive(Debug)]
 pub struct ProcessGroup {
     raw: NonNull<ffi::Group>,
@@ -113,6 +116,24 @@ impl ProcessGroup {
         Ok(Self {
             raw: made("forming the group", message, out)?,
             size,
+        })
+    }
+
+    /// Adds NCCL, for tensors on this rank's GPU `device`. All ranks call it; returns when a first
+    /// collective has come to its end, or with an error after the timeout of the meeting. After an
+    /// error the group is of no use.
+    pub fn add_nccl(&mut self, nccl: &Nccl, device: usize) -> Result<(), C10dError> {
+        // SAFETY: `raw` is live and exclusively borrowed; what `nccl` holds is never freed.
+        check("connecting the GPUs", unsafe {
+            ffi::tradewind_group_add_nccl(self.raw.as_ptr(), nccl.raw(), device as c_int)
+        })
+    }
+
+    /// An error if the group is broken, as far as is known here: see [`Breaker::check`].
+    pub fn check(&self) -> Result<(), C10dError> {
+        // SAFETY: `raw` is live.
+        check("collectives", unsafe {
+            ffi::tradewind_group_check(self.raw.as_ptr())
         })
     }
 
@@ -181,6 +202,26 @@ impl ProcessGroup {
     }
 }
 
+impl ProcessGroup {
+    /// As [`all_gather`](Self::all_gather), of contiguous f32 tensors of one dimension on the
+    /// device of the group.
+    pub fn all_gather_tensor(&self, all: &mut Tensor, own: &Tensor) -> Result<(), C10dError> {
+        let (got, want) = (all.numel(), own.numel() * self.size as usize);
+        if got != want {
+            return Err(C10dError::Length { got, want });
+        }
+        // SAFETY: both tensors are live, `all` is exclusively borrowed and `own` only read. On a GPU
+        // the streams keep them until the collective has ended.
+        check("all-gather", unsafe {
+            ffi::tradewind_all_gather_tensor(
+                self.raw.as_ptr(),
+                all.as_ptr().cast(),
+                own.as_ptr().cast(),
+            )
+        })
+    }
+}
+
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // SAFETY: `raw` came from this library and is freed once; a Reducer holds its own
@@ -196,7 +237,8 @@ pub struct Reducer {
     raw: NonNull<ffi::Reducer>,
 }
 
-// SAFETY: as for Store. Its hooks run inside backward, which on the CPU is the calling thread.
+// SAFETY: as for Store. Its hooks run inside backward: on the CPU in the calling thread, on a GPU in
+// one of autograd's while the calling one waits.
 unsafe impl Send for Reducer {}
 
 impl Reducer {
@@ -337,7 +379,7 @@ fn millis(timeout: Duration) -> i64 {
         .clamp(1, i64::from(i32::MAX))
 }
 
-fn made<T>(
+pub(crate) fn made<T>(
     what: &'static str,
     message: *mut c_char,
     object: *mut T,
@@ -349,7 +391,7 @@ fn made<T>(
     })
 }
 
-fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
+pub(crate) fn check(what: &'static str, message: *mut c_char) -> Result<(), C10dError> {
     if message.is_null() {
         return Ok(());
     }

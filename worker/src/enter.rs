@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tradewind_common::schedule::Seen;
+use tradewind_common::config::Precision;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -16,18 +17,21 @@ use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
 use crate::during::During;
-use crate::exchanges::{Behind, Exchanges};
+use crate::exchanges::{Behind, Between, Exchanges};
 use crate::feed::{DEPTH, Feed, Place};
 use crate::fence::Guard;
 use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
+use crate::host::{Fresh, Host, How};
 use crate::member::Member;
+use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
+use tradewind_client::parts::Plan;
 
 /// A rank that has entered.
 pub struct Entered<'a> {
@@ -70,25 +74,44 @@ pub fn enter<'a>(
     clock.store(start.0, Ordering::Relaxed);
     let mut exchange = links.exchange(start);
     let wire = wire()?;
-    let pulled = wire.block_on(exchange.pull(member.flat.values_mut()))?;
+    let (layout, slice, staged) = (&member.layout, links.slice(), member.staged);
+    let (overlap, by_bucket) = (config.train.overlap, config.exchange.per_bucket);
+    let beside = staged || overlap || by_bucket;
+    let fresh = || Fresh::new(layout, &slice, &member.flat, staged);
+    let mut fresh = beside.then(fresh).transpose()?;
+    let pulled = match &mut fresh {
+        Some(fresh) => wire.block_on(exchange.pull(fresh))?,
+        None => wire.block_on(exchange.pull(member.flat.values_mut()))?,
+    };
+    if let Some(fresh) = &mut fresh {
+        fresh.load(&mut member.flat)?;
+    }
     group.gather(&mut member.flat)?;
-    let mut buffers = Buffers::new(&member.layout);
-    let values = member.flat.values();
-    buffers.pulled(values);
-    let slice = links.slice();
-    let exchanges = if config.train.overlap {
-        let behind = Behind::new(exchange, &member.layout, slice, values, wire);
-        Exchanges::Behind(behind)
-    } else if config.exchange.per_bucket {
-        let layout = &member.layout;
-        let during = During::new(exchange, layout, slice, values, wire, &mut *group)?;
-        Exchanges::During(during)
-    } else {
-        Exchanges::Between(exchange, wire)
+    let buffers = Buffers::new(layout, &member.flat, staged)?;
+    let plan = Arc::new(Plan::new(layout, &slice));
+    let how = How {
+        staged,
+        overlap,
+        by_bucket,
+        up: member.spec.up,
+    };
+    let host = Host::new(layout, &plan, &mut *group, how)?;
+    let exchanges = match fresh {
+        Some(fresh) if overlap => {
+            Exchanges::Behind(Behind::new(exchange, layout, slice, fresh, wire))
+        }
+        Some(fresh) if by_bucket => {
+            Exchanges::During(During::new(exchange, layout, &plan, fresh, wire))
+        }
+        fresh => Exchanges::Between(Between {
+            exchange,
+            wire,
+            fresh,
+        }),
     };
     tracing::info!(%start, "ready");
 
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH);
+    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
     let place = Place {
         group: member.seat.group,
         rank: member.seat.rank,
@@ -96,12 +119,18 @@ pub fn enter<'a>(
         origin: joined.origin,
     };
     let feed = Feed::new(&member.spec, place, prefetch)?;
+    let scaler = match member.config.compute.precision {
+        Precision::Fp16(scaling) => Some(LossScaler::new(scaling)),
+        Precision::F32 | Precision::Bf16 => None,
+    };
     let worker = Worker {
         member,
         group,
+        host,
         exchanges,
         feed,
         buffers,
+        scaler,
         incarnation: joined.incarnation,
         clock,
         guard,
@@ -165,9 +194,10 @@ fn await_start(
             Start::Create => {
                 tracing::info!("creating initial values");
                 // Nothing has been pulled before: nobody is told to create once there are values.
+                let values = flat.read();
                 let initial = |id: BlockId| {
                     let block = links.layout.block(id).expect("a block of the slice");
-                    flat.block(&block.elements)
+                    &values[block.elements.clone()]
                 };
                 let create = async {
                     links

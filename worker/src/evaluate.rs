@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
 use tradewind_common::record::Evaluation;
@@ -15,16 +16,19 @@ use tradewind_proto::auth::Token;
 use crate::flat::Flat;
 use crate::member::{build_task, named, run_spec};
 use crate::model::{Picture, Task};
+use crate::precision::autocast;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them, and writes into `out`:
-/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`.
+/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
+/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
+/// if the task has a map to show.
 pub fn evaluate(
     config: &Config,
+    device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     out: &Path,
@@ -32,7 +36,7 @@ pub fn evaluate(
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
-    let mut flat = Flat::new(&layout, &named(&*task))?;
+    let mut values = vec![0.0; layout.elements()];
     let reach = Reach {
         token,
         retry: Duration::from_millis(config.liveness.retry_ms),
@@ -43,22 +47,27 @@ pub fn evaluate(
         coordinator,
         &reach,
         &layout,
-        flat.values_mut(),
+        &mut values,
     ))?;
+    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let pulled = Tensor::from_slice(&values);
+    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
-    let report = task.evaluate()?;
-    let parameters = in_name_order(&layout, flat.values());
+    let report = autocast(config.compute.precision, device, || task.evaluate())??;
+    let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
         validation: report.validation,
         baselines: report.baselines,
         parts: report.parts,
         params_digest: digest(&parameters),
-        parameters: flat.values().len() as u64,
-        picture: report.picture.label.clone(),
+        parameters: values.len() as u64,
+        picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;
-    save_picture(&report.picture, config, &out.join("forecast.safetensors"))?;
+    if let Some(picture) = &report.picture {
+        save_picture(picture, &out.join("forecast.safetensors"))?;
+    }
     let text = serde_json::to_string_pretty(&evaluation)?;
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
     Ok(evaluation)
@@ -134,7 +143,7 @@ fn save_model(parameters: &[Named<'_>], task: &dyn Task, path: &Path) -> anyhow:
     write_whole(path, &safetensors::serialize(views, Some(notes))?)
 }
 
-fn save_picture(picture: &Picture, config: &Config, path: &Path) -> anyhow::Result<()> {
+fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
     let map = vec![picture.latitude.len(), picture.longitude.len()];
     let tensors = [
         ("truth", map.clone(), &picture.truth),
@@ -156,7 +165,7 @@ fn save_picture(picture: &Picture, config: &Config, path: &Path) -> anyhow::Resu
     let notes = [
         ("label", picture.label.as_str()),
         ("unit", &picture.unit),
-        ("variable", &config.data.variable),
+        ("variable", &picture.variable),
     ];
     let notes = notes.map(|(key, value)| (key.to_owned(), value.to_owned()));
     write_whole(

@@ -7,19 +7,22 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
+use tradewind_client::destination::Destination;
 use tradewind_client::exchange::{Exchange, ExchangeError};
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::during::During;
+use crate::flat::Flat;
 use crate::group::{Group, GroupError};
+use crate::host::{Fresh, HostError, Pushed};
+use crate::precision::SCALE_MIN;
 use crate::telemetry::wall;
 
 /// How exchanges stand to steps.
 pub enum Exchanges {
-    /// Overlap 0: a step's exchange has ended before the next step begins. Blocks go straight from
-    /// libtorch's memory to the shards and back.
-    Between(Exchange, Runtime),
+    /// Overlap 0: a step's exchange has ended before the next step begins.
+    Between(Between),
     /// Overlap 1: it runs behind the next step.
     Behind(Behind),
     /// Overlap 0, by bucket: it runs during the step's own backward.
@@ -30,7 +33,7 @@ impl Exchanges {
     /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {
-            Self::Between(exchange, _) => exchange.clock(),
+            Self::Between(between) => between.exchange.clock(),
             Self::Behind(behind) => behind.background.clock(),
             Self::During(during) => during.clock(),
         }
@@ -46,6 +49,10 @@ pub struct Step {
     pub purpose: Purpose,
     /// Buckets that are skipped.
     pub buckets_skipped: usize,
+    /// Because gradients of the scaled loss overflowed.
+    pub overflowed: bool,
+    /// What the loss was multiplied by, and the gradient is divided by, if it was.
+    pub loss_scale: Option<f64>,
     /// Mean over the samples of all ranks.
     pub loss: f64,
     /// Of all ranks.
@@ -54,6 +61,13 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+}
+
+impl Step {
+    /// Whether its overflow has lowered the scale, so that the next step may have none.
+    pub fn lowered_scale(&self) -> bool {
+        self.overflowed && self.loss_scale > Some(SCALE_MIN)
+    }
 }
 
 /// A step whose exchange has ended.
@@ -71,38 +85,87 @@ pub struct Ended {
     pub wall: f64,
 }
 
+/// Overlap 0. Where the model is in main memory, blocks go straight from libtorch's memory to the
+/// shards and back.
+pub struct Between {
+    /// The rank's streams.
+    pub exchange: Exchange,
+    /// On which they run.
+    pub wire: Runtime,
+    /// Where values come, if not into the flat vector.
+    pub fresh: Option<Fresh>,
+}
+
+impl Between {
+    /// The exchange of a step, which pushes nothing if it is skipped. Its values are to be
+    /// [loaded](Self::load).
+    pub fn run(
+        &mut self,
+        step: &Step,
+        seen: Seen,
+        pushed: Option<Pushed<'_>>,
+        flat: &mut Flat,
+    ) -> Result<Summary, ExchangeError> {
+        let (exchange, purpose, seen) = (&mut self.exchange, step.purpose, seen);
+        let mut own;
+        let into: &mut dyn Destination = match &mut self.fresh {
+            Some(fresh) => fresh,
+            None => {
+                own = flat.values_mut();
+                &mut own
+            }
+        };
+        self.wire.block_on(async {
+            match pushed {
+                None => exchange.run(Purpose::Skip, seen, &|_| &[], into).await,
+                Some(Pushed::InPlace(at)) => {
+                    let source = |id| at.block(id);
+                    exchange.run(purpose, seen, &source, into).await
+                }
+                Some(Pushed::Parts(parts)) => {
+                    let samples = step.samples as u32;
+                    exchange.run_parts(samples, seen, &parts, into).await
+                }
+            }
+        })
+    }
+
+    /// Makes the slice as pulled the model's.
+    pub fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
+        self.fresh.as_mut().map_or(Ok(()), |fresh| fresh.load(flat))
+    }
+}
+
 /// Overlap 1. Gradients and values are double: the model has its own, the exchange that is under
 /// way has these. Of both only the blocks of the rank's slice are in use.
 pub struct Behind {
-    background: Background,
+    background: Background<Fresh>,
     layout: Arc<Layout>,
     slice: Vec<BlockId>,
-    /// Empty while an exchange has it.
+    /// Empty while an exchange has it, and where gradients are copied by whoever gives them.
     gradient: Vec<f32>,
-    /// As last pulled; empty while an exchange has it.
-    values: Vec<f32>,
+    /// As last pulled; none while an exchange has it.
+    fresh: Option<Fresh>,
     under_way: Option<Step>,
 }
 
 impl Behind {
-    /// `pulled` is the flat vector as the exchange has pulled it.
+    /// `fresh` is as the exchange has pulled it.
     pub fn new(
         exchange: Exchange,
         layout: &Arc<Layout>,
         slice: Vec<BlockId>,
-        pulled: &[f32],
+        fresh: Fresh,
         wire: Runtime,
     ) -> Self {
-        let mut behind = Self {
+        Self {
             background: Background::new(exchange, layout.clone(), wire),
             layout: layout.clone(),
             slice,
-            gradient: vec![0.0; layout.elements()],
-            values: vec![0.0; layout.elements()],
+            gradient: Vec::new(),
+            fresh: Some(fresh),
             under_way: None,
-        };
-        copy_slice(layout, &behind.slice, pulled, &mut behind.values);
-        behind
+        }
     }
 
     /// Waits for the exchange that is under way, if there is one.
@@ -111,7 +174,7 @@ impl Behind {
             return Ok(None);
         };
         let ended = self.background.wait()?;
-        (self.gradient, self.values) = (ended.gradient, ended.values);
+        (self.gradient, self.fresh) = (ended.gradient, Some(ended.values));
         Ok(Some(Ended {
             step,
             summary: ended.summary,
@@ -121,22 +184,30 @@ impl Behind {
         }))
     }
 
-    /// Copies the slice as last pulled into the flat vector.
-    pub fn load(&self, flat: &mut [f32]) {
-        copy_slice(&self.layout, &self.slice, &self.values, flat);
+    /// Makes the slice as last pulled the model's. No exchange is under way.
+    pub fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
+        self.fresh.as_mut().expect(NONE_UNDER_WAY).load(flat)
     }
 
-    /// Starts the exchange of a step, whose gradient and changes `pushed` tells block by block.
-    pub fn start<'a>(&mut self, step: Step, seen: Seen, pushed: impl Fn(BlockId) -> &'a [f32]) {
-        if step.purpose != Purpose::Skip {
-            for id in &self.slice {
-                let block = self.layout.block(*id).expect("a block of the slice");
-                self.gradient[block.elements.clone()].copy_from_slice(pushed(*id));
+    /// Starts the exchange of a step, which pushes nothing if it is skipped.
+    pub fn start(&mut self, step: Step, seen: Seen, pushed: Option<Pushed<'_>>) {
+        let fresh = self.fresh.take().expect(NONE_UNDER_WAY);
+        let mut gradient = std::mem::take(&mut self.gradient);
+        let (background, seen) = (&mut self.background, seen);
+        match pushed {
+            None => background.start(Purpose::Skip, seen, gradient, fresh),
+            Some(Pushed::InPlace(at)) => {
+                gradient.resize(self.layout.elements(), 0.0);
+                for id in &self.slice {
+                    let block = self.layout.block(*id).expect("a block of the slice");
+                    gradient[block.elements.clone()].copy_from_slice(at.block(*id));
+                }
+                background.start(step.purpose, seen, gradient, fresh);
+            }
+            Some(Pushed::Parts(parts)) => {
+                background.start_parts(step.samples as u32, seen, parts, fresh);
             }
         }
-        let vectors = [&mut self.gradient, &mut self.values].map(std::mem::take);
-        let [gradient, values] = vectors;
-        self.background.start(step.purpose, seen, gradient, values);
         self.under_way = Some(step);
     }
 
@@ -148,12 +219,7 @@ impl Behind {
     }
 }
 
-pub(crate) fn copy_slice(layout: &Layout, slice: &[BlockId], from: &[f32], to: &mut [f32]) {
-    for id in slice {
-        let elements = &layout.block(*id).expect("a block of the slice").elements;
-        to[elements.clone()].copy_from_slice(&from[elements.clone()]);
-    }
-}
+const NONE_UNDER_WAY: &str = "no exchange is under way";
 
 /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
 /// sum, and all take the largest. Counts stay exact below 2^53.

@@ -1,5 +1,7 @@
-//! The values of a model as views into one contiguous f32 buffer, in the order of its layout.
+//! The values of a model as views into one contiguous f32 buffer, in the order of its layout, on the
+//! device that the model computes on.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
@@ -40,7 +42,8 @@ pub enum FlatError {
 }
 
 /// All parameters and buffers of a model in one contiguous f32 vector: the model's tensors are
-/// views into it, so that writing the vector changes the model.
+/// views into it, so that writing the vector changes the model. In main memory it can be read and
+/// written as a slice; on a device only by operations, in the order of their streams.
 ///
 /// The slices that it lends point to memory that the model's tensors share. Whoever holds one
 /// neither runs forward or backward nor changes a tensor in place; and values are not written
@@ -53,34 +56,86 @@ pub struct Flat {
 
 impl Flat {
     /// Moves the values of `tensors`, a model's own, named and in its order of creation, into one
-    /// vector laid out as `layout` says, and makes each tensor a view of its range. Values are
-    /// preserved. To be called before the group is made and before any forward.
+    /// vector on `device` laid out as `layout` says, and makes each tensor a view of its range: the
+    /// model moves with them. Values are preserved. To be called before the group is made and
+    /// before any forward; libtorch then makes what accumulates gradients anew, on that device.
     ///
     /// Fails, with no tensor changed, unless names and shapes are the layout's and every tensor
     /// is an f32 leaf in main memory that requires a gradient exactly if it is a parameter.
-    pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, FlatError> {
+    pub fn new(
+        layout: &Layout,
+        tensors: &[(String, Tensor)],
+        device: Device,
+    ) -> Result<Self, FlatError> {
         let tensors = in_layout_order(layout, tensors)?;
-        let storage = Tensor::f_zeros([layout.elements() as i64], (Kind::Float, Device::Cpu))?;
-        let views = views(layout, &storage)?;
+        let main = |tensor: &Tensor| tensor.device() == Device::Cpu;
+        if let Some(at) = tensors.iter().position(|tensor| !main(tensor)) {
+            return Err(FlatError::Tensor {
+                name: layout.tensors[at].spec.name.clone(),
+                why: format!("it is on {:?}, not in main memory", tensors[at].device()),
+            });
+        }
+        let main = Tensor::f_zeros([layout.elements() as i64], (Kind::Float, Device::Cpu))?;
         tch::no_grad(|| {
-            for (mut tensor, view) in tensors.into_iter().zip(&views) {
-                view.shallow_clone().f_copy_(&tensor)?;
+            for (tensor, view) in tensors.iter().zip(&mut views(layout, &main)?) {
+                view.f_copy_(tensor)?;
+            }
+            // One copy to a device, none to main memory.
+            let storage = main.f_to_device(device)?;
+            for (mut tensor, view) in tensors.into_iter().zip(&views(layout, &storage)?) {
                 tensor.f_set_data(view)?;
             }
-            Ok::<(), FlatError>(())
-        })?;
-        Ok(Self { storage })
+            Ok(Self { storage })
+        })
+    }
+
+    /// Where it is.
+    pub fn device(&self) -> Device {
+        self.storage.device()
+    }
+
+    /// The whole vector: of one dimension, f32, contiguous.
+    pub fn storage(&self) -> &Tensor {
+        &self.storage
+    }
+
+    /// The whole vector, to be written by operations.
+    pub fn storage_mut(&mut self) -> &mut Tensor {
+        &mut self.storage
+    }
+
+    /// Views of ranges of elements.
+    pub fn ranges(&self, ranges: &[Range<usize>]) -> Result<Vec<Tensor>, FlatError> {
+        let view = |range: &Range<usize>| {
+            let (start, length) = (range.start as i64, range.len() as i64);
+            Ok(self.storage.f_narrow(0, start, length)?)
+        };
+        ranges.iter().map(view).collect()
+    }
+
+    /// The values in main memory: as they are there, or copied from the device, which is waited for.
+    pub fn read(&self) -> Cow<'_, [f32]> {
+        match c10d::values(&self.storage) {
+            Some(values) => Cow::Borrowed(values),
+            None => {
+                let main = self.storage.to_device(Device::Cpu);
+                let values = c10d::values(&main).expect("contiguous, f32 and not empty");
+                Cow::Owned(values.to_vec())
+            }
+        }
     }
 
     /// The whole vector.
+    ///
+    /// # Panics
+    /// If it is not in main memory; this and the next two.
     pub fn values(&self) -> &[f32] {
-        c10d::values(&self.storage).expect("made contiguous, f32, not empty and in main memory")
+        c10d::values(&self.storage).expect(IN_MAIN_MEMORY)
     }
 
     /// The whole vector, to be written.
     pub fn values_mut(&mut self) -> &mut [f32] {
-        c10d::values_mut(&mut self.storage)
-            .expect("made contiguous, f32, not empty and in main memory")
+        c10d::values_mut(&mut self.storage).expect(IN_MAIN_MEMORY)
     }
 
     /// A range of elements, such as a block's.
@@ -89,8 +144,10 @@ impl Flat {
     }
 }
 
+const IN_MAIN_MEMORY: &str = "contiguous, f32 and not empty; the caller knows it is no device's";
+
 /// Handles to a model's tensors, given in its order of creation, in the order of the layout,
-/// after checking all that [`Flat::new`] promises.
+/// after checking all that [`Flat::new`] promises, but for the device, which is one for all.
 pub(crate) fn in_layout_order(
     layout: &Layout,
     tensors: &[(String, Tensor)],
@@ -120,8 +177,9 @@ pub(crate) fn in_layout_order(
             format!("its shape is {:?}, the layout's {shape:?}", tensor.size())
         } else if tensor.f_kind()? != Kind::Float {
             format!("its values are {:?}, not f32", tensor.f_kind()?)
-        } else if tensor.device() != Device::Cpu {
-            format!("it is on {:?}, not in main memory", tensor.device())
+        } else if tensor.device() != tensors[0].1.device() {
+            let others = tensors[0].1.device();
+            format!("it is on {:?}, others on {others:?}", tensor.device())
         } else if !tensor.is_leaf() {
             "it is the result of a computation, not a leaf".into()
         } else if tensor.requires_grad() != trained {
@@ -194,7 +252,7 @@ mod tests {
     #[test]
     fn the_models_tensors_are_views_of_the_vector() {
         let (layout, model) = (layout(), model());
-        let mut flat = Flat::new(&layout, &model).unwrap();
+        let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let want = [-0.0, 20.0, 10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
         assert_eq!(flat.values(), want);
         assert!(flat.values()[0].is_sign_negative(), "bits are kept");
@@ -209,7 +267,7 @@ mod tests {
     #[test]
     fn training_through_the_views_follows_the_vector() {
         let (layout, model) = (layout(), model());
-        let mut flat = Flat::new(&layout, &model).unwrap();
+        let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
         assert_eq!(loss(2.0).double_value(&[]), 30.0);
         flat.values_mut()[5..11].fill(1.0);
@@ -228,7 +286,9 @@ mod tests {
         let check = |change: &dyn Fn(&mut Model), want: &str| {
             let mut tensors = model();
             change(&mut tensors);
-            let error = Flat::new(&layout(), &tensors).unwrap_err().to_string();
+            let error = Flat::new(&layout(), &tensors, Device::Cpu)
+                .unwrap_err()
+                .to_string();
             assert!(error.contains(want), "{error}");
         };
         check(&|t| drop(t.pop()), "2 tensors, the layout 3");

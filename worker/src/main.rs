@@ -6,14 +6,18 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use tch::Device;
+use tokio::runtime::Runtime;
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
+use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member, build_task, run_spec};
+use tradewind_worker::precision;
 use tradewind_worker::telemetry::{Recorder, wall};
 use tradewind_worker::verdict::{GivenUp, Verdict};
 
@@ -34,11 +38,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Open the data and build the model; print what was found as JSON.
+    /// Open the data, build the model, and choose what ranks compute on; print what was found as JSON.
     Check {
         /// The configuration.
         #[arg(long)]
         config: PathBuf,
+        /// Ranks that are to run on this machine, seeing the same GPUs.
+        #[arg(long, default_value_t = 1)]
+        local_ranks: u32,
     },
     /// Train as one rank until the run's budget is applied.
     Train {
@@ -53,6 +60,9 @@ enum Verb {
         /// Number of this rank in its group.
         #[arg(long)]
         rank: u32,
+        /// Number of this rank among all on this machine, of whatever group: the number of its GPU.
+        #[arg(long, env = "SLURM_LOCALID", default_value_t = 0)]
+        local_rank: u32,
         /// Append a line for each exchange to this file (the group's first rank only, whichever that
         /// is at the time).
         #[arg(long)]
@@ -115,46 +125,36 @@ fn main() -> ExitCode {
     }
 }
 
+/// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
+/// other thread.
 fn run(verb: Verb) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
     let token = Token::from_env()?;
     match verb {
-        Verb::Check { config } => {
-            let config = read(&config)?;
-            let task = build_task(&config)?;
-            let spec = run_spec(&config, &*task);
-            let layout = spec.check()?;
-            for group in 0..spec.group_sizes.len() {
-                check_batch(&spec, GroupId(group as u32))?;
-            }
-            let found = serde_json::json!({
-                "parameters": layout.elements(),
-                "blocks": layout.blocks.len(),
-                "training_samples": task.samples(),
-            });
-            println!("{found}");
-            Ok(())
-        }
+        Verb::Check {
+            config,
+            local_ranks,
+        } => check(&read(&config)?, local_ranks),
         Verb::Train {
             config,
             coordinator,
             group,
             rank,
+            local_rank,
             metrics,
         } => {
             let config = read(&config).map_err(GivenUp)?;
+            let device = open(&config, local_rank).map_err(GivenUp)?;
             let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
             let entry = Entry {
                 config,
                 group: GroupId(group),
                 rank: Rank(rank),
                 life: (wall() * 1e9) as u64,
+                device,
                 coordinator: coordinator.coordinator(),
                 token,
             };
+            let runtime = runtime()?;
             live(&mut Member::new(entry, recorder, runtime.handle())?)?;
             tracing::info!("the budget is applied: done");
             Ok(())
@@ -165,10 +165,46 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             out,
         } => {
             let (config, at) = (read(&config)?, coordinator.coordinator());
-            evaluate(&config, &at, token, &out, runtime.handle())?;
+            let device = open(&config, 0)?;
+            evaluate(&config, device, &at, token, &out, runtime()?.handle())?;
             Ok(())
         }
     }
+}
+
+fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
+    let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
+    let task = build_task(config)?;
+    let spec = run_spec(config, &*task);
+    let layout = spec.check()?;
+    for group in 0..spec.group_sizes.len() {
+        check_batch(&spec, GroupId(group as u32))?;
+    }
+    let word = |device: Device| match device {
+        Device::Cuda(number) => format!("cuda:{number}"),
+        _ => "cpu".to_owned(),
+    };
+    let found = serde_json::json!({
+        "parameters": layout.elements(),
+        "blocks": layout.blocks.len(),
+        "training_samples": task.samples(),
+        "devices": devices.into_iter().map(word).collect::<Vec<_>>(),
+        "gpus": gpus,
+    });
+    println!("{found}");
+    Ok(())
+}
+
+/// The rank's device, with everything that it computes by set.
+fn open(config: &Config, local_rank: u32) -> anyhow::Result<Device> {
+    let device = device::open(&config.compute, local_rank)?;
+    precision::set_up(&config.compute, device)?;
+    Ok(device)
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build()
 }
 
 fn read(path: &Path) -> anyhow::Result<Config> {

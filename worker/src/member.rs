@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tch::Tensor;
+use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, MembershipError, Seat};
 use tradewind_client::network::Reach;
@@ -30,6 +30,8 @@ pub struct Entry {
     pub rank: Rank,
     /// Names this process among the lives of the rank; not 0.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// Where the coordinator is.
     pub coordinator: CoordinatorAt,
     /// The fleet's token.
@@ -44,6 +46,8 @@ pub struct Member {
     pub seat: Seat,
     /// Names this process among the lives of the rank.
     pub life: u64,
+    /// What it computes on.
+    pub device: Device,
     /// What all processes of the run agree on.
     pub spec: RunSpec,
     /// The flat vector's blocks.
@@ -54,6 +58,9 @@ pub struct Member {
     pub tensors: Vec<(String, Tensor)>,
     /// Their values as one vector.
     pub flat: Flat,
+    /// Whether exchanges go by way of memory for them: needed where the model is on a device, tried
+    /// in tests where it is not.
+    pub staged: bool,
     /// Where the group may meet, if it can have more ranks than this: it does so at the store of
     /// the first rank that is there.
     pub store: Option<Store>,
@@ -112,6 +119,7 @@ impl Member {
             group,
             rank,
             life,
+            device,
             coordinator,
             token,
         } = entry;
@@ -127,7 +135,7 @@ impl Member {
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
         let tensors = named(&*task);
-        let flat = Flat::new(&layout, &tensors).map_err(|error| given_up(error.into()))?;
+        let flat = Flat::new(&layout, &tensors, device).map_err(|error| given_up(error.into()))?;
         let host = &config.cluster.host;
         let lease = Duration::from_millis(config.liveness.lease_ms);
         let serve = || Store::serve(host, lease).context("serving the group's store");
@@ -144,10 +152,12 @@ impl Member {
                 rank,
             },
             life,
+            device,
             spec,
             layout,
             task,
             tensors,
+            staged: flat.device() != Device::Cpu,
             flat,
             store,
             coordinator: Coordinator::new(coordinator, reach.clone()),

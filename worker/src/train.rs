@@ -4,20 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tch::Tensor;
-use tradewind_common::finite::all_finite;
-use tradewind_common::record::StepRecord;
+use tch::{Kind, Tensor};
 use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, GroupId, Incarnation, Layout, Rank, TensorKind};
+use tradewind_common::record::StepRecord;
+use tradewind_common::{GroupId, Incarnation, Rank, TensorKind};
 
 use crate::buffers::Buffers;
-use crate::c10d;
+use crate::c10d::C10dError;
+use crate::data::{Batch, DataError};
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
 use crate::group::{Group, GroupError};
+use crate::host::{Checked, Host, HostError};
 use crate::member::Member;
 use crate::pace::Pace;
+use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
@@ -29,12 +31,16 @@ pub struct Worker<'a> {
     pub member: &'a mut Member,
     /// The ranks that step together.
     pub group: Box<dyn Group>,
+    /// The way of gradients to main memory.
+    pub host: Host,
     /// The streams to the shards, and when they are used.
     pub exchanges: Exchanges,
     /// Which samples come next.
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
+    /// The scale of the loss, where it is scaled.
+    pub scaler: Option<LossScaler>,
     /// Which life of the group.
     pub incarnation: Incarnation,
     /// What heartbeats tell.
@@ -51,12 +57,21 @@ pub enum TrainError {
     /// No next batch.
     #[error(transparent)]
     Feed(#[from] FeedError),
+    /// The batch cannot be brought to the device.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// The group broke.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// A shard refused, or is gone.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
+    /// libtorch has no such precision here.
+    #[error(transparent)]
+    Precision(C10dError),
+    /// Values did not come from where the model is, or not there.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The coordinator has taken the group out, or has not been heard for too long.
     #[error("the lease is lost")]
     LeaseLost,
@@ -84,15 +99,16 @@ impl Worker<'_> {
                 return Err(TrainError::LeaseLost);
             }
             let mut watch = Stopwatch::start();
-            let batch = self.next_batch()?;
-            let loss = self.member.task.loss(&batch);
-            self.begin(batch.samples.len(), seen);
-            let exposed = self.group.backward(&loss)?;
+            let batch = self.next_batch()?.to(self.member.device)?;
+            let loss = self.loss(&batch)?;
+            self.begin(batch.samples.len(), seen)?;
+            let exposed = self.backward(&loss)?;
             let mut compute = watch.lap().saturating_sub(exposed);
             pace.keep(compute);
             compute += watch.lap();
 
             let mut step = self.agree(&loss, batch.samples.len())?;
+            self.unscale(&step);
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
@@ -109,8 +125,12 @@ impl Worker<'_> {
             if summary.stop {
                 return Ok(());
             }
-            let skipped = step.buckets_skipped > 0;
-            skips = if skipped { skips + 1 } else { 0 };
+            skips = match (step.buckets_skipped, step.lowered_scale()) {
+                (0, _) => 0,
+                // The next one may fare better.
+                (_, true) => skips,
+                (_, false) => skips + 1,
+            };
             if skips == SKIPS_MAX {
                 let clock = step.clock.0;
                 return Err(TrainError::Diverged { clock });
@@ -118,7 +138,40 @@ impl Worker<'_> {
         }
     }
 
-    fn next_batch(&mut self) -> Result<crate::data::Batch, FeedError> {
+    /// In as few bits as is configured; itself f32.
+    fn loss(&self, batch: &Batch) -> Result<Tensor, TrainError> {
+        let Member {
+            task,
+            config,
+            device,
+            ..
+        } = &*self.member;
+        let loss = autocast(config.compute.precision, *device, || task.loss(batch));
+        Ok(loss.map_err(TrainError::Precision)?.to_kind(Kind::Float))
+    }
+
+    /// Through the loss, scaled where that is configured: on the device, nobody waits.
+    fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {
+        match &self.scaler {
+            Some(scaler) => self.group.backward(&(loss * scaler.scale())),
+            None => self.group.backward(loss),
+        }
+    }
+
+    /// Takes the scale out of a gradient that is pushed from where it is, exactly: it is a power of
+    /// two. Elsewhere it is taken out on the way.
+    fn unscale(&mut self, step: &Step) {
+        if let (Host::Shared(_), Some(scale), false) =
+            (&self.host, step.loss_scale, step.overflowed)
+        {
+            let buckets = 0..self.member.layout.buckets.len();
+            for gradient in buckets.filter_map(|bucket| self.group.gradient(bucket)) {
+                let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
+            }
+        }
+    }
+
+    fn next_batch(&mut self) -> Result<Batch, FeedError> {
         let Self {
             member,
             feed,
@@ -137,37 +190,30 @@ impl Worker<'_> {
         })
     }
 
-    /// By bucket an exchange begins before the gradient is there.
-    fn begin(&mut self, samples: usize, seen: Seen) {
-        if let Exchanges::During(during) = &mut self.exchanges {
-            // Batches are equal: the feed drops what fills none.
-            let samples = samples as u32 * self.group.size();
-            during.begin(samples, seen);
-        }
+    /// Before backward. By bucket an exchange begins before the gradient is there.
+    fn begin(&mut self, samples: usize, seen: Seen) -> Result<(), HostError> {
+        // Batches are equal: the feed drops what fills none.
+        let samples = samples as u32 * self.group.size();
+        let parts = match &mut self.exchanges {
+            Exchanges::During(during) => Some(during.begin(samples, seen)),
+            Exchanges::Between(_) | Exchanges::Behind(_) => None,
+        };
+        let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
+        self.host.begin(1.0 / scale, parts.as_ref())
     }
 
     /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss. By
     /// bucket they have come to the same result about the gradient, and agree about the buffers.
-    fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, GroupError> {
-        let loss = f64::try_from(loss).unwrap_or(f64::NAN);
+    fn agree(&mut self, loss: &Tensor, samples: usize) -> Result<Step, TrainError> {
         let layout = &self.member.layout;
         let buckets = layout.buckets.len();
-        let bad = match &self.exchanges {
-            Exchanges::During(during) => during.skipped(),
-            Exchanges::Between(..) | Exchanges::Behind(_) => {
-                let gradients = (0..buckets).filter_map(|bucket| self.group.gradient(bucket));
-                gradients
-                    .filter(|gradient| !all_finite(plain(gradient)))
-                    .count()
-            }
-        };
-        let buffers = self
-            .buffers
-            .changed(self.member.flat.values(), &*self.group)?;
+        self.buffers.take(&*self.group)?;
+        let Checked { loss, bad } = self.host.check(loss, &*self.group)?;
+        let finite = bad == 0 && self.buffers.finite();
         let mut sums = [
             loss * samples as f64,
             samples as f64,
-            f64::from(u8::from(bad > 0 || !buffers)),
+            f64::from(u8::from(!finite)),
         ];
         self.group.all_reduce_sum(&mut sums)?;
         let [loss, samples, not_finite] = sums;
@@ -175,10 +221,18 @@ impl Worker<'_> {
         let buckets_skipped = match &self.exchanges {
             _ if not_finite == 0.0 => 0,
             Exchanges::During(_) => bad + layout.count(TensorKind::Buffer),
-            Exchanges::Between(..) | Exchanges::Behind(_) => buckets,
+            Exchanges::Between(_) | Exchanges::Behind(_) => buckets,
         };
-        if buckets_skipped > 0 {
+        let overflowed = buckets_skipped > 0 && self.scaler.is_some();
+        let loss_scale = self.scaler.as_ref().map(LossScaler::scale);
+        if overflowed {
+            tracing::info!(%clock, loss_scale, "scaled gradients overflowed: the group skips");
+        } else if buckets_skipped > 0 {
             tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
+        }
+        // All ranks have heard the same.
+        if let Some(scaler) = &mut self.scaler {
+            scaler.stepped(overflowed);
         }
         let purpose = if buckets_skipped == buckets {
             Purpose::Skip
@@ -191,6 +245,8 @@ impl Worker<'_> {
             clock,
             purpose,
             buckets_skipped,
+            overflowed,
+            loss_scale,
             loss: loss / samples,
             samples: samples as u64,
             compute: Duration::ZERO,
@@ -205,20 +261,22 @@ impl Worker<'_> {
             member,
             exchanges,
             group,
+            host,
             buffers,
             ..
         } = self;
         let Member { flat, layout, .. } = &mut **member;
-        let pushed = |id| pushed(&**group, layout, buffers, id);
+        let skipped = step.purpose == Purpose::Skip;
         match exchanges {
-            Exchanges::Between(exchange, wire) => {
+            Exchanges::Between(between) => {
                 let mut watch = Stopwatch::start();
-                let run = exchange.run(step.purpose, seen, &pushed, flat.values_mut());
-                let own = wire.block_on(run)?;
+                let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
+                let own = between.run(&step, seen, pushed, flat)?;
                 let took = watch.lap();
+                between.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, own)?;
-                buffers.pulled(flat.values());
+                buffers.pulled()?;
                 step.reduce += watch.lap();
                 Ok(Some(Ended {
                     step,
@@ -232,10 +290,10 @@ impl Worker<'_> {
                 let finite = step.buckets_skipped == 0;
                 let exchanged = during.finish(finite.then_some(&*buffers))?;
                 let mut watch = Stopwatch::start();
-                during.load(flat.values_mut());
+                during.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, exchanged.summary)?;
-                buffers.pulled(flat.values());
+                buffers.pulled()?;
                 step.reduce += watch.lap();
                 Ok(Some(Ended {
                     step,
@@ -256,13 +314,15 @@ impl Worker<'_> {
                     }
                     seen = summary.seen();
                 }
-                behind.load(flat.values_mut());
+                behind.load(flat)?;
+                let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
                 behind.start(step, seen, pushed);
                 group.gather(flat)?;
-                match step.purpose {
+                if skipped {
                     // What is not finite, and the changes that came with it, go nowhere.
-                    Purpose::Skip => buffers.pulled(flat.values()),
-                    _ => buffers.pulled_without_changes(flat.values_mut()),
+                    buffers.pulled()?;
+                } else {
+                    buffers.pulled_without_changes()?;
                 }
                 behind.add_reduce(watch.elapsed());
                 Ok(ended)
@@ -289,6 +349,8 @@ impl Worker<'_> {
             delay: summary.delay,
             skipped: step.purpose == Purpose::Skip,
             buckets_skipped: step.buckets_skipped as u64,
+            overflowed: step.overflowed,
+            loss_scale: step.loss_scale,
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
@@ -296,35 +358,4 @@ impl Worker<'_> {
             wait_seconds,
         });
     }
-}
-
-/// What a step pushes for a block: the gradient of parameters, the changes of buffers.
-fn pushed<'a>(
-    group: &'a dyn Group,
-    layout: &Layout,
-    buffers: &'a Buffers,
-    id: BlockId,
-) -> &'a [f32] {
-    let block = layout.block(id).expect("a block of the slice");
-    match block.kind {
-        TensorKind::Parameter => gradient_of(group, layout, id),
-        TensorKind::Buffer => buffers.changes(&block.elements),
-    }
-}
-
-fn gradient_of<'a>(group: &'a dyn Group, layout: &Layout, id: BlockId) -> &'a [f32] {
-    let holds = |blocks: &std::ops::Range<usize>| blocks.contains(&(id.0 as usize));
-    let at = layout
-        .buckets
-        .iter()
-        .position(|b| holds(&b.blocks))
-        .expect("every block has a bucket");
-    let (bucket, block) = (&layout.buckets[at], &layout.blocks[id.0 as usize]);
-    let gradient = plain(group.gradient(at).expect("parameters have a gradient"));
-    let start = block.elements.start - bucket.elements.start;
-    &gradient[start..start + block.elements.len()]
-}
-
-fn plain(gradient: &Tensor) -> &[f32] {
-    c10d::values(gradient).expect("the group is in main memory, and no bucket is empty")
 }

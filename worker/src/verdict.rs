@@ -8,6 +8,7 @@ use tradewind_proto::refusal::{self, Reason};
 
 use crate::feed::FeedError;
 use crate::group::GroupError;
+use crate::host::HostError;
 use crate::train::TrainError;
 
 /// What follows an error.
@@ -46,7 +47,9 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Feed(error) => of_feed(error),
         TrainError::Group(error) => of_group(error),
         TrainError::Exchange(error) => of_exchange(error),
-        TrainError::Diverged { .. } => Verdict::GivenUp,
+        TrainError::Data(_) => Verdict::Failed,
+        TrainError::Diverged { .. } | TrainError::Precision(_) => Verdict::GivenUp,
+        TrainError::Host(error) => of_host(error),
         TrainError::LeaseLost => Verdict::Again,
     }
 }
@@ -66,9 +69,21 @@ fn of_group(error: &GroupError) -> Verdict {
         GroupError::Form(_) | GroupError::Broken { .. } => Verdict::Again,
         GroupError::Backward(_) => Verdict::Failed,
         GroupError::Flat(_)
+        | GroupError::Nccl(_)
+        | GroupError::Mixed { .. }
+        | GroupError::Shared { .. }
         | GroupError::Loss(_)
         | GroupError::Unused { .. }
         | GroupError::Length { .. } => Verdict::GivenUp,
+    }
+}
+
+fn of_host(error: &HostError) -> Verdict {
+    match error {
+        HostError::Group(error) => of_group(error),
+        // Another process may find the device and its memory in a better state.
+        HostError::Device(_) => Verdict::Failed,
+        HostError::Flat(_) => Verdict::GivenUp,
     }
 }
 

@@ -49,7 +49,7 @@ impl Lossy for Bf16 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::feedback::LIMIT;
+    use super::super::feedback::SUM_MAX;
     use super::super::tests::{noise, sent};
     use crate::Compression;
 
@@ -67,7 +67,7 @@ mod tests {
         for (index, value) in values.iter_mut().enumerate() {
             *value *= ((index % 240) as f32 - 130.0).exp2();
         }
-        values.extend([LIMIT, -LIMIT, f32::MIN_POSITIVE, 1e-45, -1e-40, 0.0]);
+        values.extend([SUM_MAX, -SUM_MAX, f32::MIN_POSITIVE, 1e-45, -1e-40, 0.0]);
         let got = sent(Compression::Bf16, &values);
         for (x, got) in values.iter().zip(got) {
             assert_eq!(f64::from(got), nearest(*x), "{x}");

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-/// Limit of a sum, 2¹²⁷. Rounded to bf16, or multiplied by 128/127, it is still finite.
-pub(super) const LIMIT: f32 = f32::from_bits(0x7F00_0000);
+/// Limit of the sum of a value and its residual, ± 2¹²⁷. Rounded to bf16, or multiplied by 128/127,
+/// it is still finite.
+pub const SUM_MAX: f32 = f32::from_bits(0x7F00_0000);
 
 /// The residuals of a sender: one f32 for every value of the flat vector, 0 at first. They take
 /// memory, 4 bytes a value, from the first call of [`Feedback::block`].
@@ -38,7 +39,7 @@ impl Feedback {
 /// Adds values to residuals, within the limit.
 pub(super) fn add(residual: &mut [f32], values: &[f32]) {
     for (sum, value) in residual.iter_mut().zip(values) {
-        *sum = (*sum + value).clamp(-LIMIT, LIMIT);
+        *sum = (*sum + value).clamp(-SUM_MAX, SUM_MAX);
     }
 }
 
@@ -57,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_sum_that_overflows_is_the_limit() {
-        let mut sums = [f32::MAX, f32::MIN, 1.0, -0.0, LIMIT];
+        let mut sums = [f32::MAX, f32::MIN, 1.0, -0.0, SUM_MAX];
         add(&mut sums, &[f32::MAX, f32::MIN, 2.0, -0.0, -1.0]);
-        assert_eq!(sums, [LIMIT, -LIMIT, 3.0, 0.0, LIMIT]);
-        assert_eq!(LIMIT, 2f32.powi(127));
+        assert_eq!(sums, [SUM_MAX, -SUM_MAX, 3.0, 0.0, SUM_MAX]);
+        assert_eq!(SUM_MAX, 2f32.powi(127));
     }
 }

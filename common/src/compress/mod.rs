@@ -20,7 +20,7 @@ mod plain;
 mod select;
 mod topk;
 
-pub use feedback::Feedback;
+pub use feedback::{Feedback, SUM_MAX};
 
 use bf16::Bf16;
 use int8::Int8;

@@ -1,13 +1,13 @@
 //! Strict types, and what has to fit together.
 
 use std::net::SocketAddr;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::compute::{self, Compute};
 use super::keys::KEYS;
 use super::optimizer::{self, Optimizer};
-use super::{Problem, Value, Values};
+use super::task::{self, Task};
+use super::{Problem, Values};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
@@ -22,10 +22,8 @@ pub struct Config {
     pub seed: u64,
     /// Who takes part.
     pub cluster: Cluster,
-    /// What is trained.
-    pub model: Model,
-    /// On what.
-    pub data: Data,
+    /// What is trained, and on what.
+    pub task: Task,
     /// For how long, and how synchronously.
     pub train: Train,
     /// Where and how precisely ranks compute.
@@ -57,38 +55,6 @@ pub struct Cluster {
     pub groups: Vec<u32>,
     /// What processes listen on.
     pub host: String,
-}
-
-/// What is trained.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Model {
-    /// The task.
-    pub name: String,
-    /// Channels of hidden layers.
-    pub channels: i64,
-    /// Layers.
-    pub depth: i64,
-}
-
-/// What it is trained on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Data {
-    /// NetCDF-4 or HDF5 files.
-    pub files: Vec<PathBuf>,
-    /// A variable in each of them.
-    pub variable: String,
-    /// Time steps that the forecast sees.
-    pub history: usize,
-    /// Time indices for validation.
-    pub validation: Range<usize>,
-    /// Time indices for the final metric.
-    pub held_out: Range<usize>,
-    /// Label of time index 0.
-    pub time_origin: i64,
-    /// What a time step is called.
-    pub step_name: String,
-    /// Largest variable held in memory.
-    pub memory_bytes: u64,
 }
 
 /// For how long, and how synchronously.
@@ -222,25 +188,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             format!("is less than one step of the largest group, {largest} samples"),
         );
     }
-    let validation = values.range("data.validation");
-    let held_out = values.range("data.held_out");
-    for (key, range) in [
-        ("data.validation", &validation),
-        ("data.held_out", &held_out),
-    ] {
-        if range.is_empty() {
-            wrong(
-                key,
-                "is an empty range; give [begin, end) with begin < end".into(),
-            );
-        }
-    }
-    if held_out.start < validation.end {
-        wrong(
-            "data.held_out",
-            "begins before data.validation has ended".into(),
-        );
-    }
+    let task = task::read(values, folder, &mut wrong);
     let liveness = Liveness {
         lease_ms: values.int("liveness.lease_ms") as u64,
         heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
@@ -308,11 +256,6 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             }
         },
     };
-    let Value::Texts(files) = values.get("data.files") else {
-        unreachable!("read as texts")
-    };
-    let files: Vec<PathBuf> = files.iter().map(|file| folder.join(file)).collect();
-
     let Ok(name) = name else { return Err(problems) };
     if !problems.is_empty() {
         return Err(problems);
@@ -326,23 +269,9 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             groups,
             host: values.text("cluster.host").to_owned(),
         },
-        model: Model {
-            name: values.text("model.name").to_owned(),
-            channels: values.int("model.channels"),
-            depth: values.int("model.depth"),
-        },
-        resolved: resolved(values, &files),
+        resolved: resolved(values, &task),
         idle: super::idle::idle(values),
-        data: Data {
-            files,
-            variable: values.text("data.variable").to_owned(),
-            history: values.int("data.history") as usize,
-            validation,
-            held_out,
-            time_origin: values.int("data.time_origin"),
-            step_name: values.text("data.step_name").to_owned(),
-            memory_bytes: values.int("data.memory_bytes") as u64,
-        },
+        task,
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
@@ -373,25 +302,24 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     })
 }
 
-fn resolved(values: &Values<'_>, files: &[PathBuf]) -> String {
+/// Every key that has a value, as TOML.
+fn resolved(values: &Values<'_>, task: &Task) -> String {
     let mut text = String::new();
     let mut section = "";
     for key in KEYS {
+        let value = match (key.name, task) {
+            ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
+            (name, _) => match values.find(name) {
+                Some(value) => value.clone(),
+                None => continue,
+            },
+        };
         let (head, name) = key.name.split_once('.').expect("keys are section.name");
         if head != section {
             let gap = if section.is_empty() { "" } else { "\n" };
             text += &format!("{gap}[{head}]\n");
             section = head;
         }
-        let value = match key.name {
-            "data.files" => Value::Texts(
-                files
-                    .iter()
-                    .map(|f| f.to_string_lossy().into_owned())
-                    .collect(),
-            ),
-            name => values.get(name).clone(),
-        };
         text += &format!("{name} = {value}\n");
     }
     text

@@ -1,6 +1,6 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
-use super::keys;
+use super::keys::{self, KEYS};
 use super::{Value, Values};
 
 /// Keys that only matter while another key has one of some values.
@@ -58,6 +58,18 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         let default = keys::find(name).and_then(keys::Key::default_value);
         if !active.contains(&now.as_str()) && Some(values.get(name)) != default.as_ref() {
             lines.push(format!("{name} has no effect while {other} = {now:?}"));
+        }
+    }
+    let Value::Text(task) = values.get("model.name") else {
+        unreachable!("model.name was read as text")
+    };
+    for key in KEYS {
+        let of_another = key.task.is_some_and(|of| of != task);
+        if of_another && values.find(key.name) != key.default_value().as_ref() {
+            lines.push(format!(
+                "{} has no effect while model.name = {task:?}",
+                key.name
+            ));
         }
     }
     let fraction = "exchange.topk_fraction";

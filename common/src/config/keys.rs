@@ -12,6 +12,8 @@ pub struct Key {
     pub kind: Kind,
     /// As TOML; `None` for a key that has to be given.
     pub default: Option<&'static str>,
+    /// The `model.name` that it is for; with another one it has no effect and need not be given.
+    pub task: Option<&'static str>,
     /// What it means, with its unit.
     pub meaning: &'static str,
 }
@@ -26,7 +28,22 @@ const fn key(
         name,
         kind,
         default,
+        task: None,
         meaning,
+    }
+}
+
+const fn forecast(key: Key) -> Key {
+    Key {
+        task: Some("forecast"),
+        ..key
+    }
+}
+
+const fn resnet(key: Key) -> Key {
+    Key {
+        task: Some("resnet50"),
+        ..key
     }
 }
 
@@ -90,41 +107,57 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "model.name",
-        Choice(&["forecast"]),
+        Choice(&["forecast", "resnet50"]),
         Some("\"forecast\""),
-        "the task: model, loss and metric",
+        "the task: model, data, loss and metric; `resnet50` learns synthetic images",
     ),
-    key(
+    forecast(key(
         "model.channels",
         int(1, 1024),
         Some("16"),
         "channels of the hidden layers",
-    ),
-    key(
+    )),
+    forecast(key(
         "model.depth",
         int(0, 64),
         Some("3"),
         "residual convolutions between the first layer and the last",
-    ),
-    key(
+    )),
+    resnet(key(
+        "model.blocks",
+        Ints {
+            min: 1,
+            max: 64,
+            length: Some(4),
+        },
+        Some("[3, 4, 6, 3]"),
+        "bottleneck blocks of each of the four stages; the default is ResNet-50",
+    )),
+    resnet(key(
+        "model.width",
+        int(1, 1024),
+        Some("64"),
+        "channels of the first layer; the last stage has 32 times as many",
+    )),
+    forecast(key(
         "data.files",
         Texts,
         None,
         "NetCDF-4 or HDF5 files, relative to the configuration file",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.variable",
         Text,
         None,
         "name of a variable of shape [time, y, x] in each file",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.history",
         int(1, 1024),
         Some("8"),
         "time steps that the forecast sees",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.validation",
         Ints {
             min: 0,
@@ -133,8 +166,8 @@ pub const KEYS: &[Key] = &[
         },
         None,
         "half-open range of time indices for validation; all before it are for training",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.held_out",
         Ints {
             min: 0,
@@ -143,25 +176,43 @@ pub const KEYS: &[Key] = &[
         },
         None,
         "half-open range of time indices for the final metric",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.time_origin",
         int(-MANY, MANY),
         Some("0"),
         "label of time index 0, such as a year",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.step_name",
         Text,
         Some("\"step\""),
         "what a time step is called, such as `year`",
-    ),
-    key(
+    )),
+    forecast(key(
         "data.memory_bytes",
         int(0, MANY),
         Some("268435456"),
         "data up to this size are held in memory, larger ones are read as needed",
-    ),
+    )),
+    resnet(key(
+        "data.image_size",
+        int(8, 1024),
+        Some("224"),
+        "height and width of the images, pixels",
+    )),
+    resnet(key(
+        "data.classes",
+        int(2, 65_536),
+        Some("1000"),
+        "kinds of images",
+    )),
+    resnet(key(
+        "data.samples",
+        int(1, 1_000_000_000),
+        Some("12800"),
+        "images for training; a tenth as many each for validation and for the final metric",
+    )),
     key(
         "train.samples",
         int(1, MANY),
@@ -490,7 +541,10 @@ pub fn markdown() -> String {
             meaning,
             ..
         } = key;
-        table += &format!("| `{name}` | {kind} | {default} | {meaning} |\n");
+        let task = key
+            .task
+            .map_or(String::new(), |task| format!("(`{task}`) "));
+        table += &format!("| `{name}` | {kind} | {default} | {task}{meaning} |\n");
     }
     table
 }

@@ -8,15 +8,17 @@ pub mod keys;
 mod optimizer;
 mod read;
 mod schedule;
+mod task;
 mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-pub use checked::{Cluster, Config, Data, Exchange, Liveness, Model, Telemetry, Train};
+pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use optimizer::Optimizer;
+pub use task::{Forecast, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 
@@ -58,11 +60,13 @@ struct Values<'a> {
 
 impl Values<'_> {
     fn get(&self, name: &str) -> &Value {
-        &self
-            .map
-            .get(name)
-            .expect("every key has a value, or the configuration was refused")
-            .0
+        self.find(name)
+            .expect("every key of the task has a value, or the configuration was refused")
+    }
+
+    /// `None` for a key of another task.
+    fn find(&self, name: &str) -> Option<&Value> {
+        self.map.get(name).map(|(value, _)| value)
     }
 
     /// A problem of a key that has a value of the right type.
@@ -201,7 +205,14 @@ fn nearest(name: &str) -> String {
     }
 }
 
+/// Keys of other tasks than the configured one get no value unless they have a default.
 fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
+    let task = match values.map.get("model.name") {
+        Some((Value::Text(name), _)) => name.clone(),
+        _ => keys::find("model.name")
+            .and_then(|key| key.default)
+            .map_or(String::new(), |name| name.trim_matches('"').to_owned()),
+    };
     for key in KEYS {
         if values.map.contains_key(key.name) || problems.iter().any(|p| p.key == key.name) {
             continue;
@@ -210,6 +221,7 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             Some(value) => {
                 values.map.insert(key.name, (value, Place::Default));
             }
+            None if key.task.is_some_and(|needs| needs != task) => {}
             None => {
                 let text = format!("{}: {} is missing ({})", values.file, key.name, key.meaning);
                 problems.push(Problem {

@@ -1,8 +1,9 @@
+mod optimizer;
+
 use std::path::Path;
 
 use super::*;
-use crate::schedule::{Decay, Scaling, Schedule, Unit};
-use crate::spec::{ConsistencySpec, OptimizerSpec};
+use crate::spec::ConsistencySpec;
 
 const GOOD: &str = r#"
 [run]
@@ -31,11 +32,14 @@ fn what_is_resolved_reads_back_the_same() {
     let config = parse(GOOD, &["cluster.groups=[2, 1]", "train.consistency=sync"]).unwrap();
     assert_eq!(config.cluster.groups, [2, 1]);
     assert_eq!(config.train.consistency, ConsistencySpec::Sync);
-    assert_eq!(config.data.files, [Path::new("/base/a.nc")]);
+    let Task::Forecast(forecast) = &config.task else {
+        panic!("the default task forecasts")
+    };
+    assert_eq!(forecast.files, [Path::new("/base/a.nc")]);
     assert_eq!(config.train.chunk_samples, 32, "two steps of 2 ranks of 8");
     let again = Config::parse(config.resolved(), "c.toml", Path::new("/elsewhere"), &[]).unwrap();
     assert_eq!(again.resolved(), config.resolved());
-    assert_eq!(again.data, config.data);
+    assert_eq!(again.task, config.task);
 }
 
 #[test]
@@ -238,119 +242,62 @@ fn problems_name_the_key_the_line_and_the_way_out() {
 }
 
 #[test]
-fn schedules() {
-    let read = |overrides: &[&str]| parse(GOOD, overrides).map(|config| config.optimizer.schedule);
-    let plain = Schedule::constant(1.0);
-    let check = |overrides: &[&str], want: Schedule| {
-        assert_eq!(read(overrides).unwrap(), want, "{overrides:?}");
+fn a_task_needs_its_own_keys_alone() {
+    const IMAGES: &str = "[run]\nname = \"r\"\n[model]\nname = \"resnet50\"\n\
+                          [train]\nsamples = 100\n[optimizer]\nlearning_rate = 1\n";
+    let config = parse(IMAGES, &["model.blocks=[1, 2, 1, 1]"]).unwrap();
+    let want = Resnet {
+        blocks: [1, 2, 1, 1],
+        width: 64,
+        image_size: 224,
+        classes: 1000,
+        samples: 12800,
     };
-    check(&[], plain.clone());
-    check(
-        &[
-            "schedule.decay=step",
-            "schedule.milestones=[30, 60]",
-            "schedule.gamma=0.5",
-            "schedule.warmup_samples=10",
-        ],
-        Schedule {
-            warmup: 10,
-            decay: Decay::Step {
-                milestones: vec![30, 60],
-                gamma: 0.5,
-            },
-            ..plain.clone()
-        },
+    assert_eq!(config.task, Task::Resnet(want));
+    assert!(
+        !config.resolved().contains("files"),
+        "{}",
+        config.resolved()
     );
-    check(
-        &[
-            "schedule.unit=updates",
-            "schedule.warmup_updates=5",
-            "schedule.end_updates=50",
-            "schedule.decay=polynomial",
-            "schedule.power=2",
-            "schedule.scaling=sqrt",
-            "schedule.reference_batch=64",
-        ],
-        Schedule {
-            unit: Unit::Updates { end: 50 },
-            warmup: 5,
-            decay: Decay::Polynomial {
-                power: 2.0,
-                floor: 0.0,
-            },
-            scaling: Scaling::Sqrt { reference: 64 },
-            ..plain
-        },
-    );
-    let refused = |overrides: &[&str], want: &str| {
-        let text = read(overrides).unwrap_err().to_string();
-        assert!(text.contains(want), "{text}");
-    };
-    refused(
-        &["schedule.decay=step"],
-        "schedule.milestones = [] is empty, and schedule.decay = \"step\" needs one",
-    );
-    refused(
-        &["schedule.decay=step", "schedule.milestones=[5, 5]"],
-        "schedule.milestones = [5, 5] do not increase",
-    );
-    refused(
-        &["schedule.decay=step", "schedule.milestones=[0]"],
-        "schedule.milestones is [0], not list of integers, 1 to 10^12, may be empty",
-    );
-    refused(
-        &["schedule.decay=cosine", "schedule.unit=updates"],
-        "schedule.end_updates = 0 is not more than schedule.warmup_updates",
-    );
-    refused(
-        &["schedule.decay=polynomial", "schedule.power=0"],
-        "schedule.power = 0.0 is no power",
-    );
-    refused(
-        &["schedule.scaling=linear"],
-        "schedule.reference_batch = 0 is 0; schedule.scaling needs the samples of an update",
-    );
-}
+    let again = Config::parse(config.resolved(), "c.toml", Path::new("/"), &[]).unwrap();
+    assert_eq!(again, config);
 
-#[test]
-fn outer_optimizers() {
-    let read = |overrides: &[&str]| parse(GOOD, overrides).map(|config| config.optimizer.spec);
-    let outer = ["optimizer.name=outer-nesterov", "optimizer.momentum=0.9"];
-    let sgd = OptimizerSpec::Sgd {
-        momentum: 0.9,
-        nesterov: true,
-        weight_decay: 0.0,
+    let missing = |overrides: &[&str]| {
+        let error = parse(IMAGES, overrides).unwrap_err();
+        let keys = error.0.into_iter().map(|problem| problem.key);
+        keys.collect::<Vec<_>>()
     };
-    assert_eq!(read(&outer).unwrap(), sgd);
-    let delayed = ["optimizer.name=delayed-nesterov", "optimizer.momentum=0.9"];
-    let keys = ["optimizer.momentum_updates=4", "optimizer.activation=0.25"];
-    let want = OptimizerSpec::DelayedNesterov {
-        momentum: 0.9,
-        every: 4,
-        activation: 0.25,
-    };
-    assert_eq!(read(&[delayed, keys].concat()).unwrap(), want);
-    let refused = |overrides: &[&str], want: &str| {
-        let text = read(overrides).unwrap_err().to_string();
-        assert!(text.contains(want), "{text}");
-    };
-    for name in [outer[0], delayed[0]] {
-        refused(&[name], "optimizer.momentum = 0.0 is 0, and this optimizer.name needs");
-        let decay = "optimizer.weight_decay=0.1";
-        refused(
-            &[name, "optimizer.momentum=0.9", decay],
-            "optimizer.weight_decay = 0.1 excludes this optimizer.name",
+    assert_eq!(
+        missing(&["model.name=forecast"]),
+        [
+            "data.files",
+            "data.variable",
+            "data.validation",
+            "data.held_out"
+        ]
+    );
+    assert_eq!(missing(&["model.blocks=[3, 4]"]), ["model.blocks"]);
+
+    let idle = parse(GOOD, &["model.name=resnet50", "model.channels=3"]).unwrap();
+    let lines: Vec<_> = idle
+        .idle()
+        .iter()
+        .filter(|l| l.contains("resnet50"))
+        .collect();
+    let told = [
+        "model.channels",
+        "data.files",
+        "data.variable",
+        "data.validation",
+        "data.held_out",
+    ];
+    assert_eq!(lines.len(), told.len(), "{lines:?}");
+    for (line, key) in lines.iter().zip(told) {
+        assert_eq!(
+            **line,
+            format!("{key} has no effect while model.name = \"resnet50\"")
         );
     }
-    refused(
-        &[
-            delayed[0],
-            delayed[1],
-            "optimizer.momentum_updates=4",
-            "optimizer.activation=0.3",
-        ],
-        "optimizer.activation = 0.3 is more than 1 / optimizer.momentum_updates",
-    );
 }
 
 #[test]

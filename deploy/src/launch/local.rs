@@ -182,12 +182,16 @@ impl<'a> Local<'a> {
 
     fn worker_arguments(&self, group: u32, rank: u32) -> Vec<String> {
         let file = |name: &str| self.ground.folder.file(name).display().to_string();
+        // Its place among all ranks, which are all on this machine.
+        let own = Member::Rank { group, rank };
+        let local_rank = ranks(self.ground.config).take_while(|other| *other < own);
         vec![
             "train".into(),
             format!("--config={}", file("config.toml")),
             format!("--coordinator-file={}", file("coordinator/address.json")),
             format!("--group={group}"),
             format!("--rank={rank}"),
+            format!("--local-rank={}", local_rank.count()),
             format!("--metrics={}", file("metrics.jsonl")),
         ]
     }

@@ -274,6 +274,8 @@ pub(crate) mod tests {
                     delay: Some(1),
                     skipped: clock % 97 == 5,
                     buckets_skipped: u64::from(clock % 97 == 5),
+                    overflowed: false,
+                    loss_scale: None,
                     compute_seconds: 0.1,
                     reduce_seconds: 0.01,
                     exchange_seconds: 0.02,

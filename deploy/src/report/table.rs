@@ -53,8 +53,12 @@ pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
         // Training began in a former part, and there may have been a long pause.
         Some(number) => format!("{wall:.1} s since snapshot {number}"),
     };
+    let overflows = match summary.overflowed() {
+        0 => String::new(),
+        count => format!("; {count} steps were skipped because scaled gradients overflowed"),
+    };
     let path = folder.join("summary.json");
-    format!("{status}: {time}; see {}", path.display())
+    format!("{status}: {time}{overflows}; see {}", path.display())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Bad input is refused before any process of the run is started, naming what is wrong and where.
 
 use std::fs;
+use std::process::Command;
 
 use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::Run;
@@ -102,4 +103,56 @@ fn bad_data_is_named_before_anything_is_started() {
 
     let beyond = Run::new().key("data.held_out", "[200, 9999]");
     check(beyond, BAD_DATA, &["9999"]);
+}
+
+/// NVIDIA's driver, as far as it is asked which GPUs there are: `COUNT` of them.
+const DRIVER: &str = r#"
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuGetErrorString(int code, const char **words) { return 1; }
+int cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+int cuDeviceGetCount(int *count) { *count = COUNT; return 0; }
+int cuDeviceGet(int *device, int number) { *device = number; return 0; }
+int cuDeviceGetName(char *name, int length, int device) { strcpy(name, "Double"); return 0; }
+int cuDeviceGetUuid_v2(char *uuid, int device) { memset(uuid, device, 16); return 0; }
+"#;
+
+#[test]
+fn gpus_that_are_missing_or_of_no_use_are_told_before_anything_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let see = |count: u32| {
+        let source = folder.path().join("driver.c");
+        fs::write(&source, DRIVER).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-shared", "-fPIC", &format!("-DCOUNT={count}"), "-o"]);
+        cc.arg(folder.path().join("libcuda.so.1")).arg(source);
+        assert!(cc.status().unwrap().success());
+    };
+    let run = |device: &str| {
+        let run = Run::new().libraries(folder.path());
+        run.key("compute.device", format!("{device:?}"))
+    };
+    see(0);
+    let none = "compute.device = \"cuda\", but no GPU was found";
+    check(run("cuda"), BAD_DATA, &["nothing was started", none]);
+    let f16 = run("auto").key("compute.precision", "\"fp16\"");
+    check(f16, BAD_DATA, &["compute.precision = \"fp16\" needs a GPU"]);
+
+    see(2);
+    let three = run("auto").key("cluster.groups", "[2, 1]");
+    let few =
+        "the last of 3 ranks on this node asks for GPU 2, but 2 GPUs were found: 0 (Double), 1";
+    check(three, BAD_DATA, &[few, "compute.device = \"cuda:0\""]);
+    check(
+        run("cuda:2"),
+        BAD_DATA,
+        &["\"cuda:2\", but 2 GPUs were found"],
+    );
+    // libtorch cannot compute on a double, whichever libraries this machine has; nobody falls back
+    // to the CPU.
+    check(
+        run("auto"),
+        BAD_DATA,
+        &["2 GPUs", "set compute.device = \"cpu\""],
+    );
 }

@@ -269,6 +269,7 @@ fn trained(config: &Config, data: Numbers) -> Normed {
                     group: GroupId(group as u32),
                     rank: Rank(of_group),
                     life: 1,
+                    device: Device::Cpu,
                     coordinator: coordinator.clone(),
                     token: Token::default(),
                 };

@@ -133,6 +133,7 @@ fn trained(before: impl Fn(&Fleet, usize) + Send + Sync + 'static) -> Vec<u32> {
         group: GroupId(group),
         rank: Rank(0),
         life: 1,
+        device: Device::Cpu,
         coordinator: coordinator.clone(),
         token: Token::default(),
     };

@@ -140,6 +140,7 @@ fn only_answered_samples_are_finished() {
                 group: GroupId(0),
                 rank: Rank(0),
                 life,
+                device: Device::Cpu,
                 coordinator: fleet.coordinator(),
                 token: Token::default(),
             };

@@ -188,6 +188,7 @@ fn train(
                 group: GroupId(group as u32),
                 rank: Rank(of_group),
                 life: 1,
+                device: Device::Cpu,
                 coordinator: coordinator.clone(),
                 token: Token::default(),
             };

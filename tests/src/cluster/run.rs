@@ -23,6 +23,8 @@ pub struct Run {
     folder: TempDir,
     keys: Vec<(String, String)>,
     arguments: Vec<String>,
+    /// Where libraries are looked for first.
+    libraries: Option<PathBuf>,
 }
 
 /// A row of `processes.json`.
@@ -67,11 +69,13 @@ impl Default for Run {
 }
 
 impl Run {
-    /// One server and one group of one rank, a very small network, a budget of 8 steps.
+    /// One server and one group of one rank on the CPU, a very small network, a budget of 8 steps.
     pub fn new() -> Self {
         let data = root().join(".deps/data/E1_north_america.nc");
         let keys = [
             ("run.name", "\"small\"".into()),
+            // What is expected of it holds bit for bit on every machine.
+            ("compute.device", "\"cpu\"".into()),
             ("model.channels", "2".into()),
             ("model.depth", "0".into()),
             ("data.files", format!("[{:?}]", data.display().to_string())),
@@ -116,6 +120,7 @@ impl Run {
             folder: tempfile::tempdir().expect("a temporary folder"),
             keys,
             arguments: Vec::new(),
+            libraries: None,
         }
     }
 
@@ -136,6 +141,13 @@ impl Run {
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Has libraries looked for in this folder first.
+    #[must_use]
+    pub fn libraries(mut self, folder: &Path) -> Self {
+        self.libraries = Some(folder.to_owned());
         self
     }
 
@@ -169,13 +181,17 @@ impl Run {
         let file = |name: &str| self.folder.path().join(name);
         fs::write(file("config.toml"), self.text()).expect("the configuration is written");
         let output = |name| File::create(file(name)).expect("a file for output");
-        let child = Command::new(programs().join("tradewind"))
+        let mut command = Command::new(programs().join("tradewind"));
+        match &self.libraries {
+            Some(folder) => command.env("LD_LIBRARY_PATH", folder),
+            None => command.env_remove("LD_LIBRARY_PATH"),
+        };
+        let child = command
             .arg("run")
             .arg(file("config.toml"))
             .arg("--out")
             .arg(self.out())
             .args(&self.arguments)
-            .env_remove("LD_LIBRARY_PATH")
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))

@@ -121,6 +121,14 @@ impl Arriving {
         self.left == 0
     }
 
+    /// The range of the flat vector that it is for, if values were asked for.
+    pub(crate) fn written(&self) -> Option<&Range<usize>> {
+        match &self.into {
+            Into::Nothing => None,
+            Into::Values(elements) | Into::Difference(elements, ..) => Some(elements),
+        }
+    }
+
     /// Has the values take effect.
     pub(crate) fn finish(&self, values: &mut [f32]) -> Result<(), Malformed> {
         let Into::Difference(elements, form, bytes) = &self.into else {

@@ -12,31 +12,33 @@ use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::core::session::{Purpose, Summary};
+use crate::destination::Destination;
 use crate::exchange::{Exchange, ExchangeError};
 use crate::parts::Parts;
 use crate::stopwatch::Stopwatch;
 
 /// Runs the exchanges of a rank, one at a time, while its owner computes.
 ///
-/// Dropping it gives up the exchange that is under way, if there is one, and ends the thread.
-pub struct Background {
+/// Fresh values come into a `V`. Dropping it gives up the exchange that is under way, if there is
+/// one, and ends the thread.
+pub struct Background<V = Vec<f32>> {
     clock: Clock,
     under_way: bool,
     /// `None` only while being dropped.
-    orders: Option<mpsc::Sender<Order>>,
-    ended: Receiver<Result<Ended, ExchangeError>>,
+    orders: Option<mpsc::Sender<Order<V>>>,
+    ended: Receiver<Result<Ended<V>, ExchangeError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// An exchange that has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct Ended<V = Vec<f32>> {
     /// What it came to.
     pub summary: Summary,
     /// The vector that was handed over; empty after parts.
     pub gradient: Vec<f32>,
     /// The same for values; the slice's blocks are fresh.
-    pub values: Vec<f32>,
+    pub values: V,
     /// From its start to its last answer.
     pub took: Duration,
     /// How much of that its owner had to wait for: what nothing has hidden.
@@ -45,10 +47,25 @@ pub struct Ended {
     pub since: Stopwatch,
 }
 
-struct Order {
+impl<V> Ended<V> {
+    /// The values apart.
+    pub fn without_values(self) -> (Ended<()>, V) {
+        let ended = Ended {
+            values: (),
+            summary: self.summary,
+            gradient: self.gradient,
+            took: self.took,
+            exposed: self.exposed,
+            since: self.since,
+        };
+        (ended, self.values)
+    }
+}
+
+struct Order<V> {
     pushed: Pushed,
     seen: Seen,
-    values: Vec<f32>,
+    values: V,
 }
 
 enum Pushed {
@@ -62,7 +79,7 @@ enum Pushed {
     },
 }
 
-impl Background {
+impl<V: Destination + Send + 'static> Background<V> {
     /// Takes over a rank's streams, over blocks of `layout`, and the runtime on which they have run
     /// so far.
     pub fn new(exchange: Exchange, layout: Arc<Layout>, wire: Runtime) -> Self {
@@ -93,7 +110,7 @@ impl Background {
     ///
     /// # Panics
     /// If one is under way, or the last one has failed.
-    pub fn start(&mut self, purpose: Purpose, seen: Seen, gradient: Vec<f32>, values: Vec<f32>) {
+    pub fn start(&mut self, purpose: Purpose, seen: Seen, gradient: Vec<f32>, values: V) {
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = self.clock.tick();
         }
@@ -106,7 +123,7 @@ impl Background {
 
     /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
     /// `parts`. The exchange ends only when all of them are given.
-    pub fn start_parts(&mut self, samples: u32, seen: Seen, parts: Arc<Parts>, values: Vec<f32>) {
+    pub fn start_parts(&mut self, samples: u32, seen: Seen, parts: Arc<Parts>, values: V) {
         self.clock = self.clock.tick();
         self.order(Order {
             pushed: Pushed::Parts { samples, parts },
@@ -115,7 +132,7 @@ impl Background {
         });
     }
 
-    fn order(&mut self, order: Order) {
+    fn order(&mut self, order: Order<V>) {
         assert!(!self.under_way, "one exchange in flight");
         self.under_way = true;
         let orders = self.orders.as_ref().expect("not being dropped");
@@ -128,7 +145,7 @@ impl Background {
     ///
     /// # Panics
     /// If none was started.
-    pub fn wait(&mut self) -> Result<Ended, ExchangeError> {
+    pub fn wait(&mut self) -> Result<Ended<V>, ExchangeError> {
         assert!(self.under_way, "an exchange was started");
         self.under_way = false;
         let watch = Stopwatch::start();
@@ -143,7 +160,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl<V> Drop for Background<V> {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
@@ -154,11 +171,11 @@ impl Drop for Background {
 }
 
 /// Runs what is ordered until an exchange fails or nobody can order any more.
-async fn serve(
+async fn serve<V: Destination>(
     mut exchange: Exchange,
     layout: &Layout,
-    mut orders: mpsc::Receiver<Order>,
-    done: &SyncSender<Result<Ended, ExchangeError>>,
+    mut orders: mpsc::Receiver<Order<V>>,
+    done: &SyncSender<Result<Ended<V>, ExchangeError>>,
 ) {
     while let Some(order) = orders.recv().await {
         let result = tokio::select! {
@@ -173,12 +190,12 @@ async fn serve(
     }
 }
 
-impl Order {
+impl<V: Destination> Order<V> {
     async fn run(
         mut self,
         exchange: &mut Exchange,
         layout: &Layout,
-    ) -> Result<Ended, ExchangeError> {
+    ) -> Result<Ended<V>, ExchangeError> {
         let watch = Stopwatch::start();
         let (seen, values) = (self.seen, &mut self.values);
         let (summary, gradient) = match self.pushed {

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tonic::Status;
-use tradewind_common::placement::Placement;
 use tradewind_common::schedule::Seen;
+use tradewind_common::placement::Placement;
 use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
 use tradewind_proto::convert::Malformed;
 
 use crate::core::session::{Purpose, Session, Summary};
+use crate::destination::Destination;
 use crate::directory::Directory;
 use crate::link::{Link, Shared};
 use crate::network::Reach;
@@ -126,28 +127,30 @@ impl Exchange {
     /// One exchange of every block of the slice. Where the run compresses answers, they come as
     /// differences: `values` are then those of the exchange before, untouched in the slice's range.
     /// On return the slice's range of `values` is fresh; after an error it is neither what it was nor fresh.
-    pub async fn run(
+    pub async fn run<D: Destination + ?Sized>(
         &mut self,
         purpose: Purpose,
         seen: Seen,
         source: Source<'_, '_>,
-        values: &mut [f32],
+        mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let pushed = Pushed::Whole(source);
-        self.go(purpose, seen, pushed, Some(values)).await
+        self.go(purpose, seen, pushed, Some(&mut values))
+            .await
     }
 
     /// As [`run`](Self::run) with a gradient, the mean over `samples`, whose buckets are still to
     /// come: a block is sent when its bucket and those before it are there.
-    pub async fn run_parts(
+    pub async fn run_parts<D: Destination + ?Sized>(
         &mut self,
         samples: u32,
         seen: Seen,
         parts: &Parts,
-        values: &mut [f32],
+        mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let (purpose, pushed) = (Purpose::Gradient { samples }, Pushed::Parts(parts));
-        self.go(purpose, seen, pushed, Some(values)).await
+        self.go(purpose, seen, pushed, Some(&mut values))
+            .await
     }
 
     /// As [`run`](Self::run), but no values come back.
@@ -157,7 +160,8 @@ impl Exchange {
         seen: Seen,
         source: Source<'_, '_>,
     ) -> Result<Summary, ExchangeError> {
-        self.go(purpose, seen, Pushed::Whole(source), None).await
+        self.go(purpose, seen, Pushed::Whole(source), None)
+            .await
     }
 
     async fn go(
@@ -165,7 +169,7 @@ impl Exchange {
         purpose: Purpose,
         seen: Seen,
         pushed: Pushed<'_, '_>,
-        values: Option<&mut [f32]>,
+        values: Option<&mut dyn Destination>,
     ) -> Result<Summary, ExchangeError> {
         self.session.begin(purpose, seen);
         let shared = Shared {
@@ -173,7 +177,7 @@ impl Exchange {
             sender: RefCell::new(&mut self.sender),
             down: self.down,
             session: RefCell::new(&mut self.session),
-            values: values.map(RefCell::new),
+            values: values.map(|values| RefCell::new(values as &mut dyn Destination)),
             pushed,
         };
         all(self.links.iter_mut().map(|link| link.exchange(&shared))).await?;
@@ -182,9 +186,11 @@ impl Exchange {
     }
 
     /// Reads every block of the slice into its range of `values`.
-    pub async fn pull(&mut self, values: &mut [f32]) -> Result<Summary, ExchangeError> {
-        self.run(Purpose::Pull, Seen::default(), &|_| &[], values)
-            .await
+    pub async fn pull<D: Destination + ?Sized>(
+        &mut self,
+        values: &mut D,
+    ) -> Result<Summary, ExchangeError> {
+        self.run(Purpose::Pull, Seen::default(), &|_| &[], values).await
     }
 }
 

@@ -5,6 +5,7 @@ mod arriving;
 mod away;
 pub mod background;
 pub mod core;
+pub mod destination;
 pub mod directory;
 pub mod exchange;
 pub mod lease;

@@ -14,9 +14,11 @@ use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, S
 use crate::arriving::{self, Arriving};
 use crate::away::Away;
 use crate::core::session::{Frame, Purpose, Session};
+use crate::destination::Destination;
 use crate::directory::{Directory, Primary};
 use crate::exchange::{ExchangeError, Pushed};
 use crate::network::{PAUSE, Reach};
+use crate::parts::Values;
 use crate::sender::{Sender, plain};
 use crate::stream::Stream;
 
@@ -25,7 +27,7 @@ pub(crate) struct Shared<'a, 'v> {
     pub(crate) layout: &'a Layout,
     pub(crate) session: RefCell<&'a mut Session>,
     /// None if no values shall come back.
-    pub(crate) values: Option<RefCell<&'a mut [f32]>>,
+    pub(crate) values: Option<RefCell<&'a mut dyn Destination>>,
     pub(crate) pushed: Pushed<'a, 'v>,
     pub(crate) sender: RefCell<&'a mut Sender>,
     /// The form in which differences come down.
@@ -236,9 +238,9 @@ impl Shared<'_, '_> {
     }
 
     /// `None` for a block that is skipped though others are not.
-    fn values(&self, block: BlockId) -> Option<&[f32]> {
+    fn values(&self, block: BlockId) -> Option<Values<'_>> {
         match self.pushed {
-            Pushed::Whole(source) => Some(source(block)),
+            Pushed::Whole(source) => Some(Values::F32(source(block))),
             Pushed::Parts(parts) => parts.values(block),
         }
     }
@@ -271,7 +273,9 @@ impl Shared<'_, '_> {
                     dtype: DType::DtypeF32.into(),
                     values: Bytes::new(),
                 };
-                let values = self.values(frame.block).expect("creations skip nothing");
+                let Some(Values::F32(values)) = self.values(frame.block) else {
+                    unreachable!("creations skip nothing and are whole");
+                };
                 (push_frame::Action::Create(head), plain(values))
             }
         };
@@ -307,15 +311,22 @@ impl Shared<'_, '_> {
     /// Takes a piece of an answer in. Once all of it is here the answer counts; `true` if it was
     /// one that is waited for.
     fn take(&self, arriving: &mut Arriving, piece: &[u8]) -> Result<bool, (BlockId, Malformed)> {
-        let mut none = [];
-        let mut values = self.values.as_ref().map(RefCell::borrow_mut);
-        let values = values.as_deref_mut().map_or(&mut none[..], |values| values);
-        arriving.take(piece, values);
+        let mut none: [f32; 0] = [];
+        let mut nowhere: &mut [f32] = &mut none;
+        let mut destination = self.values.as_ref().map(RefCell::borrow_mut);
+        let destination: &mut dyn Destination = match &mut destination {
+            Some(destination) => &mut **destination,
+            None => &mut nowhere,
+        };
+        arriving.take(piece, destination.values());
         if !arriving.is_complete() {
             return Ok(false);
         }
-        let finished = arriving.finish(values);
+        let finished = arriving.finish(destination.values());
         finished.map_err(|problem| (arriving.answer.block, problem))?;
+        if let Some(elements) = arriving.written() {
+            destination.arrived(elements);
+        }
         Ok(self.session.borrow_mut().answer(&arriving.answer))
     }
 }

@@ -7,6 +7,43 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tradewind_common::{BlockId, Layout};
 
+/// Values on their way up, in main memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Values<'a> {
+    /// As they are.
+    F32(&'a [f32]),
+    /// The upper halves of f32, already encoded, with error feedback, by whoever has made them.
+    Bf16(&'a [u16]),
+}
+
+impl<'a> Values<'a> {
+    fn part(self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(values) => Self::F32(&values[range]),
+            Self::Bf16(values) => Self::Bf16(&values[range]),
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+}
+
+/// Memory that is lent until an exchange has ended, and does not change until then.
+pub trait Lent: Send + Sync {
+    /// What it holds.
+    fn values(&self) -> Values<'_>;
+}
+
+impl Lent for Vec<f32> {
+    fn values(&self) -> Values<'_> {
+        Values::F32(self)
+    }
+}
+
 /// What of each bucket a rank sends: the same at every exchange.
 #[derive(Debug)]
 pub struct Plan {
@@ -49,15 +86,22 @@ impl Plan {
             blocks,
         }
     }
+
+    /// The ranges of a bucket that the rank sends: its blocks, in order.
+    ///
+    /// # Panics
+    /// If there is no such bucket.
+    pub fn own(&self, bucket: usize) -> &[Range<usize>] {
+        &self.own[bucket]
+    }
 }
 
 /// One contribution. Buckets are given in any order, from any thread; blocks are sent in the order
 /// that all groups keep ([`Layout::order`]), so a bucket that is early waits for those before it.
-#[derive(Debug)]
 pub struct Parts {
     plan: Arc<Plan>,
     /// Of each bucket the slice's blocks one after the other; `None` is a skip.
-    parts: Vec<OnceLock<Option<Vec<f32>>>>,
+    parts: Vec<OnceLock<Option<Arc<dyn Lent>>>>,
     /// So many buckets, in the order of sending, are there.
     ready: watch::Sender<usize>,
 }
@@ -81,12 +125,25 @@ impl Parts {
             let want = self.plan.layout.buckets[bucket].elements.len();
             assert_eq!(values.len(), want, "values of the whole bucket");
             let own = self.plan.own[bucket].iter();
-            own.flat_map(|range| &values[range.clone()])
-                .copied()
-                .collect()
+            let own = own.flat_map(|range| &values[range.clone()]);
+            Arc::new(own.copied().collect::<Vec<f32>>()) as Arc<dyn Lent>
         });
+        self.lend(bucket, part);
+    }
+
+    /// As [`give`](Self::give), of the slice's blocks of a bucket, one after the other, without a
+    /// copy.
+    ///
+    /// # Panics
+    /// As `give`.
+    pub fn lend(&self, bucket: usize, part: Option<Arc<dyn Lent>>) {
+        if let Some(part) = &part {
+            let want: usize = self.plan.own[bucket].iter().map(Range::len).sum();
+            let got = part.values().len();
+            assert_eq!(got, want, "the slice's part of the bucket");
+        }
         let given = self.parts[bucket].set(part);
-        given.expect("a bucket is given once");
+        assert!(given.is_ok(), "a bucket is given once");
         self.ready.send_if_modified(|ready| {
             let before = *ready;
             *ready = self.first_missing(before);
@@ -119,10 +176,10 @@ impl Parts {
     ///
     /// # Panics
     /// If its bucket is not there.
-    pub(crate) fn values(&self, block: BlockId) -> Option<&[f32]> {
+    pub(crate) fn values(&self, block: BlockId) -> Option<Values<'_>> {
         let (bucket, range) = self.place_of(block);
         let part = self.parts[*bucket].get().expect("the bucket is there");
-        part.as_ref().map(|part| &part[range.clone()])
+        part.as_ref().map(|part| part.values().part(range.clone()))
     }
 
     fn place_of(&self, block: BlockId) -> &(usize, Range<usize>) {
@@ -208,9 +265,14 @@ mod tests {
         parts.give(0, Some(&[1.0, 2.0, 3.0, 4.0]));
         parts.give(1, None);
         parts.give(2, Some(&[5.0, 6.0, 7.0]));
-        assert_eq!(parts.values(BlockId(0)), Some(&[1.0, 2.0][..]));
-        assert_eq!(parts.values(BlockId(2)), None);
-        assert_eq!(parts.values(BlockId(3)), Some(&[5.0][..]));
+        let check = |block, want: Option<&[f32]>| match parts.values(BlockId(block)) {
+            Some(Values::F32(values)) => assert_eq!(Some(values), want),
+            Some(Values::Bf16(_)) => panic!("nothing was encoded"),
+            None => assert_eq!(None, want),
+        };
+        check(0, Some(&[1.0, 2.0]));
+        check(2, None);
+        check(3, Some(&[5.0]));
         assert_eq!(parts.skipped(), 1);
     }
 }

@@ -7,6 +7,8 @@ use tradewind_common::compress::Feedback;
 use tradewind_common::layout::Block;
 use tradewind_common::{BlockId, Compression, TensorKind};
 
+use crate::parts::Values;
+
 /// Encodes the gradients of one rank.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -34,7 +36,15 @@ impl Sender {
     }
 
     /// The form and the bytes of a block's gradient.
-    pub(crate) fn gradient(&mut self, block: &Block, values: &[f32]) -> (Compression, Bytes) {
+    pub(crate) fn gradient(&mut self, block: &Block, values: Values<'_>) -> (Compression, Bytes) {
+        let values = match values {
+            Values::F32(values) => values,
+            // Whoever encoded it keeps what it left out.
+            Values::Bf16(encoded) => {
+                let bytes = bytemuck::cast_slice(encoded);
+                return (Compression::Bf16, Bytes::copy_from_slice(bytes));
+            }
+        };
         if !self.form.lossy() || block.kind == TensorKind::Buffer {
             return (Compression::None, plain(values));
         }

@@ -25,8 +25,18 @@ impl Breaker {
         Ok(Self { raw })
     }
 
+    /// An error if the group is broken or gone, as far as is known here. On a GPU a collective that
+    /// was broken off ends like any other, with anything in its tensors: whoever has waited for one
+    /// asks this before using what it has left.
+    pub fn check(&self) -> Result<(), C10dError> {
+        // SAFETY: `raw` is live.
+        super::check("collectives", unsafe {
+            ffi::tradewind_breaker_check(self.raw.as_ptr())
+        })
+    }
+
     /// Collectives that are under way fail: here at once, and at the peers, whose connections to
-    /// this rank are closed. Nothing happens to a group that has been dropped.
+    /// this rank are closed. On a GPU they end. Nothing happens to a group that has been dropped.
     pub fn break_group(&self) {
         // SAFETY: `raw` is live.
         unsafe { ffi::tradewind_breaker_break(self.raw.as_ptr()) }

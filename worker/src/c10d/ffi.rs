@@ -12,6 +12,8 @@ pub(super) struct Reducer(c_void);
 pub(super) struct Watch(c_void);
 #[repr(C)]
 pub(super) struct Breaker(c_void);
+#[repr(C)]
+pub(super) struct Half(c_void);
 
 pub(super) type Told = unsafe extern "C" fn(*mut c_void, usize, *mut c_void);
 pub(super) type Release = unsafe extern "C" fn(*mut c_void);
@@ -43,6 +45,21 @@ unsafe extern "C" {
         out: *mut *mut Group,
     ) -> *mut c_char;
     pub(super) fn tradewind_group_free(group: *mut Group);
+    pub(super) fn tradewind_half_open(file: *const c_char, out: *mut *const Half) -> *mut c_char;
+    pub(super) fn tradewind_half_version(half: *const Half) -> c_int;
+    pub(super) fn tradewind_half_address(
+        half: *const Half,
+        device: c_int,
+        text: *mut c_char,
+        length: c_int,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_group_add_nccl(
+        group: *mut Group,
+        half: *const Half,
+        device: c_int,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_group_check(group: *const Group) -> *mut c_char;
+    pub(super) fn tradewind_breaker_check(breaker: *const Breaker) -> *mut c_char;
     pub(super) fn tradewind_breaker_new(group: *const Group, out: *mut *mut Breaker)
     -> *mut c_char;
     pub(super) fn tradewind_breaker_break(breaker: *const Breaker);
@@ -69,6 +86,11 @@ unsafe extern "C" {
         all: *mut f32,
         own: *const f32,
         length: usize,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_all_gather_tensor(
+        group: *mut Group,
+        all: *const c_void,
+        own: *const c_void,
     ) -> *mut c_char;
     pub(super) fn tradewind_reducer_new(
         group: *const Group,

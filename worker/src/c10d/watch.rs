@@ -20,8 +20,8 @@ pub struct Watch {
     raw: NonNull<ffi::Watch>,
 }
 
-// SAFETY: the C++ object has no thread affinity; its hooks run inside backward, which on the CPU is
-// the calling thread.
+// SAFETY: the C++ object has no thread affinity; its hooks run inside backward, on the CPU in the
+// calling thread, on a GPU in one of autograd's while the calling one waits.
 unsafe impl Send for Watch {}
 
 impl Watch {

@@ -8,6 +8,7 @@ pub mod netcdf;
 pub mod order;
 pub mod prefetch;
 pub mod series;
+pub mod synthetic;
 
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -15,7 +16,9 @@ pub(crate) mod fixture;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use tch::Tensor;
+use tch::{Device, TchError, Tensor};
+
+use crate::c10d::without_stack;
 
 /// Which part of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,41 @@ pub struct Batch {
     pub input: Tensor,
     /// What it must tell, f32, `[samples, …]`, in the data's own unit.
     pub target: Tensor,
+}
+
+impl Batch {
+    /// Ready to be copied to `device` without anybody waiting: for a GPU in page-locked memory.
+    ///
+    /// # Errors
+    /// Memory that cannot be locked.
+    pub fn staged(self, device: Device) -> Result<Self, DataError> {
+        if !device.is_cuda() {
+            return Ok(self);
+        }
+        self.each(|tensor| tensor.f_pin_memory(device))
+    }
+
+    /// The same on `device`. From page-locked memory the copy is only put into the GPU's order of
+    /// work.
+    ///
+    /// # Errors
+    /// A device without room.
+    pub fn to(self, device: Device) -> Result<Self, DataError> {
+        self.each(|tensor| tensor.f_to_device_(device, tensor.f_kind()?, true, false))
+    }
+
+    fn each(self, change: impl Fn(&Tensor) -> Result<Tensor, TchError>) -> Result<Self, DataError> {
+        let tensors = change(&self.input).and_then(|input| Ok((input, change(&self.target)?)));
+        let (input, target) = tensors.map_err(|error| DataError::Device {
+            samples: self.samples.len(),
+            reason: without_stack(&error.to_string()),
+        })?;
+        Ok(Self {
+            samples: self.samples,
+            input,
+            target,
+        })
+    }
 }
 
 /// Numbered samples in three splits. Read from several threads at once.
@@ -160,6 +198,16 @@ pub enum DataError {
         sample: usize,
         /// How many there are.
         len: usize,
+    },
+    /// A batch that cannot be brought to the GPU.
+    #[error(
+        "a batch of {samples} samples cannot be brought to the device: {reason}; lower train.batch"
+    )]
+    Device {
+        /// In the batch.
+        samples: usize,
+        /// libtorch's message.
+        reason: String,
     },
     /// The prefetching thread is gone.
     #[error("the prefetching thread ended unexpectedly; its panic message is in the log")]

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use tch::Device;
+
 use super::{Batch, DataError, Dataset, Split};
 
 /// A thread that turns lists of sample numbers into batches, in the order asked for.
@@ -30,7 +32,8 @@ pub struct Full;
 
 impl Prefetch {
     /// Starts the thread. `depth` is the number of batches that may be prepared ahead, at least 1.
-    pub fn new(dataset: Arc<dyn Dataset>, split: Split, depth: usize) -> Self {
+    /// They are left in main memory, where `device` takes them from.
+    pub fn new(dataset: Arc<dyn Dataset>, split: Split, depth: usize, device: Device) -> Self {
         let depth = depth.max(1);
         let (requests, asked) = sync_channel::<Vec<usize>>(depth);
         let (ready, batches) = sync_channel(depth);
@@ -41,7 +44,9 @@ impl Prefetch {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                if ready.send(dataset.batch(split, &samples)).is_err() {
+                let batch = dataset.batch(split, &samples);
+                let staged = batch.and_then(|batch| batch.staged(device));
+                if ready.send(staged).is_err() {
                     return;
                 }
             }
@@ -147,7 +152,7 @@ mod tests {
         let numbers = Arc::new(Numbers::default());
         (
             Arc::clone(&numbers),
-            Prefetch::new(numbers, Split::Train, depth),
+            Prefetch::new(numbers, Split::Train, depth, Device::Cpu),
         )
     }
 

@@ -1,13 +1,16 @@
 //! A group on libtorch's c10d: its `Reducer` averages the buckets of the layout while backward is
 //! still computing others.
 
-use std::ops::Range;
+mod gather;
+mod together;
+
 use std::time::Duration;
 
 use tch::{Device, Tensor};
 use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
+use self::gather::Gather;
 use super::{Group, GroupError, check_loss};
 use crate::c10d::{Breaker, C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
 use crate::flat::{Flat, in_layout_order};
@@ -28,7 +31,7 @@ pub struct Rendezvous<'a> {
     pub timeout: Duration,
 }
 
-/// Several ranks, one process each, over Gloo. After [`GroupError::Broken`] it is of no use:
+/// Several ranks, one process each, over Gloo and, on GPUs, NCCL. After [`GroupError::Broken`] it is of no use:
 /// drop it and make another, of as many ranks as there are then, on the same tensors.
 #[derive(Debug)]
 pub struct C10d {
@@ -41,6 +44,7 @@ pub struct C10d {
     buckets: Vec<Option<Tensor>>,
     parameters: Vec<(String, Tensor)>,
     gather: Gather,
+    device: Device,
 }
 
 impl C10d {
@@ -61,8 +65,10 @@ impl C10d {
             host,
             timeout,
         } = rendezvous;
-        let process_group = ProcessGroup::new(store, prefix, rank.0, size, host, *timeout)
-            .map_err(GroupError::Form)?;
+        let met = ProcessGroup::new(store, prefix, rank.0, size, host, *timeout);
+        let mut process_group = met.map_err(GroupError::Form)?;
+        let device = tensors.first().map_or(Device::Cpu, Tensor::device);
+        together::meet(&mut process_group, rank, size, device)?;
 
         let (mut names, mut parameters, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
         let trained = |bucket: &&Bucket| bucket.kind == TensorKind::Parameter;
@@ -93,7 +99,8 @@ impl C10d {
             process_group,
             buckets,
             parameters: names.into_iter().zip(parameters).collect(),
-            gather: Gather::new(layout, rank, size),
+            gather: Gather::new(layout, rank, size, device)?,
+            device,
         })
     }
 
@@ -116,7 +123,7 @@ impl Group for C10d {
     }
 
     fn device(&self) -> Device {
-        Device::Cpu
+        self.device
     }
 
     fn watch(&mut self, told: Told) -> Result<(), GroupError> {
@@ -134,6 +141,10 @@ impl Group for C10d {
             .breaker()
             .map(Some)
             .map_err(GroupError::Form)
+    }
+
+    fn check(&self) -> Result<(), GroupError> {
+        self.process_group.check().map_err(broken)
     }
 
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {
@@ -156,7 +167,9 @@ impl Group for C10d {
     }
 
     fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError> {
-        self.process_group.all_reduce_sum(values).map_err(broken)
+        self.process_group.all_reduce_sum(values).map_err(broken)?;
+        // What a step decides here rests on what a GPU has computed.
+        self.check()
     }
 
     fn broadcast(&self, values: &mut [i64]) -> Result<(), GroupError> {
@@ -173,87 +186,13 @@ impl Group for C10d {
     }
 
     fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError> {
-        self.gather.run(&self.process_group, flat.values_mut())
+        self.gather.run(&self.process_group, flat)
     }
 }
 
 fn broken(error: C10dError) -> GroupError {
     GroupError::Broken {
         message: error.to_string(),
-    }
-}
-
-/// Slices packed, gathered, unpacked. Not an all-reduce of vectors that are zero elsewhere: that
-/// would turn −0.0 into 0.0. The buffers are made once.
-#[derive(Debug)]
-struct Gather {
-    rank: usize,
-    elements: usize,
-    /// The ranges of each rank's slice.
-    slices: Vec<Vec<Range<usize>>>,
-    /// Room for the longest slice.
-    own: Vec<f32>,
-    /// Room for the longest slice from every rank.
-    all: Vec<f32>,
-}
-
-impl Gather {
-    fn new(layout: &Layout, rank: Rank, size: u32) -> Self {
-        let range = |id| {
-            layout
-                .block(id)
-                .expect("slices name blocks")
-                .elements
-                .clone()
-        };
-        let slice = |rank| {
-            layout
-                .slice(Rank(rank), size)
-                .into_iter()
-                .map(range)
-                .collect()
-        };
-        let slices: Vec<Vec<_>> = (0..size).map(slice).collect();
-        let length = |slice: &Vec<Range<usize>>| slice.iter().map(Range::len).sum();
-        let longest: usize = slices.iter().map(length).max().unwrap_or(0);
-        Self {
-            rank: rank.0 as usize,
-            elements: layout.elements(),
-            slices,
-            own: vec![0.0; longest],
-            all: vec![0.0; longest * size as usize],
-        }
-    }
-
-    fn run(&mut self, group: &ProcessGroup, values: &mut [f32]) -> Result<(), GroupError> {
-        if values.len() != self.elements {
-            return Err(GroupError::Length {
-                got: values.len(),
-                want: self.elements,
-            });
-        }
-        if self.own.is_empty() {
-            return Ok(());
-        }
-        let mut rest = &mut self.own[..];
-        for range in &self.slices[self.rank] {
-            let (place, after) = rest.split_at_mut(range.len());
-            place.copy_from_slice(&values[range.clone()]);
-            rest = after;
-        }
-        group.all_gather(&mut self.all, &self.own).map_err(broken)?;
-        for (rank, part) in self.all.chunks_exact(self.own.len()).enumerate() {
-            if rank == self.rank {
-                continue;
-            }
-            let mut rest = part;
-            for range in &self.slices[rank] {
-                let (fresh, after) = rest.split_at(range.len());
-                values[range.clone()].copy_from_slice(fresh);
-                rest = after;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tch::{Device, Tensor};
 use tradewind_common::ids::Rank;
 
-use crate::c10d::{Breaker, C10dError, Told};
+use crate::c10d::{Breaker, C10dError, NcclError, Told};
 use crate::flat::{Flat, FlatError};
 
 pub use self::c10d::{C10d, Rendezvous};
@@ -33,6 +33,30 @@ pub enum GroupError {
     /// The group could not be formed.
     #[error("the group was not formed: {0}")]
     Form(#[source] C10dError),
+    /// There is no NCCL for a group on GPUs.
+    #[error(transparent)]
+    Nccl(#[from] NcclError),
+    /// One group cannot be on both.
+    #[error(
+        "ranks {} of the group compute on CPUs and ranks {} on GPUs; set compute.device to \"cpu\" or \"cuda\" for all, and see that every node of the group has GPUs for its ranks",
+        list(cpu),
+        list(gpu)
+    )]
+    Mixed {
+        /// Ranks on CPUs.
+        cpu: Vec<u32>,
+        /// Ranks on GPUs.
+        gpu: Vec<u32>,
+    },
+    /// NCCL refuses that.
+    #[error(
+        "ranks {} of the group share one GPU, which NCCL refuses; give each a GPU of its own (compute.device = \"cuda\" takes that of the local rank), or make groups of one rank",
+        list(ranks)
+    )]
+    Shared {
+        /// The ranks.
+        ranks: Vec<u32>,
+    },
     /// The loss is not a single value that depends on the parameters. Nothing was sent.
     #[error("backward needs a loss of one value that requires a gradient; this one {0}")]
     Loss(String),
@@ -88,12 +112,21 @@ pub trait Group: Send {
         Ok(None)
     }
 
+    /// An error if the group is broken, as far as is known here. On a GPU a collective that was
+    /// broken off ends like any other, with anything in its tensors: to be asked after the device
+    /// has been waited for, and before what it has computed is used. From other threads
+    /// [`Breaker::check`] tells the same.
+    fn check(&self) -> Result<(), GroupError> {
+        Ok(())
+    }
+
     /// Backward through `loss`, a scalar; on return every bucket's gradient is the mean over the
     /// ranks (of the ranks' own means: equal batches are the caller's business). Gradients of
     /// earlier steps are not added.
     ///
     /// Returns how long reductions kept this rank waiting after its own backward computation was
-    /// done: the part of them that backward did not hide, a slower peer included.
+    /// done: the part of them that backward did not hide, a slower peer included. On a GPU, where
+    /// the work has only been enqueued by then, that is not known, and zero.
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
 
     /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
@@ -120,6 +153,11 @@ pub trait Group: Send {
     /// ([`Layout::slice`](tradewind_common::layout::Layout::slice)) are fresh; on return all
     /// blocks are, bit for bit.
     fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError>;
+}
+
+fn list(ranks: &[u32]) -> String {
+    let ranks: Vec<_> = ranks.iter().map(u32::to_string).collect();
+    ranks.join(", ")
 }
 
 fn check_loss(loss: &Tensor) -> Result<(), GroupError> {

@@ -30,8 +30,9 @@ impl Solo {
     pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, GroupError> {
         let tensors = in_layout_order(layout, tensors)?;
         let length = layout.elements() as i64;
+        let device = tensors.first().map_or(Device::Cpu, Tensor::device);
         let gradients =
-            Tensor::f_zeros([length], (Kind::Float, Device::Cpu)).map_err(FlatError::Torch)?;
+            Tensor::f_zeros([length], (Kind::Float, device)).map_err(FlatError::Torch)?;
         for (tensor, gradient) in tensors.iter().zip(views(layout, &gradients)?) {
             if tensor.requires_grad() {
                 c10d::set_grad(tensor, &gradient).map_err(GroupError::Form)?;
@@ -133,7 +134,7 @@ mod tests {
     fn gradients_are_those_of_plain_libtorch() {
         let model = Model::new();
         let layout = model.layout();
-        let _flat = Flat::new(&layout, &model.tensors).unwrap();
+        let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let mut group = Solo::new(&layout, &model.tensors).unwrap();
         for seed in 0..3 {
             group.backward(&model.loss(seed)).unwrap();

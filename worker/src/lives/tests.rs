@@ -16,6 +16,8 @@ use tradewind_proto::v1::{
     ServerEndpoint, Verdict as Decision, push_frame,
 };
 
+mod scaled;
+
 use super::*;
 use crate::data::{Batch, DataError, Dataset, Split};
 use crate::member::Entry;
@@ -43,8 +45,12 @@ learning_rate = 1
 heartbeat_ms = 100
 "#;
 
-/// A weight of four values, and their squares.
-struct Squares(Tensor);
+/// A weight of four values, and its loss.
+struct Weighted(Tensor, fn(&Tensor) -> Tensor);
+
+fn squares(weight: &Tensor) -> Tensor {
+    weight.square().mean(Kind::Float)
+}
 
 struct Ones;
 
@@ -63,7 +69,7 @@ impl Dataset for Ones {
     }
 }
 
-impl Task for Squares {
+impl Task for Weighted {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let weight = self.0.shallow_clone();
         vec![("weight".into(), weight, TensorKind::Parameter)]
@@ -74,7 +80,7 @@ impl Task for Squares {
     }
 
     fn loss(&self, _: &Batch) -> Tensor {
-        self.0.square().mean(Kind::Float)
+        self.1(&self.0)
     }
 
     fn measure(&self, _: Split) -> Result<Measure, TaskError> {
@@ -147,6 +153,26 @@ fn member(
     metrics: Option<&Path>,
     runtime: &Runtime,
 ) -> Member {
+    member_with(
+        coordinator,
+        Box::new(Weighted(weight(), squares)),
+        overrides,
+        metrics,
+        runtime,
+    )
+}
+
+fn weight() -> Tensor {
+    Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true)
+}
+
+fn member_with(
+    coordinator: &Running,
+    task: Box<dyn Task>,
+    overrides: &[&str],
+    metrics: Option<&Path>,
+    runtime: &Runtime,
+) -> Member {
     let overrides: Vec<_> = overrides.iter().map(|text| text.to_string()).collect();
     let config = Config::parse(CONFIG, "c.toml", Path::new("/"), &overrides).unwrap();
     let entry = Entry {
@@ -154,12 +180,12 @@ fn member(
         group: GroupId(0),
         rank: Rank(0),
         life: 77,
+        device: Device::Cpu,
         coordinator: CoordinatorAt::Address(coordinator.address.clone()),
         token: Token::default(),
     };
-    let weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
     let recorder = Recorder::open(metrics).unwrap();
-    Member::with_task(entry, Box::new(Squares(weight)), recorder, runtime.handle()).unwrap()
+    Member::with_task(entry, task, recorder, runtime.handle()).unwrap()
 }
 
 fn runtime() -> Runtime {

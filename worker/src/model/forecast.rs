@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Measure, Part};
 
@@ -91,7 +91,13 @@ impl Forecast {
         for layer in &self.trunk {
             hidden = &hidden + layer.forward(&hidden).relu();
         }
-        mean + self.head.forward(&hidden) * self.scale
+        // Under autocast too, what is told is f32: the scale would be rounded away.
+        mean + self.head.forward(&hidden).to_kind(Kind::Float) * self.scale
+    }
+
+    /// Where the model is.
+    fn device(&self) -> Device {
+        self.stem.weight.device()
     }
 
     /// The error of the network in each file of a split, and its last forecast of each.
@@ -101,7 +107,7 @@ impl Forecast {
         let mut files = vec![(Rmse::default(), Vec::new()); self.series.names().len()];
         let samples: Vec<usize> = (0..self.series.len(split)).collect();
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.series.batch(split, some)?;
+            let batch = self.series.batch(split, some)?.to(self.device())?;
             let forecasts = values(&tch::no_grad(|| self.forward(&batch.input)));
             let truths = values(&batch.target);
             let maps = forecasts
@@ -202,14 +208,15 @@ impl Task for Forecast {
                 })
                 .collect(),
             parts: parts.collect(),
-            picture: Picture {
+            picture: Some(Picture {
                 label: self.series.label(0, last),
                 unit: self.series.unit().into(),
+                variable: self.series.spec().variable.clone(),
                 truth: self.series.maps(0, last..last + 1)?.into_owned(),
                 forecast: files[0].1.clone(),
                 latitude: self.series.latitude().to_vec(),
                 longitude: self.series.longitude().to_vec(),
-            },
+            }),
         })
     }
 
@@ -238,9 +245,9 @@ fn departure(series: &Series) -> Result<f64, DataError> {
     Ok(if pooled > 0.0 { pooled } else { 1.0 })
 }
 
-/// All values of a tensor, in row-major order.
+/// All values of a tensor, in row-major order, wherever it is.
 fn values(tensor: &Tensor) -> Vec<f32> {
-    let flat = tensor.contiguous().view([-1]);
+    let flat = tensor.to_device(Device::Cpu).contiguous().view([-1]);
     Vec::try_from(&flat).expect("an f32 tensor on the CPU")
 }
 
@@ -291,26 +298,23 @@ mod tests {
                 "untrained, it tells the mean"
             );
         }
+        let picture = report.picture.unwrap();
         assert_eq!(
-            (report.metric.unit.as_str(), report.picture.label.as_str()),
+            (report.metric.unit.as_str(), picture.label.as_str()),
             ("K", "A1B 2099")
         );
+        assert_eq!((picture.latitude[0], picture.latitude[36]), (15.0, 60.0));
         assert_eq!(
-            (report.picture.latitude[0], report.picture.latitude[36]),
-            (15.0, 60.0)
-        );
-        assert_eq!(
-            (report.picture.longitude[0], report.picture.longitude[48]),
+            (picture.longitude[0], picture.longitude[48]),
             (225.0, 315.0)
         );
         assert!(
-            report
-                .picture
+            picture
                 .truth
                 .iter()
                 .all(|kelvin| (220.0..320.0).contains(kelvin))
         );
-        assert_eq!(report.picture.forecast.len(), 37 * 49);
+        assert_eq!(picture.forecast.len(), 37 * 49);
     }
 
     #[test]

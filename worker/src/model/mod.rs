@@ -3,44 +3,59 @@
 pub mod baseline;
 pub mod forecast;
 mod layer;
+mod norm;
+pub mod resnet;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
-use tradewind_common::config::Config;
+use tradewind_common::config::{self, Config};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Measure, Part};
 
 use crate::data::series::SeriesSpec;
+use crate::data::synthetic::ImagesSpec;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
+pub use resnet::ResnetSpec;
 
 /// Which task, with its settings: a line here and a file beside this one for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskSpec {
     /// The next map of a series from the maps before it.
     Forecast(ForecastSpec),
+    /// Kinds of synthetic images.
+    Resnet(ResnetSpec),
 }
 
 impl From<&Config> for TaskSpec {
-    /// The names of tasks are checked with the configuration; `forecast` is the only one.
     fn from(config: &Config) -> Self {
-        let data = &config.data;
-        Self::Forecast(ForecastSpec {
-            series: SeriesSpec {
-                files: data.files.clone(),
-                variable: data.variable.clone(),
-                history: data.history,
-                validation: data.validation.clone(),
-                held_out: data.held_out.clone(),
-                time_origin: data.time_origin,
-                memory_bytes: data.memory_bytes,
-            },
-            step_name: data.step_name.clone(),
-            channels: config.model.channels,
-            depth: config.model.depth,
-        })
+        match &config.task {
+            config::Task::Forecast(task) => Self::Forecast(ForecastSpec {
+                series: SeriesSpec {
+                    files: task.files.clone(),
+                    variable: task.variable.clone(),
+                    history: task.history,
+                    validation: task.validation.clone(),
+                    held_out: task.held_out.clone(),
+                    time_origin: task.time_origin,
+                    memory_bytes: task.memory_bytes,
+                },
+                step_name: task.step_name.clone(),
+                channels: task.channels,
+                depth: task.depth,
+            }),
+            config::Task::Resnet(task) => Self::Resnet(ResnetSpec {
+                blocks: task.blocks,
+                width: task.width,
+                images: ImagesSpec {
+                    size: task.image_size as usize,
+                    classes: task.classes as usize,
+                    samples: task.samples as usize,
+                },
+            }),
+        }
     }
 }
 
@@ -59,10 +74,11 @@ pub trait Task: Send {
         self.dataset().len(Split::Train)
     }
 
-    /// The loss in training mode: a scalar with gradient, the mean over the batch's samples.
+    /// The loss in training mode: an f32 scalar with gradient, the mean over the batch's samples,
+    /// which is where the model is. It may be called under autocast.
     fn loss(&self, batch: &Batch) -> Tensor;
 
-    /// The metric on one split in evaluation mode, without gradients.
+    /// The metric on one split in evaluation mode, without gradients, computed where the model is.
     ///
     /// # Errors
     /// Data that cannot be read.
@@ -92,8 +108,8 @@ pub struct Report {
     pub baselines: Vec<Measure>,
     /// The same for each part of the held-out split.
     pub parts: Vec<Part>,
-    /// One held-out sample.
-    pub picture: Picture,
+    /// One held-out sample, where it is a map.
+    pub picture: Option<Picture>,
 }
 
 /// Truth and forecast of one sample. Maps are row by row, in `unit`.
@@ -103,6 +119,8 @@ pub struct Picture {
     pub label: String,
     /// Such as `K`.
     pub unit: String,
+    /// Name of what is mapped, in the data.
+    pub variable: String,
     /// `[latitude, longitude]`.
     pub truth: Vec<f32>,
     /// `[latitude, longitude]`.
@@ -138,6 +156,7 @@ pub enum TaskError {
 pub fn build(spec: &TaskSpec, seed: u64) -> Result<Box<dyn Task>, TaskError> {
     match spec {
         TaskSpec::Forecast(spec) => Ok(Box::new(forecast::Forecast::new(spec, seed)?)),
+        TaskSpec::Resnet(spec) => Ok(Box::new(resnet::Resnet::new(spec, seed)?)),
     }
 }
 

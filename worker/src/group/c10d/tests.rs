@@ -9,6 +9,8 @@ use crate::c10d::values;
 
 /// Groups that break, and are formed again.
 mod breaking;
+/// Processes that die.
+mod deaths;
 
 const HOST: &str = "127.0.0.1";
 const LONG: Duration = Duration::from_secs(60);
@@ -67,7 +69,7 @@ fn gradients_are_the_mean_over_the_ranks() {
     let seen = ranks(2, LONG, |model, group| {
         let layout = model.layout();
         assert!(layout.buckets.len() > 2, "several buckets of parameters");
-        let _flat = Flat::new(&layout, &model.tensors).unwrap();
+        let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let step = |step| {
             group
                 .backward(&model.loss(2 * step + group.rank().0))
@@ -140,7 +142,7 @@ fn gather_keeps_bits_of_slices_of_any_length() {
     // Three ranks do not divide the blocks evenly.
     let seen = ranks(3, LONG, |model, group| {
         let layout = model.layout();
-        let mut flat = Flat::new(&layout, &model.tensors).unwrap();
+        let mut flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let values = flat.values_mut();
         values.fill(f32::NAN);
         for id in layout.slice(group.rank(), 3) {
@@ -148,7 +150,20 @@ fn gather_keeps_bits_of_slices_of_any_length() {
                 values[element] = fresh(element);
             }
         }
+        let before = flat.values().to_vec();
         group.gather(&mut flat).unwrap();
+        let gathered = bits(flat.values());
+        for again in 0..2 {
+            // As on a GPU.
+            flat.values_mut().copy_from_slice(&before);
+            let C10d {
+                gather,
+                process_group,
+                ..
+            } = &mut *group;
+            gather.by_views(process_group, &mut flat).unwrap();
+            assert_eq!(bits(flat.values()), gathered, "by views, time {again}");
+        }
         let wrong = group.gather(&mut other_flat()).unwrap_err();
         assert!(matches!(wrong, GroupError::Length { .. }), "{wrong}");
         (flat.values().to_vec(), layout.slice(group.rank(), 3).len())
@@ -174,6 +189,7 @@ fn other_flat() -> Flat {
             "alone".into(),
             Tensor::from_slice(&[0f32; 3]).set_requires_grad(true),
         )],
+        Device::Cpu,
     )
     .unwrap()
 }

@@ -157,7 +157,7 @@ struct Life {
 fn outlives(rank: u32, ports: &[u16], own: &Store, watched: bool) -> Vec<Life> {
     let model = Model::new();
     let layout = model.layout();
-    let _flat = Flat::new(&layout, &model.tensors).unwrap();
+    let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
     let mut lives = Vec::new();
     for size in (1..=3).rev().filter(|size| rank < *size) {
         let connected = (rank > 0).then(|| Store::connect(HOST, ports[0], LONG).unwrap());

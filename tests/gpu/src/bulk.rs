@@ -1,0 +1,148 @@
+//! A rank that trains one large vector: nothing but its exchange takes time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_client::membership::CoordinatorAt;
+use tradewind_common::record::Measure;
+use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_proto::auth::Token;
+use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::lives::live;
+use tradewind_worker::member::{Entry, Member};
+use tradewind_worker::model::{Report, Task, TaskError};
+use tradewind_worker::telemetry::{Recorder, wall};
+use tradewind_worker::{device, precision};
+
+use crate::plain::read;
+
+/// Values in a tensor, at most: as large a bucket as is usual.
+const TENSOR_VALUES: u64 = 1 << 20;
+
+/// As `tradewind-worker train` is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// The configuration; its task does not matter.
+    #[arg(long)]
+    config: PathBuf,
+    /// Of the vector.
+    #[arg(long)]
+    bytes: u64,
+    /// Where records go.
+    #[arg(long)]
+    metrics: PathBuf,
+    /// host:port of the coordinator.
+    #[arg(long)]
+    coordinator: String,
+    /// Its group.
+    #[arg(long)]
+    group: u32,
+    /// Its number there.
+    #[arg(long)]
+    rank: u32,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        tch::set_num_threads(1);
+        let config = read(&self.config)?;
+        let device = device::open(&config.compute, 0)?;
+        precision::set_up(&config.compute, device)?;
+        let entry = Entry {
+            config,
+            group: GroupId(self.group),
+            rank: Rank(self.rank),
+            life: (wall() * 1e9) as u64,
+            device,
+            coordinator: CoordinatorAt::Address(self.coordinator),
+            token: Token::from_env()?,
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let recorder = Recorder::open(Some(&self.metrics))?;
+        let task = Box::new(Bulk::new(self.bytes));
+        live(&mut Member::with_task(
+            entry,
+            task,
+            recorder,
+            runtime.handle(),
+        )?)
+    }
+}
+
+/// The sum of all values: its gradient is made by one filling of memory.
+struct Bulk(Vec<Tensor>);
+
+impl Bulk {
+    fn new(bytes: u64) -> Self {
+        let values = bytes / 4;
+        let starts = (0..values).step_by(TENSOR_VALUES as usize);
+        let tensor = |start| {
+            let length = TENSOR_VALUES.min(values - start) as i64;
+            let zeros = Tensor::zeros([length], (Kind::Float, Device::Cpu));
+            zeros.set_requires_grad(true)
+        };
+        Self(starts.map(tensor).collect())
+    }
+}
+
+impl Task for Bulk {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let all = self.0.iter().enumerate();
+        all.map(|(at, tensor)| {
+            (
+                at.to_string(),
+                tensor.shallow_clone(),
+                TensorKind::Parameter,
+            )
+        })
+        .collect()
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::new(Nothing)
+    }
+
+    fn loss(&self, _: &Batch) -> Tensor {
+        let sums: Vec<Tensor> = self
+            .0
+            .iter()
+            .map(|tensor| tensor.sum(Kind::Float))
+            .collect();
+        Tensor::stack(&sums, 0).sum(Kind::Float)
+    }
+
+    fn measure(&self, _: Split) -> Result<Measure, TaskError> {
+        unreachable!("nobody evaluates it")
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        unreachable!("nobody evaluates it")
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+}
+
+/// Samples that cost nothing.
+struct Nothing;
+
+impl Dataset for Nothing {
+    fn len(&self, _: Split) -> usize {
+        1 << 20
+    }
+
+    fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let none = || Tensor::zeros([samples.len() as i64, 1], (Kind::Float, Device::Cpu));
+        Ok(Batch {
+            samples: samples.to_vec(),
+            input: none(),
+            target: none(),
+        })
+    }
+}

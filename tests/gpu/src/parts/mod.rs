@@ -1,0 +1,107 @@
+//! The parts of the check, one file each.
+
+mod agreement;
+mod bandwidth;
+mod collectives;
+mod faults;
+pub(crate) mod gradients;
+mod steps;
+
+use std::time::Duration;
+
+use crate::ground::Ground;
+use crate::report::Teller;
+
+/// A part of the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Which {
+    /// [`collectives`].
+    Collectives,
+    /// [`agreement`].
+    Agreement,
+    /// [`faults`].
+    Faults,
+    /// [`steps`].
+    Steps,
+    /// [`bandwidth`].
+    Bandwidth,
+}
+
+impl Which {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Collectives,
+        Self::Agreement,
+        Self::Faults,
+        Self::Steps,
+        Self::Bandwidth,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Collectives => "collectives",
+            Self::Agreement => "agreement",
+            Self::Faults => "faults",
+            Self::Steps => "steps",
+            Self::Bandwidth => "bandwidth",
+        }
+    }
+
+    pub(crate) fn about(self) -> &'static str {
+        match self {
+            Self::Collectives => "groups of 1, 2 and 4 ranks reduce to the CPU's sums",
+            Self::Agreement => "gradients and losses are the CPU's; two groups are one",
+            Self::Faults => "a group goes on when ranks are killed or stopped",
+            Self::Steps => "step time beside the plain loop and PyTorch's DDP",
+            Self::Bandwidth => "exchanges from the device to servers and back",
+        }
+    }
+
+    /// How long it may take on a GPU; all together stay below nine minutes.
+    pub(crate) fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Collectives => 60,
+            Self::Agreement => 120,
+            Self::Faults => 100,
+            Self::Steps => 180,
+            Self::Bandwidth => 75,
+        })
+    }
+
+    pub(crate) fn run(self, ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
+        match self {
+            Self::Collectives => collectives::run(ground, teller),
+            Self::Agreement => agreement::run(ground, teller),
+            Self::Faults => faults::run(ground, teller),
+            Self::Steps => steps::run(ground, teller),
+            Self::Bandwidth => bandwidth::run(ground, teller),
+        }
+    }
+}
+
+/// The middle one of some numbers; not a number if there are none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[count / 2],
+        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_ends_within_nine_minutes() {
+        let limits = Which::ALL.map(|which| which.limit().as_secs());
+        assert!(limits.iter().sum::<u64>() <= 9 * 60);
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(Vec::new()).is_nan());
+    }
+}

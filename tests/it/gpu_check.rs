@@ -1,0 +1,107 @@
+//! The check of GPU machines, tested where there is none: all its parts on the CPU, with tiny sizes
+//! and Gloo in NCCL's place.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tradewind_tests::cluster::{programs, root};
+
+fn check(arguments: &[&str]) -> (Output, Value) {
+    let data = root().join(".deps/data");
+    with_data(&data.display().to_string(), arguments)
+}
+
+fn with_data(data: &str, arguments: &[&str]) -> (Output, Value) {
+    let output = Command::new(programs().join("tradewind-gpu-check"))
+        .args(["--data", data])
+        .args(arguments)
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .expect("the check starts");
+    let report = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output, report)
+}
+
+#[test]
+fn every_part_passes_on_the_cpu() {
+    let (output, report) = check(&["--device", "cpu"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{report:#}");
+    assert_eq!(
+        (&report["device"], &report["verdict"]),
+        (&"cpu".into(), &"pass".into())
+    );
+    let parts = report["parts"].as_array().expect("a list of parts");
+    let names: Vec<_> = parts
+        .iter()
+        .map(|part| part["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["collectives", "agreement", "faults", "steps", "bandwidth"]
+    );
+    for (part, figure) in [
+        (0, "/4_ranks/all_reduce_seconds"),
+        (1, "/resnet50_gradient/gradient_norm"),
+        (1, "/groups_2x2_against_1x4_loss_relative_difference"),
+        (2, "/killed/steps_again_after_seconds"),
+        (2, "/stopped/steps_again_after_seconds"),
+        (2, "/store_killed/other_groups_longest_pause_seconds"),
+        (3, "/plain_samples_per_second"),
+        (3, "/overlap_1_bf16/ratio_to_plain"),
+        (4, "/device_1_mb/step_gb_per_second"),
+        (4, "/main_memory_1_mb/exchange_gb_per_second"),
+    ] {
+        let found = parts[part]["figures"].pointer(figure);
+        let found = found.and_then(Value::as_f64);
+        assert!(
+            found.is_some_and(f64::is_finite),
+            "{figure}: {:#}",
+            parts[part]
+        );
+    }
+}
+
+#[test]
+fn a_wrong_sum_is_found() {
+    let planted = [
+        "--device",
+        "cpu",
+        "--parts",
+        "collectives",
+        "--plant",
+        "wrong-sum",
+    ];
+    let (output, report) = check(&planted);
+    assert!(!output.status.success());
+    assert_eq!(report["verdict"], "fail", "{report:#}");
+    let reason = report["parts"][0]["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("4 ranks: gradient_to_cpu_distance"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_part_that_cannot_be_done_is_an_error_with_a_reason() {
+    let part = ["--device", "cpu", "--parts", "agreement"];
+    let (output, report) = with_data("/nowhere", &part);
+    assert!(!output.status.success());
+    assert_eq!(report["parts"][0]["verdict"], "error", "{report:#}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("/nowhere/A1B_north_america.nc does not exist"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_a_gpu_it_says_so() {
+    let (output, report) = check(&[]);
+    assert_eq!((output.status.code(), report), (Some(2), Value::Null));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("no GPU can be checked") && said.contains("--device cpu"),
+        "{said}"
+    );
+}

@@ -1,0 +1,79 @@
+// What the parts of the bridge share; c10d.h is what they export.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "c10d.h"
+#include "guard.h"
+
+struct tradewind_store {
+  c10::intrusive_ptr<c10d::Store> store;
+};
+
+namespace tradewind {
+
+using std::chrono::milliseconds;
+
+// How long a rank waits for an NCCL communicator that is being formed, in whole seconds; libtorch
+// reads it once, when the first one is.
+void wait_for_nccl(milliseconds timeout);
+
+// What moves the bytes of a group: Gloo those in main memory, NCCL those on a GPU.
+struct Connections {
+  ~Connections();
+
+  // From any thread. What is under way fails or ends, and what comes later fails.
+  void break_all();
+  // Throws if the group is broken. NCCL's collectives are only begun when their call returns, and
+  // when they are aborted they end like any other, with anything in their tensors: so whoever has
+  // waited for what a GPU did asks here before using it.
+  void check() const;
+  // To be told of each collective on a GPU.
+  void began(c10::intrusive_ptr<c10d::Work> work) { last = std::move(work); }
+  // Waits for the collectives on a GPU that are under way, unless the group is broken.
+  void settle() const;
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  // Where the group meets.
+  c10::intrusive_ptr<c10d::Store> store;
+  // NULL until the ranks have met.
+  c10::intrusive_ptr<c10d::Backend> gloo;
+  // NULL for a group in main memory.
+  c10::intrusive_ptr<c10d::Backend> nccl;
+  // For peers, when it is not them that are waited for.
+  milliseconds patience{0};
+  std::atomic<bool> broken{false};
+
+ private:
+  c10::intrusive_ptr<c10d::Work> last;
+  std::mutex breaking;
+  bool aborted = false;
+};
+
+// Whoever is told of buckets; released with the last holder.
+struct Told {
+  Told(tradewind_told told, tradewind_release release, void* context)
+      : told(told), release(release), context(context) {}
+  Told(const Told&) = delete;
+  ~Told() { release(context); }
+
+  void operator()(size_t bucket, at::Tensor gradient) const { told(context, bucket, &gradient); }
+
+  const tradewind_told told;
+  const tradewind_release release;
+  void* const context;
+};
+
+} // namespace tradewind
+
+struct tradewind_group {
+  std::shared_ptr<tradewind::Connections> connections;
+};

@@ -1,0 +1,134 @@
+#include "device.h"
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "guard.h"
+
+struct tradewind_stream {
+  c10::Stream stream;
+};
+
+struct tradewind_event {
+  c10::Event event;
+  c10::Device device;
+};
+
+namespace {
+
+using tradewind::guard;
+
+c10::impl::VirtualGuardImpl cuda() {
+  return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA);
+}
+
+c10::Device device(int index) {
+  return c10::Device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+const at::Tensor& tensor(const void* raw) {
+  return *static_cast<const at::Tensor*>(raw);
+}
+
+std::vector<at::Tensor> all(void* const* raw, size_t count) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    tensors.push_back(tensor(raw[i]));
+  }
+  return tensors;
+}
+
+} // namespace
+
+char* tradewind_stream_new(int index, tradewind_stream** out) {
+  return guard([&] {
+    *out = new tradewind_stream{cuda().getStreamFromGlobalPool(device(index))};
+  });
+}
+
+char* tradewind_stream_enter(const tradewind_stream* stream, tradewind_stream** before) {
+  return guard([&] { *before = new tradewind_stream{cuda().exchangeStream(stream->stream)}; });
+}
+
+char* tradewind_stream_leave(tradewind_stream* before) {
+  return guard([&] {
+    std::unique_ptr<tradewind_stream> own(before);
+    cuda().exchangeStream(own->stream);
+  });
+}
+
+void tradewind_stream_free(tradewind_stream* stream) {
+  delete stream;
+}
+
+char* tradewind_event_record(int index, tradewind_event** out) {
+  return guard([&] {
+    auto event = std::make_unique<tradewind_event>(
+        tradewind_event{c10::Event(c10::DeviceType::CUDA), device(index)});
+    event->event.record(cuda().getStream(event->device));
+    *out = event.release();
+  });
+}
+
+char* tradewind_event_block(const tradewind_event* event) {
+  return guard([&] { event->event.block(cuda().getStream(event->device)); });
+}
+
+char* tradewind_event_wait(const tradewind_event* event) {
+  return guard([&] { event->event.synchronize(); });
+}
+
+void tradewind_event_free(tradewind_event* event) {
+  free(guard([&] { delete event; }));
+}
+
+char* tradewind_page_locked(size_t length, int bf16, void** out) {
+  return guard([&] {
+    auto options = at::dtype(bf16 ? at::kBFloat16 : at::kFloat).pinned_memory(true);
+    *out = new at::Tensor(at::empty({static_cast<int64_t>(length)}, options));
+  });
+}
+
+char* tradewind_copy(void* to, const void* from) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    tensor(to).copy_(tensor(from), /*non_blocking=*/true);
+  });
+}
+
+char* tradewind_copy_each(void* const* to, void* const* from, size_t count) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_foreach_copy_(all(to, count), all(from, count), /*non_blocking=*/true);
+  });
+}
+
+char* tradewind_add_each(void* const* to, void* const* from, size_t count) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::_foreach_add_(all(to, count), all(from, count));
+  });
+}
+
+char* tradewind_check_and_scale(void* values, void* flag, const void* factor) {
+  return guard([&] {
+    at::NoGradGuard no_grad;
+    at::Tensor found = tensor(flag);
+    at::_amp_foreach_non_finite_check_and_unscale_({tensor(values)}, found, tensor(factor));
+  });
+}
+
+char* tradewind_in_use(const void* used) {
+  return guard([&] {
+    const auto& tensor = ::tensor(used);
+    tensor.record_stream(cuda().getStream(tensor.device()));
+  });
+}

@@ -1,0 +1,186 @@
+#include "bridge.h"
+
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "half.h"
+
+using tradewind::Connections;
+using tradewind::guard;
+using tradewind::milliseconds;
+
+struct tradewind_breaker {
+  std::weak_ptr<Connections> connections;
+};
+
+namespace {
+
+// Weeks. There is none at all, and the largest numbers overflow when a time is added to them.
+constexpr milliseconds NO_TIMEOUT{INT32_MAX};
+
+at::Tensor blob(void* values, size_t length, int type) {
+  constexpr at::ScalarType types[] = {at::kFloat, at::kDouble, at::kLong};
+  TORCH_CHECK(type >= 0 && type < 3, "no element type ", type);
+  return at::from_blob(values, {static_cast<int64_t>(length)}, at::dtype(types[type]));
+}
+
+at::Tensor& tensor_of(void* raw) {
+  return *static_cast<at::Tensor*>(raw);
+}
+
+// For tensors in main memory returns when they are there; for those on a GPU, when the current
+// stream waits for them.
+template <typename Begin>
+void collective(tradewind_group* group, const at::Tensor& tensor, Begin begin) {
+  auto& connections = *group->connections;
+  TORCH_CHECK(!connections.broken, "the group was broken");
+  auto work = begin(*connections.group);
+  if (!tensor.is_cpu()) {
+    connections.began(work);
+  }
+  work->wait();
+}
+
+c10::intrusive_ptr<c10d::Backend> over_tcp(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const char* host,
+    milliseconds timeout) {
+  using c10d::ProcessGroupGloo;
+  auto options = ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(ProcessGroupGloo::createDeviceForHostname(host));
+  return c10::make_intrusive<ProcessGroupGloo>(store, rank, size, options);
+}
+
+// A first collective, to its end: NCCL connects the ranks behind, and is not done before.
+void meet(c10d::Backend& nccl, at::Device device, milliseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  std::vector<at::Tensor> tensors{at::ones({1}, at::device(device).dtype(at::kFloat))};
+  auto work = nccl.allreduce(tensors);
+  while (!work->isCompleted()) {
+    TORCH_CHECK(
+        std::chrono::steady_clock::now() < end, "the peers were not all there after ",
+        timeout.count(), " ms");
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  if (auto error = work->exception()) {
+    std::rethrow_exception(error);
+  }
+  work->wait();
+  const auto sum = tensors.front().item<float>();
+  TORCH_CHECK(sum == nccl.getSize(), "a sum over ", nccl.getSize(), " ranks came to ", sum);
+}
+
+} // namespace
+
+char* tradewind_group_new(
+    const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
+    int64_t timeout_ms, tradewind_group** out) {
+  return guard([&] {
+    auto connections = std::make_shared<Connections>();
+    connections->patience = milliseconds(timeout_ms);
+    connections->store = c10::make_intrusive<c10d::PrefixStore>(prefix, store->store);
+    auto gloo = over_tcp(connections->store, rank, size, host, connections->patience);
+    connections->gloo = gloo;
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(connections->store, rank, size);
+    group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::GLOO, gloo);
+    group->setDefaultBackend(c10d::ProcessGroup::GLOO);
+    // The timeout was for the meeting. A rank may be as slow as it likes; whoever holds its lease
+    // decides when it is gone.
+    group->setTimeout(NO_TIMEOUT);
+    connections->group = std::move(group);
+    *out = new tradewind_group{std::move(connections)};
+  });
+}
+
+char* tradewind_group_add_nccl(tradewind_group* group, const tradewind_half* half, int device) {
+  return guard([&] {
+    auto& connections = *group->connections;
+    auto& members = *connections.group;
+    tradewind::wait_for_nccl(connections.patience);
+    const auto store = c10::make_intrusive<c10d::PrefixStore>("nccl", connections.store);
+    auto nccl =
+        half->backend(store, members.getRank(), members.getSize(), device, NO_TIMEOUT.count());
+    // From here on it is aborted with the group, also when the ranks do not meet.
+    connections.nccl = nccl;
+    const auto place = at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
+    meet(*nccl, place, connections.patience);
+    members.setBackend(at::kCUDA, c10d::ProcessGroup::NCCL, nccl);
+  });
+}
+
+void tradewind_group_free(tradewind_group* group) {
+  tradewind::quietly([&] { delete group; });
+}
+
+char* tradewind_group_check(const tradewind_group* group) {
+  return guard([&] { group->connections->check(); });
+}
+
+char* tradewind_breaker_new(const tradewind_group* group, tradewind_breaker** out) {
+  return guard([&] { *out = new tradewind_breaker{group->connections}; });
+}
+
+void tradewind_breaker_break(const tradewind_breaker* breaker) {
+  tradewind::quietly([&] {
+    if (auto connections = breaker->connections.lock()) {
+      connections->break_all();
+    }
+  });
+}
+
+char* tradewind_breaker_check(const tradewind_breaker* breaker) {
+  return guard([&] {
+    auto connections = breaker->connections.lock();
+    TORCH_CHECK(connections != nullptr, "the group is gone");
+    connections->check();
+  });
+}
+
+void tradewind_breaker_free(tradewind_breaker* breaker) {
+  tradewind::quietly([&] { delete breaker; });
+}
+
+char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, int type) {
+  return guard([&] {
+    std::vector<at::Tensor> tensors{blob(values, length, type)};
+    collective(group, tensors[0], [&](auto& members) { return members.allreduce(tensors); });
+  });
+}
+
+char* tradewind_all_reduce_tensor(tradewind_group* group, void* tensor) {
+  return guard([&] {
+    std::vector<at::Tensor> tensors{tensor_of(tensor)};
+    collective(group, tensors[0], [&](auto& members) { return members.allreduce(tensors); });
+  });
+}
+
+char* tradewind_broadcast(
+    tradewind_group* group, void* values, size_t length, int type, int root) {
+  return guard([&] {
+    std::vector<at::Tensor> tensors{blob(values, length, type)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    auto begin = [&](auto& members) { return members.broadcast(tensors, options); };
+    collective(group, tensors[0], begin);
+  });
+}
+
+char* tradewind_all_gather(
+    tradewind_group* group, float* all, const float* own, size_t length) {
+  return guard([&] {
+    auto input = blob(const_cast<float*>(own), length, TRADEWIND_F32);
+    auto output = blob(all, length * group->connections->group->getSize(), TRADEWIND_F32);
+    auto begin = [&](auto& members) { return members._allgather_base(output, input); };
+    collective(group, input, begin);
+  });
+}
+
+char* tradewind_all_gather_tensor(tradewind_group* group, void* all, void* own) {
+  return guard([&] {
+    auto begin = [&](auto& members) {
+      return members._allgather_base(tensor_of(all), tensor_of(own));
+    };
+    collective(group, tensor_of(own), begin);
+  });
+}

@@ -1,0 +1,139 @@
+//! Where fresh values come, beside the values that the model computes with.
+
+use std::ops::Range;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_client::destination::Destination;
+use tradewind_common::{BlockId, Layout};
+
+use super::{HostError, runs};
+use crate::c10d::C10dError;
+use crate::flat::Flat;
+use crate::stream::{Event, PageLocked, Stream, copy, copy_each, torch};
+
+/// A vector like the flat one, of which only a rank's slice is in use. What comes is in the model
+/// once it is [loaded](Self::load).
+pub struct Fresh {
+    slice: Vec<Range<usize>>,
+    place: Place,
+}
+
+enum Place {
+    Shared(Vec<f32>),
+    Staged(Box<Double>),
+}
+
+/// The way to a device. Each block is copied when it arrives, so that nothing but a copy on the
+/// device is left to do between two steps.
+struct Double {
+    device: Device,
+    stream: Stream,
+    values: PageLocked,
+    /// Views of `values`' double on the device, and of the flat vector, for each range.
+    double: Tensor,
+    from: Vec<Tensor>,
+    to: Vec<Tensor>,
+    failed: Option<C10dError>,
+}
+
+impl Fresh {
+    /// For a slice of `layout`; `staged` is by way of page-locked memory and a double.
+    pub fn new(
+        layout: &Layout,
+        slice: &[BlockId],
+        flat: &Flat,
+        staged: bool,
+    ) -> Result<Self, HostError> {
+        let slice = runs(layout, slice);
+        let place = if staged {
+            Place::Staged(Box::new(Double::new(layout, &slice, flat)?))
+        } else {
+            Place::Shared(vec![0.0; layout.elements()])
+        };
+        Ok(Self { slice, place })
+    }
+
+    /// Makes the slice as last pulled the model's. On a device that is in the order of the current
+    /// stream; all that has arrived is there when this returns.
+    pub fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
+        match &mut self.place {
+            Place::Shared(values) => {
+                let flat = flat.values_mut();
+                for range in &self.slice {
+                    flat[range.clone()].copy_from_slice(&values[range.clone()]);
+                }
+                Ok(())
+            }
+            Place::Staged(double) => double.load(),
+        }
+    }
+}
+
+impl Double {
+    fn new(layout: &Layout, slice: &[Range<usize>], flat: &Flat) -> Result<Self, HostError> {
+        let device = flat.device();
+        let elements = layout.elements();
+        let double = Tensor::f_zeros([elements as i64], (Kind::Float, device));
+        let double = double.map_err(torch("making a double of the parameters"))?;
+        let stream = Stream::new(device)?;
+        stream.after(Event::now(device)?)?;
+        Ok(Self {
+            device,
+            stream,
+            values: PageLocked::new(elements, Kind::Float, device)?,
+            from: slice
+                .iter()
+                .map(|range| part(&double, range))
+                .collect::<Result<_, _>>()?,
+            to: flat.ranges(slice)?,
+            double,
+            failed: None,
+        })
+    }
+
+    fn arrived(&mut self, elements: &Range<usize>) -> Result<(), C10dError> {
+        let from = part(self.values.tensor(), elements)?;
+        let to = part(&self.double, elements)?;
+        self.stream.enqueue(move || copy(&to, &from))
+    }
+
+    fn load(&mut self) -> Result<(), HostError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error.into());
+        }
+        // The next exchange writes main memory from the host: its copies must have been read.
+        self.stream.event()?.wait()?;
+        copy_each(&self.to, &self.from)?;
+        // And it writes the double.
+        Ok(self.stream.after(Event::now(self.device)?)?)
+    }
+}
+
+impl Drop for Double {
+    /// The memory is free for others only when nothing is copied there any more.
+    fn drop(&mut self) {
+        let _ = self.stream.event().and_then(|event| event.wait());
+    }
+}
+
+impl Destination for Fresh {
+    fn values(&mut self) -> &mut [f32] {
+        match &mut self.place {
+            Place::Shared(values) => values,
+            Place::Staged(double) => double.values.f32_mut(),
+        }
+    }
+
+    fn arrived(&mut self, elements: &Range<usize>) {
+        if let Place::Staged(double) = &mut self.place
+            && let Err(error) = double.arrived(elements)
+        {
+            double.failed.get_or_insert(error);
+        }
+    }
+}
+
+fn part(all: &Tensor, range: &Range<usize>) -> Result<Tensor, C10dError> {
+    let narrow = all.f_narrow(0, range.start as i64, range.len() as i64);
+    narrow.map_err(torch("a range of the flat vector"))
+}

@@ -1,0 +1,130 @@
+//! Waits for copies to main memory, so that nobody else has to, and gives what has come.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use tradewind_client::parts::{Lent, Parts};
+
+use crate::c10d::C10dError;
+use crate::stream::{Event, PageLocked};
+
+/// A bucket on its way to main memory.
+pub(super) struct Gift {
+    pub(super) parts: Arc<Parts>,
+    pub(super) bucket: usize,
+    pub(super) landing: Arc<Landing>,
+    /// From which on `landing` can be read.
+    pub(super) event: Event,
+}
+
+/// A rank's part of a bucket in main memory, and whether the bucket is finite: a flag that is 0 if
+/// so.
+pub(super) struct Landing {
+    pub(super) values: PageLocked,
+    pub(super) flag: PageLocked,
+}
+
+impl Lent for Landing {
+    fn values(&self) -> tradewind_client::parts::Values<'_> {
+        self.values.values()
+    }
+}
+
+/// A thread that gives buckets in the order in which they are handed to it.
+pub(super) struct Giver {
+    /// `None` only while being dropped.
+    gifts: Option<SyncSender<Gift>>,
+    given: Arc<Given>,
+    handed: u64,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Given {
+    so_far: Mutex<SoFar>,
+    one_more: Condvar,
+}
+
+#[derive(Default)]
+struct SoFar {
+    given: u64,
+    failed: Option<C10dError>,
+}
+
+impl Given {
+    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Giver {
+    /// Has room for as many gifts as there are buckets.
+    pub(super) fn new(buckets: usize) -> Self {
+        let (gifts, given) = sync_channel(buckets.max(1));
+        let given_so_far = Arc::<Given>::default();
+        let told = given_so_far.clone();
+        let thread = std::thread::Builder::new()
+            .name("staging".into())
+            .spawn(move || give(&given, &told));
+        Self {
+            gifts: Some(gifts),
+            given: given_so_far,
+            handed: 0,
+            thread: Some(thread.expect("the system has room for one more thread")),
+        }
+    }
+
+    /// Returns how many there were so far.
+    pub(super) fn give(&mut self, gift: Gift) -> u64 {
+        let gifts = self.gifts.as_ref().expect("not being dropped");
+        gifts.send(gift).expect("it ends after the last gift");
+        self.handed += 1;
+        self.handed
+    }
+
+    /// Waits until so many gifts have been given, and nothing is held of them here.
+    pub(super) fn wait(&self, count: u64) {
+        let so_far = self.given.so_far();
+        let fewer = |so_far: &mut SoFar| so_far.given < count;
+        let reached = self.given.one_more.wait_while(so_far, fewer);
+        drop(reached.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Why a bucket could not be copied, if one could not: it is skipped.
+    pub(super) fn failure(&self) -> Option<C10dError> {
+        self.given.so_far().failed.take()
+    }
+}
+
+impl Drop for Giver {
+    fn drop(&mut self) {
+        self.gifts = None;
+        if let Some(thread) = self.thread.take() {
+            // It waits for nothing but copies. A panic in it concerns nobody any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn give(gifts: &Receiver<Gift>, given: &Given) {
+    while let Ok(gift) = gifts.recv() {
+        let Gift {
+            parts,
+            bucket,
+            landing,
+            event,
+        } = gift;
+        let finite = match event.wait() {
+            Ok(()) => landing.flag.f32()[0] == 0.0,
+            Err(error) => {
+                given.so_far().failed.get_or_insert(error);
+                false
+            }
+        };
+        parts.lend(bucket, finite.then_some(landing as Arc<dyn Lent>));
+        drop(parts);
+        given.so_far().given += 1;
+        given.one_more.notify_all();
+    }
+}

@@ -1,0 +1,180 @@
+//! The way of one bucket's gradient from where it is computed to main memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_common::compress::SUM_MAX;
+
+use super::giver::Landing;
+use crate::c10d::C10dError;
+use crate::stream::{Event, PageLocked, Stream, check_and_scale, copy, copy_each, in_use, torch};
+
+/// One bucket of parameters, of which a rank pushes its own blocks.
+pub(super) struct Outgoing {
+    device: Device,
+    /// The own blocks as ranges of the bucket, adjoining ones as one.
+    own: Vec<Range<usize>>,
+    /// Room on the device for them one after the other, and a view for each, unless they are so.
+    packed: Option<(Tensor, Vec<Tensor>)>,
+    feedback: Option<Feedback>,
+    /// 1 if the gradient is not finite.
+    flag: Tensor,
+    /// Where it goes, in turn.
+    landings: Vec<Arc<Landing>>,
+}
+
+/// Error feedback in bf16 as the shards' other clients do it
+/// ([`compress`](tradewind_common::compress)), bit for bit.
+struct Feedback {
+    kept: Tensor,
+    /// What is kept from now on, if the step is pushed.
+    next: Tensor,
+    encoded: Tensor,
+}
+
+impl Outgoing {
+    /// `flag` is one f32 on `device`.
+    pub(super) fn new(
+        own: &[Range<usize>],
+        flag: Tensor,
+        device: Device,
+        bf16: bool,
+        turns: usize,
+    ) -> Result<Self, C10dError> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for range in own {
+            match runs.last_mut() {
+                Some(run) if run.end == range.start => run.end = range.end,
+                _ => runs.push(range.clone()),
+            }
+        }
+        let length: usize = runs.iter().map(Range::len).sum();
+        let room = |kind| {
+            let room = Tensor::f_zeros([length as i64], (kind, device));
+            room.map_err(torch("making room for a bucket"))
+        };
+        let packed = match runs.len() {
+            0 | 1 => None,
+            _ => {
+                let all = room(Kind::Float)?;
+                let mut start = 0;
+                let views = runs.iter().map(|run| {
+                    let from = start;
+                    start += run.len();
+                    part(&all, &(from..start))
+                });
+                let views = views.collect::<Result<_, _>>()?;
+                Some((all, views))
+            }
+        };
+        let feedback = || {
+            Ok::<_, C10dError>(Feedback {
+                kept: room(Kind::Float)?,
+                next: room(Kind::Float)?,
+                encoded: room(Kind::BFloat16)?,
+            })
+        };
+        let form = if bf16 { Kind::BFloat16 } else { Kind::Float };
+        let landing = |_| {
+            Ok::<_, C10dError>(Arc::new(Landing {
+                values: PageLocked::new(length, form, device)?,
+                flag: PageLocked::new(1, Kind::Float, device)?,
+            }))
+        };
+        Ok(Self {
+            device,
+            own: runs,
+            packed,
+            feedback: bf16.then(feedback).transpose()?,
+            flag,
+            landings: (0..turns).map(landing).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The gradient, multiplied by `factor` where it is, leaves on `out`. It is final in the order
+    /// of the current stream, and not written before `out` has come so far. Where it goes, and from
+    /// when on it is there.
+    pub(super) fn leave(
+        &mut self,
+        gradient: &Tensor,
+        factor: &Tensor,
+        turn: usize,
+        out: &Stream,
+    ) -> Result<(Arc<Landing>, Event), C10dError> {
+        check_and_scale(gradient, &self.flag, factor)?;
+        let landing = Arc::get_mut(&mut self.landings[turn]).ok_or_else(|| C10dError::Torch {
+            what: "staging a gradient",
+            message: "an exchange still reads the memory that it would be copied to".into(),
+        })?;
+        let to = landing.values.tensor().shallow_clone();
+        let (flag_to, flag) = (
+            landing.flag.tensor().shallow_clone(),
+            self.flag.shallow_clone(),
+        );
+        let gradient = gradient.shallow_clone();
+        let pieces = self.own.iter().map(|run| part(&gradient, run));
+        let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+        let packed = self.packed.as_ref().map(|(all, views)| {
+            let views: Vec<_> = views.iter().map(Tensor::shallow_clone).collect();
+            (all.shallow_clone(), views)
+        });
+        let feedback = self.feedback.as_ref().map(Feedback::handles);
+        out.after(Event::now(self.device)?)?;
+        out.enqueue(move || {
+            in_use(&gradient)?;
+            let own = match &packed {
+                Some((all, views)) => {
+                    copy_each(views, &pieces)?;
+                    Some(all)
+                }
+                None => pieces.first(),
+            };
+            match (own, &feedback) {
+                (Some(own), Some(feedback)) => copy(&to, feedback.encode(own)?)?,
+                (Some(own), None) => copy(&to, own)?,
+                (None, _) => {}
+            }
+            copy(&flag_to, &flag)
+        })?;
+        Ok((self.landings[turn].clone(), out.event()?))
+    }
+
+    /// What left last is pushed, so that what was left out of it is kept. A step that is skipped
+    /// keeps what was kept before.
+    pub(super) fn pushed(&mut self) {
+        if let Some(feedback) = &mut self.feedback {
+            std::mem::swap(&mut feedback.kept, &mut feedback.next);
+        }
+    }
+}
+
+impl Feedback {
+    fn handles(&self) -> Self {
+        Self {
+            kept: self.kept.shallow_clone(),
+            next: self.next.shallow_clone(),
+            encoded: self.encoded.shallow_clone(),
+        }
+    }
+
+    /// p = values + kept, limited; encoded = bf16(p), to the nearest, ties to even; next = p −
+    /// encoded.
+    fn encode(&self, own: &Tensor) -> Result<&Tensor, C10dError> {
+        let mut sum = self.next.shallow_clone();
+        let limit = f64::from(SUM_MAX);
+        let encoded = tch::no_grad(|| {
+            let _ = self.kept.f_add_out(&sum, own)?;
+            let _ = sum.f_clamp_(-limit, limit)?;
+            self.encoded.shallow_clone().f_copy_(&sum)?;
+            sum.f_sub_(&self.encoded)
+        });
+        let _ = encoded.map_err(torch("encoding a gradient"))?;
+        Ok(&self.encoded)
+    }
+}
+
+fn part(all: &Tensor, range: &Range<usize>) -> Result<Tensor, C10dError> {
+    let narrow = all.f_narrow(0, range.start as i64, range.len() as i64);
+    narrow.map_err(torch("a range of a bucket"))
+}

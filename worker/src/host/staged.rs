@@ -1,0 +1,213 @@
+//! A model on a device: gradients leave it bucket by bucket while backward goes on.
+//!
+//! On the computation's stream a bucket is only checked, and multiplied where the loss was scaled.
+//! The rest is done on a stream of its own, which nothing waits for but whoever pushes: the
+//! computation waits for it only before gradients are overwritten, in the order of streams. So
+//! between two steps the host waits for the end of backward and a copy of a few bytes.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tch::{Device, Kind, Tensor};
+use tradewind_client::parts::{Parts, Plan};
+use tradewind_common::{Compression, Layout, TensorKind};
+
+use super::giver::{Gift, Giver, Landing};
+use super::outgoing::Outgoing;
+use super::{Checked, HostError};
+use crate::buffers::Buffers;
+use crate::c10d::C10dError;
+use crate::group::Group;
+use crate::stream::{Event, PageLocked, Stream, copy, torch};
+
+/// See [`Host::Staged`](super::Host::Staged).
+pub struct Staged {
+    device: Device,
+    plan: Arc<Plan>,
+    stage: Arc<Mutex<Stage>>,
+    /// A flag for each bucket and then the loss, f32, on the device; and all of it here.
+    report: Tensor,
+    loss: Tensor,
+    reported: PageLocked,
+    factor: f64,
+}
+
+/// What the threads of the group use.
+struct Stage {
+    out: Stream,
+    /// None for buffers.
+    buckets: Vec<Option<Outgoing>>,
+    factor: Tensor,
+    /// Gradients of this step go to the landings of this turn.
+    turn: usize,
+    /// How many gifts there were when each turn was pushed.
+    given: Vec<u64>,
+    /// Buckets are given to these as they come, or else kept.
+    open: Option<Arc<Parts>>,
+    left: Vec<(usize, Arc<Landing>, Event)>,
+    giver: Giver,
+    failed: Option<C10dError>,
+}
+
+impl Staged {
+    /// From here on `group` tells this of its buckets. With `overlap` an exchange goes on while the
+    /// next gradient comes, so there is memory for two in turn. Encodes where `up` is bf16; other
+    /// forms are made from f32 by whoever sends.
+    pub fn new(
+        layout: &Layout,
+        plan: &Arc<Plan>,
+        group: &mut dyn Group,
+        up: Compression,
+        overlap: bool,
+    ) -> Result<Self, HostError> {
+        let device = group.device();
+        let buckets = layout.buckets.len();
+        let room = |length: usize| {
+            let room = Tensor::f_ones([length as i64], (Kind::Float, device));
+            room.map_err(torch("making room for flags"))
+        };
+        let report = room(buckets + 1)?;
+        let place = |at: usize| report.f_narrow(0, at as i64, 1).map_err(torch("a flag"));
+        let turns = if overlap { 2 } else { 1 };
+        let outgoing = |(at, bucket): (usize, &tradewind_common::layout::Bucket)| {
+            let trained = bucket.kind == TensorKind::Parameter;
+            let bf16 = up == Compression::Bf16;
+            let make = || Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
+            trained.then(make).transpose()
+        };
+        let outgoing = layout.buckets.iter().enumerate().map(outgoing);
+        let stage = Arc::new(Mutex::new(Stage {
+            out: Stream::new(device)?,
+            buckets: outgoing.collect::<Result<_, _>>()?,
+            factor: room(1)?,
+            turn: 0,
+            given: vec![0; turns],
+            open: None,
+            left: Vec::new(),
+            giver: Giver::new(buckets),
+            failed: None,
+        }));
+        let told = stage.clone();
+        group.watch(Arc::new(move |bucket, gradient| {
+            let mut stage = lock(&told);
+            if let Err(error) = stage.told(bucket, gradient) {
+                stage.failed.get_or_insert(error);
+            }
+        }))?;
+        Ok(Self {
+            device,
+            plan: plan.clone(),
+            stage,
+            loss: place(buckets)?,
+            report,
+            reported: PageLocked::new(buckets + 1, Kind::Float, device)?,
+            factor: 1.0,
+        })
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        factor: f64,
+        parts: Option<&Arc<Parts>>,
+    ) -> Result<(), HostError> {
+        let mut stage = lock(&self.stage);
+        stage.open = parts.cloned();
+        stage.left.clear();
+        // The exchange of this turn has ended: at most a moment.
+        let given = stage.given[stage.turn];
+        stage.giver.wait(given);
+        // Backward overwrites what is copied on that stream.
+        stage.out.event()?.block()?;
+        let failed = torch("beginning a step");
+        let _ = self.report.f_zero_().map_err(&failed)?;
+        if factor != self.factor {
+            let _ = stage.factor.f_fill_(factor).map_err(&failed)?;
+            self.factor = factor;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+        let loss = loss.f_detach().and_then(|loss| loss.f_reshape([1]));
+        copy(&self.loss, &loss.map_err(torch("reading the loss"))?)?;
+        copy(self.reported.tensor(), &self.report)?;
+        Event::now(self.device)?.wait()?;
+        let mut stage = lock(&self.stage);
+        if let Some(error) = stage.failed.take().or_else(|| stage.giver.failure()) {
+            return Err(error.into());
+        }
+        let (loss, flags) = self
+            .reported
+            .f32()
+            .split_last()
+            .expect("one more than buckets");
+        if stage.open.is_some() {
+            let buckets = stage.buckets.iter_mut().zip(flags);
+            let finite = buckets.filter(|(_, flag)| **flag == 0.0);
+            finite
+                .filter_map(|(bucket, _)| bucket.as_mut())
+                .for_each(Outgoing::pushed);
+        }
+        Ok(Checked {
+            loss: f64::from(*loss),
+            bad: flags.iter().filter(|flag| **flag != 0.0).count(),
+        })
+    }
+
+    pub(super) fn push(&mut self, layout: &Layout, buffers: &Buffers) -> Arc<Parts> {
+        let parts = Arc::new(Parts::new(&self.plan));
+        let mut stage = lock(&self.stage);
+        for (bucket, landing, event) in std::mem::take(&mut stage.left) {
+            let outgoing = stage.buckets[bucket].as_mut();
+            outgoing.expect("it has left").pushed();
+            stage.give(&parts, bucket, landing, event);
+        }
+        stage.turn = (stage.turn + 1) % stage.given.len();
+        for (at, bucket) in layout.buckets.iter().enumerate() {
+            if bucket.kind == TensorKind::Buffer {
+                parts.give(at, Some(buffers.changes(&bucket.elements)));
+            }
+        }
+        parts
+    }
+}
+
+impl Stage {
+    fn told(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
+        let outgoing = self.buckets[bucket]
+            .as_mut()
+            .expect("gradients are of parameters");
+        let left = outgoing.leave(gradient, &self.factor, self.turn, &self.out);
+        let open = self.open.clone();
+        match (left, open) {
+            (Ok((landing, event)), Some(parts)) => self.give(&parts, bucket, landing, event),
+            (Ok((landing, event)), None) => self.left.push((bucket, landing, event)),
+            (Err(error), Some(parts)) => {
+                // The exchange waits for it.
+                parts.lend(bucket, None);
+                return Err(error);
+            }
+            (Err(error), None) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn give(&mut self, parts: &Arc<Parts>, bucket: usize, landing: Arc<Landing>, event: Event) {
+        self.given[self.turn] = self.giver.give(Gift {
+            parts: parts.clone(),
+            bucket,
+            landing,
+            event,
+        });
+    }
+}
+
+impl Drop for Stage {
+    /// The memory is free for others only when nothing is copied there any more.
+    fn drop(&mut self) {
+        let _ = self.out.event().and_then(|event| event.wait());
+    }
+}
+
+fn lock(stage: &Mutex<Stage>) -> MutexGuard<'_, Stage> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
+}

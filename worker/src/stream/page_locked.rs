@@ -1,0 +1,114 @@
+//! Main memory that a device copies to and from while everybody else goes on.
+
+use std::ffi::c_void;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_client::parts::{Lent, Values};
+
+use super::ffi;
+use crate::c10d::{C10dError, check};
+
+/// A vector of f32, or of bf16, page-locked where there is a device to copy; plain memory
+/// otherwise. It begins with any values.
+///
+/// A copy that was told to write it has done so when its [event](super::Event) is there; nobody
+/// reads the vector before.
+pub struct PageLocked {
+    /// Owns the memory.
+    tensor: Tensor,
+    address: *mut c_void,
+    length: usize,
+    kind: Kind,
+}
+
+// SAFETY: the memory belongs to the tensor, which may be freed anywhere, and is written through an
+// exclusive borrow only, or by copies that are waited for.
+unsafe impl Send for PageLocked {}
+// SAFETY: as above; what `&self` offers only reads.
+unsafe impl Sync for PageLocked {}
+
+impl PageLocked {
+    /// Room for `length` values, f32 or bf16, that `device` reads and writes.
+    pub fn new(length: usize, kind: Kind, device: Device) -> Result<Self, C10dError> {
+        assert!(matches!(kind, Kind::Float | Kind::BFloat16));
+        let tensor = if device.is_cuda() {
+            page_locked(length, kind)?
+        } else {
+            let plain = Tensor::f_empty([length as i64], (kind, Device::Cpu));
+            plain.map_err(super::torch("making a vector"))?
+        };
+        Ok(Self {
+            address: tensor.data_ptr(),
+            tensor,
+            length,
+            kind,
+        })
+    }
+
+    /// What a copy from the device writes, or one to the device reads. Exclusive, so that nobody
+    /// reads a slice of it when the copy is ordered.
+    pub fn tensor(&mut self) -> &Tensor {
+        &self.tensor
+    }
+
+    /// The values of a vector of f32.
+    ///
+    /// # Panics
+    /// If it is one of bf16.
+    pub fn f32(&self) -> &[f32] {
+        assert_eq!(self.kind, Kind::Float);
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: contiguous and of this length and type since it was made; it lives as long as
+        // the tensor.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.length) }
+    }
+
+    /// As [`f32`](Self::f32), to be written.
+    pub fn f32_mut(&mut self) -> &mut [f32] {
+        assert_eq!(self.kind, Kind::Float);
+        if self.length == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `f32`, borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.address.cast(), self.length) }
+    }
+
+    fn bf16(&self) -> &[u16] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: as in `f32`; the upper half of an f32 has any 16 bits.
+        unsafe { std::slice::from_raw_parts(self.address.cast(), self.length) }
+    }
+}
+
+impl Lent for PageLocked {
+    fn values(&self) -> Values<'_> {
+        match self.kind {
+            Kind::Float => Values::F32(self.f32()),
+            _ => Values::Bf16(self.bf16()),
+        }
+    }
+}
+
+fn page_locked(length: usize, kind: Kind) -> Result<Tensor, C10dError> {
+    let mut tensor = std::ptr::null_mut();
+    let bf16 = (kind == Kind::BFloat16).into();
+    // SAFETY: `tensor` outlives the call.
+    let made = check("locking memory", unsafe {
+        ffi::tradewind_page_locked(length, bf16, &mut tensor)
+    });
+    let bytes = length * kind.elt_size_in_bytes();
+    let message = made.map_err(|error| C10dError::Torch {
+        what: "an exchange copies through page-locked main memory",
+        message: format!(
+            "{bytes} bytes of it cannot be had: {error}; let fewer ranks share this node, or need \
+             less: exchange.up = \"bf16\" takes half for gradients, train.overlap = 0 one of two"
+        ),
+    });
+    message?;
+    // SAFETY: the C side has made this handle for us.
+    Ok(unsafe { Tensor::from_ptr(tensor.cast()) })
+}
