@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn each_tensor_is_by_itself_where_its_norm_counts() {
-        // Flat: a vector of 3, a matrix of 12, one of 4, a scalar; blocks of 8, 6 and 6.
+        // Flat: a vector of 3, a matrix of 12, one of 4, a scalar; blocks of 6, 7 and 7.
         let parameter = TensorKind::Parameter;
         let layout = layout(
             &[

@@ -12,8 +12,7 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
-use tradewind_common::schedule::Schedule;
-use tradewind_common::schedule::Seen;
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{
     BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
@@ -151,7 +150,7 @@ fn trains(ready: Ready) {
     };
     let bits = |values: &[f32]| -> Vec<u32> { values.iter().map(|x| x.to_bits()).collect() };
 
-    background.start(Purpose::Pull, 0, Vec::new(), of_slice(0.0));
+    background.start(Purpose::Pull, Seen::default(), Vec::new(), of_slice(0.0));
     let mut values = background.wait().unwrap().values;
     assert_eq!(bits(&values), bits(&of_slice(INITIAL)));
     assert_eq!(background.clock(), Clock(0), "a pull is no contribution");
@@ -215,7 +214,7 @@ fn an_exchange_that_is_held_back_can_be_given_up() {
         // The other group never comes.
         ready
             .background
-            .start(purpose, 0, vec![1.0; length], vec![0.0; length]);
+            .start(purpose, Seen::default(), vec![1.0; length], vec![0.0; length]);
         std::thread::spawn(move || {
             drop(ready.background);
             done.send(()).unwrap();

@@ -78,7 +78,7 @@ mod tests {
         for t in 0..24 {
             let g = f64::from(gradient(t + 1, at));
             sum += g;
-            if (t + 1) % every == 0 {
+            if (t + 1u64).is_multiple_of(every) {
                 m = beta * m + sum / n;
                 x -= RATE * ((1.0 - c * n + c) * beta * m + g / n);
                 sum = 0.0;
