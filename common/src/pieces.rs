@@ -69,9 +69,7 @@ impl Cut {
                 norms: Source::Nowhere,
             }];
         }
-        let first = layout
-            .tensors
-            .partition_point(|t| t.elements.end <= start);
+        let first = layout.tensors.partition_point(|t| t.elements.end <= start);
         let tensors = layout.tensors[first..].iter();
         let mut pieces: Vec<Piece> = Vec::new();
         for tensor in tensors.take_while(|t| t.elements.start < end) {

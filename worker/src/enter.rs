@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
-use tradewind_common::schedule::Seen;
 use tradewind_common::config::Precision;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -87,6 +87,8 @@ pub fn enter<'a>(
         fresh.load(&mut member.flat)?;
     }
     group.gather(&mut member.flat)?;
+    // One rate holds for all blocks of the first exchange, too.
+    let pulled = over_ranks(&*group, pulled)?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
     let how = How {
@@ -202,7 +204,7 @@ fn await_start(
                 let create = async {
                     links
                         .exchange(Clock(0))
-                        .push(Purpose::Create, 0, &initial)
+                        .push(Purpose::Create, Seen::default(), &initial)
                         .await
                 };
                 created = match runtime.block_on(create) {

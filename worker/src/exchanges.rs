@@ -106,7 +106,7 @@ impl Between {
         pushed: Option<Pushed<'_>>,
         flat: &mut Flat,
     ) -> Result<Summary, ExchangeError> {
-        let (exchange, purpose, seen) = (&mut self.exchange, step.purpose, seen);
+        let (exchange, purpose) = (&mut self.exchange, step.purpose);
         let mut own;
         let into: &mut dyn Destination = match &mut self.fresh {
             Some(fresh) => fresh,
@@ -193,7 +193,7 @@ impl Behind {
     pub fn start(&mut self, step: Step, seen: Seen, pushed: Option<Pushed<'_>>) {
         let fresh = self.fresh.take().expect(NONE_UNDER_WAY);
         let mut gradient = std::mem::take(&mut self.gradient);
-        let (background, seen) = (&mut self.background, seen);
+        let background = &mut self.background;
         match pushed {
             None => background.start(Purpose::Skip, seen, gradient, fresh),
             Some(Pushed::InPlace(at)) => {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tch::{Kind, Tensor};
-use tradewind_common::schedule::Seen;
 use tradewind_common::record::StepRecord;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{GroupId, Incarnation, Rank, TensorKind};
 
 use crate::buffers::Buffers;

@@ -159,7 +159,9 @@ impl Client {
                 Start::Create => {
                     let initial = values(self.layout.elements());
                     let source = |id| of(&self.layout, &initial, id);
-                    let create = self.exchange.push(Purpose::Create, 0, &source);
+                    let create = self
+                        .exchange
+                        .push(Purpose::Create, Seen::default(), &source);
                     runtime.block_on(create)?;
                     created = true;
                 }

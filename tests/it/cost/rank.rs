@@ -74,7 +74,10 @@ impl Counting<'_> {
                 Start::At(clock) => break clock,
                 Start::Create => {
                     let mut creating = open(Clock(0));
-                    creating.push(Purpose::Create, 0, &source).await.unwrap();
+                    creating
+                        .push(Purpose::Create, schedule::Seen::default(), &source)
+                        .await
+                        .unwrap();
                     created = true;
                 }
             }

@@ -112,7 +112,7 @@ pub(super) fn enter(
             Start::At(clock) => break clock,
             Start::Create => {
                 let mut exchange = exchange(Clock(0));
-                let create = exchange.push(Purpose::Create, 0, &initial);
+                let create = exchange.push(Purpose::Create, Seen::default(), &initial);
                 runtime.block_on(create).unwrap();
                 created = true;
             }
@@ -212,9 +212,12 @@ fn an_exchange_that_is_held_back_can_be_given_up() {
         let length = ready.layout.elements();
         let purpose = Purpose::Gradient { samples: 4 };
         // The other group never comes.
-        ready
-            .background
-            .start(purpose, Seen::default(), vec![1.0; length], vec![0.0; length]);
+        ready.background.start(
+            purpose,
+            Seen::default(),
+            vec![1.0; length],
+            vec![0.0; length],
+        );
         std::thread::spawn(move || {
             drop(ready.background);
             done.send(()).unwrap();

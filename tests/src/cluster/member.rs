@@ -199,7 +199,9 @@ impl Joining {
                     let source =
                         |id: BlockId| &initial[self.layout.blocks[id.0 as usize].elements.clone()];
                     let mut exchange = self.exchange(Clock(0));
-                    let made = exchange.push(Purpose::Create, 0, &source).await;
+                    let made = exchange
+                        .push(Purpose::Create, Seen::default(), &source)
+                        .await;
                     made.expect("it may create");
                     created = true;
                 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tonic::Status;
-use tradewind_common::schedule::Seen;
 use tradewind_common::placement::Placement;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
 use tradewind_proto::convert::Malformed;
 
@@ -135,8 +135,7 @@ impl Exchange {
         mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let pushed = Pushed::Whole(source);
-        self.go(purpose, seen, pushed, Some(&mut values))
-            .await
+        self.go(purpose, seen, pushed, Some(&mut values)).await
     }
 
     /// As [`run`](Self::run) with a gradient, the mean over `samples`, whose buckets are still to
@@ -149,8 +148,7 @@ impl Exchange {
         mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let (purpose, pushed) = (Purpose::Gradient { samples }, Pushed::Parts(parts));
-        self.go(purpose, seen, pushed, Some(&mut values))
-            .await
+        self.go(purpose, seen, pushed, Some(&mut values)).await
     }
 
     /// As [`run`](Self::run), but no values come back.
@@ -160,8 +158,7 @@ impl Exchange {
         seen: Seen,
         source: Source<'_, '_>,
     ) -> Result<Summary, ExchangeError> {
-        self.go(purpose, seen, Pushed::Whole(source), None)
-            .await
+        self.go(purpose, seen, Pushed::Whole(source), None).await
     }
 
     async fn go(
@@ -190,7 +187,8 @@ impl Exchange {
         &mut self,
         values: &mut D,
     ) -> Result<Summary, ExchangeError> {
-        self.run(Purpose::Pull, Seen::default(), &|_| &[], values).await
+        self.run(Purpose::Pull, Seen::default(), &|_| &[], values)
+            .await
     }
 }
 

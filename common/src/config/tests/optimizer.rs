@@ -102,7 +102,10 @@ fn outer_optimizers() {
         assert!(text.contains(want), "{text}");
     };
     for name in [outer[0], delayed[0]] {
-        refused(&[name], "optimizer.momentum = 0.0 is 0, and this optimizer.name needs");
+        refused(
+            &[name],
+            "optimizer.momentum = 0.0 is 0, and this optimizer.name needs",
+        );
         let decay = "optimizer.weight_decay=0.1";
         refused(
             &[name, "optimizer.momentum=0.9", decay],

@@ -93,7 +93,11 @@ impl Block {
         optimizer: &dyn Optimizer,
     ) -> Vec<f32> {
         let asks = |piece: &Piece| piece.norms != Source::Nowhere;
-        let Some(values) = self.values.as_ref().filter(|_| self.pieces.iter().any(asks)) else {
+        let Some(values) = self
+            .values
+            .as_ref()
+            .filter(|_| self.pieces.iter().any(asks))
+        else {
             return Vec::new();
         };
         let mut pushed = pushed.iter();

@@ -186,10 +186,7 @@ fn trained(spec: &RunSpec) -> Vec<f32> {
 
 /// The same in f64, tensor by tensor: `step` is told the rate of LARS of a tensor, or nothing of one
 /// that is exempt, and moves (θ, v) by a decayed gradient.
-fn reference(
-    exempt: DecayExempt,
-    step: fn(Option<f64>, (&mut f64, &mut f64), f64),
-) -> Vec<f64> {
+fn reference(exempt: DecayExempt, step: fn(Option<f64>, (&mut f64, &mut f64), f64)) -> Vec<f64> {
     let (mut values, mut velocity) = (vec![1.0f64; 7], vec![0.0f64; 7]);
     for gradient in GRADIENTS {
         for (index, tensor) in TENSORS.into_iter().enumerate() {
@@ -209,10 +206,7 @@ fn reference(
     values
 }
 
-fn check_layerwise(
-    optimizer: OptimizerSpec,
-    step: fn(Option<f64>, (&mut f64, &mut f64), f64),
-) {
+fn check_layerwise(optimizer: OptimizerSpec, step: fn(Option<f64>, (&mut f64, &mut f64), f64)) {
     for exempt in [DecayExempt::None, DecayExempt::Vectors] {
         let want = reference(exempt, step);
         for block in [2, 3, 4, 7] {
