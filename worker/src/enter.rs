@@ -105,11 +105,11 @@ pub fn enter<'a>(
         Some(fresh) if by_bucket => {
             Exchanges::During(During::new(exchange, layout, &plan, fresh, wire))
         }
-        fresh => Exchanges::Between(Between {
+        fresh => Exchanges::Between(Box::new(Between {
             exchange,
             wire,
             fresh,
-        }),
+        })),
     };
     tracing::info!(%start, "ready");
 

@@ -22,7 +22,7 @@ use crate::telemetry::wall;
 /// How exchanges stand to steps.
 pub enum Exchanges {
     /// Overlap 0: a step's exchange has ended before the next step begins.
-    Between(Between),
+    Between(Box<Between>),
     /// Overlap 1: it runs behind the next step.
     Behind(Behind),
     /// Overlap 0, by bucket: it runs during the step's own backward.

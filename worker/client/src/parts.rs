@@ -182,6 +182,20 @@ impl Parts {
         part.as_ref().map(|part| part.values().part(range.clone()))
     }
 
+    /// Waits until all is there; what of it is f32 and not skipped, in flat order.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn whole(&self) -> Vec<f32> {
+        let mut ready = self.ready.subscribe();
+        let all = ready.wait_for(|ready| *ready == self.parts.len()).await;
+        drop(all.expect("its sender is borrowed"));
+        let parts = self.parts.iter().filter_map(|part| part.get()?.as_ref());
+        let values = parts.map(|part| match part.values() {
+            Values::F32(values) => values.to_vec(),
+            Values::Bf16(_) => Vec::new(),
+        });
+        values.flatten().collect()
+    }
+
     fn place_of(&self, block: BlockId) -> &(usize, Range<usize>) {
         let place = self.plan.blocks.get(block.0 as usize);
         place

@@ -30,7 +30,8 @@ impl Solo {
     pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, GroupError> {
         let tensors = in_layout_order(layout, tensors)?;
         let length = layout.elements() as i64;
-        let device = tensors.first().map_or(Device::Cpu, Tensor::device);
+        // A layout has at least one tensor, and all are where the first is.
+        let device = tensors[0].device();
         let gradients =
             Tensor::f_zeros([length], (Kind::Float, device)).map_err(FlatError::Torch)?;
         for (tensor, gradient) in tensors.iter().zip(views(layout, &gradients)?) {

@@ -146,3 +146,6 @@ fn runs(layout: &Layout, slice: &[BlockId]) -> Vec<std::ops::Range<usize>> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,3 +178,65 @@ fn part(all: &Tensor, range: &Range<usize>) -> Result<Tensor, C10dError> {
     let narrow = all.f_narrow(0, range.start as i64, range.len() as i64);
     narrow.map_err(torch("a range of a bucket"))
 }
+
+#[cfg(test)]
+mod tests {
+    use tradewind_client::parts::{Lent, Values};
+    use tradewind_common::Compression;
+
+    use super::*;
+
+    /// Over many magnitudes, the smallest and largest included, other ones each `round`.
+    fn gradient(round: usize, length: usize) -> Vec<f32> {
+        let value = |at: usize| {
+            let x = ((at * 31 + round * 17) as f32).sin();
+            x * (((at + round) % 250) as f32 - 135.0).exp2()
+        };
+        let mut values: Vec<f32> = (0..length).map(value).collect();
+        let last = [f32::MAX, f32::MIN, -0.0, 1e-45, 1.0 + 1.0 / 256.0];
+        values[..last.len()].copy_from_slice(&last);
+        values
+    }
+
+    /// Rounds 0, 1, 3 are pushed, 2 is skipped.
+    fn check(own: &[Range<usize>], length: usize) {
+        let device = Device::Cpu;
+        let (flag, factor) = (Tensor::from_slice(&[0f32]), Tensor::from_slice(&[0.5f32]));
+        let mut outgoing = Outgoing::new(own, flag.shallow_clone(), device, true, 1).expect("room");
+        let out = Stream::new(device).unwrap();
+        let mut residual = vec![0.0; own.iter().map(Range::len).sum()];
+        for round in 0..4 {
+            let doubled = gradient(round, length);
+            let halved: Vec<f32> = doubled.iter().map(|x| x * 0.5).collect();
+            let of_slice: Vec<f32> = own
+                .iter()
+                .flat_map(|r| &halved[r.clone()])
+                .copied()
+                .collect();
+            let mut want = Vec::new();
+            let mut left = residual.clone();
+            Compression::Bf16.encode(&of_slice, Some(&mut left), &mut want);
+
+            let left_device = Tensor::from_slice(&doubled);
+            let (landing, event) = outgoing.leave(&left_device, &factor, 0, &out).unwrap();
+            event.wait().unwrap();
+            let Values::Bf16(got) = landing.values() else {
+                panic!("encoded");
+            };
+            let got: Vec<u8> = got.iter().flat_map(|x| x.to_le_bytes()).collect();
+            assert!(got == want, "{own:?}, round {round}");
+            if round != 2 {
+                residual = left;
+                outgoing.pushed();
+            }
+        }
+        assert_eq!(flag.double_value(&[0]), 0.0);
+    }
+
+    #[test]
+    fn a_bucket_is_encoded_as_a_host_would_and_a_skip_keeps_what_was_kept() {
+        check(std::slice::from_ref(&(0..2000)), 2000);
+        check(&[0..700, 700..900, 1300..1999], 2000);
+        check(&[], 10);
+    }
+}
