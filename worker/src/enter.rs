@@ -17,7 +17,7 @@ use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
 use crate::during::During;
-use crate::exchanges::{Behind, Between, Exchanges};
+use crate::exchanges::{Behind, Between, Exchanges, over_ranks};
 use crate::feed::{DEPTH, Feed, Place};
 use crate::fence::Guard;
 use crate::flat::Flat;
