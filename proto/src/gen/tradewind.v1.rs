@@ -41,6 +41,29 @@ pub struct AdamW {
     #[prost(double, tag = "4")]
     pub weight_decay: f64,
 }
+/// Layer-wise adaptive rate scaling, and the form that only ever shortens steps of SGD.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Lars {
+    #[prost(double, tag = "1")]
+    pub momentum: f64,
+    #[prost(double, tag = "2")]
+    pub weight_decay: f64,
+    /// More than 0.
+    #[prost(double, tag = "3")]
+    pub trust: f64,
+}
+/// Nesterov's momentum on pseudo-gradients that come one by one.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct DelayedNesterov {
+    #[prost(double, tag = "1")]
+    pub momentum: f64,
+    /// Updates between two of the momentum, at least 1.
+    #[prost(uint32, tag = "2")]
+    pub every: u32,
+    /// In \[0, 1 / every\].
+    #[prost(double, tag = "3")]
+    pub activation: f64,
+}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -169,7 +192,7 @@ pub struct RunSpec {
     pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -182,6 +205,12 @@ pub mod run_spec {
         Adam(super::Adam),
         #[prost(message, tag = "40")]
         Adamw(super::AdamW),
+        #[prost(message, tag = "41")]
+        Lars(super::Lars),
+        #[prost(message, tag = "42")]
+        Larc(super::Lars),
+        #[prost(message, tag = "43")]
+        DelayedNesterov(super::DelayedNesterov),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2101,7 +2130,7 @@ pub mod host_server {
 }
 /// Bulk values are the last field of every message that has some, so that whoever sends or receives
 /// them need not copy them through a protobuf runtime: a small head, then the values as they are.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PushFrame {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
@@ -2127,7 +2156,7 @@ pub struct PushFrame {
 }
 /// Nested message and enum types in `PushFrame`.
 pub mod push_frame {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Action {
         #[prost(message, tag = "8")]
         Skip(super::Skip),
@@ -2140,7 +2169,7 @@ pub mod push_frame {
     }
 }
 /// The group's averaged gradient of one block (for buffers: new minus pulled values).
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Gradient {
     /// Samples that the gradient is the mean over; more than 0.
     #[prost(uint32, tag = "1")]
@@ -2156,6 +2185,10 @@ pub struct Gradient {
     /// counts updates.
     #[prost(uint64, tag = "6")]
     pub updates_seen: u64,
+    /// Under LARS and LARC: for each tensor of which the block has a part but not all, in flat order,
+    /// unless weight decay spares it.
+    #[prost(message, repeated, tag = "7")]
+    pub norms: ::prost::alloc::vec::Vec<Norms>,
     /// The run's type upwards for parameters, f32 for buffers.
     #[prost(enumeration = "DType", tag = "4")]
     pub dtype: i32,
@@ -2165,6 +2198,16 @@ pub struct Gradient {
     /// As many values as the block has, all finite.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
+}
+/// L2 norms of a whole tensor, in f64 of f32 values.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Norms {
+    /// Of the values that the group's gradient was computed on.
+    #[prost(double, tag = "1")]
+    pub values: f64,
+    /// Of the group's averaged gradient.
+    #[prost(double, tag = "2")]
+    pub gradient: f64,
 }
 /// The group has no finite gradient at this clock: arrived, with weight 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2303,6 +2346,9 @@ pub struct Update {
     /// Learning rate.
     #[prost(double, tag = "4")]
     pub rate: f64,
+    /// What the step of each piece of the block is multiplied by; none: by 1.
+    #[prost(float, repeated, tag = "10")]
+    pub scales: ::prost::alloc::vec::Vec<f32>,
     #[prost(uint64, tag = "5")]
     pub samples: u64,
     /// Of buffers: the part of the change that is added.
