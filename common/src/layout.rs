@@ -1,8 +1,10 @@
 //! Named tensors → one flat f32 vector → buckets → blocks.
 //!
-//! The flat order is the reverse of the order in which the model created its tensors, because
-//! backward finishes the last layers first: a bucket is then a contiguous range that is complete
-//! early. Every process computes the same layout from the same list of tensors.
+//! The flat order is that in which values become known: parameters in the reverse of the order in
+//! which the model created them, because backward finishes the last layers first; then buffers,
+//! whose changes are known last. A bucket is thus a contiguous range that is complete early, and
+//! statistics between layers, as BatchNorm has them, do not cut buckets short. Every process computes
+//! the same layout from the same list of tensors.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -43,6 +45,8 @@ impl TensorSpec {
 pub struct PlacedTensor {
     /// The tensor.
     pub spec: TensorSpec,
+    /// Its number in the model's order of creation, from 0.
+    pub created: usize,
     /// Where its values stand in the flat vector, in elements.
     pub elements: Range<usize>,
 }
@@ -123,7 +127,7 @@ pub struct Layout {
 
 impl Layout {
     /// Lays out `tensors`, given in the model's order of creation. A bucket is closed when it has
-    /// reached `bucket_bytes` or the kind changes; a tensor is never divided between buckets, but
+    /// reached `bucket_bytes`, and where buffers begin; a tensor is never divided between buckets, but
     /// a bucket is cut into equal blocks of at most `block_bytes`.
     pub fn new(
         tensors: &[TensorSpec],
@@ -137,7 +141,10 @@ impl Layout {
             blocks: Vec::new(),
         };
         let mut offset = 0;
-        for (index, spec) in tensors.iter().rev().enumerate() {
+        let of =
+            |kind| (tensors.iter().enumerate().rev()).filter(move |(_, spec)| spec.kind == kind);
+        let flat = of(TensorKind::Parameter).chain(of(TensorKind::Buffer));
+        for (index, (created, spec)) in flat.enumerate() {
             let elements = offset..offset + spec.elements();
             offset = elements.end;
             match layout.buckets.last_mut() {
@@ -154,6 +161,7 @@ impl Layout {
             }
             layout.tensors.push(PlacedTensor {
                 spec: spec.clone(),
+                created,
                 elements,
             });
         }
@@ -193,13 +201,6 @@ impl Layout {
     pub fn count(&self, kind: TensorKind) -> usize {
         let buckets = self.buckets.iter();
         buckets.filter(|bucket| bucket.kind == kind).count()
-    }
-
-    /// The buckets in the order in which all groups send them: parameters in flat order, then
-    /// buffers, whose changes are known last.
-    pub fn order(&self) -> impl Iterator<Item = usize> + '_ {
-        let of = |kind| (0..self.buckets.len()).filter(move |at| self.buckets[*at].kind == kind);
-        of(TensorKind::Parameter).chain(of(TensorKind::Buffer))
     }
 
     /// The block of this number.
@@ -281,6 +282,24 @@ mod tests {
         }
         assert_eq!(end, layout.elements());
         assert_eq!(end, 117);
+    }
+
+    #[test]
+    fn statistics_between_layers_come_last_and_cut_no_bucket_short() {
+        let mean = |name| TensorSpec {
+            kind: TensorKind::Buffer,
+            ..tensor(name, 2)
+        };
+        let tensors = [tensor("a", 4), mean("b"), tensor("c", 4), mean("d")];
+        let layout = Layout::new(&tensors, 64, 64).unwrap();
+        let of = |bucket: &Bucket| {
+            let all = layout.tensors[bucket.tensors.clone()].iter();
+            let named = all.map(|t| (t.spec.name.as_str(), t.created));
+            named.collect::<Vec<_>>()
+        };
+        let buckets: Vec<_> = layout.buckets.iter().map(of).collect();
+        assert_eq!(buckets, [[("c", 2), ("a", 0)], [("d", 3), ("b", 1)]]);
+        assert_eq!(layout.buckets[1].elements, 8..12);
     }
 
     #[test]

@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn vectors_are_spared_where_that_is_asked_for() {
         use TensorKind::{Buffer, Parameter};
-        // Flat: a buffer of 2; then a scalar, a bias of 3, a matrix of 8, a bias of 4.
+        // Flat: a scalar, a bias of 3, a matrix of 8, a bias of 4; then a buffer of 2.
         let layout = layout(
             &[
                 (&[4], Parameter),
@@ -155,7 +155,7 @@ mod tests {
         let none = Cut::default();
         assert_eq!(
             pieces(none, &layout),
-            [vec![(0..2, false)], vec![(0..8, true)], vec![(0..8, true)]]
+            [vec![(0..8, true)], vec![(0..8, true)], vec![(0..2, false)]]
         );
         let vectors = Cut {
             exempt: DecayExempt::Vectors,
@@ -165,9 +165,9 @@ mod tests {
         assert_eq!(
             pieces(vectors, &layout),
             [
-                vec![(0..2, false)],
                 vec![(0..4, false), (4..8, true)],
                 vec![(0..4, true), (4..8, false)],
+                vec![(0..2, false)],
             ]
         );
     }

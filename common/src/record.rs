@@ -49,6 +49,31 @@ pub struct StepRecord {
     /// Seconds that the slowest block of the exchange was held back by the consistency policy, as
     /// the shards measured it.
     pub wait_seconds: f64,
+    /// Bus bandwidth of the reductions of this step's gradient, bytes a second, as NCCL's tests
+    /// define it: 2 (N − 1) / N · bytes / seconds for N ranks, so that it compares with the links
+    /// whatever N is. Absent where the group has not measured the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduce_bytes_per_second: Option<f64>,
+    /// The GPU of group_rank 0; absent without one, or without NVML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+}
+
+/// A rank's GPU as NVML sees it, at most a second or so before the record was written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Memory that the rank's process uses on it, bytes; absent where the driver does not tell, as
+    /// in a container that has process numbers of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Memory that all processes use on it, bytes.
+    pub device_memory_bytes: u64,
+    /// Memory that it has, bytes.
+    pub device_memory_bytes_total: u64,
+    /// Part of the last sampling period of the driver (1/6 to 1 s) in which a kernel ran, 0 to 1;
+    /// absent where the driver does not tell, as of a part of a GPU (MIG).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
 }
 
 /// A quantity with its name and unit.

@@ -5,6 +5,7 @@ mod chaos;
 mod clock;
 mod cluster;
 mod config;
+mod doctor;
 mod events;
 mod export;
 mod failure;
@@ -52,6 +53,8 @@ enum Verb {
     Bench(bench::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(chaos::Arguments),
+    /// Print what this node has for training on GPUs, and what is missing.
+    Doctor(doctor::Arguments),
     /// Check a configuration and print it with every key, or print the table of all keys.
     Config(config::Arguments),
 }
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Chaos(arguments) => chaos::run(&arguments),
+        Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }
 }

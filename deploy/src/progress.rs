@@ -305,6 +305,8 @@ mod tests {
             exchange_seconds: 0.0,
             exposed_seconds: 0.0,
             wait_seconds: 0.5,
+            reduce_bytes_per_second: None,
+            gpu: None,
         }
     }
 

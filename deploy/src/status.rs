@@ -1,5 +1,6 @@
 //! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
 
+mod device;
 mod standing;
 mod table;
 
@@ -16,6 +17,7 @@ use crate::place::Place;
 use crate::run::Interruption;
 use crate::say;
 use standing::Watcher;
+pub(crate) use table::size;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -91,7 +91,8 @@ def layout(spec):
     """Blocks as (begin, end, kind) in the flat vector."""
     buckets = []
     at = 0
-    for tensor in reversed(spec.tensors):
+    buffers = lambda tensor: tensor.kind == types.TENSOR_KIND_BUFFER
+    for tensor in sorted(reversed(spec.tensors), key=buffers):
         end = at + elements(tensor)
         last = buckets[-1] if buckets else None
         if last and last[2] == tensor.kind and (last[1] - last[0]) * 4 < spec.bucket_bytes:

@@ -106,6 +106,7 @@ fn links_in_the_documents_lead_somewhere() {
         "docs/protocol.md",
         "docs/bench.md",
         "docs/performance.md",
+        "docs/gpu.md",
     ];
     for document in documents {
         let path = root().join(document);

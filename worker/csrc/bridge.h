@@ -38,8 +38,9 @@ struct Connections {
   void check() const;
   // To be told of each collective on a GPU.
   void began(c10::intrusive_ptr<c10d::Work> work) { last = std::move(work); }
-  // Waits for the collectives on a GPU that are under way, unless the group is broken.
-  void settle() const;
+  // Waits for the collectives on a GPU that are under way, unless the group is broken; then breaks
+  // it.
+  void close();
 
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   // Where the group meets.
@@ -53,6 +54,8 @@ struct Connections {
   std::atomic<bool> broken{false};
 
  private:
+  void settle() const;
+
   c10::intrusive_ptr<c10d::Work> last;
   std::mutex breaking;
   bool aborted = false;

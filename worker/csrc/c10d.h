@@ -36,6 +36,8 @@ char* tradewind_group_new(
     const tradewind_store* store, const char* prefix, int rank, int size, const char* host,
     int64_t timeout_ms, tradewind_group** out);
 // Waits for what a GPU has still to do for a group that is whole, and breaks it.
+void tradewind_group_close(tradewind_group* group);
+// Closes it first.
 void tradewind_group_free(tradewind_group* group);
 
 // The NCCL half of the bridge, a shared library that `make nccl` builds; libtorch_cuda is loaded
@@ -89,6 +91,10 @@ char* tradewind_reducer_prepare(tradewind_reducer* reducer);
 // the nanoseconds that backward, its computation done, waited for reductions; 0 on a GPU, where
 // nobody waits.
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns);
+
+/* From the launch of the first reduction of the last backward to the end of the last one; -1 if it is
+ * not known. Waits for that end. */
+char* tradewind_reducer_reduced(const tradewind_reducer* reducer, int64_t* took_ns);
 // The gradients of a bucket, one after the other in the order of its tensors, as a new handle of a
 // contiguous f32 tensor, which the caller owns. The Reducer never replaces that tensor.
 char* tradewind_reducer_bucket(const tradewind_reducer* reducer, size_t bucket, void** tensor);

@@ -33,6 +33,10 @@ void break_connections(c10d::Backend& gloo) {
 namespace tradewind {
 
 Connections::~Connections() {
+  close();
+}
+
+void Connections::close() {
   // The end of a group that did its work must not undo the last of it.
   quietly([&] { settle(); });
   // The end of its backends waits for their collectives.

@@ -36,11 +36,16 @@ template <typename Begin>
 void collective(tradewind_group* group, const at::Tensor& tensor, Begin begin) {
   auto& connections = *group->connections;
   TORCH_CHECK(!connections.broken, "the group was broken");
-  auto work = begin(*connections.group);
-  if (!tensor.is_cpu()) {
-    connections.began(work);
+  try {
+    auto work = begin(*connections.group);
+    if (!tensor.is_cpu()) {
+      connections.began(work);
+    }
+    work->wait();
+  } catch (...) {
+    connections.broken = true;
+    throw;
   }
-  work->wait();
 }
 
 c10::intrusive_ptr<c10d::Backend> over_tcp(
@@ -107,6 +112,10 @@ char* tradewind_group_add_nccl(tradewind_group* group, const tradewind_half* hal
     meet(*nccl, place, connections.patience);
     members.setBackend(at::kCUDA, c10d::ProcessGroup::NCCL, nccl);
   });
+}
+
+void tradewind_group_close(tradewind_group* group) {
+  tradewind::quietly([&] { group->connections->close(); });
 }
 
 void tradewind_group_free(tradewind_group* group) {

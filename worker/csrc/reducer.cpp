@@ -54,11 +54,8 @@ struct tradewind_reducer final : c10d::Reducer {
             /*bucket_bytes_cap_list=*/{}) {
     // Otherwise every backward appends its tensors to a list that waits for rebuild_buckets.
     has_rebuilt_bucket_ = true;
-    // Time every step: `finish` reports it. On a GPU the times are those of events that the host
-    // would have to wait for.
-    if (params_.front().is_cpu()) {
-      set_ddp_runtime_logging_sample_rate(1);
-    }
+    // Time every step: `finish` and `reduced` report it.
+    set_ddp_runtime_logging_sample_rate(1);
   }
 
   void prepare() {
@@ -83,6 +80,7 @@ struct tradewind_reducer final : c10d::Reducer {
     if (expect_autograd_hooks_) {
       return -1;
     }
+    // There the times are those of events that the host would have to wait for.
     if (!params_.front().is_cpu()) {
       return 0;
     }
@@ -91,6 +89,15 @@ struct tradewind_reducer final : c10d::Reducer {
         ? timer_->measureDifference(Event::kBackwardComputeEnd, Event::kBackwardCommEnd)
         : std::nullopt;
     return exposed.value_or(0);
+  }
+
+  // On a GPU the times are those of events on its stream: this waits for the last of them.
+  int64_t reduced() const {
+    using Event = c10d::Timer::Event;
+    auto took = timer_
+        ? timer_->measureDifference(Event::kBackwardCommStart, Event::kBackwardCommEnd)
+        : std::nullopt;
+    return took.value_or(-1);
   }
 
   const at::Tensor& bucket(size_t index) const {
@@ -128,6 +135,10 @@ char* tradewind_reducer_prepare(tradewind_reducer* reducer) {
 
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns) {
   return guard([&] { *exposed_ns = reducer->finish(); });
+}
+
+char* tradewind_reducer_reduced(const tradewind_reducer* reducer, int64_t* took_ns) {
+  return guard([&] { *took_ns = reducer->reduced(); });
 }
 
 char* tradewind_reducer_bucket(const tradewind_reducer* reducer, size_t bucket, void** tensor) {

@@ -129,6 +129,12 @@ impl ProcessGroup {
         })
     }
 
+    /// The end of the group, before it is dropped: what drop does, with nobody's memory freed.
+    pub fn close(&mut self) {
+        // SAFETY: `raw` is live and exclusively borrowed.
+        unsafe { ffi::tradewind_group_close(self.raw.as_ptr()) }
+    }
+
     /// An error if the group is broken, as far as is known here: see [`Breaker::check`].
     pub fn check(&self) -> Result<(), C10dError> {
         // SAFETY: `raw` is live.
@@ -301,6 +307,17 @@ impl Reducer {
             ffi::tradewind_reducer_finish(self.raw.as_ptr(), &mut exposed_ns)
         })?;
         Ok(u64::try_from(exposed_ns).ok().map(Duration::from_nanos))
+    }
+
+    /// How long the reductions of the last backward took: from the launch of the first to the end of
+    /// the last, for which this waits; `None` if it is not known.
+    pub fn reduced(&self) -> Result<Option<Duration>, C10dError> {
+        let mut took_ns = -1;
+        // SAFETY: `raw` is live; `took_ns` outlives the call.
+        check("reading how long reductions took", unsafe {
+            ffi::tradewind_reducer_reduced(self.raw.as_ptr(), &mut took_ns)
+        })?;
+        Ok(u64::try_from(took_ns).ok().map(Duration::from_nanos))
     }
 
     /// The gradients of a bucket's tensors, one after the other: a handle of the tensor that every

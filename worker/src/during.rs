@@ -64,6 +64,11 @@ impl During {
         self.clock
     }
 
+    /// The clock of the exchange that is begun next.
+    pub fn next_clock(&self) -> Clock {
+        self.background.clock()
+    }
+
     /// Before a backward: its buckets are sent as they are given to what this returns. `samples`
     /// are those of all ranks.
     pub fn begin(&mut self, samples: u32, seen: Seen) -> Arc<Parts> {
@@ -80,8 +85,7 @@ impl During {
     /// The answers are to be [loaded](Self::load).
     pub fn finish(&mut self, buffers: Option<&Buffers>) -> Result<Ended<()>, ExchangeError> {
         let parts = self.parts.take().expect("begun");
-        for at in self.layout.order() {
-            let bucket = &self.layout.buckets[at];
+        for (at, bucket) in self.layout.buckets.iter().enumerate() {
             if bucket.kind == TensorKind::Buffer {
                 parts.give(at, buffers.map(|buffers| buffers.changes(&bucket.elements)));
             }

@@ -30,6 +30,14 @@ pub enum Exchanges {
 }
 
 impl Exchanges {
+    /// The clock of the next contribution to be started.
+    pub fn next_clock(&self) -> Clock {
+        match self {
+            Self::During(during) => during.next_clock(),
+            Self::Between(..) | Self::Behind(_) => self.clock(),
+        }
+    }
+
     /// The clock of the contribution of the step at hand.
     pub fn clock(&self) -> Clock {
         match self {
@@ -61,6 +69,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
+    /// Bus bandwidth of the reductions of its gradient, where it is known.
+    pub reduce_bytes_per_second: Option<f64>,
 }
 
 impl Step {

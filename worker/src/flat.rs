@@ -159,7 +159,8 @@ pub(crate) fn in_layout_order(
         });
     }
     let mut ordered = Vec::with_capacity(tensors.len());
-    for ((name, tensor), placed) in tensors.iter().rev().zip(&layout.tensors) {
+    for placed in &layout.tensors {
+        let (name, tensor) = &tensors[placed.created];
         if *name != placed.spec.name {
             return Err(FlatError::Name {
                 got: name.clone(),
@@ -253,15 +254,15 @@ mod tests {
     fn the_models_tensors_are_views_of_the_vector() {
         let (layout, model) = (layout(), model());
         let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
-        let want = [-0.0, 20.0, 10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let want = [10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -0.0, 20.0];
         assert_eq!(flat.values(), want);
-        assert!(flat.values()[0].is_sign_negative(), "bits are kept");
+        assert!(flat.values()[9].is_sign_negative(), "bits are kept");
         assert!(model[0].1.requires_grad() && model[0].1.is_leaf());
 
-        flat.values_mut()[5] = 7.0;
+        flat.values_mut()[3] = 7.0;
         assert_eq!(model[0].1.double_value(&[0, 0]), 7.0);
         let _ = tch::no_grad(|| model[1].1.shallow_clone().fill_(1.5));
-        assert_eq!(flat.block(&(2..5)), [1.5; 3]);
+        assert_eq!(flat.block(&(0..3)), [1.5; 3]);
     }
 
     #[test]
@@ -270,7 +271,7 @@ mod tests {
         let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
         assert_eq!(loss(2.0).double_value(&[]), 30.0);
-        flat.values_mut()[5..11].fill(1.0);
+        flat.values_mut()[3..9].fill(1.0);
         let loss = loss(2.0);
         assert_eq!(loss.double_value(&[]), 12.0);
         loss.backward();

@@ -11,6 +11,7 @@ pub mod exchanges;
 pub mod feed;
 pub mod fence;
 pub mod flat;
+pub mod gpu_stats;
 pub mod group;
 pub mod host;
 pub mod lives;

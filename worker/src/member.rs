@@ -15,6 +15,7 @@ use tradewind_proto::auth::Token;
 
 use crate::c10d::Store;
 use crate::flat::Flat;
+use crate::gpu_stats::GpuStats;
 use crate::model::{self, Task};
 use crate::telemetry::Recorder;
 use crate::verdict::GivenUp;
@@ -70,6 +71,8 @@ pub struct Member {
     pub reach: Reach,
     /// Where the group's first rank writes its steps down.
     pub recorder: Recorder,
+    /// Looks at the GPU, if it computes on one.
+    pub gpu_stats: Option<GpuStats>,
     /// Where the coordinator is spoken to.
     pub runtime: Handle,
 }
@@ -163,6 +166,7 @@ impl Member {
             coordinator: Coordinator::new(coordinator, reach.clone()),
             reach,
             recorder,
+            gpu_stats: GpuStats::of(device),
             runtime: runtime.clone(),
             config,
         })

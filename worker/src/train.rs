@@ -15,7 +15,8 @@ use crate::data::{Batch, DataError};
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
-use crate::group::{Group, GroupError};
+use crate::gpu_stats::GpuStats;
+use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::host::{Checked, Host, HostError};
 use crate::member::Member;
 use crate::pace::Pace;
@@ -23,6 +24,7 @@ use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
+use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
 
 /// Everything that a rank trains with in one life of its group.
@@ -99,15 +101,17 @@ impl Worker<'_> {
                 return Err(TrainError::LeaseLost);
             }
             let mut watch = Stopwatch::start();
-            let batch = self.next_batch()?.to(self.member.device)?;
-            let loss = self.loss(&batch)?;
+            let _step = open(Range::Step(self.exchanges.next_clock()));
+            let batch = within(Range::Data, || self.batch())?;
+            let loss = within(Range::Forward, || self.loss(&batch))?;
             self.begin(batch.samples.len(), seen)?;
-            let exposed = self.backward(&loss)?;
+            let exposed = within(Range::Backward, || self.backward(&loss))?;
             let mut compute = watch.lap().saturating_sub(exposed);
             pace.keep(compute);
             compute += watch.lap();
 
-            let mut step = self.agree(&loss, batch.samples.len())?;
+            let agree = || self.agree(&loss, batch.samples.len());
+            let mut step = within(Range::Reduce, agree)?;
             self.unscale(&step);
             step.compute = compute;
             step.reduce = exposed + watch.lap();
@@ -169,6 +173,10 @@ impl Worker<'_> {
                 let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
             }
         }
+    }
+
+    fn batch(&mut self) -> Result<Batch, TrainError> {
+        Ok(self.next_batch()?.to(self.member.device)?)
     }
 
     fn next_batch(&mut self) -> Result<Batch, FeedError> {
@@ -251,7 +259,16 @@ impl Worker<'_> {
             samples: samples as u64,
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
+            reduce_bytes_per_second: self.bus_bandwidth()?,
         })
+    }
+
+    fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
+        let buckets = self.member.layout.buckets.iter();
+        let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);
+        let bytes = trained.map(|bucket| size_of::<f32>() * bucket.elements.len());
+        let took = self.group.reduced()?;
+        Ok(took.and_then(|took| bus_bandwidth(bytes.sum(), self.group.size(), took)))
     }
 
     /// The exchange of this step. With overlap it is only started, once that of the step before,
@@ -271,8 +288,10 @@ impl Worker<'_> {
             Exchanges::Between(between) => {
                 let mut watch = Stopwatch::start();
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
-                let own = between.run(&step, seen, pushed, flat)?;
+                let run = || between.run(&step, seen, pushed, flat);
+                let own = within(Range::Exchange(step.clock), run)?;
                 let took = watch.lap();
+                let _open = open(Range::Reduce);
                 between.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, own)?;
@@ -288,8 +307,10 @@ impl Worker<'_> {
             }
             Exchanges::During(during) => {
                 let finite = step.buckets_skipped == 0;
-                let exchanged = during.finish(finite.then_some(&*buffers))?;
+                let finish = || during.finish(finite.then_some(&*buffers));
+                let exchanged = within(Range::Wait, finish)?;
                 let mut watch = Stopwatch::start();
+                let _open = open(Range::Reduce);
                 during.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, exchanged.summary)?;
@@ -304,7 +325,8 @@ impl Worker<'_> {
                 }))
             }
             Exchanges::Behind(behind) => {
-                let mut ended = behind.wait()?;
+                let mut ended = within(Range::Wait, || behind.wait())?;
+                let _open = open(Range::Reduce);
                 let watch = Stopwatch::start();
                 let mut seen = seen;
                 if let Some(Ended { summary, .. }) = &mut ended {
@@ -356,6 +378,8 @@ impl Worker<'_> {
             exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
             exposed_seconds: ended.exposed.as_secs_f64(),
             wait_seconds,
+            reduce_bytes_per_second: step.reduce_bytes_per_second,
+            gpu: self.member.gpu_stats.as_ref().and_then(GpuStats::latest),
         });
     }
 }

@@ -281,6 +281,8 @@ pub(crate) mod tests {
                     exchange_seconds: 0.02,
                     exposed_seconds: 0.02,
                     wait_seconds: 0.0,
+                    reduce_bytes_per_second: None,
+                    gpu: None,
                 });
             }
         }

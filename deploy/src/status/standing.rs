@@ -17,6 +17,7 @@ use crate::folder::is_held;
 use crate::launch::processes;
 use crate::lines::Lines;
 use crate::place::Place;
+use crate::status::device::{Device, Devices};
 
 /// Events that are kept.
 const EVENTS_MAX: usize = 64;
@@ -42,6 +43,8 @@ pub(crate) struct Standing {
     pub(super) generation: Option<u64>,
     pub(super) failure: Option<String>,
     pub(super) groups: Vec<Group>,
+    /// What the groups last wrote down of their GPUs; empty without any.
+    pub(super) devices: Vec<Device>,
     pub(super) servers: Vec<Server>,
     pub(super) shards: Vec<Shard>,
     pub(super) snapshot: Option<Snapshot>,
@@ -189,6 +192,7 @@ fn shards(holding: &Holding, told: &[Option<ShardStatusReply>]) -> Vec<Shard> {
 pub(super) struct Watcher {
     place: Place,
     events: Lines<Event>,
+    devices: Devices,
     recent: VecDeque<Event>,
 }
 
@@ -196,6 +200,7 @@ impl Watcher {
     pub(super) fn new(place: Place) -> anyhow::Result<Self> {
         Ok(Self {
             events: Lines::new(place.path.join("events.jsonl")),
+            devices: Devices::new(&place.path),
             place,
             recent: VecDeque::new(),
         })
@@ -209,6 +214,7 @@ impl Watcher {
             ended: self.place.ended(),
             snapshot: self.snapshot(),
             events: self.events(),
+            devices: self.devices.look(),
             ..Standing::default()
         };
         if standing.ended.is_some() {

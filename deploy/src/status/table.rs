@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::device;
 use super::standing::{Group, Server, Shard, Standing};
 
 /// Events that are shown.
@@ -13,6 +14,10 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
     let groups = standing.groups.iter().map(group).collect();
     let header = ["group", "state", "ranks", "clock", "lag", "lease left"];
     part(&mut text, header, groups);
+    for (number, device) in standing.devices.iter().enumerate() {
+        let gap = if number == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{gap}{}", device::line(device));
+    }
     let servers = standing.servers.iter().map(server).collect();
     part(
         &mut text,
@@ -153,7 +158,8 @@ fn left(ms: Option<u64>) -> String {
     }
 }
 
-fn size(bytes: u64) -> String {
+/// An amount of memory, for people.
+pub(crate) fn size(bytes: u64) -> String {
     let (amount, unit) = match bytes {
         0..1024 => return format!("{bytes} B"),
         1024..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),

@@ -92,6 +92,16 @@ fn groups_agree(summary: &Value, records: &[StepRecord]) {
             Some(number(&group["lag_max"])),
             own.iter().map(|r| r.lag).max()
         );
+        // A group of one has no reductions; of two each is a part of a network's rate.
+        let rates = own.iter().map(|r| r.reduce_bytes_per_second);
+        assert!(
+            rates.clone().all(|rate| match ranks {
+                1 => rate.is_none(),
+                _ => rate.is_some_and(|rate| rate.is_finite() && rate > 0.0),
+            }),
+            "{:?}",
+            rates.collect::<Vec<_>>()
+        );
         type Seconds = fn(&StepRecord) -> f64;
         let seconds: [(&str, Seconds); 5] = [
             ("compute_seconds", |r| r.compute_seconds),

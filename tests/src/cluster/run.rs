@@ -1,5 +1,6 @@
 //! A run of `tradewind run` in a folder of its own.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub struct Run {
     folder: TempDir,
     keys: Vec<(String, String)>,
     arguments: Vec<String>,
+    environment: Vec<(String, OsString)>,
     /// Where libraries are looked for first.
     libraries: Option<PathBuf>,
 }
@@ -120,6 +122,7 @@ impl Run {
             folder: tempfile::tempdir().expect("a temporary folder"),
             keys,
             arguments: Vec::new(),
+            environment: Vec::new(),
             libraries: None,
         }
     }
@@ -141,6 +144,13 @@ impl Run {
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Sets a variable for the launcher and all that it starts.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
         self
     }
 
@@ -192,6 +202,7 @@ impl Run {
             .arg("--out")
             .arg(self.out())
             .args(&self.arguments)
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output("stdout"))
             .stderr(output("stderr"))

@@ -15,6 +15,7 @@ use crate::core::session::{Purpose, Summary};
 use crate::destination::Destination;
 use crate::exchange::{Exchange, ExchangeError};
 use crate::parts::Parts;
+use crate::ranges::{Range, open};
 use crate::stopwatch::Stopwatch;
 
 /// Runs the exchanges of a rank, one at a time, while its owner computes.
@@ -196,6 +197,7 @@ impl<V: Destination> Order<V> {
         exchange: &mut Exchange,
         layout: &Layout,
     ) -> Result<Ended<V>, ExchangeError> {
+        let _open = open(Range::Exchange(exchange.clock()));
         let watch = Stopwatch::start();
         let (seen, values) = (self.seen, &mut self.values);
         let (summary, gradient) = match self.pushed {

@@ -86,10 +86,7 @@ impl Exchange {
     ) -> Self {
         let shards: BTreeMap<BlockId, ShardId> = session.slice().collect();
         let mut blocks: BTreeMap<ShardId, Vec<BlockId>> = BTreeMap::new();
-        let order = layout
-            .order()
-            .flat_map(|at| layout.buckets[at].blocks.clone());
-        for block in order.map(|index| BlockId(index as u32)) {
+        for block in layout.blocks.iter().map(|block| block.id) {
             if let Some(shard) = shards.get(&block) {
                 blocks.entry(*shard).or_default().push(block);
             }

@@ -50,8 +50,6 @@ pub struct Plan {
     layout: Arc<Layout>,
     /// The blocks of the slice in each bucket, as ranges of the bucket.
     own: Vec<Vec<Range<usize>>>,
-    /// How many buckets are sent before each.
-    place: Vec<usize>,
     /// Of each block of the slice: its bucket, and its range of what is kept of it.
     blocks: Vec<Option<(usize, Range<usize>)>>,
 }
@@ -75,14 +73,9 @@ impl Plan {
                 }
             }
         }
-        let mut place = vec![0; layout.buckets.len()];
-        for (before, bucket) in layout.order().enumerate() {
-            place[bucket] = before;
-        }
         Self {
             layout: layout.clone(),
             own,
-            place,
             blocks,
         }
     }
@@ -97,12 +90,12 @@ impl Plan {
 }
 
 /// One contribution. Buckets are given in any order, from any thread; blocks are sent in the order
-/// that all groups keep ([`Layout::order`]), so a bucket that is early waits for those before it.
+/// that all groups keep, the flat one, so a bucket that is early waits for those before it.
 pub struct Parts {
     plan: Arc<Plan>,
     /// Of each bucket the slice's blocks one after the other; `None` is a skip.
     parts: Vec<OnceLock<Option<Arc<dyn Lent>>>>,
-    /// So many buckets, in the order of sending, are there.
+    /// So many buckets from the first on are there.
     ready: watch::Sender<usize>,
 }
 
@@ -152,8 +145,8 @@ impl Parts {
     }
 
     fn first_missing(&self, from: usize) -> usize {
-        let mut order = self.plan.layout.order().skip(from);
-        let missing = order.position(|bucket| self.parts[bucket].get().is_none());
+        let mut rest = self.parts.iter().skip(from);
+        let missing = rest.position(|part| part.get().is_none());
         missing.map_or(self.parts.len(), |at| from + at)
     }
 
@@ -166,9 +159,8 @@ impl Parts {
     /// Waits until a block of the slice may be sent. May be dropped and called again.
     pub(crate) async fn ready(&self, block: BlockId) {
         let (bucket, _) = self.place_of(block);
-        let place = self.plan.place[*bucket];
         let mut ready = self.ready.subscribe();
-        let open = ready.wait_for(|ready| *ready > place).await;
+        let open = ready.wait_for(|ready| *ready > *bucket).await;
         open.expect("its sender is borrowed");
     }
 
@@ -213,8 +205,8 @@ mod tests {
 
     use super::*;
 
-    /// In flat order: a bucket of 4 values in 2 blocks, one of statistics of 2, one of 3 in 2
-    /// blocks. The slice is rank 0's of 2: blocks 0, 2 and 3.
+    /// In flat order: a bucket of 4 values in 2 blocks, one of 3 in 2 blocks, one of statistics of 2.
+    /// The slice is rank 0's of 2: blocks 0, 2 and 4.
     fn plan() -> Arc<Plan> {
         let tensor = |name: &str, elements, kind| TensorSpec {
             name: name.into(),
@@ -228,7 +220,7 @@ mod tests {
         ];
         let layout = Arc::new(Layout::new(&specs, 4, 8).unwrap());
         let slice = layout.slice(Rank(0), 2);
-        assert_eq!(slice, [0, 2, 3].map(BlockId));
+        assert_eq!(slice, [0, 2, 4].map(BlockId));
         Arc::new(Plan::new(&layout, &slice))
     }
 
@@ -240,23 +232,22 @@ mod tests {
 
     fn check(given: &[usize], want: [bool; 3]) {
         let parts = Parts::new(&plan());
-        let lengths = [4, 2, 3];
+        let lengths = [4, 3, 2];
         for bucket in given {
             parts.give(*bucket, Some(&vec![1.0; lengths[*bucket]]));
         }
-        assert_eq!([0, 2, 3].map(|b| is_ready(&parts, b)), want, "{given:?}");
+        assert_eq!([0, 2, 4].map(|b| is_ready(&parts, b)), want, "{given:?}");
     }
 
     #[test]
     fn blocks_wait_for_all_that_is_sent_before_them() {
         check(&[], [false, false, false]);
         check(&[0], [true, false, false]);
-        check(&[2], [false, false, false]);
-        check(&[2, 0], [true, false, true]);
-        // Statistics are sent last.
-        check(&[1, 0], [true, false, false]);
-        check(&[1, 0, 2], [true, true, true]);
-        check(&[1, 2, 0], [true, true, true]);
+        check(&[1], [false, false, false]);
+        check(&[1, 0], [true, true, false]);
+        check(&[2, 0], [true, false, false]);
+        check(&[2, 0, 1], [true, true, true]);
+        check(&[2, 1, 0], [true, true, true]);
     }
 
     #[test]
@@ -266,8 +257,8 @@ mod tests {
             .unwrap();
         let parts = Parts::new(&plan());
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| runtime.block_on(parts.ready(BlockId(3))));
-            parts.give(2, None);
+            let waits = scope.spawn(|| runtime.block_on(parts.ready(BlockId(2))));
+            parts.give(1, None);
             parts.give(0, None);
             waits.join().unwrap();
         });
@@ -277,16 +268,16 @@ mod tests {
     fn the_slice_of_a_bucket_is_kept() {
         let parts = Parts::new(&plan());
         parts.give(0, Some(&[1.0, 2.0, 3.0, 4.0]));
-        parts.give(1, None);
-        parts.give(2, Some(&[5.0, 6.0, 7.0]));
+        parts.give(1, Some(&[5.0, 6.0, 7.0]));
+        parts.give(2, None);
         let check = |block, want: Option<&[f32]>| match parts.values(BlockId(block)) {
             Some(Values::F32(values)) => assert_eq!(Some(values), want),
             Some(Values::Bf16(_)) => panic!("nothing was encoded"),
             None => assert_eq!(None, want),
         };
         check(0, Some(&[1.0, 2.0]));
-        check(2, None);
-        check(3, Some(&[5.0]));
+        check(2, Some(&[5.0]));
+        check(4, None);
         assert_eq!(parts.skipped(), 1);
     }
 }

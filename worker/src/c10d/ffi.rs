@@ -44,6 +44,7 @@ unsafe extern "C" {
         timeout_ms: i64,
         out: *mut *mut Group,
     ) -> *mut c_char;
+    pub(super) fn tradewind_group_close(group: *mut Group);
     pub(super) fn tradewind_group_free(group: *mut Group);
     pub(super) fn tradewind_half_open(file: *const c_char, out: *mut *const Half) -> *mut c_char;
     pub(super) fn tradewind_half_version(half: *const Half) -> c_int;
@@ -103,6 +104,10 @@ unsafe extern "C" {
     pub(super) fn tradewind_reducer_finish(
         reducer: *mut Reducer,
         exposed_ns: *mut i64,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_reducer_reduced(
+        reducer: *const Reducer,
+        took_ns: *mut i64,
     ) -> *mut c_char;
     pub(super) fn tradewind_reducer_bucket(
         reducer: *const Reducer,

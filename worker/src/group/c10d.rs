@@ -113,6 +113,14 @@ impl C10d {
     }
 }
 
+impl Drop for C10d {
+    fn drop(&mut self) {
+        // Whoever is told of buckets goes with the reducer, and may wait for a GPU that waits for a
+        // peer.
+        self.process_group.close();
+    }
+}
+
 impl Group for C10d {
     fn rank(&self) -> Rank {
         self.rank
@@ -160,6 +168,10 @@ impl Group for C10d {
                 names: self.without_gradient(),
             }),
         }
+    }
+
+    fn reduced(&self) -> Result<Option<Duration>, GroupError> {
+        self.reducer.reduced().map_err(broken)
     }
 
     fn gradient(&self, bucket: usize) -> Option<&Tensor> {

@@ -129,6 +129,14 @@ pub trait Group: Send {
     /// the work has only been enqueued by then, that is not known, and zero.
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
 
+    /// How long the reductions of the last [`backward`](Self::backward) took: from the launch of the
+    /// first to the end of the last, with what they waited for in between. `None` where there are
+    /// none, or where it is not known. On a GPU it waits for that end, which has passed when the
+    /// ranks have agreed on what backward has left.
+    fn reduced(&self) -> Result<Option<Duration>, GroupError> {
+        Ok(None)
+    }
+
     /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
     /// dimension, contiguous, as long as the bucket's element range, on the group's device, bit for
     /// bit the same on all ranks. `None` for a bucket of buffers, which have no gradient.
@@ -155,6 +163,13 @@ pub trait Group: Send {
     fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError>;
 }
 
+/// Bus bandwidth of reductions of `bytes` over `ranks` that took so long, bytes a second: what each
+/// rank's link carries each way, whatever their number (NCCL's tests, doc/PERFORMANCE.md).
+pub fn bus_bandwidth(bytes: usize, ranks: u32, took: Duration) -> Option<f64> {
+    let (ranks, seconds) = (f64::from(ranks), took.as_secs_f64());
+    (seconds > 0.0).then(|| 2.0 * (ranks - 1.0) / ranks * bytes as f64 / seconds)
+}
+
 fn list(ranks: &[u32]) -> String {
     let ranks: Vec<_> = ranks.iter().map(u32::to_string).collect();
     ranks.join(", ")
@@ -167,6 +182,24 @@ fn check_loss(loss: &Tensor) -> Result<(), GroupError> {
         Err(GroupError::Loss("requires none".into()))
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bus_bandwidth_is_that_of_a_link() {
+        let check = |ranks, ms, want| {
+            let got = bus_bandwidth(100_000_000, ranks, Duration::from_millis(ms));
+            assert_eq!(got.map(f64::round), want, "{ranks} ranks, {ms} ms");
+        };
+        check(2, 100, Some(1e9));
+        check(4, 100, Some(1.5e9));
+        check(4, 50, Some(3e9));
+        check(1, 100, Some(0.0));
+        check(2, 0, None);
     }
 }
 
@@ -238,7 +271,9 @@ mod testing {
         pub(crate) fn plain_gradient(seed: u32) -> Vec<f32> {
             let model = Self::new();
             model.loss(seed).backward();
-            let flat = model.tensors.iter().rev().flat_map(|(_, tensor)| {
+            let layout = model.layout();
+            let flat = layout.tensors.iter().flat_map(|placed| {
+                let tensor = &model.tensors[placed.created].1;
                 let gradient = tensor.grad();
                 match gradient.defined() {
                     true => Vec::<f32>::try_from(gradient.reshape([-1])).unwrap(),

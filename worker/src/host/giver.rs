@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use tradewind_client::parts::{Lent, Parts};
 
-use crate::c10d::C10dError;
+use crate::c10d::{Breaker, C10dError};
 use crate::stream::{Event, PageLocked};
 
 /// A bucket on its way to main memory.
@@ -59,14 +59,15 @@ impl Given {
 }
 
 impl Giver {
-    /// Has room for as many gifts as there are buckets.
-    pub(super) fn new(buckets: usize) -> Self {
+    /// Has room for as many gifts as there are buckets. Of a group that is broken nothing is given:
+    /// what was under way has ended, with anything in it.
+    pub(super) fn new(buckets: usize, group: Option<Breaker>) -> Self {
         let (gifts, given) = sync_channel(buckets.max(1));
         let given_so_far = Arc::<Given>::default();
         let told = given_so_far.clone();
         let thread = std::thread::Builder::new()
             .name("staging".into())
-            .spawn(move || give(&given, &told));
+            .spawn(move || give(&given, &told, group.as_ref()));
         Self {
             gifts: Some(gifts),
             given: given_so_far,
@@ -107,7 +108,7 @@ impl Drop for Giver {
     }
 }
 
-fn give(gifts: &Receiver<Gift>, given: &Given) {
+fn give(gifts: &Receiver<Gift>, given: &Given, group: Option<&Breaker>) {
     while let Ok(gift) = gifts.recv() {
         let Gift {
             parts,
@@ -116,7 +117,10 @@ fn give(gifts: &Receiver<Gift>, given: &Given) {
             event,
         } = gift;
         let finite = match event.wait() {
-            Ok(()) => landing.flag.f32()[0] == 0.0,
+            // The training loop meets a broken group by itself, and says so.
+            Ok(()) => {
+                group.is_none_or(|group| group.check().is_ok()) && landing.flag.f32()[0] == 0.0
+            }
             Err(error) => {
                 given.so_far().failed.get_or_insert(error);
                 false
@@ -126,5 +130,51 @@ fn give(gifts: &Receiver<Gift>, given: &Given) {
         drop(parts);
         given.so_far().given += 1;
         given.one_more.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tch::{Device, Kind};
+    use tradewind_client::parts::Plan;
+    use tradewind_common::{BlockId, Layout, TensorKind, TensorSpec};
+
+    use super::*;
+    use crate::c10d::{ProcessGroup, Store};
+
+    #[test]
+    fn of_a_broken_group_nothing_is_given() {
+        const HOST: &str = "127.0.0.1";
+        const LONG: Duration = Duration::from_secs(60);
+        let spec = TensorSpec {
+            name: "weight".into(),
+            shape: vec![2],
+            kind: TensorKind::Parameter,
+        };
+        let layout = Arc::new(Layout::new(&[spec], 64, 64).unwrap());
+        let plan = Arc::new(Plan::new(&layout, &[BlockId(0)]));
+        let store = Store::serve(HOST, LONG).unwrap();
+        let group = ProcessGroup::new(&store, "0", 0, 1, HOST, LONG).unwrap();
+        let mut giver = Giver::new(1, Some(group.breaker().unwrap()));
+        let mut skipped = || {
+            let zeros = |length| PageLocked::new(length, Kind::Float, Device::Cpu).unwrap();
+            let (mut values, mut flag) = (zeros(2), zeros(1));
+            values.f32_mut().fill(1.0);
+            flag.f32_mut().fill(0.0);
+            let parts = Arc::new(Parts::new(&plan));
+            let given = giver.give(Gift {
+                parts: parts.clone(),
+                bucket: 0,
+                landing: Arc::new(Landing { values, flag }),
+                event: Event::now(Device::Cpu).unwrap(),
+            });
+            giver.wait(given);
+            parts.skipped()
+        };
+        assert_eq!(skipped(), 0);
+        group.breaker().unwrap().break_group();
+        assert_eq!(skipped(), 1);
     }
 }

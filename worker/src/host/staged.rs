@@ -83,7 +83,7 @@ impl Staged {
             given: vec![0; turns],
             open: None,
             left: Vec::new(),
-            giver: Giver::new(buckets),
+            giver: Giver::new(buckets, group.breaker()?),
             failed: None,
         }));
         let told = stage.clone();
