@@ -219,7 +219,11 @@ impl Policies {
         let wanted = "from 1 to the number of cluster.groups";
         range(good, "merge.min_groups", wanted)?;
         let minutes = merge.wait_ms_max.max(merge.grace_ms_max) <= MERGE_MS_MAX;
-        range(minutes, "merge.wait_ms_max", "10 minutes at most, as merge.grace_ms_max")
+        range(
+            minutes,
+            "merge.wait_ms_max",
+            "10 minutes at most, as merge.grace_ms_max",
+        )
     }
 
     fn check_momentum(&self, beside: &Beside) -> Result<(), PolicyError> {

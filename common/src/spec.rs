@@ -1,7 +1,7 @@
 //! What all processes of a run must agree on.
 
 mod optimizer;
-mod range;
+pub(crate) mod range;
 
 pub use optimizer::{DecayExempt, OptimizerSpec};
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
 use crate::policy::{Policies, PolicyError};
-use crate::schedule::{Decay, Schedule};
+use crate::schedule::Schedule;
 use crate::staleness::StalenessBound;
-use range::{finite, ranged};
+use range::ranged;
 
 /// When a shard applies a group's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -179,12 +179,7 @@ impl RunSpec {
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
         self.optimizer.check()?;
-        finite(self.schedule.learning_rate, "learning_rate")?;
-        if let Decay::Cosine { floor } = self.schedule.decay {
-            let wanted = "in 0..=1";
-            let good = (0.0..=1.0).contains(&floor);
-            ranged(good, "schedule.cosine_floor", floor.to_string(), wanted)?;
-        }
+        self.schedule.check()?;
         for (direction, compression) in [("up", self.up), ("down", self.down)] {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;

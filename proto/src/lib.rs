@@ -14,4 +14,5 @@ pub mod limits;
 mod optimizer;
 mod policy;
 pub mod refusal;
+mod schedule;
 pub mod socket;

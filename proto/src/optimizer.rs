@@ -1,9 +1,8 @@
 //! What is done with a gradient: for the wire and from it.
 
-use tradewind_common::schedule::{Decay, Schedule};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
-use crate::convert::{Malformed, malformed, required};
+use crate::convert::{Malformed, malformed};
 use crate::v1;
 
 impl From<OptimizerSpec> for v1::run_spec::Optimizer {
@@ -39,6 +38,33 @@ impl From<OptimizerSpec> for v1::run_spec::Optimizer {
                 beta2,
                 epsilon,
                 weight_decay,
+            }),
+            OptimizerSpec::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            } => Self::Lars(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }),
+            OptimizerSpec::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            } => Self::Larc(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }),
+            OptimizerSpec::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            } => Self::DelayedNesterov(v1::DelayedNesterov {
+                momentum,
+                every,
+                activation,
             }),
         }
     }
@@ -79,6 +105,33 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
                 epsilon,
                 weight_decay,
             },
+            Optimizer::Lars(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }) => Self::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            },
+            Optimizer::Larc(v1::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }) => Self::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            },
+            Optimizer::DelayedNesterov(v1::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            }) => Self::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            },
         }
     }
 }
@@ -100,34 +153,6 @@ pub(crate) fn decay_exempt(wire: i32) -> Result<DecayExempt, Malformed> {
             "decay_exempt",
             format!("{wire} is none that is known"),
         )),
-    }
-}
-
-impl From<&Schedule> for v1::Schedule {
-    fn from(schedule: &Schedule) -> Self {
-        let decay = match schedule.decay {
-            Decay::Constant => v1::schedule::Decay::Constant(true),
-            Decay::Cosine { floor } => v1::schedule::Decay::CosineFloor(floor),
-        };
-        Self {
-            learning_rate: schedule.learning_rate,
-            warmup_samples: schedule.warmup_samples,
-            decay: Some(decay),
-        }
-    }
-}
-
-impl TryFrom<v1::Schedule> for Schedule {
-    type Error = Malformed;
-    fn try_from(wire: v1::Schedule) -> Result<Self, Malformed> {
-        Ok(Self {
-            learning_rate: wire.learning_rate,
-            warmup_samples: wire.warmup_samples,
-            decay: match required("schedule.decay", wire.decay)? {
-                v1::schedule::Decay::Constant(_) => Decay::Constant,
-                v1::schedule::Decay::CosineFloor(floor) => Decay::Cosine { floor },
-            },
-        })
     }
 }
 
@@ -156,6 +181,21 @@ mod tests {
                 epsilon,
                 weight_decay,
             },
+            OptimizerSpec::Lars {
+                momentum: 0.5,
+                weight_decay,
+                trust: 0.01,
+            },
+            OptimizerSpec::Larc {
+                momentum: 0.6,
+                weight_decay,
+                trust: 0.02,
+            },
+            OptimizerSpec::DelayedNesterov {
+                momentum: 0.7,
+                every: 4,
+                activation: 0.125,
+            },
         ];
         for spec in optimizers {
             let wire = v1::run_spec::Optimizer::from(spec);
@@ -167,18 +207,5 @@ mod tests {
         }
         let unknown = decay_exempt(7).unwrap_err();
         assert_eq!(unknown.field, "decay_exempt");
-    }
-
-    #[test]
-    fn schedules_travel() {
-        for decay in [Decay::Constant, Decay::Cosine { floor: 0.25 }] {
-            let schedule = Schedule {
-                learning_rate: 0.5,
-                warmup_samples: 3,
-                decay,
-            };
-            let wire = v1::Schedule::from(&schedule);
-            assert_eq!(Schedule::try_from(wire).unwrap(), schedule);
-        }
     }
 }

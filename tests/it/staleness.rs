@@ -125,7 +125,10 @@ fn a_slow_group_is_left_behind_and_goes_on_where_the_others_are() {
     assert!(clocks.is_sorted_by(|a, b| a < b), "{clocks:?}");
     let left_out = clocks[clocks.len() - 1] + 1 - clocks[0] - clocks.len() as u64;
     let dropped = dropped(&records, SLOW);
-    println!("backup: {left_out} clocks left out, {dropped} dropped, {}", records.len());
+    println!(
+        "backup: {left_out} clocks left out, {dropped} dropped, {}",
+        records.len()
+    );
     assert!(left_out > 0 && dropped > 0);
     assert_eq!(waited(&records, FAST), 0.0, "one of two is enough");
 }
@@ -141,5 +144,9 @@ fn what_is_too_stale_is_dropped_and_the_group_goes_on() {
     println!("drop: {fast} and {slow} of {}", records.len());
     assert!(slow > 0, "the slow group computes on old values");
     assert!(fast < of(&records, FAST).count() / 2);
-    assert!(records.iter().all(|r| r.delay.is_none_or(|delay| delay < 3)));
+    assert!(
+        records
+            .iter()
+            .all(|r| r.delay.is_none_or(|delay| delay < 3))
+    );
 }

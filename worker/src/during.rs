@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 use tradewind_client::background::{Background, Ended};
 use tradewind_client::exchange::{Exchange, ExchangeError};
 use tradewind_client::parts::{Parts, Plan};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, Layout, TensorKind};
 
 use crate::buffers::Buffers;
@@ -76,12 +77,12 @@ impl During {
 
     /// Before a backward: its buckets are sent as they are given to what this returns. `samples`
     /// are those of all ranks.
-    pub fn begin(&mut self, samples: u32, samples_seen: u64) -> Arc<Parts> {
+    pub fn begin(&mut self, samples: u32, seen: Seen) -> Arc<Parts> {
         let parts = Arc::new(Parts::new(&self.plan));
         self.clock = self.background.clock();
         let fresh = self.fresh.take().expect(ENDED);
         self.background
-            .start_parts(samples, samples_seen, parts.clone(), fresh);
+            .start_parts(samples, seen, parts.clone(), fresh);
         self.parts = Some(parts.clone());
         parts
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tradewind_common::config::Precision;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
 use tradewind_proto::refusal::{self, Reason};
@@ -16,7 +17,7 @@ use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
 use crate::during::During;
-use crate::exchanges::{Behind, Between, Exchanges};
+use crate::exchanges::{Behind, Between, Exchanges, over_ranks};
 use crate::feed::{DEPTH, Feed, Place};
 use crate::fence::Guard;
 use crate::flat::Flat;
@@ -37,7 +38,7 @@ pub struct Entered<'a> {
     /// Ready to train.
     pub worker: Worker<'a>,
     /// Samples that the shards have applied so far.
-    pub samples_seen: u64,
+    pub seen: Seen,
 }
 
 /// Enters the life of the group that was joined. `directory` knows where its shards are; `clock` is
@@ -86,6 +87,8 @@ pub fn enter<'a>(
         fresh.load(&mut member.flat)?;
     }
     group.gather(&mut member.flat)?;
+    // One rate holds for all blocks of the first exchange, too.
+    let pulled = over_ranks(&*group, pulled)?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
     let how = How {
@@ -137,7 +140,7 @@ pub fn enter<'a>(
     };
     Ok(Entered {
         worker,
-        samples_seen: pulled.samples_applied,
+        seen: pulled.seen(),
     })
 }
 
@@ -201,7 +204,7 @@ fn await_start(
                 let create = async {
                     links
                         .exchange(Clock(0))
-                        .push(Purpose::Create, 0, &initial)
+                        .push(Purpose::Create, Seen::default(), &initial)
                         .await
                 };
                 created = match runtime.block_on(create) {

@@ -9,6 +9,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::destination::Destination;
 use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::during::During;
@@ -127,11 +128,11 @@ impl Between {
     pub fn run(
         &mut self,
         step: &Step,
-        samples_seen: u64,
+        seen: Seen,
         pushed: Option<Pushed<'_>>,
         flat: &mut Flat,
     ) -> Result<Summary, ExchangeError> {
-        let (exchange, purpose, seen) = (&mut self.exchange, step.purpose, samples_seen);
+        let (exchange, purpose) = (&mut self.exchange, step.purpose);
         let mut own;
         let into: &mut dyn Destination = match &mut self.fresh {
             Some(fresh) => fresh,
@@ -221,10 +222,10 @@ impl Behind {
     }
 
     /// Starts the exchange of a step, which pushes nothing if it is skipped.
-    pub fn start(&mut self, step: Step, samples_seen: u64, pushed: Option<Pushed<'_>>) {
+    pub fn start(&mut self, step: Step, seen: Seen, pushed: Option<Pushed<'_>>) {
         let fresh = self.fresh.take().expect(NONE_UNDER_WAY);
         let mut gradient = std::mem::take(&mut self.gradient);
-        let (background, seen) = (&mut self.background, samples_seen);
+        let background = &mut self.background;
         match pushed {
             None => background.start(Purpose::Skip, seen, gradient, fresh),
             Some(Pushed::InPlace(at)) => {

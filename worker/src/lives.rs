@@ -75,7 +75,7 @@ fn one_life(
     };
     let heartbeat = beat(member, lease, &fence);
     let mut entered = enter(member, &joined, &directory, clock, fence.guard())?;
-    let trained = entered.worker.train(entered.samples_seen);
+    let trained = entered.worker.train(entered.seen);
     *progress = entered.worker.exchanged;
     if let Err(error) = trained {
         // The coordinator hears of it now, since the rank may get stuck: dropping the group waits

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tch::{Kind, Tensor};
 use tradewind_common::record::StepRecord;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{GroupId, Incarnation, Rank, TensorKind};
 
 use crate::buffers::Buffers;
@@ -91,8 +92,8 @@ pub enum TrainError {
 pub const SKIPS_MAX: u32 = 100;
 
 impl Worker<'_> {
-    /// Trains until the shards say stop. `samples_seen` is what they have applied so far.
-    pub fn train(&mut self, mut samples_seen: u64) -> Result<(), TrainError> {
+    /// Trains until the shards say stop. `seen` is what they have applied so far.
+    pub fn train(&mut self, mut seen: Seen) -> Result<(), TrainError> {
         let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
         let mut skips = 0;
         loop {
@@ -103,7 +104,7 @@ impl Worker<'_> {
             let _step = open(Range::Step(self.exchanges.next_clock()));
             let batch = within(Range::Data, || self.batch())?;
             let loss = within(Range::Forward, || self.loss(&batch))?;
-            self.begin(batch.samples.len(), samples_seen)?;
+            self.begin(batch.samples.len(), seen)?;
             let exposed = within(Range::Backward, || self.backward(&loss))?;
             let mut compute = watch.lap().saturating_sub(exposed);
             let pace = pace.times(self.slowness());
@@ -117,7 +118,7 @@ impl Worker<'_> {
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
-            let Some(ended) = self.exchange(step, samples_seen)? else {
+            let Some(ended) = self.exchange(step, seen)? else {
                 continue;
             };
 
@@ -125,7 +126,7 @@ impl Worker<'_> {
             self.feed.done();
             self.exchanged = true;
             self.clock.store(step.clock.tick().0, Ordering::Relaxed);
-            samples_seen = summary.samples_applied;
+            seen = summary.seen();
             self.record(&ended);
             if summary.stop {
                 return Ok(());
@@ -211,11 +212,11 @@ impl Worker<'_> {
     }
 
     /// Before backward. By bucket an exchange begins before the gradient is there.
-    fn begin(&mut self, samples: usize, samples_seen: u64) -> Result<(), HostError> {
+    fn begin(&mut self, samples: usize, seen: Seen) -> Result<(), HostError> {
         // Batches are equal: the feed drops what fills none.
         let samples = samples as u32 * self.group.size();
         let parts = match &mut self.exchanges {
-            Exchanges::During(during) => Some(during.begin(samples, samples_seen)),
+            Exchanges::During(during) => Some(during.begin(samples, seen)),
             Exchanges::Between(_) | Exchanges::Behind(_) => None,
         };
         let scale = self.scaler.as_ref().map_or(1.0, LossScaler::scale);
@@ -292,7 +293,7 @@ impl Worker<'_> {
 
     /// The exchange of this step. With overlap it is only started, once that of the step before,
     /// if there was one, has ended; unless that one's answers said stop.
-    fn exchange(&mut self, mut step: Step, samples_seen: u64) -> Result<Option<Ended>, TrainError> {
+    fn exchange(&mut self, mut step: Step, seen: Seen) -> Result<Option<Ended>, TrainError> {
         let Self {
             member,
             exchanges,
@@ -307,7 +308,7 @@ impl Worker<'_> {
             Exchanges::Between(between) => {
                 let mut watch = Stopwatch::start();
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
-                let run = || between.run(&step, samples_seen, pushed, flat);
+                let run = || between.run(&step, seen, pushed, flat);
                 let own = within(Range::Exchange(step.clock), run)?;
                 let took = watch.lap();
                 let _open = open(Range::Reduce);
@@ -347,18 +348,18 @@ impl Worker<'_> {
                 let mut ended = within(Range::Wait, || behind.wait())?;
                 let _open = open(Range::Reduce);
                 let watch = Stopwatch::start();
-                let mut samples_seen = samples_seen;
+                let mut seen = seen;
                 if let Some(Ended { summary, .. }) = &mut ended {
                     *summary = over_ranks(&**group, *summary)?;
                     if summary.stop {
                         return Ok(ended);
                     }
-                    samples_seen = summary.samples_applied;
+                    seen = summary.seen();
                     step.clock = behind.go_on_at(summary.next);
                 }
                 behind.load(flat)?;
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
-                behind.start(step, samples_seen, pushed);
+                behind.start(step, seen, pushed);
                 group.gather(flat)?;
                 if skipped {
                     // What is not finite, and the changes that came with it, go nowhere.

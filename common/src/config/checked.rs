@@ -154,7 +154,7 @@ impl Config {
             policies: self.policies,
             optimizer: self.optimizer.spec,
             decay_exempt: self.optimizer.decay_exempt,
-            schedule: self.optimizer.schedule,
+            schedule: self.optimizer.schedule.clone(),
             samples: self.train.samples,
             epoch_samples,
             batch: self.train.batch,

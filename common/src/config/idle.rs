@@ -18,12 +18,41 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
         &["compensate-adaptive"],
     ),
     ("momentum.gain", "momentum.policy", &["closed-loop"]),
-    ("optimizer.momentum", "optimizer.name", &["sgd"]),
+    (
+        "optimizer.momentum",
+        "optimizer.name",
+        &["sgd", "lars", "larc", "outer-nesterov", "delayed-nesterov"],
+    ),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
+    (
+        "optimizer.momentum_updates",
+        "optimizer.name",
+        &["delayed-nesterov"],
+    ),
+    (
+        "optimizer.activation",
+        "optimizer.name",
+        &["delayed-nesterov"],
+    ),
     ("optimizer.beta1", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.beta2", "optimizer.name", &["adam", "adamw"]),
     ("optimizer.epsilon", "optimizer.name", &["adam", "adamw"]),
-    ("schedule.floor", "schedule.decay", &["cosine"]),
+    ("schedule.warmup_samples", "schedule.unit", &["samples"]),
+    ("schedule.warmup_updates", "schedule.unit", &["updates"]),
+    ("schedule.end_updates", "schedule.unit", &["updates"]),
+    ("schedule.milestones", "schedule.decay", &["step"]),
+    ("schedule.gamma", "schedule.decay", &["step"]),
+    ("schedule.power", "schedule.decay", &["polynomial"]),
+    (
+        "schedule.floor",
+        "schedule.decay",
+        &["cosine", "polynomial"],
+    ),
+    (
+        "schedule.reference_batch",
+        "schedule.scaling",
+        &["linear", "sqrt"],
+    ),
     ("compute.loss_scale", "compute.precision", &["fp16"]),
     ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
 ];
@@ -70,7 +99,8 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     ) else {
         unreachable!("both were read as integers")
     };
-    if warmup >= samples {
+    let counted = values.get("schedule.unit") == &Value::Text("samples".into());
+    if counted && warmup >= samples {
         lines.push(
             "schedule.warmup_samples is not less than train.samples: the run ends before the learning rate is reached"
                 .into(),

@@ -1,7 +1,7 @@
 //! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
 //! configuration and the table in the README are made from this list.
 
-use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, Text, Texts};
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Text, Texts};
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -353,7 +353,7 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "optimizer.name",
-        Choice(&["sgd", "adam", "adamw"]),
+        Choice(&["sgd", "adam", "adamw", "outer-nesterov", "delayed-nesterov"]),
         Some("\"sgd\""),
         "what a shard does with a gradient",
     ),
@@ -367,13 +367,25 @@ pub const KEYS: &[Key] = &[
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`",
+        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
-        "Nesterov's form of momentum",
+        "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.momentum_updates",
+        int(1, 1_000_000),
+        Some("1"),
+        "updates between two of the momentum (`delayed-nesterov`); the number of groups is what its authors take",
+    ),
+    key(
+        "optimizer.activation",
+        float(0.0, 1.0),
+        Some("0.0"),
+        "part of the momentum that each update between them applies, at most 1 / `optimizer.momentum_updates`",
     ),
     key(
         "optimizer.weight_decay",
@@ -406,22 +418,70 @@ pub const KEYS: &[Key] = &[
         "their ε",
     ),
     key(
+        "schedule.unit",
+        Choice(&["samples", "updates"]),
+        Some("\"samples\""),
+        "what warm-up and decay count: applied samples, or updates",
+    ),
+    key(
         "schedule.warmup_samples",
         int(0, MANY),
         Some("0"),
         "applied samples over which the rate grows from 0",
     ),
     key(
+        "schedule.warmup_updates",
+        int(0, MANY),
+        Some("0"),
+        "the same in updates",
+    ),
+    key(
+        "schedule.end_updates",
+        int(0, MANY),
+        Some("0"),
+        "updates after which `cosine` and `polynomial` have ended; in samples they end with the budget",
+    ),
+    key(
         "schedule.decay",
-        Choice(&["constant", "cosine"]),
+        Choice(&["constant", "step", "cosine", "polynomial"]),
         Some("\"constant\""),
         "the rate after the warm-up",
+    ),
+    key(
+        "schedule.milestones",
+        IntsOrNone { min: 1, max: MANY },
+        Some("[]"),
+        "where `step` multiplies the rate, in `schedule.unit`, increasing",
+    ),
+    key(
+        "schedule.gamma",
+        float(0.0, 1.0),
+        Some("0.1"),
+        "by how much",
+    ),
+    key(
+        "schedule.power",
+        float(0.0, 100.0),
+        Some("1.0"),
+        "of `polynomial`, more than 0; 1 is a straight line",
     ),
     key(
         "schedule.floor",
         float(0.0, 1.0),
         Some("0.0"),
-        "where `cosine` ends, as a fraction of the rate",
+        "where `cosine` and `polynomial` end, as a fraction of the rate",
+    ),
+    key(
+        "schedule.scaling",
+        Choice(&["none", "linear", "sqrt"]),
+        Some("\"none\""),
+        "how the rate follows the samples of an update, over those of `schedule.reference_batch`",
+    ),
+    key(
+        "schedule.reference_batch",
+        int(0, MANY),
+        Some("0"),
+        "samples of an update at which `optimizer.learning_rate` holds, where it is scaled",
     ),
     key(
         "exchange.bucket_bytes",

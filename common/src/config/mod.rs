@@ -8,6 +8,7 @@ pub mod keys;
 mod optimizer;
 mod policy;
 mod read;
+mod schedule;
 mod stragglers;
 mod task;
 mod value;

@@ -1,7 +1,7 @@
-//! How gradients are applied: sections `optimizer` and `schedule`.
+//! How gradients are applied: section `optimizer`, and with it `schedule`.
 
-use super::Values;
-use crate::schedule::{Decay, Schedule};
+use super::{Values, schedule};
+use crate::schedule::Schedule;
 use crate::spec::{DecayExempt, OptimizerSpec};
 
 /// How gradients are applied.
@@ -24,6 +24,29 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
         wrong("optimizer.nesterov", "needs optimizer.momentum".into());
     }
     let weight_decay = values.float("optimizer.weight_decay");
+    let outer = ["outer-nesterov", "delayed-nesterov"].contains(&values.text("optimizer.name"));
+    if outer && weight_decay > 0.0 {
+        wrong(
+            "optimizer.weight_decay",
+            "excludes this optimizer.name: pseudo-gradients hold the decay of their inner steps"
+                .into(),
+        );
+    }
+    if outer && momentum == 0.0 {
+        wrong(
+            "optimizer.momentum",
+            "is 0, and this optimizer.name needs some; 0.9 is usual".into(),
+        );
+    }
+    let every = values.int("optimizer.momentum_updates") as u32;
+    let activation = values.float("optimizer.activation");
+    let delayed = values.text("optimizer.name") == "delayed-nesterov";
+    if delayed && activation > 1.0 / f64::from(every) {
+        wrong(
+            "optimizer.activation",
+            "is more than 1 / optimizer.momentum_updates".into(),
+        );
+    }
     Optimizer {
         spec: match values.text("optimizer.name") {
             "adam" => OptimizerSpec::Adam {
@@ -38,6 +61,16 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 epsilon: values.float("optimizer.epsilon"),
                 weight_decay,
             },
+            "outer-nesterov" => OptimizerSpec::Sgd {
+                momentum,
+                nesterov: true,
+                weight_decay,
+            },
+            "delayed-nesterov" => OptimizerSpec::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            },
             _ => OptimizerSpec::Sgd {
                 momentum,
                 nesterov,
@@ -48,15 +81,6 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "vectors" => DecayExempt::Vectors,
             _ => DecayExempt::None,
         },
-        schedule: Schedule {
-            learning_rate: values.float("optimizer.learning_rate"),
-            warmup_samples: values.int("schedule.warmup_samples") as u64,
-            decay: match values.text("schedule.decay") {
-                "cosine" => Decay::Cosine {
-                    floor: values.float("schedule.floor"),
-                },
-                _ => Decay::Constant,
-            },
-        },
+        schedule: schedule::read(values, wrong),
     }
 }

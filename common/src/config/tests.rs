@@ -1,3 +1,5 @@
+mod optimizer;
+
 use std::path::Path;
 
 use super::*;
@@ -462,5 +464,23 @@ fn settings_without_effect_are_told() {
     check(
         &["schedule.warmup_samples=100"],
         &["schedule.warmup_samples"],
+    );
+    check(
+        &["schedule.warmup_samples=100", "schedule.unit=updates"],
+        &["schedule.warmup_samples"],
+    );
+    check(
+        &[
+            "schedule.milestones=[5]",
+            "schedule.power=2",
+            "schedule.end_updates=7",
+            "schedule.reference_batch=8",
+        ],
+        &[
+            "schedule.end_updates",
+            "schedule.milestones",
+            "schedule.power",
+            "schedule.reference_batch",
+        ],
     );
 }

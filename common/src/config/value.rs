@@ -36,6 +36,13 @@ pub enum Kind {
         /// How many, if that is fixed.
         length: Option<usize>,
     },
+    /// A list of integers that may be empty.
+    IntsOrNone {
+        /// The least of each.
+        min: i64,
+        /// The most of each.
+        max: i64,
+    },
     /// A list of texts, not empty.
     Texts,
 }
@@ -71,6 +78,10 @@ impl fmt::Display for Kind {
             Self::Ints { min, max, length } => {
                 let many = length.map_or("list of".to_owned(), |n| format!("list of {n}"));
                 write!(f, "{many} integers, {} to {}", Bound(*min), Bound(*max))
+            }
+            Self::IntsOrNone { min, max } => {
+                let (min, max) = (Bound(*min), Bound(*max));
+                write!(f, "list of integers, {min} to {max}, may be empty")
             }
             Self::Texts => f.write_str("list of texts"),
         }
@@ -132,6 +143,11 @@ impl Kind {
                 Some(text) => Err(found() + &suggestion(text, choices.iter().copied(), 0.75)),
                 None => Err(found()),
             },
+            Self::IntsOrNone { min, max } => {
+                let list = toml.as_array().ok_or_else(found)?;
+                let int = |v: &Toml| in_range(v.as_integer().ok_or_else(found)?, min, max);
+                Ok(Value::Ints(list.iter().map(int).collect::<Result<_, _>>()?))
+            }
             Self::Ints { min, max, length } => {
                 let list = toml.as_array().ok_or_else(found)?;
                 if list.is_empty() || length.is_some_and(|n| n != list.len()) {

@@ -40,6 +40,33 @@ pub enum OptimizerSpec {
         /// λ: each update takes this part of the values, times the rate, away.
         weight_decay: f64,
     },
+    /// Layer-wise adaptive rate scaling (You et al. 2017, algorithm 1).
+    Lars {
+        /// m, in `0..1`.
+        momentum: f64,
+        /// β, of the L2 penalty.
+        weight_decay: f64,
+        /// η: length of a layer's step over the length of its values, at rate 1; more than 0.
+        trust: f64,
+    },
+    /// LARS whose scale only ever shortens a step of SGD with momentum.
+    Larc {
+        /// μ, in `0..1`.
+        momentum: f64,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64,
+        /// Length of a layer's step over the length of its values, at most; more than 0.
+        trust: f64,
+    },
+    /// Nesterov's momentum on pseudo-gradients that come one by one (Liu et al. 2024, algorithm 3).
+    DelayedNesterov {
+        /// β, in `0..1`.
+        momentum: f64,
+        /// N: updates between two of the momentum, at least 1.
+        every: u32,
+        /// c, in `0..=1/N`: the part of the momentum that each update between them applies.
+        activation: f64,
+    },
 }
 
 /// Which tensors weight decay spares.
@@ -63,6 +90,11 @@ impl DecayExempt {
 }
 
 impl OptimizerSpec {
+    /// Whether the step of a tensor follows from the lengths of all of it and of its gradient.
+    pub fn layerwise(&self) -> bool {
+        matches!(self, Self::Lars { .. } | Self::Larc { .. })
+    }
+
     /// Checks every field against its range.
     pub(super) fn check(&self) -> Result<(), SpecError> {
         match *self {
@@ -96,6 +128,32 @@ impl OptimizerSpec {
                 unit(beta2, "beta2")?;
                 finite(epsilon, "epsilon")?;
                 finite(weight_decay, "weight_decay")
+            }
+            Self::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            }
+            | Self::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            } => {
+                unit(momentum, "momentum")?;
+                finite(weight_decay, "weight_decay")?;
+                finite(trust, "trust")?;
+                ranged(trust > 0.0, "trust", trust, "more than 0")
+            }
+            Self::DelayedNesterov {
+                momentum,
+                every,
+                activation,
+            } => {
+                unit(momentum, "momentum")?;
+                ranged(every > 0, "every", every, "more than 0")?;
+                let most = 1.0 / f64::from(every);
+                let good = (0.0..=most).contains(&activation);
+                ranged(good, "activation", activation, "in 0..=1/every")
             }
         }
     }

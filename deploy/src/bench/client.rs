@@ -12,6 +12,7 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::lease::{Lease, keep_lease};
 use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
@@ -46,7 +47,7 @@ struct Client {
     layout: Arc<Layout>,
     values: Vec<f32>,
     gradient: Vec<f32>,
-    samples_seen: u64,
+    seen: Seen,
     /// The group's clock, for the heartbeats.
     clock: Arc<AtomicU64>,
 }
@@ -111,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         layout: layout.clone(),
         values: values(layout.elements()),
         gradient: gradient(layout.elements()),
-        samples_seen: 0,
+        seen: Seen::default(),
         clock,
     };
     let wire = wire()?;
@@ -158,7 +159,9 @@ impl Client {
                 Start::Create => {
                     let initial = values(self.layout.elements());
                     let source = |id| of(&self.layout, &initial, id);
-                    let create = self.exchange.push(Purpose::Create, 0, &source);
+                    let create = self
+                        .exchange
+                        .push(Purpose::Create, Seen::default(), &source);
                     runtime.block_on(create)?;
                     created = true;
                 }
@@ -170,7 +173,7 @@ impl Client {
     fn work(&mut self, work: Work, wire: &Runtime) -> anyhow::Result<()> {
         let gradient = Purpose::Gradient { samples: 1 };
         let source = |id| of(&self.layout, &self.gradient, id);
-        let seen = self.samples_seen;
+        let seen = self.seen;
         let (exchange, values) = (&mut self.exchange, &mut self.values);
         let summary: Summary = wire.block_on(async {
             match work {
@@ -179,7 +182,7 @@ impl Client {
                 Work::Pull => exchange.pull(values).await,
             }
         })?;
-        self.samples_seen = summary.samples_applied;
+        self.seen = summary.seen();
         self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
         Ok(())
     }

@@ -9,6 +9,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::Exchange;
 use tradewind_common::Layout;
+use tradewind_common::schedule::Seen;
 
 use super::orders::Work;
 
@@ -20,7 +21,7 @@ pub(crate) struct Steps {
     /// Empty while an exchange has them.
     gradient: Vec<f32>,
     values: Vec<f32>,
-    samples_seen: u64,
+    seen: Seen,
 }
 
 impl Steps {
@@ -37,7 +38,7 @@ impl Steps {
             under_way: false,
             gradient,
             values,
-            samples_seen: 0,
+            seen: Seen::default(),
         }
     }
 
@@ -51,13 +52,12 @@ impl Steps {
         if std::mem::replace(&mut self.under_way, true) {
             let ended = self.background.wait()?;
             (self.gradient, self.values) = (ended.gradient, ended.values);
-            self.samples_seen = ended.summary.samples_applied;
+            self.seen = ended.summary.seen();
         }
         let vectors = [&mut self.gradient, &mut self.values].map(std::mem::take);
         let [gradient, values] = vectors;
         let purpose = Purpose::Gradient { samples: 1 };
-        self.background
-            .start(purpose, self.samples_seen, gradient, values);
+        self.background.start(purpose, self.seen, gradient, values);
         Ok(self.background.clock().0)
     }
 }

@@ -33,6 +33,8 @@ fn gradient(values: usize) -> PushFrame {
         samples: 8,
         pulled_version: 7,
         samples_seen: 640,
+        updates_seen: 80,
+        norms: Vec::new(),
         dtype: 1,
         lineage: 6,
         values: (0..values).map(|i| i as u8).collect(),

@@ -41,6 +41,29 @@ pub struct AdamW {
     #[prost(double, tag = "4")]
     pub weight_decay: f64,
 }
+/// Layer-wise adaptive rate scaling, and the form that only ever shortens steps of SGD.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Lars {
+    #[prost(double, tag = "1")]
+    pub momentum: f64,
+    #[prost(double, tag = "2")]
+    pub weight_decay: f64,
+    /// More than 0.
+    #[prost(double, tag = "3")]
+    pub trust: f64,
+}
+/// Nesterov's momentum on pseudo-gradients that come one by one.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct DelayedNesterov {
+    #[prost(double, tag = "1")]
+    pub momentum: f64,
+    /// Updates between two of the momentum, at least 1.
+    #[prost(uint32, tag = "2")]
+    pub every: u32,
+    /// In \[0, 1 / every\].
+    #[prost(double, tag = "3")]
+    pub activation: f64,
+}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -51,27 +74,60 @@ pub struct Compression {
     #[prost(double, tag = "2")]
     pub fraction: f64,
 }
-/// Learning rate as a function of applied samples.
+/// Multiplied by gamma at each milestone, counted from the beginning of the run.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct StepDecay {
+    /// Increasing; 1 to 1,000 of them.
+    #[prost(uint64, repeated, tag = "1")]
+    pub milestones: ::prost::alloc::vec::Vec<u64>,
+    /// In \[0, 1\].
+    #[prost(double, tag = "2")]
+    pub gamma: f64,
+}
+/// floor + (1 - floor)(1 - x)^power, x going from 0 at the end of the warm-up to 1 at the end.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PolynomialDecay {
+    /// In (0, 100\].
+    #[prost(double, tag = "1")]
+    pub power: f64,
+    /// In \[0, 1\].
+    #[prost(double, tag = "2")]
+    pub floor: f64,
+}
+/// Learning rate as a function of what has been applied.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Schedule {
     #[prost(double, tag = "1")]
     pub learning_rate: f64,
-    /// Linear from 0 over this many samples.
+    /// Linear from 0 over this many samples or updates.
     #[prost(uint64, tag = "2")]
-    pub warmup_samples: u64,
-    #[prost(oneof = "schedule::Decay", tags = "3, 4")]
+    pub warmup: u64,
+    #[prost(enumeration = "ScheduleUnit", tag = "7")]
+    pub unit: i32,
+    #[prost(uint64, tag = "8")]
+    pub end_updates: u64,
+    #[prost(enumeration = "RateScaling", tag = "9")]
+    pub scaling: i32,
+    /// Samples; more than 0 where the rate is scaled.
+    #[prost(uint64, tag = "10")]
+    pub reference_batch: u64,
+    #[prost(oneof = "schedule::Decay", tags = "3, 4, 5, 6")]
     pub decay: ::core::option::Option<schedule::Decay>,
 }
 /// Nested message and enum types in `Schedule`.
 pub mod schedule {
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Decay {
         /// No decay.
         #[prost(bool, tag = "3")]
         Constant(bool),
-        /// Half a cosine from the end of the warm-up to the budget, down to this fraction.
+        /// Half a cosine from the end of the warm-up to the end, down to this fraction.
         #[prost(double, tag = "4")]
         CosineFloor(f64),
+        #[prost(message, tag = "5")]
+        Step(super::StepDecay),
+        #[prost(message, tag = "6")]
+        Polynomial(super::PolynomialDecay),
     }
 }
 /// A term of first order that brings a gradient to the present values.
@@ -83,12 +139,32 @@ pub struct Compensate {
     #[prost(double, optional, tag = "2")]
     pub mean_square_decay: ::core::option::Option<f64>,
 }
+/// For how long a block waits for more contributions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Merge {
+    /// Those that it waits for; from 1 to the number of groups.
+    #[prost(uint32, tag = "1")]
+    pub min_groups: u32,
+    /// For more when those are there, at most.
+    #[prost(uint64, tag = "2")]
+    pub grace_ms_max: u64,
+    /// For those, at most.
+    #[prost(uint64, tag = "3")]
+    pub wait_ms_max: u64,
+}
 /// What is between a gradient's arrival and its application, besides the consistency policy.
 /// docs/policies.md.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Policies {
     #[prost(enumeration = "Weights", tag = "1")]
     pub weights: i32,
+    /// Under CONSISTENCY_SYNC: of the groups that count at a clock so many are not waited for, and left
+    /// out when they come later; less than there are groups.
+    #[prost(uint32, tag = "7")]
+    pub backup_groups: u32,
+    /// Otherwise: contributions that arrive about the same time become one update; absent: each is one.
+    #[prost(message, optional, tag = "8")]
+    pub merge: ::core::option::Option<Merge>,
     /// By a gradient's delay, in updates; absent: nothing is done.
     #[prost(oneof = "policies::Staleness", tags = "2, 3, 4")]
     pub staleness: ::core::option::Option<policies::Staleness>,
@@ -186,7 +262,7 @@ pub struct RunSpec {
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -199,6 +275,12 @@ pub mod run_spec {
         Adam(super::Adam),
         #[prost(message, tag = "40")]
         Adamw(super::AdamW),
+        #[prost(message, tag = "41")]
+        Lars(super::Lars),
+        #[prost(message, tag = "42")]
+        Larc(super::Lars),
+        #[prost(message, tag = "43")]
+        DelayedNesterov(super::DelayedNesterov),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -413,6 +495,65 @@ impl DecayExempt {
         match value {
             "DECAY_EXEMPT_NONE" => Some(Self::None),
             "DECAY_EXEMPT_VECTORS" => Some(Self::Vectors),
+            _ => None,
+        }
+    }
+}
+/// What a schedule counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ScheduleUnit {
+    /// Applied samples (`samples_seen` of a gradient); a decay ends with the budget.
+    Samples = 0,
+    /// Updates (`updates_seen`); a decay ends at end_updates.
+    Updates = 1,
+}
+impl ScheduleUnit {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Samples => "SCHEDULE_UNIT_SAMPLES",
+            Self::Updates => "SCHEDULE_UNIT_UPDATES",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "SCHEDULE_UNIT_SAMPLES" => Some(Self::Samples),
+            "SCHEDULE_UNIT_UPDATES" => Some(Self::Updates),
+            _ => None,
+        }
+    }
+}
+/// How the rate follows the samples of an update, over those of the reference batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RateScaling {
+    None = 0,
+    Linear = 1,
+    Sqrt = 2,
+}
+impl RateScaling {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::None => "RATE_SCALING_NONE",
+            Self::Linear => "RATE_SCALING_LINEAR",
+            Self::Sqrt => "RATE_SCALING_SQRT",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RATE_SCALING_NONE" => Some(Self::None),
+            "RATE_SCALING_LINEAR" => Some(Self::Linear),
+            "RATE_SCALING_SQRT" => Some(Self::Sqrt),
             _ => None,
         }
     }
@@ -2088,7 +2229,7 @@ pub mod host_server {
 }
 /// Bulk values are the last field of every message that has some, so that whoever sends or receives
 /// them need not copy them through a protobuf runtime: a small head, then the values as they are.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PushFrame {
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
@@ -2114,7 +2255,7 @@ pub struct PushFrame {
 }
 /// Nested message and enum types in `PushFrame`.
 pub mod push_frame {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Action {
         #[prost(message, tag = "8")]
         Skip(super::Skip),
@@ -2127,7 +2268,7 @@ pub mod push_frame {
     }
 }
 /// The group's averaged gradient of one block (for buffers: new minus pulled values).
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Gradient {
     /// Samples that the gradient is the mean over; more than 0.
     #[prost(uint32, tag = "1")]
@@ -2139,6 +2280,14 @@ pub struct Gradient {
     /// the schedule's argument.
     #[prost(uint64, tag = "3")]
     pub samples_seen: u64,
+    /// Updates in the same way: the largest version of any block. The argument of a schedule that
+    /// counts updates.
+    #[prost(uint64, tag = "6")]
+    pub updates_seen: u64,
+    /// Under LARS and LARC: for each tensor of which the block has a part but not all, in flat order,
+    /// unless weight decay spares it.
+    #[prost(message, repeated, tag = "7")]
+    pub norms: ::prost::alloc::vec::Vec<Norms>,
     /// The run's type upwards for parameters, f32 for buffers.
     #[prost(enumeration = "DType", tag = "4")]
     pub dtype: i32,
@@ -2148,6 +2297,16 @@ pub struct Gradient {
     /// As many values as the block has, all finite.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
+}
+/// L2 norms of a whole tensor, in f64 of f32 values.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Norms {
+    /// Of the values that the group's gradient was computed on.
+    #[prost(double, tag = "1")]
+    pub values: f64,
+    /// Of the group's averaged gradient.
+    #[prost(double, tag = "2")]
+    pub gradient: f64,
 }
 /// The group has no finite gradient at this clock: arrived, with weight 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2201,6 +2360,10 @@ pub struct PullFrame {
     /// Lineage of the values: when the shard was last restored.
     #[prost(uint64, tag = "13")]
     pub lineage: u64,
+    /// With backup groups: the clock that the block makes next. The group goes on at the highest one
+    /// that any of its ranks was told, if that is above its own next clock. 0 in other runs.
+    #[prost(uint64, tag = "14")]
+    pub next_clock: u64,
     /// Empty if the frame asked for an answer without values.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
@@ -2286,6 +2449,9 @@ pub struct Update {
     /// Learning rate.
     #[prost(double, tag = "4")]
     pub rate: f64,
+    /// What the step of each piece of the block is multiplied by; none: by 1.
+    #[prost(float, repeated, tag = "10")]
+    pub scales: ::prost::alloc::vec::Vec<f32>,
     #[prost(uint64, tag = "5")]
     pub samples: u64,
     /// Of buffers: the part of the change that is added.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::clock;
-use tradewind_common::pieces::Piece;
+use tradewind_common::pieces::{Norms, Piece};
 use tradewind_common::policy::Weights;
-use tradewind_common::schedule::Schedule;
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
 
 use super::ReplyTo;
@@ -44,8 +44,11 @@ pub struct Gradient {
     pub pulled_version: u64,
     /// Lineage of the values that the version names; in another than the shard's it means nothing.
     pub lineage: Generation,
-    /// Applied samples of the run as the group knew them: the schedule's argument.
-    pub samples_seen: u64,
+    /// What was applied in the run as the group knew it: the schedule's argument.
+    pub seen: Seen,
+    /// Of the tensors of which the block has a part and whose norms its update follows from, in
+    /// flat order: of the whole gradient of the group, and of the values it was computed on.
+    pub norms: Vec<Norms>,
 }
 
 /// What a group brings at a clock; `None` is a skip.

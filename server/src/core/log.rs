@@ -52,6 +52,8 @@ pub struct Applied {
     pub rate: f64,
     /// Momentum, where it is not the optimizer's own.
     pub momentum: Option<f64>,
+    /// What the step of each piece of the block is multiplied by; none: by 1.
+    pub scales: Vec<f32>,
     /// Samples that are in it.
     pub samples: u64,
     /// Of buffers: the part of the change that is added. 1 for parameters.

@@ -80,9 +80,7 @@ impl Shard {
         layout: &Layout,
         blocks: impl IntoIterator<Item = BlockId>,
     ) -> Self {
-        let cut = Cut {
-            exempt: spec.decay_exempt,
-        };
+        let cut = Cut::of(&spec);
         let blocks = blocks.into_iter().filter_map(|id| layout.block(id));
         let blocks: BTreeMap<_, _> = blocks
             .map(|b| (b.id, Block::new(b.id, b.kind, cut.pieces(layout, b))))
@@ -165,7 +163,10 @@ impl Shard {
 
     /// Time has come to ask the policy again.
     pub fn handle_timeout(&mut self, now_us: u64) {
-        let due = self.timeouts_us.iter().filter(|(_, at_us)| **at_us <= now_us);
+        let due = self
+            .timeouts_us
+            .iter()
+            .filter(|(_, at_us)| **at_us <= now_us);
         let due: Vec<BlockId> = due.map(|(id, _)| *id).collect();
         for id in due {
             self.decide(id, now_us);

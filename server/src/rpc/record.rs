@@ -75,6 +75,7 @@ fn encode_update(update: Update) -> (v1::Update, Bytes) {
     head.applied = true;
     head.rate = applied.rate;
     head.momentum = applied.momentum;
+    head.scales = applied.scales;
     head.samples = applied.samples;
     head.share = applied.share;
     (head, convert::bulk(applied.gradient))
@@ -150,6 +151,7 @@ impl Incoming {
                 applied: update.applied.then(|| Applied {
                     rate: update.rate,
                     momentum: update.momentum,
+                    scales: update.scales,
                     samples: update.samples,
                     share: update.share,
                     gradient: Arc::new(self.values),

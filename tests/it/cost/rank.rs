@@ -10,6 +10,7 @@ use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::Reach;
 use tradewind_common::cost::{Flow, Traffic};
 use tradewind_common::placement::Placement;
+use tradewind_common::schedule;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
@@ -73,7 +74,10 @@ impl Counting<'_> {
                 Start::At(clock) => break clock,
                 Start::Create => {
                     let mut creating = open(Clock(0));
-                    creating.push(Purpose::Create, 0, &source).await.unwrap();
+                    creating
+                        .push(Purpose::Create, schedule::Seen::default(), &source)
+                        .await
+                        .unwrap();
                     created = true;
                 }
             }
@@ -83,11 +87,11 @@ impl Counting<'_> {
         exchange.pull(&mut values).await.unwrap();
 
         let before: Vec<_> = proxies.iter().map(Proxy::counted).collect();
-        let mut samples_seen = 0;
+        let mut seen = schedule::Seen::default();
         for _ in 0..exchanges {
             let gradient = Purpose::Gradient { samples: 8 };
-            let run = exchange.run(gradient, samples_seen, &source, &mut values);
-            samples_seen = run.await.unwrap().samples_applied;
+            let run = exchange.run(gradient, seen, &source, &mut values);
+            seen = run.await.unwrap().seen();
         }
         let counted = proxies.iter().zip(before).map(|(proxy, before)| {
             let [sent, received] = proxy.counted();

@@ -14,7 +14,7 @@
 
 use tch::nn::{self, OptimizerConfig};
 use tch::{Kind, Tensor};
-use tradewind_common::schedule::{Decay, Schedule};
+use tradewind_common::schedule::{Decay, Schedule, Seen, Unit};
 use tradewind_tests::cluster::run::Ended;
 
 use super::distance;
@@ -120,18 +120,29 @@ fn one_rank_equals_the_loop_with_late_gradients() {
 /// it would be without overlap.
 #[test]
 fn the_rate_follows_from_what_was_applied_before_the_exchange() {
-    let keys = [
-        ("schedule.warmup_samples", "200"),
-        ("schedule.decay", "\"cosine\""),
-    ];
-    let schedule = Schedule {
-        learning_rate: RATE,
-        warmup_samples: 200,
-        decay: Decay::Cosine { floor: 0.0 },
-    };
     let samples = |step: usize| (step * STEP_SAMPLES) as u64;
-    let rate = |step| schedule.rate(samples(step), samples(1), samples(STEPS));
-    check(&loops(nn::Sgd::default, rate), &[1], &keys);
+    let check = |unit, warmup, keys: &[(&str, &str)]| {
+        let schedule = Schedule {
+            unit,
+            warmup,
+            decay: Decay::Cosine { floor: 0.0 },
+            ..Schedule::constant(RATE)
+        };
+        let seen = |step| Seen {
+            samples: samples(step),
+            updates: step as u64,
+        };
+        let rate = |step| schedule.rate(seen(step), samples(1), samples(STEPS));
+        let keys = [&[("schedule.decay", "\"cosine\"")], keys].concat();
+        check(&loops(nn::Sgd::default, rate), &[1], &keys);
+    };
+    check(Unit::Samples, 200, &[("schedule.warmup_samples", "200")]);
+    let updates = [
+        ("schedule.unit", "\"updates\""),
+        ("schedule.warmup_updates", "7"),
+        ("schedule.end_updates", "60"),
+    ];
+    check(Unit::Updates { end: 60 }, 7, &updates);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
-use tradewind_common::schedule::Schedule;
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{
     BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId, TensorKind, TensorSpec,
@@ -114,7 +114,7 @@ pub(super) fn enter(
             Start::At(clock) => break clock,
             Start::Create => {
                 let mut exchange = exchange(Clock(0));
-                let create = exchange.push(Purpose::Create, 0, &initial);
+                let create = exchange.push(Purpose::Create, Seen::default(), &initial);
                 runtime.block_on(create).unwrap();
                 created = true;
             }
@@ -152,26 +152,26 @@ fn trains(ready: Ready) {
     };
     let bits = |values: &[f32]| -> Vec<u32> { values.iter().map(|x| x.to_bits()).collect() };
 
-    background.start(Purpose::Pull, 0, Vec::new(), of_slice(0.0));
+    background.start(Purpose::Pull, Seen::default(), Vec::new(), of_slice(0.0));
     let mut values = background.wait().unwrap().values;
     assert_eq!(bits(&values), bits(&of_slice(INITIAL)));
     assert_eq!(background.clock(), Clock(0), "a pull is no contribution");
 
     let mut gradient = of_slice(1.0);
     let places = (gradient.as_ptr(), values.as_ptr());
-    let mut samples_seen = 0;
+    let mut seen = Seen::default();
     for clock in 0..6 {
         let skip = clock == 4;
         let purpose = match skip {
             true => Purpose::Skip,
             false => Purpose::Gradient { samples: 8 },
         };
-        background.start(purpose, samples_seen, gradient, values);
+        background.start(purpose, seen, gradient, values);
         assert_eq!(background.clock(), Clock(clock + 1));
         let ended = background.wait().unwrap();
         (gradient, values) = (ended.gradient, ended.values);
         assert_eq!((gradient.as_ptr(), values.as_ptr()), places, "no copies");
-        samples_seen = ended.summary.samples_applied;
+        seen = ended.summary.seen();
 
         // Of the updates before it, a gradient knows all but the last; a skip is none.
         let updates = if clock >= 4 { clock } else { clock + 1 };
@@ -184,10 +184,7 @@ fn trains(ready: Ready) {
             (!skip).then_some(delay),
             "clock {clock}"
         );
-        assert_eq!(
-            (ended.summary.updates, samples_seen),
-            (updates, 8 * updates)
-        );
+        assert_eq!((ended.summary.updates, seen), (updates, 8 * updates));
         let want = INITIAL - RATE * updates as f32;
         assert_eq!(bits(&values), bits(&of_slice(want)), "clock {clock}");
     }
@@ -217,9 +214,12 @@ fn an_exchange_that_is_held_back_can_be_given_up() {
         let length = ready.layout.elements();
         let purpose = Purpose::Gradient { samples: 4 };
         // The other group never comes.
-        ready
-            .background
-            .start(purpose, 0, vec![1.0; length], vec![0.0; length]);
+        ready.background.start(
+            purpose,
+            Seen::default(),
+            vec![1.0; length],
+            vec![0.0; length],
+        );
         std::thread::spawn(move || {
             drop(ready.background);
             done.send(()).unwrap();

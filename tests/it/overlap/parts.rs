@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::parts::{Parts, Plan};
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Layout, Rank};
 use tradewind_tests::cluster::fleet::Fleet;
@@ -65,7 +66,7 @@ fn step(fleet: &Arc<Fleet>, ready: Ready, group: &mut dyn Group, tensors: &[(Str
         }
     };
     group.watch(Arc::new(told)).unwrap();
-    background.start_parts(4, 0, parts, vec![f32::NAN; layout.elements()]);
+    background.start_parts(4, Seen::default(), parts, vec![f32::NAN; layout.elements()]);
     let sums = tensors.iter().map(|(_, tensor)| tensor.sum(Kind::Float));
     group.backward(&sums.sum::<Tensor>()).unwrap();
     heard.lock().unwrap().sort_unstable();

@@ -78,8 +78,9 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         })),
         schedule: Some(Schedule {
             learning_rate: 0.5,
-            warmup_samples: 0,
+            warmup: 0,
             decay: Some(schedule::Decay::Constant(true)),
+            ..Schedule::default()
         }),
         samples: 1_000,
         epoch_samples: 40,
@@ -141,6 +142,8 @@ fn push(sender: Sender, (clock, block): (u64, u32), version: u64, values: &[f32]
         samples: 4,
         pulled_version: version,
         samples_seen: 0,
+        updates_seen: 0,
+        norms: Vec::new(),
         lineage: 0,
     });
     PushFrame {

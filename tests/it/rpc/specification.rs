@@ -3,8 +3,8 @@
 use tonic::Code;
 use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, AdamW, Compression, Consistency, DType, JoinRequest, RunSpec, Schedule, Sgd, TensorKind,
-    run_spec, schedule,
+    Adam, AdamW, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec, Schedule, Sgd,
+    StepDecay, TensorKind, run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
@@ -110,6 +110,15 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         |s| rate(s).decay = Some(schedule::Decay::CosineFloor(1.5)),
         bad("schedule.cosine_floor is 1.5"),
     ),
+    (
+        |s| rate(s).decay = Some(schedule::Decay::Step(StepDecay::default())),
+        bad("number of schedule.milestones is 0"),
+    ),
+    (
+        |s| rate(s).scaling = RateScaling::Linear.into(),
+        bad("schedule.reference_batch is 0"),
+    ),
+    (|s| rate(s).unit = 9, malformed("schedule.unit: 9 is none")),
     (|s| sgd(s, |o| o.momentum = 1.0), bad("momentum is 1")),
     (
         |s| sgd(s, |o| o.nesterov = true),
@@ -269,7 +278,7 @@ fn the_largest_numbers_do_no_harm() {
         given.lease_ms = u64::MAX;
         given.start_grace_ms = u64::MAX;
         given.staleness_bound = u64::MAX;
-        rate(&mut given).warmup_samples = u64::MAX;
+        rate(&mut given).warmup = u64::MAX;
         let call = Call::join(JoinRequest {
             run: "large".into(),
             group: 0,

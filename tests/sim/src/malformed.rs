@@ -1,6 +1,7 @@
 //! Frames that a shard has to refuse without any effect (rule 7).
 
 use rand::Rng;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId, ShardId};
 use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Gradient;
@@ -36,7 +37,8 @@ pub fn draw(
         samples: 1,
         pulled_version: 0,
         lineage: checker.lineage(place)?,
-        samples_seen: 0,
+        seen: Seen::default(),
+        norms: Vec::new(),
     };
     let here = (*group, incarnation, clock);
     let contribute = |gradient| Action::Contribute(Some(gradient));

@@ -4,8 +4,8 @@
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_sim::Scenario;
-use tradewind_sim::scenario::MOMENTUM;
 use tradewind_sim::report::Counts;
+use tradewind_sim::scenario::MOMENTUM;
 use tradewind_sim::seeds::all_hold;
 
 /// Seeds of each mixture of faults; five policies take turns.
@@ -151,7 +151,10 @@ fn groups_are_left_behind_while_everything_fails() {
         match s.seed % 3 {
             0 => s.with_failing_servers(1),
             1 => s.with_failing_servers(2),
-            _ => s.with_failing_servers(2).with_failing_coordinator().with_resume(),
+            _ => s
+                .with_failing_servers(2)
+                .with_failing_coordinator()
+                .with_resume(),
         }
     };
     let must = ["dropped", "reformed", "promoted", "restored", "snapshots"];

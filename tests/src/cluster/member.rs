@@ -11,6 +11,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
 use tradewind_client::network::Reach;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
@@ -61,7 +62,7 @@ pub struct Member {
     /// The life of its group.
     pub incarnation: Incarnation,
     exchange: Exchange,
-    samples_seen: u64,
+    seen: Seen,
     kept: Option<Kept>,
 }
 
@@ -198,7 +199,9 @@ impl Joining {
                     let source =
                         |id: BlockId| &initial[self.layout.blocks[id.0 as usize].elements.clone()];
                     let mut exchange = self.exchange(Clock(0));
-                    let made = exchange.push(Purpose::Create, 0, &source).await;
+                    let made = exchange
+                        .push(Purpose::Create, Seen::default(), &source)
+                        .await;
                     made.expect("it may create");
                     created = true;
                 }
@@ -208,7 +211,7 @@ impl Joining {
         let mut values = vec![f32::NAN; self.layout.elements()];
         let pulled = exchange.pull(&mut values).await.expect("it may pull");
         Ok(Member {
-            samples_seen: pulled.samples_applied,
+            seen: pulled.seen(),
             incarnation: self.joined.incarnation,
             layout: self.layout,
             values,
@@ -257,12 +260,12 @@ impl Member {
         let purpose = Purpose::Gradient { samples };
         let run = self
             .exchange
-            .run(purpose, self.samples_seen, &source, &mut self.values);
+            .run(purpose, self.seen, &source, &mut self.values);
         let done = tokio::time::timeout(ANSWER, run)
             .await
             .expect("an exchange ends");
         if let Ok(summary) = &done {
-            self.samples_seen = summary.samples_applied;
+            self.seen = summary.seen();
         }
         if let Some(kept) = &self.kept {
             kept.clock.store(self.clock(), Ordering::Relaxed);

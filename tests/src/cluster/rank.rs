@@ -47,7 +47,7 @@ pub fn live(member: &mut Member) -> Result<(), TrainError> {
     };
     let entered = enter(member, &joined, &directory, clock, fence.guard());
     let mut entered = entered.expect("it enters");
-    let trained = entered.worker.train(entered.samples_seen);
+    let trained = entered.worker.train(entered.seen);
     if trained.is_ok() {
         let left = entered.worker.member.leave(joined.incarnation);
         left.expect("it leaves");

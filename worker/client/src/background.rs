@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::core::session::{Purpose, Summary};
@@ -66,7 +67,7 @@ struct Order<V> {
     /// Of the contribution, if it is one.
     clock: Clock,
     pushed: Pushed,
-    samples_seen: u64,
+    seen: Seen,
     values: V,
 }
 
@@ -122,7 +123,7 @@ impl<V: Destination + Send + 'static> Background<V> {
     ///
     /// # Panics
     /// If one is under way, or the last one has failed.
-    pub fn start(&mut self, purpose: Purpose, samples_seen: u64, gradient: Vec<f32>, values: V) {
+    pub fn start(&mut self, purpose: Purpose, seen: Seen, gradient: Vec<f32>, values: V) {
         let clock = self.clock;
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = clock.tick();
@@ -130,20 +131,20 @@ impl<V: Destination + Send + 'static> Background<V> {
         self.order(Order {
             clock,
             pushed: Pushed::Whole { purpose, gradient },
-            samples_seen,
+            seen,
             values,
         });
     }
 
     /// As [`start`](Self::start), of a gradient that is still to come: the mean over `samples`, in
     /// `parts`. The exchange ends only when all of them are given.
-    pub fn start_parts(&mut self, samples: u32, samples_seen: u64, parts: Arc<Parts>, values: V) {
+    pub fn start_parts(&mut self, samples: u32, seen: Seen, parts: Arc<Parts>, values: V) {
         let clock = self.clock;
         self.clock = clock.tick();
         self.order(Order {
             clock,
             pushed: Pushed::Parts { samples, parts },
-            samples_seen,
+            seen,
             values,
         });
     }
@@ -215,7 +216,7 @@ impl<V: Destination> Order<V> {
         let _open = open(Range::Exchange(exchange.clock()));
         let watch = Stopwatch::start();
         exchange.go_on_at(self.clock);
-        let (seen, values) = (self.samples_seen, &mut self.values);
+        let (seen, values) = (self.seen, &mut self.values);
         let (summary, gradient) = match self.pushed {
             Pushed::Whole { purpose, gradient } => {
                 let source = |id: BlockId| {
@@ -285,7 +286,7 @@ mod tests {
 
     fn start(background: &mut Background) {
         let purpose = Purpose::Gradient { samples: 1 };
-        background.start(purpose, 0, vec![1.0; 4], vec![0.0; 4]);
+        background.start(purpose, Seen::default(), vec![1.0; 4], vec![0.0; 4]);
     }
 
     /// What `work` comes to, unless it hangs.

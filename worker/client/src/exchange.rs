@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tonic::Status;
 use tradewind_common::placement::Placement;
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
 use tradewind_proto::convert::Malformed;
 
@@ -131,13 +132,12 @@ impl Exchange {
     pub async fn run<D: Destination + ?Sized>(
         &mut self,
         purpose: Purpose,
-        samples_seen: u64,
+        seen: Seen,
         source: Source<'_, '_>,
         mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let pushed = Pushed::Whole(source);
-        self.go(purpose, samples_seen, pushed, Some(&mut values))
-            .await
+        self.go(purpose, seen, pushed, Some(&mut values)).await
     }
 
     /// As [`run`](Self::run) with a gradient, the mean over `samples`, whose buckets are still to
@@ -145,34 +145,32 @@ impl Exchange {
     pub async fn run_parts<D: Destination + ?Sized>(
         &mut self,
         samples: u32,
-        samples_seen: u64,
+        seen: Seen,
         parts: &Parts,
         mut values: &mut D,
     ) -> Result<Summary, ExchangeError> {
         let (purpose, pushed) = (Purpose::Gradient { samples }, Pushed::Parts(parts));
-        self.go(purpose, samples_seen, pushed, Some(&mut values))
-            .await
+        self.go(purpose, seen, pushed, Some(&mut values)).await
     }
 
     /// As [`run`](Self::run), but no values come back.
     pub async fn push(
         &mut self,
         purpose: Purpose,
-        samples_seen: u64,
+        seen: Seen,
         source: Source<'_, '_>,
     ) -> Result<Summary, ExchangeError> {
-        self.go(purpose, samples_seen, Pushed::Whole(source), None)
-            .await
+        self.go(purpose, seen, Pushed::Whole(source), None).await
     }
 
     async fn go(
         &mut self,
         purpose: Purpose,
-        samples_seen: u64,
+        seen: Seen,
         pushed: Pushed<'_, '_>,
         values: Option<&mut dyn Destination>,
     ) -> Result<Summary, ExchangeError> {
-        self.session.begin(purpose, samples_seen);
+        self.session.begin(purpose, seen);
         let shared = Shared {
             layout: &self.layout,
             sender: RefCell::new(&mut self.sender),
@@ -191,7 +189,8 @@ impl Exchange {
         &mut self,
         values: &mut D,
     ) -> Result<Summary, ExchangeError> {
-        self.run(Purpose::Pull, 0, &|_| &[], values).await
+        self.run(Purpose::Pull, Seen::default(), &|_| &[], values)
+            .await
     }
 }
 

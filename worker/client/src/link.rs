@@ -257,7 +257,9 @@ impl Shared<'_, '_> {
                 let head = Gradient {
                     samples,
                     pulled_version: frame.pulled_version,
-                    samples_seen: frame.samples_seen,
+                    samples_seen: frame.seen.samples,
+                    updates_seen: frame.seen.updates,
+                    norms: Vec::new(),
                     dtype: convert::dtype(form).into(),
                     lineage: frame.lineage.0,
                     values: Bytes::new(),

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tradewind_common::pieces::{Norms, Piece, Source, norm};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{GroupId, TensorKind};
 
 use super::{Block, Decided, Gradient, Outcome, Terms, Verdict};
@@ -153,7 +155,10 @@ impl Block {
     fn merge(&self, mut brought: Vec<Brought>, terms: Terms<'_>) -> Option<Applied> {
         let merged = brought.len();
         let samples = brought.iter().map(|b| u64::from(b.gradient.samples)).sum();
-        let seen = brought.iter().map(|b| b.gradient.samples_seen).max()?;
+        let seen = brought
+            .iter()
+            .map(|b| b.gradient.seen)
+            .reduce(Seen::latest)?;
         let weigh = |b: &Brought| terms.weights.of(b.gradient.samples);
         let scale = |b: &Brought| weigh(b) * f64::from(b.weight);
         let weight: f64 = brought.iter().map(weigh).sum();
@@ -164,6 +169,7 @@ impl Block {
         } else {
             (weight, 1.0)
         };
+        let norms = merged_norms(&brought, |b| scale(b) / divisor);
         let gradient = match &mut brought[..] {
             [alone] if by_rate || alone.weight == 1.0 => std::mem::take(&mut alone.gradient.values),
             all => {
@@ -179,9 +185,11 @@ impl Block {
         };
         // Each group moves a buffer by its part of the live groups.
         let alone = self.kind == TensorKind::Buffer && !terms.averages;
+        let rate = terms.schedule.rate(seen, samples, terms.budget) * factor;
         Some(Applied {
-            rate: terms.schedule.rate(seen, samples, terms.budget) * factor,
+            rate,
             momentum: None,
+            scales: self.scales(rate, &norms, &gradient, terms.optimizer),
             samples,
             share: if alone {
                 merged as f32 / self.cursors.len() as f32
@@ -190,6 +198,38 @@ impl Block {
             },
             gradient: Arc::new(gradient),
         })
+    }
+
+    /// What each piece's step is multiplied by; nothing where no piece asks. Norms of whole tensors
+    /// are those of the present values and of the merged gradient; `pushed` has the others.
+    fn scales(
+        &self,
+        rate: f64,
+        pushed: &[Norms],
+        gradient: &[f32],
+        optimizer: &dyn Optimizer,
+    ) -> Vec<f32> {
+        let asks = |piece: &Piece| piece.norms != Source::Nowhere;
+        let Some(values) = self
+            .values
+            .as_ref()
+            .filter(|_| self.pieces.iter().any(asks))
+        else {
+            return Vec::new();
+        };
+        let mut pushed = pushed.iter();
+        let mut of = |piece: &Piece| {
+            let norms = match piece.norms {
+                Source::Nowhere => return 1.0,
+                Source::Here => Norms {
+                    values: norm(&values[piece.elements.clone()]),
+                    gradient: norm(&gradient[piece.elements.clone()]),
+                },
+                Source::Push { .. } => *pushed.next().expect("they were counted"),
+            };
+            optimizer.scale(rate, norms) as f32
+        };
+        self.pieces.iter().map(&mut of).collect()
     }
 
     /// Applies what was decided, whether here or by the primary of this copy; the block has values.
@@ -213,7 +253,8 @@ impl Block {
                 let slots = self.slots.iter_mut();
                 let mut slots: Vec<&mut [f32]> =
                     slots.map(|slot| &mut Arc::make_mut(slot)[..]).collect();
-                let (pieces, gradient) = (&self.pieces, &applied.gradient);
+                let pieces = (&self.pieces[..], &applied.scales[..]);
+                let gradient = &applied.gradient;
                 optimizer::apply(optimizer, step, pieces, values, &mut slots, gradient);
             }
             TensorKind::Buffer => {
@@ -223,4 +264,21 @@ impl Block {
             }
         }
     }
+}
+
+/// Norms of tensors that span blocks, of several contributions with the parts that they have in the
+/// merged gradient. Of one contribution they are exact. Of several, Σ pᵢ‖gᵢ‖ is an upper bound of
+/// the merged gradient's norm (the triangle inequality), so that steps are rather too short than too
+/// long; that of the values is the mean over what the groups computed on, which under `sync` is the
+/// same for all.
+fn merged_norms(brought: &[Brought], part: impl Fn(&Brought) -> f64) -> Vec<Norms> {
+    let total: f64 = brought.iter().map(&part).sum();
+    let mut merged = vec![Norms::default(); brought[0].gradient.norms.len()];
+    for b in brought {
+        for (sum, norms) in merged.iter_mut().zip(&b.gradient.norms) {
+            sum.values += part(b) / total * norms.values;
+            sum.gradient += part(b) * norms.gradient;
+        }
+    }
+    merged
 }

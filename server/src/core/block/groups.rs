@@ -189,7 +189,11 @@ impl Block {
         cursor.next = clock;
         let attaching = std::mem::take(&mut cursor.attaching);
         let skipped = clock.0 - expected.0;
-        let (lost, left_out) = if attaching { (skipped, 0) } else { (0, skipped) };
+        let (lost, left_out) = if attaching {
+            (skipped, 0)
+        } else {
+            (0, skipped)
+        };
         Ok(Arrival::Waits {
             superseded,
             lost,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tradewind_common::TensorKind;
+use tradewind_common::pieces::{Piece, Source};
 
 use super::{Block, Gradient};
 use crate::core::log::Update;
@@ -68,7 +69,16 @@ impl Block {
             return Err(Refusal::NotReady);
         }
         match &update.applied {
-            Some(applied) => self.check_length(applied.gradient.len()),
+            Some(applied) => {
+                let (given, wanted) = (applied.scales.len(), self.pieces.len());
+                if given != 0 && given != wanted {
+                    return Err(Refusal::Malformed {
+                        field: "scales",
+                        problem: format!("block {} has {wanted} pieces, not {given}", self.id),
+                    });
+                }
+                self.check_length(applied.gradient.len())
+            }
             None => Ok(()),
         }
     }
@@ -90,7 +100,26 @@ impl Block {
                 current,
             });
         }
+        let (wanted, given) = (self.norms_wanted(), &gradient.norms);
+        if given.len() != wanted {
+            return Err(Refusal::Malformed {
+                field: "norms",
+                problem: format!("block {block} needs {wanted} of them, not {}", given.len()),
+            });
+        }
+        let good = |x: f64| x.is_finite() && x >= 0.0;
+        if let Some(bad) = given.iter().find(|n| !good(n.values) || !good(n.gradient)) {
+            return Err(Refusal::Malformed {
+                field: "norms",
+                problem: format!("{bad:?} are not finite numbers of at least 0"),
+            });
+        }
         self.check_values(&gradient.values)
+    }
+
+    fn norms_wanted(&self) -> usize {
+        let come = |piece: &&Piece| matches!(piece.norms, Source::Push { .. });
+        self.pieces.iter().filter(come).count()
     }
 
     fn check_values(&self, values: &[f32]) -> Result<(), Refusal> {

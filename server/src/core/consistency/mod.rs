@@ -6,9 +6,9 @@ mod window;
 
 pub use bounded::Bounded;
 pub use sync::Sync;
-pub use window::Window;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId};
+pub use window::Window;
 
 /// Where a group that is live, or has joined and will be, stands at one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

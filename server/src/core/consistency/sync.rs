@@ -33,7 +33,9 @@ impl Consistency for Sync {
         // one that has gone on to a larger one.
         let due = all.iter().filter(|s| s.next <= clock).count();
         let count = all.iter().filter(|s| s.start <= clock).count();
-        let needed = count.saturating_sub(self.backup_groups).clamp(1, due.max(1));
+        let needed = count
+            .saturating_sub(self.backup_groups)
+            .clamp(1, due.max(1));
         if came.len() >= needed {
             Decision::Merge(came)
         } else {
@@ -78,7 +80,10 @@ mod tests {
         let check = |backup_groups, highest: u64, text, want: Decision| {
             let policy = Sync { backup_groups };
             let decision = policy.decide(&scene(&standing(text), Some(highest)));
-            assert_eq!(decision, want, "{backup_groups} backups after {highest}: {text}");
+            assert_eq!(
+                decision, want,
+                "{backup_groups} backups after {highest}: {text}"
+            );
         };
         let merge = |of: &[u32]| Decision::Merge(groups(of));
         let leave = |of: &[u32]| Decision::LeaveOut(groups(of));

@@ -94,7 +94,10 @@ mod tests {
                 ..scene(&standing, None)
             };
             let got = policy.decide(&scene);
-            assert_eq!(got, want, "{min_groups} at {now_us}, gap {gap_us:?}: {text}");
+            assert_eq!(
+                got, want,
+                "{min_groups} at {now_us}, gap {gap_us:?}: {text}"
+            );
         };
         let merge = |of: &[u32]| Decision::Merge(groups(of));
         let until = Decision::WaitUntil;

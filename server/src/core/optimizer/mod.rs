@@ -2,12 +2,18 @@
 
 mod adam;
 mod adamw;
+mod delayed;
+mod larc;
+mod lars;
 mod sgd;
 
 pub use adam::Adam;
 pub use adamw::AdamW;
+pub use delayed::DelayedNesterov;
+pub use larc::Larc;
+pub use lars::Lars;
 pub use sgd::Sgd;
-use tradewind_common::pieces::Piece;
+use tradewind_common::pieces::{Norms, Piece};
 use tradewind_common::spec::OptimizerSpec;
 
 /// An optimizer without state of its own: its slots live with the block.
@@ -24,6 +30,12 @@ pub trait Optimizer: Send {
     /// One update in place of a piece of a block: `values`, `gradient` and each of `slots` have the
     /// same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
+
+    /// What a tensor's step is multiplied by, where that follows from its norms: the primary's to
+    /// say, copies are told.
+    fn scale(&self, _rate: f64, _norms: Norms) -> f64 {
+        1.0
+    }
 }
 
 /// What an update of a piece is told besides the gradient.
@@ -37,6 +49,8 @@ pub struct Step {
     pub number: u64,
     /// Whether weight decay applies to the piece.
     pub decays: bool,
+    /// What [`Optimizer::scale`] said of its tensor.
+    pub scale: f32,
 }
 
 impl Step {
@@ -47,6 +61,7 @@ impl Step {
             momentum: None,
             number,
             decays: true,
+            scale: 1.0,
         }
     }
 
@@ -56,19 +71,21 @@ impl Step {
     }
 }
 
-/// One update in place of a block that consists of `pieces`: [`Optimizer::apply`] for each of them.
+/// One update in place of a block that consists of `pieces`: [`Optimizer::apply`] for each of them,
+/// with its own of `scales`, or with 1 if there are none.
 pub fn apply(
     optimizer: &dyn Optimizer,
     step: Step,
-    pieces: &[Piece],
+    (pieces, scales): (&[Piece], &[f32]),
     values: &mut [f32],
     slots: &mut [&mut [f32]],
     gradient: &[f32],
 ) {
-    for piece in pieces {
+    for (index, piece) in pieces.iter().enumerate() {
         let at = piece.elements.clone();
         let step = Step {
             decays: piece.decays,
+            scale: scales.get(index).copied().unwrap_or(1.0),
             ..step
         };
         let mut slots: Vec<&mut [f32]> =
@@ -110,6 +127,33 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
             beta2,
             epsilon: epsilon as f32,
             weight_decay,
+        }),
+        OptimizerSpec::Lars {
+            momentum,
+            weight_decay,
+            trust,
+        } => Box::new(Lars {
+            momentum: momentum as f32,
+            weight_decay: weight_decay as f32,
+            trust,
+        }),
+        OptimizerSpec::Larc {
+            momentum,
+            weight_decay,
+            trust,
+        } => Box::new(Larc {
+            momentum: momentum as f32,
+            weight_decay: weight_decay as f32,
+            trust,
+        }),
+        OptimizerSpec::DelayedNesterov {
+            momentum,
+            every,
+            activation,
+        } => Box::new(DelayedNesterov {
+            momentum,
+            every: u64::from(every),
+            activation,
         }),
     }
 }

@@ -373,7 +373,11 @@ fn a_group_that_is_left_behind_goes_on_where_the_others_are() {
     send(&mut shard, (1, 0), 1.0, 0, 1);
     assert_eq!(told(&mut shard), []);
     send(&mut shard, (0, 0), 3.0, 0, 1);
-    assert_eq!(told(&mut shard), [(Applied, 1, 1, -1.0); 2], "clock 1 is next");
+    assert_eq!(
+        told(&mut shard),
+        [(Applied, 1, 1, -1.0); 2],
+        "clock 1 is next"
+    );
     for _ in 0..2 {
         send(&mut shard, (2, 0), 99.0, 0, 1);
         assert_eq!(told(&mut shard), [(Dropped, 1, 1, -1.0)]);
@@ -382,7 +386,10 @@ fn a_group_that_is_left_behind_goes_on_where_the_others_are() {
     for clock in 1..3 {
         send(&mut shard, (0, clock), 1.0, clock, 1);
         send(&mut shard, (1, clock), 1.0, clock, 1);
-        assert_eq!(told(&mut shard), [(Applied, clock + 1, clock + 1, -1.0 - clock as f32); 2]);
+        assert_eq!(
+            told(&mut shard),
+            [(Applied, clock + 1, clock + 1, -1.0 - clock as f32); 2]
+        );
     }
     let skip = push(2, 1, WEIGHT, Action::Contribute(None));
     shard.handle_push(skip, ReplyTo(0), 0);
@@ -396,7 +403,11 @@ fn a_group_that_is_left_behind_goes_on_where_the_others_are() {
     send(&mut shard, (1, 4), 4.0, 4, 1);
     assert_eq!(told(&mut shard), [(Applied, 5, 5, -7.0); 2]);
     let counters = shard.counters();
-    assert_eq!((counters.dropped, counters.applied), (2 + 2, 10), "clocks 2 and 3 of group 2");
+    assert_eq!(
+        (counters.dropped, counters.applied),
+        (2 + 2, 10),
+        "clocks 2 and 3 of group 2"
+    );
 }
 
 #[test]
@@ -426,13 +437,30 @@ fn what_comes_about_the_same_time_becomes_one_update() {
     assert_eq!(arrive(&mut shard, 0, 0, 1.0, 1, 0, 0), 0);
     assert_eq!(shard.poll_timeout(), Some(100_000), "for a second one");
     assert_eq!(arrive(&mut shard, 1, 0, 2.0, 3, 0, 4_000), 0);
-    assert_eq!(shard.poll_timeout(), Some(12_000), "two gaps for a third one");
+    assert_eq!(
+        shard.poll_timeout(),
+        Some(12_000),
+        "two gaps for a third one"
+    );
     shard.handle_timeout(11_999);
     assert_eq!(replies(&mut shard).len(), 0);
     shard.handle_timeout(12_000);
-    let merged: Vec<_> = replies(&mut shard).into_iter().map(|(_, r)| r.unwrap()).collect();
-    let seen = |r: &Reply| (r.version, r.fresh.values()[0], r.samples_applied, r.waited_us);
-    let want = [(1, 1.0 - 7.0 / 4.0, 4, 12_000), (1, 1.0 - 7.0 / 4.0, 4, 8_000)];
+    let merged: Vec<_> = replies(&mut shard)
+        .into_iter()
+        .map(|(_, r)| r.unwrap())
+        .collect();
+    let seen = |r: &Reply| {
+        (
+            r.version,
+            r.fresh.values()[0],
+            r.samples_applied,
+            r.waited_us,
+        )
+    };
+    let want = [
+        (1, 1.0 - 7.0 / 4.0, 4, 12_000),
+        (1, 1.0 - 7.0 / 4.0, 4, 8_000),
+    ];
     assert_eq!(merged.iter().map(seen).collect::<Vec<_>>(), want);
     assert_eq!(shard.poll_timeout(), None);
     // Everybody: nothing to wait for. Each has a delay of its own.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tradewind_common::holders::Holders;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, ShardId};
@@ -86,7 +87,8 @@ pub(super) fn gradient(values: &[f32], samples: u32) -> Action {
         samples,
         pulled_version: 0,
         lineage: Generation(0),
-        samples_seen: 0,
+        seen: Seen::default(),
+        norms: Vec::new(),
     }))
 }
 

@@ -23,7 +23,9 @@ impl Record {
             return Ok(());
         };
         let arrived = |(group, life, decided): &Decision| {
-            let pushed = traffic.pushed.get(&(self.id, (*group, *life), decided.clock));
+            let pushed = traffic
+                .pushed
+                .get(&(self.id, (*group, *life), decided.clock));
             pushed.map(|pushed| pushed.at_us)
         };
         // When a skip came is not known.
@@ -34,7 +36,8 @@ impl Record {
         let waited_us = traffic.now_us - first_us;
         let min = self.live.values().map(|place| place.next).min();
         let bound = terms.consistency.bound();
-        let admits = |place: &&Place| bound.admit(place.next, min.unwrap_or_default()) == Admit::Now;
+        let admits =
+            |place: &&Place| bound.admit(place.next, min.unwrap_or_default()) == Admit::Now;
         let possible = self.live.values().filter(admits).count();
         let enough = (merge.min_groups as usize).min(possible);
         if update.len() >= enough || waited_us >= merge.wait_ms_max * 1000 {
@@ -48,7 +51,11 @@ impl Record {
     }
 
     /// Rule 1, with m over the observer's own record.
-    pub(super) fn check_staleness(&self, decision: Decision, terms: &Terms) -> Result<(), Violation> {
+    pub(super) fn check_staleness(
+        &self,
+        decision: Decision,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
         let StalenessBound::Finite(bound) = terms.consistency.bound() else {
             return Ok(());
         };

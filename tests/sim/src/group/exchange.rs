@@ -33,7 +33,7 @@ impl Process {
             self.session = Some(session.with_overlap(common.overlap));
         }
         let session = self.session.as_mut().expect("it has pulled");
-        session.begin(purpose, self.samples_seen);
+        session.begin(purpose, self.seen);
         let shards: BTreeSet<_> = session.slice().map(|(_, shard)| shard).collect();
         for shard in shards {
             if !self.streams.contains_key(&shard) {
@@ -225,7 +225,8 @@ impl Process {
                     samples,
                     pulled_version: frame.pulled_version,
                     lineage: frame.lineage,
-                    samples_seen: frame.samples_seen,
+                    seen: frame.seen,
+                    norms: Vec::new(),
                 }))
             }
             Purpose::Skip => Action::Contribute(None),

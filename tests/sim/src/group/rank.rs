@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_client::core::session::{Purpose, Session, Summary};
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
 use tradewind_server::core::answer::{Answer, Refused};
 use tradewind_server::core::refusal::Refusal;
@@ -49,7 +50,7 @@ pub struct Process {
     /// It waits for its peers.
     meeting: bool,
     leaving: bool,
-    pub(super) samples_seen: u64,
+    pub(super) seen: Seen,
     pub(super) finished: Option<Summary>,
     /// What it wants done.
     pub outs: Vec<Out>,
@@ -89,7 +90,7 @@ impl Process {
             computed: false,
             meeting: false,
             leaving: false,
-            samples_seen: 0,
+            seen: Seen::default(),
             finished: None,
             outs: Vec::new(),
         };
@@ -309,7 +310,7 @@ impl Process {
     fn gathered(&mut self, outcome: Outcome, common: &Common) {
         self.meeting = false;
         let contributed = std::mem::take(&mut self.contributing);
-        self.samples_seen = self.samples_seen.max(outcome.samples);
+        self.seen = self.seen.latest(outcome.seen);
         if let Some(session) = &mut self.session {
             session.go_on_at(outcome.next);
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tradewind_client::core::session::Summary;
 use tradewind_common::placement::Placement;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, Incarnation, Layout, RunId, ServerId, ShardId};
 use tradewind_server::core::run::Caller;
@@ -79,8 +80,8 @@ pub enum Meeting {
 /// What a gathering came to: the same for all ranks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// The most samples applied to a block.
-    pub samples: u64,
+    /// What was applied, over the blocks of all ranks.
+    pub seen: Seen,
     /// Whether any block said stop.
     pub stop: bool,
     /// The highest clock that any block makes next, where groups may be left behind.
@@ -92,7 +93,7 @@ impl Outcome {
     pub fn with(self, summary: Option<&Summary>) -> Self {
         let Some(summary) = summary else { return self };
         Self {
-            samples: self.samples.max(summary.samples_applied),
+            seen: self.seen.latest(summary.seen()),
             stop: self.stop || summary.stop,
             next: self.next.max(summary.next),
         }

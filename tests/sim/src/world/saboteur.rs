@@ -56,7 +56,10 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
             Some(merge) => {
                 let wait_ms_max = u64::MAX;
                 let bound = spec.consistency.bound();
-                let merge = MergeSpec { wait_ms_max, ..merge };
+                let merge = MergeSpec {
+                    wait_ms_max,
+                    ..merge
+                };
                 shard.with_consistency(Box::new(Window::new(bound, merge)))
             }
             None => shard,

@@ -74,10 +74,12 @@ impl World {
         let wanted_us = held.shard.poll_timeout();
         let sooner = wanted_us.filter(|at_us| held.timeout_us.is_none_or(|set| *at_us < set));
         held.timeout_us = sooner.or(held.timeout_us);
-        if self
-            .checker
-            .after((life.server, id), &held.shard, (blocks, self.now_us), &outputs)?
-        {
+        if self.checker.after(
+            (life.server, id),
+            &held.shard,
+            (blocks, self.now_us),
+            &outputs,
+        )? {
             self.progress_us = self.now_us;
         }
         if let Some(at_us) = sooner {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, RunId, ShardId};
 
 /// What an exchange does with every block of the slice.
@@ -37,8 +38,8 @@ pub struct Frame {
     pub pulled_version: u64,
     /// Lineage of the values that this version names.
     pub lineage: Generation,
-    /// Applied samples as the group knew them when the exchange began.
-    pub samples_seen: u64,
+    /// What was applied as the group knew it when the exchange began.
+    pub seen: Seen,
     /// Version of the values that the rank holds, as last answered.
     pub holds: Option<u64>,
 }
@@ -118,6 +119,15 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// What the rank knows to be applied: the argument of the next gradient's rate, once all ranks
+    /// of the group have the same summary.
+    pub fn seen(&self) -> Seen {
+        Seen {
+            samples: self.samples_applied,
+            updates: self.updates,
+        }
+    }
+
     fn add(&mut self, answer: &Answer) {
         self.next = self.next.max(answer.next);
         self.updates = self.updates.max(answer.version);
@@ -163,7 +173,7 @@ struct Versions {
 struct Current {
     purpose: Purpose,
     clock: Clock,
-    samples_seen: u64,
+    seen: Seen,
 }
 
 /// One rank's exchanges, one at a time.
@@ -231,12 +241,12 @@ impl Session {
         self.slice.iter().map(|(block, shard)| (*block, *shard))
     }
 
-    /// Begins an exchange; the frames to send follow from [`frames`](Self::frames). `samples_seen`
-    /// is the same on all ranks of the group.
+    /// Begins an exchange; the frames to send follow from [`frames`](Self::frames). `seen` is
+    /// the same on all ranks of the group.
     ///
     /// # Panics
     /// If the exchange before has not ended.
-    pub fn begin(&mut self, purpose: Purpose, samples_seen: u64) {
+    pub fn begin(&mut self, purpose: Purpose, seen: Seen) {
         assert!(self.outstanding.is_empty(), "one exchange at a time");
         let clock = match purpose {
             Purpose::Gradient { .. } | Purpose::Skip => {
@@ -252,7 +262,7 @@ impl Session {
         self.current = Some(Current {
             purpose,
             clock,
-            samples_seen,
+            seen,
         });
         self.outstanding = self.slice.clone();
         self.summary = Summary::default();
@@ -281,7 +291,7 @@ impl Session {
             purpose: current.purpose,
             pulled_version: computed_on.number,
             lineage: computed_on.lineage,
-            samples_seen: current.samples_seen,
+            seen: current.seen,
             holds,
         })
     }

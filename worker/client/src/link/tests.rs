@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, GroupId, Incarnation, RunId, TensorKind, layout::TensorSpec};
 use tradewind_proto::auth::Token;
 use tradewind_proto::v1::Verdict;
@@ -56,7 +57,7 @@ fn applied(frame: &PushFrame, value: f32) -> Does<PullFrame> {
 const GRADIENT: Purpose = Purpose::Gradient { samples: 2 };
 
 async fn push(exchange: &mut Exchange, values: &mut [f32]) -> Result<(), ExchangeError> {
-    let run = exchange.run(GRADIENT, 0, &|_| &[1.0; 4], values);
+    let run = exchange.run(GRADIENT, Seen::default(), &|_| &[1.0; 4], values);
     let ended = tokio::time::timeout(PATIENCE, run).await;
     ended.expect("it ends").map(|_| ())
 }

@@ -1,5 +1,10 @@
 use super::*;
 
+const SEEN: Seen = Seen {
+    samples: 70,
+    updates: 7,
+};
+
 fn session() -> Session {
     let identity = Identity {
         run: RunId::new("r").unwrap(),
@@ -42,14 +47,14 @@ fn due(session: &Session, shard: u32) -> Vec<(u32, u64, u64)> {
 #[test]
 fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
     let mut session = session();
-    session.begin(Purpose::Pull, 0);
+    session.begin(Purpose::Pull, Seen::default());
     for block in 0..3 {
         assert!(session.answer(&of_kind(Kind::Read, block, 0, 7)));
     }
     assert!(session.finish().is_some());
     assert_eq!(session.clock(), Clock(5), "a pull is no exchange");
 
-    session.begin(Purpose::Gradient { samples: 8 }, 70);
+    session.begin(Purpose::Gradient { samples: 8 }, SEEN);
     assert_eq!(due(&session, 0), [(0, 5, 7), (2, 5, 7)]);
     assert!(session.answer(&answer(0, 5, 8)));
     assert!(!session.answer(&answer(0, 5, 9)), "a repeat is passed over");
@@ -71,16 +76,18 @@ fn only_the_unanswered_is_sent_again_and_the_clock_ticks_once() {
         (1, Some(2)),
         "one block was left out"
     );
+    let (samples, updates) = (210, 21);
+    assert_eq!(summary.seen(), Seen { samples, updates });
     assert_eq!(session.clock(), Clock(6));
 
-    session.begin(Purpose::Skip, 70);
+    session.begin(Purpose::Skip, SEEN);
     assert_eq!(due(&session, 1), [(1, 6, 21)]);
 }
 
 /// Begins an exchange and has all its blocks answered with `version`. What its gradient was
 /// said to be computed on.
 fn exchange(session: &mut Session, purpose: Purpose, version: u64) -> u64 {
-    session.begin(purpose, 0);
+    session.begin(purpose, Seen::default());
     let clock = session.current.unwrap().clock;
     let frames: Vec<_> = due(session, 0).into_iter().chain(due(session, 1)).collect();
     let computed_on = frames[0].2;
@@ -123,7 +130,7 @@ fn a_gradient_names_the_lineage_of_the_values_that_it_was_computed_on() {
         exchange(&mut session, Purpose::Pull, 150);
         // The shard is restored while the second exchange is answered: versions jump back.
         let got = [160, 210, 220, 230].map(|version| {
-            session.begin(gradient, 0);
+            session.begin(gradient, Seen::default());
             let frame = session.frame(BlockId(0)).unwrap();
             let clock = session.clock().0;
             for block in 0..3 {
@@ -145,12 +152,12 @@ fn a_late_answer_to_a_pull_is_not_taken_for_the_first_verdict() {
         ..session()
     };
     let read = |block| of_kind(Kind::Read, block, 0, 0);
-    session.begin(Purpose::Pull, 0);
+    session.begin(Purpose::Pull, Seen::default());
     for block in 0..3 {
         assert!(session.answer(&read(block)));
     }
     assert!(session.finish().is_some());
-    session.begin(Purpose::Gradient { samples: 8 }, 0);
+    session.begin(Purpose::Gradient { samples: 8 }, Seen::default());
     assert!(!session.answer(&read(1)));
     assert!(session.answer(&answer(1, 0, 1)));
 }

@@ -1,0 +1,48 @@
+use tradewind_common::pieces::Norms;
+
+use super::{Optimizer, Step};
+
+/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, "Large Batch Training of
+/// Convolutional Networks", algorithm 1 and equation 6), with the rate inside the velocity as
+/// there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + γl(g + βθ), θ ← θ − v. A tensor that weight decay spares
+/// has l = 1 and β = 0, and so has one whose values or gradient are all 0: l would say nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Lars {
+    /// m, in `0..1`; 0 keeps no velocity.
+    pub momentum: f32,
+    /// β, at least 0.
+    pub weight_decay: f32,
+    /// η, more than 0.
+    pub trust: f64,
+}
+
+impl Optimizer for Lars {
+    fn slots(&self) -> usize {
+        usize::from(self.momentum != 0.0)
+    }
+
+    fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
+        let rate = step.rate as f32 * step.scale;
+        let (decay, momentum) = (step.decay(self.weight_decay), self.momentum);
+        let Some(velocity) = slots.first_mut() else {
+            for (x, g) in values.iter_mut().zip(gradient) {
+                *x -= rate * (g + decay * *x);
+            }
+            return;
+        };
+        for ((x, v), g) in values.iter_mut().zip(velocity.iter_mut()).zip(gradient) {
+            *v = momentum * *v + rate * (g + decay * *x);
+            *x -= *v;
+        }
+    }
+
+    fn scale(&self, _rate: f64, norms: Norms) -> f64 {
+        ratio(self.trust, f64::from(self.weight_decay), norms).unwrap_or(1.0)
+    }
+}
+
+/// η‖θ‖ / (‖g‖ + β‖θ‖); `None` if either norm is 0.
+pub(super) fn ratio(trust: f64, decay: f64, norms: Norms) -> Option<f64> {
+    let Norms { values, gradient } = norms;
+    (values > 0.0 && gradient > 0.0).then(|| trust * values / (gradient + decay * values))
+}
