@@ -98,6 +98,8 @@ pub(crate) struct Line {
     pub(crate) panel: String,
     pub(crate) values: Vec<(String, String)>,
     pub(crate) synchronous: bool,
+    /// What its tuning came to: keys with their values.
+    pub(crate) tuned: Option<Vec<(String, f64)>>,
     pub(crate) runs: Vec<Run>,
     pub(crate) sums: Sums,
 }
@@ -130,6 +132,7 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
         panel: setting.panel.clone(),
         values: setting.values.clone(),
         synchronous: setting.synchronous,
+        tuned: setting.tuned.clone(),
         runs: matrix
             .of(index)
             .map(|cell| runs.remove(&cell.id).expect("there is one for each cell"))
@@ -139,14 +142,23 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
     summed(lines.collect())
 }
 
+/// The names of the panels, each once, in the order of the lines.
+pub(crate) fn panels(lines: &[Line]) -> Vec<String> {
+    let mut panels: Vec<String> = Vec::new();
+    for line in lines {
+        if !panels.contains(&line.panel) {
+            panels.push(line.panel.clone());
+        }
+    }
+    panels
+}
+
 /// Fills in the sums.
 pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         line.sums = sums(&line.runs);
     }
-    let mut panels: Vec<String> = lines.iter().map(|line| line.panel.clone()).collect();
-    panels.dedup();
-    for panel in panels {
+    for panel in panels(&lines) {
         let seconds = |line: &Line| Some(line.sums.seconds?.mean);
         let best = lines
             .iter()

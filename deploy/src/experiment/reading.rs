@@ -105,16 +105,10 @@ impl Reading {
     /// # Errors
     /// A file that is missing or damaged.
     pub(crate) fn of(folder: &Path) -> anyhow::Result<Self> {
-        let read = |name: &str| {
-            let path = folder.join(name);
-            std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))
-        };
-        let text = read("config.toml")?;
+        let text = read(folder, "config.toml")?;
         let file = folder.join("config.toml").display().to_string();
         let config = Config::parse(&text, &file, folder, &[])?;
-        let summary = serde_json::from_str(&read("summary.json")?)
-            .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))?;
+        let summary = summary(folder)?;
         let records = lines(Metrics::new(folder.join("metrics.jsonl")))?;
         let mut records = latest(records);
         records.sort_by(|a, b| a.wall.total_cmp(&b.wall));
@@ -174,6 +168,20 @@ impl Reading {
     pub(crate) fn updates(&self) -> u64 {
         self.records.iter().map(|r| r.updates).max().unwrap_or(0)
     }
+}
+
+/// A run's summary alone.
+///
+/// # Errors
+/// It is missing or damaged.
+pub(crate) fn summary(folder: &Path) -> anyhow::Result<Told> {
+    serde_json::from_str(&read(folder, "summary.json")?)
+        .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))
+}
+
+fn read(folder: &Path, name: &str) -> anyhow::Result<String> {
+    let path = folder.join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// All lines of a file; a damaged one is an error, because what it said is lost.

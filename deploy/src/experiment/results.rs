@@ -2,8 +2,10 @@
 //! column.
 
 use super::analysis::{Line, Run, State, times};
+use super::matrix::Matrix;
 use super::reading::Reading;
 use super::table::{Column, Values};
+use super::tuning::Trial;
 
 /// All columns, rows in the order of the lines and their runs.
 pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
@@ -24,6 +26,12 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
     for (index, (axis, _)) in axes.iter().enumerate() {
         columns.push(rows.texts(&format!("axis.{axis}"), |line, _| {
             Some(line.values.get(index)?.1.clone())
+        }));
+    }
+    let tuned = lines.iter().find_map(|line| line.tuned.as_ref());
+    for (index, (key, _)) in tuned.into_iter().flatten().enumerate() {
+        columns.push(rows.floats(&format!("tuned.{key}"), |line, _| {
+            Some(line.tuned.as_ref()?.get(index)?.1)
         }));
     }
     columns.extend([
@@ -76,6 +84,31 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.number_of("pace_missed", |r| Some(r.missed())),
         rows.text_of("version", |_| Some(env!("CARGO_PKG_VERSION").to_owned())),
     ]);
+    columns
+}
+
+/// The columns of `tuning.csv`: a row for each trial.
+pub(crate) fn trials(matrix: &Matrix, trials: &[Trial]) -> Vec<Column> {
+    let texts = |name: &str, of: &dyn Fn(&Trial) -> Option<String>| {
+        column(name, Values::Texts(trials.iter().map(of).collect()))
+    };
+    let setting = |trial: &Trial| &matrix.settings[trial.setting];
+    let mut columns = vec![
+        texts("trial", &|trial| Some(trial.id.clone())),
+        texts("panel", &|trial| {
+            Some(setting(trial).panel.clone()).filter(|p| !p.is_empty())
+        }),
+        texts("setting", &|trial| Some(setting(trial).label.clone())),
+    ];
+    let keys = trials.first().map_or(&[][..], |trial| &trial.values);
+    for (index, (key, _)) in keys.iter().enumerate() {
+        let values = trials.iter().map(|trial| Some(trial.values[index].1));
+        columns.push(column(key, Values::Floats(values.collect())));
+    }
+    let measures = trials.iter().map(|trial| trial.measure).collect();
+    columns.push(column("metric_validation", Values::Floats(measures)));
+    let chosen = trials.iter().map(|trial| Some(trial.chosen)).collect();
+    columns.push(column("chosen", Values::Flags(chosen)));
     columns
 }
 

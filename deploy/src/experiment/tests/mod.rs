@@ -3,6 +3,7 @@
 mod analysis;
 mod cell;
 mod plan;
+mod tuning;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -26,9 +26,10 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         let sums = &line.sums;
         let _ = write!(
             html,
-            "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}</td>",
+            "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}{}</td>",
             panel.index(line),
             escape(&line.label),
+            tuned(line),
             flaws(line)
         );
         if with_target {
@@ -69,6 +70,19 @@ fn head_of_metric(panel: &Panel<'_>) -> String {
         escape(&name),
         held_out.unwrap_or_default()
     )
+}
+
+/// What it was tuned to.
+fn tuned(line: &Line) -> String {
+    let Some(tuned) = &line.tuned else {
+        return String::new();
+    };
+    let values = tuned.iter().map(|(key, value)| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        format!("{} {value}", name.replace('_', " "))
+    });
+    let values: Vec<String> = values.collect();
+    format!("<small>tuned to {}</small>", escape(&values.join(", ")))
 }
 
 /// Runs that do not count.
