@@ -37,6 +37,13 @@ struct Updates {
     refused: u64,
 }
 
+/// Bytes of values in all exchanges, as they travelled; `None` when the servers could not be asked.
+#[derive(Clone, Debug, Serialize)]
+struct Exchanged {
+    pushed_bytes: u64,
+    pulled_bytes: u64,
+}
+
 #[derive(Clone, Debug, Serialize)]
 struct Samples {
     budget: u64,
@@ -125,6 +132,7 @@ pub(crate) struct Summary {
     pub(crate) train_seconds: f64,
     samples: Samples,
     updates: Option<Updates>,
+    exchanged: Option<Exchanged>,
     groups: Vec<Group>,
     shards: Vec<Shard>,
     delay: Option<Delay>,
@@ -181,6 +189,10 @@ impl Summary {
                 unused: cluster.map(|cluster| cluster.run.samples_unused),
             },
             updates: shards.as_deref().map(updates),
+            exchanged: shards.as_deref().map(|shards| Exchanged {
+                pushed_bytes: shards.iter().map(|shard| shard.pushed_bytes).sum(),
+                pulled_bytes: shards.iter().map(|shard| shard.pulled_bytes).sum(),
+            }),
             groups: sizes
                 .map(|(id, ranks)| group(id as u32, *ranks, records))
                 .collect(),

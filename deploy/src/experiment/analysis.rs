@@ -116,6 +116,10 @@ pub(crate) struct Sums {
     /// The metric on the validation split, and on the held-out one, at the end.
     pub(crate) validation: Option<Estimate>,
     pub(crate) held_out: Option<Estimate>,
+    /// Its metric on the held-out split less that of the best synchronous setting, paired by seed.
+    pub(crate) against: Option<Estimate>,
+    /// Bytes of values in all exchanges.
+    pub(crate) bytes: Option<Estimate>,
     /// Seconds of training.
     pub(crate) train_seconds: Option<Estimate>,
     /// How many times sooner than the best synchronous setting of the panel it reached the target.
@@ -169,7 +173,18 @@ pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
         let Some((_, best)) = best else { continue };
         lines[best].sums.best_synchronous = true;
         let by_seed = times(&lines[best].runs);
-        for line in lines.iter_mut().filter(|line| line.panel == panel) {
+        let metrics = held_out(&lines[best].runs);
+        for (index, line) in lines.iter_mut().enumerate() {
+            if line.panel != panel {
+                continue;
+            }
+            if index != best {
+                let own = held_out(&line.runs);
+                let pairs = own
+                    .iter()
+                    .filter_map(|(seed, own)| Some(own - metrics.get(seed)?));
+                line.sums.against = mean(&pairs.collect::<Vec<_>>());
+            }
             if line.sums.seconds.is_some() {
                 let own = times(&line.runs);
                 let pairs = own
@@ -190,6 +205,14 @@ pub(crate) fn times(runs: &[Run]) -> BTreeMap<u64, f64> {
     times.collect()
 }
 
+/// The metric on the held-out split by seed.
+fn held_out(runs: &[Run]) -> BTreeMap<u64, f64> {
+    let metrics = runs.iter();
+    metrics
+        .filter_map(|run| Some((run.seed, run.metric(|m| m.value)?)))
+        .collect()
+}
+
 fn sums(runs: &[Run]) -> Sums {
     let counted = runs.iter().filter(|run| run.reading().is_some()).count();
     let reached: Vec<Reached> = runs.iter().filter_map(|run| run.reached).collect();
@@ -208,6 +231,8 @@ fn sums(runs: &[Run]) -> Sums {
     };
     let train = runs.iter().filter_map(|run| run.reading());
     let train: Vec<f64> = train.map(|r| r.summary.train_seconds).collect();
+    let bytes = runs.iter().filter_map(|run| run.reading()?.bytes());
+    let bytes: Vec<f64> = bytes.map(|bytes| bytes as f64).collect();
     Sums {
         counted: counted.max(tried),
         reached: reached.len(),
@@ -215,6 +240,8 @@ fn sums(runs: &[Run]) -> Sums {
         samples: all(|r| r.samples),
         validation: metric(|m| m.validation),
         held_out: metric(|m| m.value),
+        against: None,
+        bytes: mean(&bytes),
         train_seconds: mean(&train),
         sooner: None,
         best_synchronous: false,

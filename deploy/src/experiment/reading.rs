@@ -33,6 +33,7 @@ pub(crate) struct Told {
     pub(crate) train_seconds: f64,
     pub(crate) samples: Samples,
     pub(crate) updates: Option<Updates>,
+    pub(crate) exchanged: Option<Exchanged>,
     pub(crate) groups: Vec<Group>,
     pub(crate) delay: Option<Delay>,
     pub(crate) loss: Loss,
@@ -49,6 +50,12 @@ pub(crate) struct Samples {
 pub(crate) struct Updates {
     pub(crate) dropped: u64,
     pub(crate) applied: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Exchanged {
+    pub(crate) pushed_bytes: u64,
+    pub(crate) pulled_bytes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -162,6 +169,12 @@ impl Reading {
     pub(crate) fn missed(&self) -> f64 {
         let late = self.records.iter().filter(|record| record.missed_pace);
         late.count() as f64 / self.records.len().max(1) as f64
+    }
+
+    /// Bytes of values in all exchanges, both ways.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let exchanged = self.summary.exchanged.as_ref()?;
+        Some(exchanged.pushed_bytes + exchanged.pulled_bytes)
     }
 
     /// Updates applied, as the last record tells.
