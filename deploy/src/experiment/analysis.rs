@@ -201,7 +201,7 @@ fn sums(runs: &[Run]) -> Sums {
         reached: reached.len(),
         seconds: all(|r| r.seconds),
         samples: all(|r| r.samples),
-        validation: metric(|m| m.validation),
+        validation: metric(|m| m.validation.value),
         held_out: metric(|m| m.value),
         train_seconds: mean(&train),
         sooner: None,
