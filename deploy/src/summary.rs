@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tradewind_common::config::Config;
-use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_common::record::{Better, Evaluation, Measure, StepRecord};
 use tradewind_proto::v1::ShardStatusReply;
 
 use crate::cluster::ClusterStatus;
@@ -102,7 +102,8 @@ struct Metric {
     name: String,
     unit: String,
     value: f64,
-    validation: f64,
+    better: Better,
+    validation: Measure,
     baselines: Vec<Baseline>,
 }
 
@@ -343,7 +344,7 @@ fn loss(records: &[StepRecord]) -> Loss {
 }
 
 fn metric(evaluation: &Evaluation) -> Metric {
-    let baseline = |b: &tradewind_common::record::Measure| Baseline {
+    let baseline = |b: &Measure| Baseline {
         name: b.name.clone(),
         value: b.value,
     };
@@ -351,7 +352,8 @@ fn metric(evaluation: &Evaluation) -> Metric {
         name: evaluation.metric.name.clone(),
         unit: evaluation.metric.unit.clone(),
         value: evaluation.metric.value,
-        validation: evaluation.validation.value,
+        better: evaluation.better,
+        validation: evaluation.validation.clone(),
         baselines: evaluation.baselines.iter().map(baseline).collect(),
     }
 }

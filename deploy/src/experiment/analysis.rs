@@ -238,7 +238,7 @@ fn sums(runs: &[Run]) -> Sums {
         reached: reached.len(),
         seconds: all(|r| r.seconds),
         samples: all(|r| r.samples),
-        validation: metric(|m| m.validation),
+        validation: metric(|m| m.validation.value),
         held_out: metric(|m| m.value),
         against: None,
         bytes: mean(&bytes),

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::config::Config;
-use tradewind_common::record::{StepRecord, Validation};
+use tradewind_common::record::{Measure, StepRecord, Validation};
 
 use super::file::Target;
 use crate::lines::{Lines, Metrics};
@@ -86,7 +86,7 @@ pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) unit: String,
     pub(crate) value: f64,
-    pub(crate) validation: f64,
+    pub(crate) validation: Measure,
 }
 
 #[derive(Clone, Debug, Deserialize)]

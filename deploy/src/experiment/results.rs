@@ -50,8 +50,14 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.floats("times_sooner", |line, run| rows.sooner(line, run)),
         rows.text_of("metric", |r| Some(r.summary.metric.as_ref()?.name.clone())),
         rows.text_of("unit", |r| Some(r.summary.metric.as_ref()?.unit.clone())),
+        rows.text_of("validation_metric", |r| {
+            Some(r.summary.metric.as_ref()?.validation.name.clone())
+        }),
+        rows.text_of("validation_unit", |r| {
+            Some(r.summary.metric.as_ref()?.validation.unit.clone())
+        }),
         rows.number_of("metric_validation", |r| {
-            Some(r.summary.metric.as_ref()?.validation)
+            Some(r.summary.metric.as_ref()?.validation.value)
         }),
         rows.number_of("metric_held_out", |r| {
             Some(r.summary.metric.as_ref()?.value)

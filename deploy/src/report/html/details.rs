@@ -96,7 +96,7 @@ fn cells(lines: &[Line]) -> String {
                 escape(&format!("{word}{why}")),
                 number(run.reached.map(|r| r.seconds), 1),
                 number(run.reached.map(|r| r.samples), 0),
-                number(metric.map(|m| m.validation), 4),
+                number(metric.map(|m| m.validation.value), 4),
                 number(metric.map(|m| m.value), 4),
                 number(run.reading().map(|r| 100.0 * r.missed()), 1) + " %",
             );

@@ -77,21 +77,17 @@ fn bytes_differ(panel: &Panel<'_>) -> bool {
 }
 
 fn head_of_metric(panel: &Panel<'_>) -> String {
-    let (name, unit) = panel.metric().unwrap_or_default();
-    let unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!("<br>{}", escape(&unit))
-    };
     let held_out = super::panel::readings_of(panel).find_map(|reading| {
         let metric = reading.summary.metric.as_ref()?;
-        Some(escape(&metric.name))
+        Some((metric.name.clone(), metric.unit.clone()))
     });
-    format!(
-        "<th>{} at the end{unit}</th><th>{}{unit}</th>",
-        escape(&name),
-        held_out.unwrap_or_default()
-    )
+    let head = |name: String, unit: &str| {
+        let gap = if unit.is_empty() { "" } else { "<br>" };
+        format!("<th>{}{gap}{}</th>", escape(&name), escape(unit))
+    };
+    let (validation, unit) = panel.metric().unwrap_or_default();
+    let (name, held_out_unit) = held_out.unwrap_or_default();
+    head(format!("{validation} at the end"), &unit) + &head(name, &held_out_unit)
 }
 
 /// What it was tuned to.
