@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
+.PHONY: demo test chaos bench bench-net experiments experiments-quick mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -24,6 +24,7 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
+	@printf 'make experiments  compare settings on MNIST and the climate forecaster: a day (experiments-quick: 15 minutes)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
@@ -81,6 +82,15 @@ bench:
 	target/release/tradewind bench exchange --bytes 4KB
 	$(call say,64 clients with 4 MB each against one)
 	target/release/tradewind bench exchange --bytes 4MB --clients 64 --baseline-clients 1 --seconds 1
+
+# Each goes on where it was interrupted; pages and tables are in experiments/NAME.
+EXPERIMENTS := $(wildcard deploy/experiments/*.toml)
+experiments experiments-quick: setup mnist
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
+	failed=0; for file in $(EXPERIMENTS); do \
+	  target/release/tradewind experiment $$file $(if $(findstring quick,$@),--quick) || failed=1; \
+	done; exit $$failed
 
 bench-net:
 	@deploy/net/bench-net.sh

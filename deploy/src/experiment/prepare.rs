@@ -50,16 +50,20 @@ impl Needs {
         name: &str,
         jobs: &[Job<'_>],
         matrix: &Matrix,
-        finished: usize,
+        (trials, finished): (usize, usize),
         folder: &Path,
     ) {
         let (cells, settings) = (matrix.cells.len(), matrix.settings.len());
-        let before = match finished {
+        let before = match trials {
+            0 => String::new(),
+            n => format!(", and {n} trials or more before them"),
+        };
+        let done = match finished {
             0 => String::new(),
             n => format!("; {n} are finished"),
         };
         say(format_args!(
-            "{name}: {cells} cells of {settings} settings{before}; in {}",
+            "{name}: {cells} cells of {settings} settings{before}{done}; in {}",
             folder.display()
         ));
         for need in self.by_kind.values() {

@@ -53,7 +53,7 @@ impl Known {
         let ended = seal.filter(|seal| !matches!(seal.outcome, Outcome::Failed(_)));
         let measure = ended.and_then(|_| {
             let told = reading::summary(&runner.run_folder(trial)).ok()?;
-            Some(told.metric?.validation)
+            Some(told.metric?.validation.value)
         });
         Some(measure.filter(|value| value.is_finite()))
     }
@@ -142,7 +142,8 @@ pub(super) async fn run(
         let later: Vec<Job<'_>> = later.collect();
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {
-            needs.announce(name, &jobs, matrix, known.seals.len(), folder);
+            let counts = (trials.len(), known.seals.len());
+            needs.announce(name, &jobs, matrix, counts, folder);
             Display::new(known.seals.len())
         });
         display.expect(jobs.len() + later.len(), work);

@@ -50,6 +50,7 @@ fn row(text: &mut String, plan: &Plan, line: &Line, width: usize) {
 fn to_target(target: Option<&Target>, sums: &Sums) -> String {
     match (target, sums.seconds) {
         (None, _) => "no target".to_owned(),
+        _ if sums.counted == 0 => "–".to_owned(),
         (Some(_), Some(seconds)) => number(seconds),
         (Some(_), None) => format!("{} of {}", sums.reached, sums.counted),
     }
