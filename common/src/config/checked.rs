@@ -335,6 +335,7 @@ fn resolved(values: &Values<'_>, task: &Task) -> String {
     for key in KEYS {
         let value = match (key.name, task) {
             ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
+            ("data.folder", Task::Mnist(mnist)) => mnist.folder_value(),
             (name, _) => match values.find(name) {
                 Some(value) => value.clone(),
                 None => continue,

@@ -40,6 +40,13 @@ const fn forecast(key: Key) -> Key {
     }
 }
 
+const fn mnist(key: Key) -> Key {
+    Key {
+        task: Some("mnist"),
+        ..key
+    }
+}
+
 const fn resnet(key: Key) -> Key {
     Key {
         task: Some("resnet50"),
@@ -107,9 +114,9 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "model.name",
-        Choice(&["forecast", "resnet50"]),
+        Choice(&["forecast", "mnist", "resnet50"]),
         Some("\"forecast\""),
-        "the task: model, data, loss and metric; `resnet50` learns synthetic images",
+        "the task: model, data, loss and metric; `mnist` learns handwritten digits, `resnet50` synthetic images",
     ),
     forecast(key(
         "model.channels",
@@ -194,6 +201,12 @@ pub const KEYS: &[Key] = &[
         int(0, MANY),
         Some("268435456"),
         "data up to this size are held in memory, larger ones are read as needed",
+    )),
+    mnist(key(
+        "data.folder",
+        Text,
+        None,
+        "folder of the four IDX files of MNIST, relative to the configuration file",
     )),
     resnet(key(
         "data.image_size",

@@ -2533,6 +2533,12 @@ pub struct ShardStatusReply {
     /// For each group of which something was decided at every block.
     #[prost(message, repeated, tag = "20")]
     pub decided: ::prost::alloc::vec::Vec<DecidedClock>,
+    /// Bytes of values, as they travelled, that contributions brought to this holder, and that its
+    /// answers to them carried.
+    #[prost(uint64, tag = "21")]
+    pub pushed_bytes: u64,
+    #[prost(uint64, tag = "22")]
+    pub pulled_bytes: u64,
 }
 /// How far a group has come at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -75,6 +75,11 @@ impl Incoming {
         self.left == 0
     }
 
+    /// Bytes of its values.
+    pub fn bulk(&self) -> usize {
+        self.bulk
+    }
+
     /// The block that it is about.
     pub fn block(&self) -> BlockId {
         BlockId(self.head.block)
