@@ -353,7 +353,15 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "optimizer.name",
-        Choice(&["sgd", "adam", "adamw", "outer-nesterov", "delayed-nesterov"]),
+        Choice(&[
+            "sgd",
+            "adam",
+            "adamw",
+            "lars",
+            "larc",
+            "outer-nesterov",
+            "delayed-nesterov",
+        ]),
         Some("\"sgd\""),
         "what a shard does with a gradient",
     ),
@@ -367,13 +375,19 @@ pub const KEYS: &[Key] = &[
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
+        "momentum of `sgd`, `lars`, `larc`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
         "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.trust",
+        float(0.0, 1e3),
+        Some("0.001"),
+        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: whatever the rate, at most)",
     ),
     key(
         "optimizer.momentum_updates",

@@ -1,7 +1,6 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
 use tradewind_common::compress::DecodeError;
-use tradewind_common::pieces::Norms;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation};
 use tradewind_proto::convert;
@@ -108,7 +107,7 @@ impl Incoming {
                     samples: gradient.samples_seen,
                     updates: gradient.updates_seen,
                 },
-                norms: gradient.norms.iter().map(norms).collect(),
+                norms: gradient.norms.into_iter().map(Into::into).collect(),
             })),
             push_frame::Action::Skip(_) => Action::Contribute(None),
             push_frame::Action::Pull(_) => Action::Pull,
@@ -127,13 +126,6 @@ impl Incoming {
             wants,
             action,
         })
-    }
-}
-
-fn norms(wire: &v1::Norms) -> Norms {
-    Norms {
-        values: wire.values,
-        gradient: wire.gradient,
     }
 }
 

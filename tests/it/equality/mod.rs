@@ -2,6 +2,7 @@
 //! over tch alone.
 
 mod buckets;
+mod layerwise;
 mod overlap;
 mod plain;
 mod statistics;
