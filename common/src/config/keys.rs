@@ -1,7 +1,7 @@
 //! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
 //! configuration and the table in the README are made from this list.
 
-use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Text, Texts};
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Pairs, Text, Texts};
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -224,6 +224,15 @@ pub const KEYS: &[Key] = &[
         int(1, 1_000_000),
         Some("8"),
         "samples per rank and step",
+    ),
+    key(
+        "train.batch_ramp",
+        Pairs {
+            min: [1, 2],
+            max: [MANY, 1_000_000],
+        },
+        Some("[]"),
+        "[samples, batch]: from steps on whose data begin behind so many samples, `train.batch` is this; increasing, each batch a multiple of the one before",
     ),
     key(
         "train.consistency",

@@ -4,7 +4,7 @@ use tradewind_common::compress::DecodeError;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation};
 use tradewind_proto::convert;
-use tradewind_proto::v1::{self, DType, PushFrame, push_frame};
+use tradewind_proto::v1::{DType, PushFrame, push_frame};
 
 use crate::core::askers::Wants;
 use crate::core::block::Gradient;

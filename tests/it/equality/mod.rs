@@ -5,6 +5,7 @@ mod buckets;
 mod layerwise;
 mod overlap;
 mod plain;
+mod ramp;
 mod statistics;
 
 /// ‖a − b‖ / ‖b‖
