@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tradewind_common::config::Precision;
+use tradewind_common::pieces::Cut;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
@@ -24,6 +25,7 @@ use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::{Fresh, Host, How};
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
@@ -91,6 +93,7 @@ pub fn enter<'a>(
     let pulled = over_ranks(&*group, pulled)?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
+    let norms = TensorNorms::new(Cut::of(&member.spec), layout, &slice);
     let how = How {
         staged,
         overlap,
@@ -132,6 +135,7 @@ pub fn enter<'a>(
         exchanges,
         feed,
         buffers,
+        norms,
         scaler,
         incarnation: joined.incarnation,
         clock,

@@ -18,6 +18,7 @@ pub mod lives;
 pub mod member;
 pub mod milestones;
 pub mod model;
+pub mod norms;
 pub mod pace;
 pub mod precision;
 pub mod stream;

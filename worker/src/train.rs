@@ -19,6 +19,7 @@ use crate::gpu_stats::GpuStats;
 use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::host::{Checked, Host, HostError};
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
@@ -41,6 +42,8 @@ pub struct Worker<'a> {
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
+    /// What gradients are pushed with besides, where the optimizer asks for it.
+    pub norms: Option<TensorNorms>,
     /// The scale of the loss, where it is scaled.
     pub scaler: Option<LossScaler>,
     /// Which life of the group.
@@ -115,6 +118,7 @@ impl Worker<'_> {
             let agree = || self.agree(&loss, batch.samples.len(), missed);
             let mut step = within(Range::Reduce, agree)?;
             self.unscale(&step);
+            within(Range::Reduce, || self.measure(&step))?;
             step.compute = compute;
             step.reduce = exposed + watch.lap();
             // With overlap it is the exchange of the step before that ends here.
@@ -186,6 +190,15 @@ impl Worker<'_> {
                 let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
             }
         }
+    }
+
+    /// While the flat vector is what the gradient was computed on.
+    fn measure(&mut self, step: &Step) -> Result<(), HostError> {
+        if let (Some(norms), Purpose::Gradient { .. }) = (&self.norms, step.purpose) {
+            let measured = norms.measure(&self.member.flat, &*self.group)?;
+            self.exchanges.measured(measured);
+        }
+        Ok(())
     }
 
     fn batch(&mut self) -> Result<Batch, TrainError> {

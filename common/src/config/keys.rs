@@ -1,7 +1,7 @@
 //! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
 //! configuration and the table in the README are made from this list.
 
-use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Text, Texts};
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Pairs, Text, Texts};
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -239,6 +239,15 @@ pub const KEYS: &[Key] = &[
         "samples per rank and step",
     ),
     key(
+        "train.batch_ramp",
+        Pairs {
+            min: [1, 2],
+            max: [MANY, 1_000_000],
+        },
+        Some("[]"),
+        "[samples, batch]: from steps on whose data begin behind so many samples, `train.batch` is this; increasing, each batch a multiple of the one before",
+    ),
+    key(
         "train.consistency",
         Choice(&["sync", "bounded", "async"]),
         Some("\"bounded\""),
@@ -366,7 +375,15 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "optimizer.name",
-        Choice(&["sgd", "adam", "adamw", "outer-nesterov", "delayed-nesterov"]),
+        Choice(&[
+            "sgd",
+            "adam",
+            "adamw",
+            "lars",
+            "larc",
+            "outer-nesterov",
+            "delayed-nesterov",
+        ]),
         Some("\"sgd\""),
         "what a shard does with a gradient",
     ),
@@ -380,13 +397,19 @@ pub const KEYS: &[Key] = &[
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
+        "momentum of `sgd`, `lars`, `larc`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
         "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.trust",
+        float(0.0, 1e3),
+        Some("0.001"),
+        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: whatever the rate, at most)",
     ),
     key(
         "optimizer.momentum_updates",

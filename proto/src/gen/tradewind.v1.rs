@@ -199,6 +199,15 @@ pub mod policies {
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
+/// From steps on whose data begin behind so many samples, epochs counted whole, batches have another
+/// size, a multiple of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchStep {
+    #[prost(uint64, tag = "1")]
+    pub samples: u64,
+    #[prost(uint32, tag = "2")]
+    pub batch: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunSpec {
     #[prost(uint64, tag = "1")]
@@ -227,9 +236,12 @@ pub struct RunSpec {
     /// Samples in one epoch of the training split.
     #[prost(uint64, tag = "12")]
     pub epoch_samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     #[prost(uint32, tag = "13")]
     pub batch: u32,
+    /// How that grows.
+    #[prost(message, repeated, tag = "46")]
+    pub batch_ramp: ::prost::alloc::vec::Vec<BatchStep>,
     /// Samples in a leased chunk.
     #[prost(uint64, tag = "14")]
     pub chunk_samples: u64,

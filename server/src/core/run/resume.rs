@@ -95,7 +95,7 @@ fn position(manifest: &ManifestData) -> DataPosition {
     let next = manifest.at_clock.or(decided).unwrap_or_default();
     let passed = sync_position(
         &spec.group_sizes,
-        spec.batch,
+        spec.batches(),
         spec.epoch_samples,
         manifest.origin,
         next,

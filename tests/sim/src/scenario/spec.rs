@@ -48,6 +48,7 @@ impl Scenario {
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,
+            batch_ramp: Vec::new(),
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
