@@ -66,6 +66,7 @@ impl From<OptimizerSpec> for v1::run_spec::Optimizer {
                 every,
                 activation,
             }),
+            OptimizerSpec::Elastic => Self::Elastic(v1::Elastic {}),
         }
     }
 }
@@ -132,6 +133,7 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
                 every,
                 activation,
             },
+            Optimizer::Elastic(v1::Elastic {}) => Self::Elastic,
         }
     }
 }
@@ -196,6 +198,7 @@ mod tests {
                 every: 4,
                 activation: 0.125,
             },
+            OptimizerSpec::Elastic,
         ];
         for spec in optimizers {
             let wire = v1::run_spec::Optimizer::from(spec);

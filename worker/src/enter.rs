@@ -23,6 +23,7 @@ use crate::fence::Guard;
 use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::{Fresh, Host, How};
+use crate::local::Local;
 use crate::member::Member;
 use crate::precision::LossScaler;
 use crate::train::Worker;
@@ -89,12 +90,21 @@ pub fn enter<'a>(
     group.gather(&mut member.flat)?;
     // One rate holds for all blocks of the first exchange, too.
     let pulled = over_ranks(&*group, pulled)?;
+    let local = |local| {
+        let outer = (
+            config.optimizer.schedule.learning_rate,
+            config.train.samples,
+        );
+        Local::new(local, outer, layout, &member.flat, &member.tensors)
+    };
+    let local = config.local.as_ref().map(local).transpose()?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
     let how = How {
         staged,
         overlap,
         by_bucket,
+        later: config.local.is_some(),
         up: member.spec.up,
     };
     let host = Host::new(layout, &plan, &mut *group, how)?;
@@ -132,6 +142,7 @@ pub fn enter<'a>(
         exchanges,
         feed,
         buffers,
+        local,
         scaler,
         incarnation: joined.incarnation,
         clock,

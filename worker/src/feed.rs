@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use tradewind_common::data::Chunk;
-use tradewind_common::shares::sync_share;
+use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Rank};
 
@@ -67,7 +67,7 @@ pub struct Feed {
     plan: Plan,
     place: Place,
     prefetch: Prefetch,
-    /// Under `sync`: of the next batch to be handed out, and to be asked for.
+    /// Under `sync`, in steps: of the next batch to be handed out, and to be asked for.
     due: Clock,
     clock: Clock,
     order: Order,
@@ -99,6 +99,7 @@ struct Plan {
     seed: u64,
     sizes: Vec<u32>,
     batch: u32,
+    local_steps: u32,
     samples: u64,
     sync: bool,
 }
@@ -117,16 +118,18 @@ impl Feed {
             seed: spec.seed,
             sizes: spec.group_sizes.clone(),
             batch: spec.batch,
+            local_steps: spec.local_steps,
             samples: spec.epoch_samples,
             sync: spec.consistency == ConsistencySpec::Sync,
         };
         check_batch(spec, place.group)?;
+        let start = first_step(place.start, plan.local_steps);
         Ok(Self {
             plan,
             place,
             prefetch,
-            due: place.start,
-            clock: place.start,
+            due: start,
+            clock: start,
             order: Order::default(),
             chunk: None,
             held: VecDeque::new(),
@@ -154,6 +157,7 @@ impl Feed {
         if !self.plan.sync {
             return;
         }
+        let clock = first_step(clock, self.plan.local_steps);
         while self.due < clock.min(self.clock) {
             // Prepared for nothing; whether it could be read does not matter.
             let _ = self.prefetch.next();
@@ -163,7 +167,8 @@ impl Feed {
         self.clock = self.clock.max(clock);
     }
 
-    /// The batch that was handed out first has been applied, or skipped.
+    /// The batch that was handed out first has been applied, or skipped, or is in the values of a
+    /// group between two exchanges.
     pub fn done(&mut self) {
         if let Some((chunk, left)) = self.held.front_mut() {
             *left -= 1;
@@ -182,6 +187,8 @@ impl Feed {
             ..
         } = self.place;
         let who = (self.clock, group, rank);
+        let (origin, passed) = origin;
+        let origin = (first_step(origin, self.plan.local_steps), passed);
         let Plan {
             sizes,
             batch,

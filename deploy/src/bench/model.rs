@@ -217,6 +217,7 @@ impl Model {
             samples: SAMPLES,
             epoch_samples: SAMPLES,
             batch: 1,
+            local_steps: 1,
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             start_grace_ms: LEASE_MS,

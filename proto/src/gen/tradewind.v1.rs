@@ -64,6 +64,10 @@ pub struct DelayedNesterov {
     #[prost(double, tag = "3")]
     pub activation: f64,
 }
+/// The centre of elastic averaging: groups push their own values instead of gradients. Its rate is
+/// more than 0, less than 1 and constant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Elastic {}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -259,10 +263,13 @@ pub struct RunSpec {
     pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
+    /// Steps of a group between two exchanges, at most; 0 counts as 1.
+    #[prost(uint32, tag = "46")]
+    pub local_steps: u32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -281,6 +288,8 @@ pub mod run_spec {
         Larc(super::Lars),
         #[prost(message, tag = "43")]
         DelayedNesterov(super::DelayedNesterov),
+        #[prost(message, tag = "44")]
+        Elastic(super::Elastic),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

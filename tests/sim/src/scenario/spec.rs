@@ -47,6 +47,7 @@ impl Scenario {
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,
+            local_steps: 1,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
