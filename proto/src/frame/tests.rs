@@ -71,6 +71,8 @@ fn records() -> Vec<Record> {
     };
     let update = |values: usize| {
         record(record::Entry::Update(Update {
+            momentum: None,
+            scales: Vec::new(),
             block: 5,
             decided: vec![place(1)],
             applied: true,

@@ -121,7 +121,7 @@ fn one_rank_equals_the_loop_with_late_gradients() {
 #[test]
 fn the_rate_follows_from_what_was_applied_before_the_exchange() {
     let samples = |step: usize| (step * STEP_SAMPLES) as u64;
-    let check = |unit, warmup, keys: &[(&str, &str)]| {
+    let check = |unit, warmup, keys: &[(&'static str, &'static str)]| {
         let schedule = Schedule {
             unit,
             warmup,

@@ -185,7 +185,8 @@ fn trains(ready: Ready) {
             (!skip).then_some(delay),
             "clock {clock}"
         );
-        assert_eq!((ended.summary.updates, seen), (updates, 8 * updates));
+        let samples = 8 * updates;
+        assert_eq!(seen, Seen { samples, updates });
         let want = INITIAL - RATE * updates as f32;
         assert_eq!(bits(&values), bits(&of_slice(want)), "clock {clock}");
     }

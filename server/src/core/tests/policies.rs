@@ -1,6 +1,7 @@
 //! What a shard does with contributions besides waiting for them: against a few lines of f64.
 
 use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{BlockId, Clock, Compression, Generation};
@@ -49,7 +50,8 @@ fn contribution(values: &[f32], samples: u32, on: u64) -> Action {
         samples,
         pulled_version: on,
         lineage: Generation(0),
-        samples_seen: 0,
+        seen: Seen::default(),
+        norms: Vec::new(),
     }))
 }
 
@@ -428,7 +430,7 @@ fn what_comes_about_the_same_time_becomes_one_update() {
         ..Policies::default()
     };
     let mut shard = ready_as(with(Async, policies), &LIVE);
-    let mut arrive = |shard: &mut Shard, group, clock, value: f32, samples, on, now_us| {
+    let arrive = |shard: &mut Shard, group, clock, value: f32, samples, on, now_us| {
         let action = contribution(&[value; 3], samples, on);
         shard.handle_push(push(group, clock, WEIGHT, action), ReplyTo(0), now_us);
         replies(shard).len()

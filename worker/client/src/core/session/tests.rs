@@ -165,7 +165,7 @@ fn a_late_answer_to_a_pull_is_not_taken_for_the_first_verdict() {
 #[test]
 fn a_group_that_is_left_behind_goes_on_with_the_others() {
     let mut session = session();
-    session.begin(Purpose::Gradient { samples: 8 }, 0);
+    session.begin(Purpose::Gradient { samples: 8 }, SEEN);
     for (block, next) in [(0, 6), (1, 9), (2, 8)] {
         let told = Answer {
             next: Clock(next),
@@ -178,6 +178,6 @@ fn a_group_that_is_left_behind_goes_on_with_the_others() {
     session.go_on_at(summary.next);
     assert_eq!(session.clock(), Clock(9));
     session.go_on_at(Clock(0));
-    session.begin(Purpose::Skip, 0);
+    session.begin(Purpose::Skip, SEEN);
     assert_eq!(due(&session, 1), [(1, 9, 7)], "nobody goes back");
 }
