@@ -2,7 +2,6 @@
 //! to, and pulls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
@@ -33,6 +32,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_client::parts::Plan;
+use tradewind_client::pulse::Pulse;
 
 /// A rank that has entered.
 pub struct Entered<'a> {
@@ -42,13 +42,13 @@ pub struct Entered<'a> {
     pub seen: Seen,
 }
 
-/// Enters the life of the group that was joined. `directory` knows where its shards are; `clock` is
+/// Enters the life of the group that was joined. `directory` knows where its shards are; `pulse` is
 /// what its heartbeats tell, which have begun; `guard` knows whether the lease is lost.
 pub fn enter<'a>(
     member: &'a mut Member,
     joined: &Joined,
     directory: &Directory,
-    clock: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
     guard: Guard,
 ) -> anyhow::Result<Entered<'a>> {
     let mut group: Box<dyn Group> = match joined.group_size {
@@ -72,7 +72,7 @@ pub fn enter<'a>(
         &member.flat,
         &member.runtime,
     )?;
-    clock.store(start.0, Ordering::Relaxed);
+    pulse.set_clock(start);
     let mut exchange = links.exchange(start);
     let wire = wire()?;
     let (layout, slice, staged) = (&member.layout, links.slice(), member.staged);
@@ -145,7 +145,7 @@ pub fn enter<'a>(
         local,
         scaler,
         incarnation: joined.incarnation,
-        clock,
+        pulse,
         guard,
         exchanged: false,
     };

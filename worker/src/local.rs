@@ -12,13 +12,14 @@
 
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
+use tradewind_client::pulse::Pulse;
 use tradewind_common::config::{self, Algorithm, Inner};
 use tradewind_common::layout::Bucket;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Layout, TensorKind};
 
 use crate::flat::{Flat, FlatError, in_layout_order};
-use crate::group::Group;
+use crate::group::{Group, GroupError};
 use crate::host::HostError;
 use crate::stream::torch;
 
@@ -78,9 +79,16 @@ impl Local {
         })
     }
 
-    /// H: steps until the next exchange.
-    pub fn steps(&self) -> u32 {
-        self.config.steps
+    /// How many there are until the next exchange: the ranks of a group take as many as its first
+    /// rank finds, from the group's speed and that of the fastest.
+    pub fn steps(&self, group: &dyn Group, pulse: &Pulse) -> Result<u32, GroupError> {
+        if !self.config.fitted {
+            return Ok(self.config.steps);
+        }
+        let fitted = self.config.fitted_steps(pulse.speed(), pulse.fastest());
+        let mut steps = [i64::from(fitted)];
+        group.broadcast(&mut steps)?;
+        Ok(steps[0] as u32)
     }
 
     /// One step with the gradients that the model's tensors have. `seen` is what was applied when the

@@ -4,7 +4,6 @@ mod local;
 mod record;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tch::{Kind, Tensor};
@@ -27,6 +26,7 @@ use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
+use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
 
@@ -50,8 +50,8 @@ pub struct Worker<'a> {
     pub scaler: Option<LossScaler>,
     /// Which life of the group.
     pub incarnation: Incarnation,
-    /// What heartbeats tell.
-    pub clock: Arc<AtomicU64>,
+    /// What heartbeats tell and bring.
+    pub pulse: Arc<Pulse>,
     /// Knows whether the lease is lost.
     pub guard: Guard,
     /// Whether an exchange has ended.
@@ -117,7 +117,7 @@ impl Worker<'_> {
             }
             self.feed.done();
             self.exchanged = true;
-            self.clock.store(step.clock.tick().0, Ordering::Relaxed);
+            self.pulse.set_clock(step.clock.tick());
             seen = summary.seen();
             self.record(&ended);
             if summary.stop {

@@ -22,6 +22,20 @@ pub struct Local {
     pub schedule: Schedule,
 }
 
+impl Local {
+    /// The steps of a group until its next exchange, where they are fitted (Liu et al. 2024,
+    /// "Asynchronous Local-SGD Training for Language Modeling", section 5, DyLU): ⌊H v / v_max⌋, and
+    /// at least 1. `own` is its v and `fastest` that of the fastest live group, in steps a second; 0
+    /// if it is not known, and then nobody takes fewer.
+    pub fn fitted_steps(&self, own: f64, fastest: f64) -> u32 {
+        if own <= 0.0 || fastest <= own {
+            return self.steps;
+        }
+        let fitted = f64::from(self.steps) * (own / fastest);
+        (fitted as u32).max(1)
+    }
+}
+
 /// What a group exchanges after its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {

@@ -686,7 +686,7 @@ pub struct AwaitReadyReply {
     #[prost(uint64, tag = "2")]
     pub start_clock: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Beat {
     /// Who holds the lease; the first beat of a stream says it.
     #[prost(string, tag = "1")]
@@ -700,6 +700,9 @@ pub struct Beat {
     /// The group's clock.
     #[prost(uint64, tag = "5")]
     pub clock: u64,
+    /// How fast the group computes; 0 if that is not known.
+    #[prost(double, tag = "6")]
+    pub steps_per_second: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeatReply {
@@ -708,6 +711,9 @@ pub struct BeatReply {
     /// When it has changed since it was last sent on this stream.
     #[prost(message, optional, tag = "2")]
     pub holding: ::core::option::Option<Holding>,
+    /// The most of steps_per_second of the live groups; 0 if none is known.
+    #[prost(double, tag = "3")]
+    pub steps_per_second_max: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseChunkRequest {

@@ -14,8 +14,10 @@ impl Worker<'_> {
     /// As many as are due, with what they came to in the place of a gradient. A step without a finite
     /// gradient is left out by all ranks; without any that has one the exchange is skipped.
     pub(super) fn local_steps(&mut self, seen: Seen) -> Result<Step, TrainError> {
+        let steps = self.local.as_ref().expect(LOCAL);
+        let steps = steps.steps(&*self.group, &self.pulse)?;
         let mut all: Option<Step> = None;
-        for nth in 0..self.local().steps() {
+        for nth in 0..steps {
             let step = self.step(nth, seen)?;
             let mut watch = Stopwatch::start();
             if step.purpose != Purpose::Skip {
@@ -35,6 +37,8 @@ impl Worker<'_> {
         }
         let mut watch = Stopwatch::start();
         let mut step = all.expect("at least one step");
+        let took = (step.compute + step.reduce).as_secs_f64();
+        self.pulse.set_speed(f64::from(steps) / took);
         within(Range::Reduce, || self.agree_to_push(&mut step))?;
         step.reduce += watch.lap();
         Ok(step)
