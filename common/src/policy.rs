@@ -141,6 +141,8 @@ pub struct Beside {
     pub consistency: ConsistencySpec,
     /// How many groups there are.
     pub groups: usize,
+    /// How gradients travel.
+    pub up: Compression,
     /// How fresh parameters travel.
     pub down: Compression,
     /// How an update is applied.
@@ -152,6 +154,7 @@ impl From<&RunSpec> for Beside {
         Self {
             consistency: spec.consistency,
             groups: spec.group_sizes.len(),
+            up: spec.up,
             down: spec.down,
             optimizer: spec.optimizer,
         }
@@ -193,10 +196,37 @@ impl Policies {
     /// # Errors
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
+        self.check_elastic(beside)?;
         self.check_backups(beside)?;
         self.check_merge(beside)?;
         self.check_staleness(beside)?;
         self.check_momentum(beside)
+    }
+
+    /// The centre of elastic averaging is pushed values, not gradients.
+    fn check_elastic(&self, beside: &Beside) -> Result<(), PolicyError> {
+        if beside.optimizer != OptimizerSpec::Elastic {
+            return Ok(());
+        }
+        let key = "optimizer.name";
+        let several = "a group moves as far as it has moved the centre, which it knows only of an update of its own";
+        if beside.consistency == ConsistencySpec::Sync {
+            return excludes(key, "train.consistency = \"sync\"", several);
+        }
+        if self.merge.is_some() {
+            return excludes(key, "merge.min_groups and merge.grace_ms_max", several);
+        }
+        if self.staleness != StalenessSpec::None {
+            let why = "what is pushed are values, which a delay does not make wrong";
+            return excludes(key, "staleness.policy", why);
+        }
+        for (way, other) in [(beside.up, "exchange.up"), (beside.down, "exchange.down")] {
+            if way != Compression::None {
+                let why = "values travel, not differences whose rounding could be made up for";
+                return excludes(key, other, why);
+            }
+        }
+        Ok(())
     }
 
     fn check_backups(&self, beside: &Beside) -> Result<(), PolicyError> {

@@ -9,6 +9,12 @@ use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::ids::{GroupId, Rank};
 
+/// The first step of a clock as the others of this module count them, where a group takes so many
+/// steps between two exchanges: whatever their number, the same samples come in the same order.
+pub fn first_step(clock: Clock, local_steps: u32) -> Clock {
+    Clock(clock.0 * u64::from(local_steps))
+}
+
 /// The samples of one rank at one clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncShare {
@@ -18,7 +24,8 @@ pub struct SyncShare {
     pub positions: Range<u64>,
 }
 
-/// The share of `rank` of `group` at `clock`, when every rank of all groups takes a batch.
+/// The share of `rank` of `group` at `clock`, which counts steps, when every rank of all groups takes
+/// a batch.
 /// Ranks and sizes are the configured ones: whoever is missing leaves its share out. The data of
 /// the clock `origin.0` begin at the position `origin.1`: at (0, 0), unless the run was resumed.
 /// `None` if an epoch has not one global batch.

@@ -72,6 +72,9 @@ pub struct RunSpec {
     /// How that grows.
     #[serde(default)]
     pub batch_ramp: Vec<BatchStep>,
+    /// Steps of a group between two exchanges, at most; 1 exchanges gradients.
+    #[serde(default = "one")]
+    pub local_steps: u32,
     /// Samples in a leased chunk.
     pub chunk_samples: u64,
     /// Length of a rank's lease.
@@ -84,6 +87,11 @@ pub struct RunSpec {
     pub down: Compression,
     /// What keeps the run going when something fails.
     pub faults: FaultSpec,
+}
+
+/// What snapshots of runs without local steps leave out.
+fn one() -> u32 {
+    1
 }
 
 /// What keeps a run going when something fails.
@@ -186,6 +194,7 @@ impl RunSpec {
         positive(self.samples, "samples")?;
         positive(self.epoch_samples, "epoch_samples")?;
         positive(u64::from(self.batch), "batch")?;
+        positive(u64::from(self.local_steps), "local_steps")?;
         positive(self.chunk_samples, "chunk_samples")?;
         positive(self.lease_ms, "lease_ms")?;
         positive(u64::from(self.faults.replication), "replication")?;
@@ -196,6 +205,7 @@ impl RunSpec {
         self.batches().check()?;
         self.optimizer.check()?;
         self.schedule.check()?;
+        self.optimizer.check_rate(&self.schedule)?;
         for (direction, compression) in [("up", self.up), ("down", self.down)] {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;
@@ -221,6 +231,7 @@ impl RunSpec {
             (self.epoch_samples != other.epoch_samples, "epoch_samples"),
             (self.batch != other.batch, "batch"),
             (self.batch_ramp != other.batch_ramp, "batch_ramp"),
+            (self.local_steps != other.local_steps, "local_steps"),
             (self.chunk_samples != other.chunk_samples, "chunk_samples"),
             (self.lease_ms != other.lease_ms, "lease_ms"),
             (

@@ -67,6 +67,7 @@ impl From<OptimizerSpec> for v1::run_spec::Optimizer {
                 every,
                 activation,
             }),
+            OptimizerSpec::Elastic => Self::Elastic(v1::Elastic {}),
         }
     }
 }
@@ -133,6 +134,7 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
                 every,
                 activation,
             },
+            Optimizer::Elastic(v1::Elastic {}) => Self::Elastic,
         }
     }
 }
@@ -209,6 +211,7 @@ mod tests {
                 every: 4,
                 activation: 0.125,
             },
+            OptimizerSpec::Elastic,
         ];
         for spec in optimizers {
             let wire = v1::run_spec::Optimizer::from(spec);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use tradewind_common::batch::{BatchStep, Batches};
 use tradewind_common::data::Chunk;
-use tradewind_common::shares::sync_share;
+use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Rank};
 
@@ -68,7 +68,7 @@ pub struct Feed {
     plan: Plan,
     place: Place,
     prefetch: Prefetch,
-    /// Under `sync`: of the next batch to be handed out, and to be asked for.
+    /// Under `sync`, in steps: of the next batch to be handed out, and to be asked for.
     due: Clock,
     clock: Clock,
     order: Order,
@@ -101,6 +101,7 @@ struct Plan {
     sizes: Vec<u32>,
     batch: u32,
     batch_ramp: Vec<BatchStep>,
+    local_steps: u32,
     samples: u64,
     sync: bool,
 }
@@ -138,16 +139,18 @@ impl Feed {
             sizes: spec.group_sizes.clone(),
             batch: spec.batch,
             batch_ramp: spec.batch_ramp.clone(),
+            local_steps: spec.local_steps,
             samples: spec.epoch_samples,
             sync: spec.consistency == ConsistencySpec::Sync,
         };
         check_batch(spec, place.group)?;
+        let start = first_step(place.start, plan.local_steps);
         Ok(Self {
             plan,
             place,
             prefetch,
-            due: place.start,
-            clock: place.start,
+            due: start,
+            clock: start,
             order: Order::default(),
             leased: None,
             held: VecDeque::new(),
@@ -175,6 +178,7 @@ impl Feed {
         if !self.plan.sync {
             return;
         }
+        let clock = first_step(clock, self.plan.local_steps);
         while self.due < clock.min(self.clock) {
             // Prepared for nothing; whether it could be read does not matter.
             let _ = self.prefetch.next();
@@ -184,7 +188,8 @@ impl Feed {
         self.clock = self.clock.max(clock);
     }
 
-    /// The batch that was handed out first has been applied, or skipped.
+    /// The batch that was handed out first has been applied, or skipped, or is in the values of a
+    /// group between two exchanges.
     pub fn done(&mut self) {
         if let Some((chunk, left)) = self.held.front_mut() {
             *left -= 1;
@@ -204,6 +209,8 @@ impl Feed {
         } = self.place;
         let who = (self.clock, group, rank);
         let (plan, batches) = (&self.plan, self.plan.batches());
+        let (origin, passed) = origin;
+        let origin = (first_step(origin, plan.local_steps), passed);
         let share = sync_share(&plan.sizes, batches, plan.samples, origin, who);
         let share = share.expect("checked when the feed was made");
         self.clock = self.clock.tick();

@@ -15,6 +15,7 @@ pub mod gpu_stats;
 pub mod group;
 pub mod host;
 pub mod lives;
+pub mod local;
 pub mod member;
 pub mod milestones;
 pub mod model;

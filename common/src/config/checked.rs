@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::compute::{self, Compute};
 use super::keys::KEYS;
+use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
 use super::stragglers;
@@ -37,6 +38,8 @@ pub struct Config {
     pub policies: Policies,
     /// How gradients are applied.
     pub optimizer: Optimizer,
+    /// What a group does between two exchanges, if it takes steps of its own.
+    pub local: Option<Local>,
     /// How blocks travel.
     pub exchange: Exchange,
     /// Leases and waiting times.
@@ -162,6 +165,7 @@ impl Config {
             epoch_samples,
             batch: self.train.batch,
             batch_ramp: self.train.batch_ramp.clone(),
+            local_steps: self.local.as_ref().map_or(1, |local| local.steps),
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
@@ -246,7 +250,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "is more than cluster.servers: copies of a shard are on different servers".into(),
         );
     }
-    let optimizer = optimizer::read(values, &mut wrong);
+    let mut optimizer = optimizer::read(values, &mut wrong);
+    let local = local::read(values, &mut optimizer, &mut wrong);
     let compute = compute::read(values, &mut wrong);
     let stragglers = stragglers::read(values, &groups, &mut wrong);
     let consistency = match values.text("train.consistency") {
@@ -260,6 +265,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let beside = Beside {
         consistency,
         groups: groups.len(),
+        up: values.compression("exchange.up"),
         down: values.compression("exchange.down"),
         optimizer: optimizer.spec,
     };
@@ -328,6 +334,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         },
         policies,
         optimizer,
+        local,
         compute,
         exchange: Exchange {
             bucket_bytes: values.int("exchange.bucket_bytes") as usize,

@@ -98,6 +98,7 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 every,
                 activation,
             },
+            "elastic" => OptimizerSpec::Elastic,
             _ => OptimizerSpec::Sgd {
                 momentum,
                 nesterov,

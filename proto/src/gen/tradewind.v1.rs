@@ -64,6 +64,10 @@ pub struct DelayedNesterov {
     #[prost(double, tag = "3")]
     pub activation: f64,
 }
+/// The centre of elastic averaging: groups push their own values instead of gradients. Its rate is
+/// more than 0, less than 1 and constant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Elastic {}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -271,10 +275,13 @@ pub struct RunSpec {
     pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
+    /// Steps of a group between two exchanges, at most; 0 counts as 1.
+    #[prost(uint32, tag = "46")]
+    pub local_steps: u32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -293,6 +300,8 @@ pub mod run_spec {
         Larc(super::Lars),
         #[prost(message, tag = "43")]
         DelayedNesterov(super::DelayedNesterov),
+        #[prost(message, tag = "44")]
+        Elastic(super::Elastic),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -689,7 +698,7 @@ pub struct AwaitReadyReply {
     #[prost(uint64, tag = "2")]
     pub start_clock: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Beat {
     /// Who holds the lease; the first beat of a stream says it.
     #[prost(string, tag = "1")]
@@ -703,6 +712,9 @@ pub struct Beat {
     /// The group's clock.
     #[prost(uint64, tag = "5")]
     pub clock: u64,
+    /// How fast the group computes; 0 if that is not known.
+    #[prost(double, tag = "6")]
+    pub steps_per_second: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeatReply {
@@ -711,6 +723,9 @@ pub struct BeatReply {
     /// When it has changed since it was last sent on this stream.
     #[prost(message, optional, tag = "2")]
     pub holding: ::core::option::Option<Holding>,
+    /// The most of steps_per_second of the live groups; 0 if none is known.
+    #[prost(double, tag = "3")]
+    pub steps_per_second_max: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseChunkRequest {

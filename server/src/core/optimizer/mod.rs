@@ -3,6 +3,7 @@
 mod adam;
 mod adamw;
 mod delayed;
+mod elastic;
 mod larc;
 mod lars;
 mod sgd;
@@ -10,6 +11,7 @@ mod sgd;
 pub use adam::Adam;
 pub use adamw::AdamW;
 pub use delayed::DelayedNesterov;
+pub use elastic::Elastic;
 pub use larc::Larc;
 pub use lars::Lars;
 pub use sgd::Sgd;
@@ -160,5 +162,6 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
             every: u64::from(every),
             activation,
         }),
+        OptimizerSpec::Elastic => Box::new(Elastic),
     }
 }

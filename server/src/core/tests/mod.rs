@@ -57,6 +57,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         epoch_samples: 50,
         batch: 1,
         batch_ramp: Vec::new(),
+        local_steps: 1,
         chunk_samples: 10,
         lease_ms: 100,
         start_grace_ms: 150,

@@ -49,6 +49,7 @@ impl Scenario {
             epoch_samples: 1 << 20,
             batch: BATCH,
             batch_ramp: Vec::new(),
+            local_steps: 1,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
