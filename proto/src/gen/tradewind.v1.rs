@@ -276,7 +276,7 @@ pub struct RunSpec {
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
     /// Steps of a group between two exchanges, at most; 0 counts as 1.
-    #[prost(uint32, tag = "46")]
+    #[prost(uint32, tag = "47")]
     pub local_steps: u32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
