@@ -176,9 +176,9 @@ fn larc_only_shortens_steps() {
 /// With two groups a total of 2/3 leaves [`MOMENTUM`]: 2 updates late, of which asynchrony has one.
 #[test]
 fn their_momentum_is_lowered_with_the_live_groups() {
-    let cases: [(fn(f64) -> OptimizerSpec, Move); 2] = [(lars, lars_moves), (larc, larc_moves)];
+    let total = 2.0 / 3.0;
+    let cases: [(OptimizerSpec, Move); 2] = [(lars(total), lars_moves), (larc(total), larc_moves)];
     for (optimizer, step) in cases {
-        let optimizer = optimizer(2.0 / 3.0);
         let mut spec = RunSpec {
             group_sizes: vec![1, 1],
             schedule: Schedule::constant(RATE),
