@@ -304,14 +304,6 @@ impl Worker<'_> {
         })
     }
 
-    /// What is known of the step once it is computed. Between exchanges buffers are left alone.
-    fn computed(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
-        if self.local.is_none() {
-            self.buffers.take(&*self.group)?;
-        }
-        self.host.check(loss, &*self.group)
-    }
-
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
         let buckets = self.member.layout.buckets.iter();
         let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);

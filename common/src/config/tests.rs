@@ -1,3 +1,4 @@
+mod local;
 mod optimizer;
 
 use std::path::Path;
