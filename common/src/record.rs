@@ -106,6 +106,17 @@ pub struct Measure {
     pub value: f64,
 }
 
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// An error.
+    #[default]
+    Lower,
+    /// Such as an accuracy.
+    Higher,
+}
+
 /// One line of `validation.jsonl`: the servers' parameters as they were when a number of samples had
 /// been applied, evaluated on the validation split after the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,7 +130,7 @@ pub struct Validation {
     pub updates: u64,
     /// When the last block had come so far, seconds since the Unix epoch.
     pub wall: f64,
-    /// The metric.
+    /// What settings are compared by: [`Evaluation::validation`] as it was then.
     pub measure: Measure,
 }
 
@@ -128,7 +139,11 @@ pub struct Validation {
 pub struct Evaluation {
     /// The metric on the held-out split.
     pub metric: Measure,
-    /// The same metric on the validation split.
+    /// Which way it is better.
+    #[serde(default)]
+    pub better: Better,
+    /// What settings are compared by, on the validation split: the same metric, or the loss where
+    /// the metric is coarse. Less is better.
     pub validation: Measure,
     /// The metric of simple forecasts on the same held-out samples.
     pub baselines: Vec<Measure>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tradewind_common::config::Config;
-use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_common::record::{Better, Evaluation, Measure, StepRecord};
 use tradewind_proto::v1::ShardStatusReply;
 
 use crate::cluster::ClusterStatus;
@@ -35,6 +35,13 @@ struct Updates {
     dropped: u64,
     duplicate: u64,
     refused: u64,
+}
+
+/// Bytes of values in all exchanges, as they travelled; `None` when the servers could not be asked.
+#[derive(Clone, Debug, Serialize)]
+struct Exchanged {
+    pushed_bytes: u64,
+    pulled_bytes: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -95,7 +102,8 @@ struct Metric {
     name: String,
     unit: String,
     value: f64,
-    validation: f64,
+    better: Better,
+    validation: Measure,
     baselines: Vec<Baseline>,
 }
 
@@ -125,6 +133,7 @@ pub(crate) struct Summary {
     pub(crate) train_seconds: f64,
     samples: Samples,
     updates: Option<Updates>,
+    exchanged: Option<Exchanged>,
     groups: Vec<Group>,
     shards: Vec<Shard>,
     delay: Option<Delay>,
@@ -181,6 +190,10 @@ impl Summary {
                 unused: cluster.map(|cluster| cluster.run.samples_unused),
             },
             updates: shards.as_deref().map(updates),
+            exchanged: shards.as_deref().map(|shards| Exchanged {
+                pushed_bytes: shards.iter().map(|shard| shard.pushed_bytes).sum(),
+                pulled_bytes: shards.iter().map(|shard| shard.pulled_bytes).sum(),
+            }),
             groups: sizes
                 .map(|(id, ranks)| group(id as u32, *ranks, records))
                 .collect(),
@@ -331,7 +344,7 @@ fn loss(records: &[StepRecord]) -> Loss {
 }
 
 fn metric(evaluation: &Evaluation) -> Metric {
-    let baseline = |b: &tradewind_common::record::Measure| Baseline {
+    let baseline = |b: &Measure| Baseline {
         name: b.name.clone(),
         value: b.value,
     };
@@ -339,7 +352,8 @@ fn metric(evaluation: &Evaluation) -> Metric {
         name: evaluation.metric.name.clone(),
         unit: evaluation.metric.unit.clone(),
         value: evaluation.metric.value,
-        validation: evaluation.validation.value,
+        better: evaluation.better,
+        validation: evaluation.validation.clone(),
         baselines: evaluation.baselines.iter().map(baseline).collect(),
     }
 }

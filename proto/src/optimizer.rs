@@ -1,5 +1,6 @@
 //! What is done with a gradient: for the wire and from it.
 
+use tradewind_common::pieces::Norms;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
 use crate::convert::{Malformed, malformed};
@@ -135,6 +136,18 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
             },
             Optimizer::Elastic(v1::Elastic {}) => Self::Elastic,
         }
+    }
+}
+
+impl From<Norms> for v1::Norms {
+    fn from(Norms { values, gradient }: Norms) -> Self {
+        Self { values, gradient }
+    }
+}
+
+impl From<v1::Norms> for Norms {
+    fn from(v1::Norms { values, gradient }: v1::Norms) -> Self {
+        Self { values, gradient }
     }
 }
 

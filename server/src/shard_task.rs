@@ -13,7 +13,7 @@ use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
 use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
-use crate::core::shard::{Counters, Output, Push, Reply, Shard};
+use crate::core::shard::{Action, Answer, Counters, Output, Push, Reply, Shard};
 use crate::core::state::BlockState;
 use crate::core::view::{Acknowledge, View};
 use crate::milestone;
@@ -33,8 +33,8 @@ pub type Answers = mpsc::UnboundedSender<Result<Reply, Refusal>>;
 pub enum Message {
     /// A stream begins; its answers go there.
     Open(ReplyTo, Answers),
-    /// A frame of a stream.
-    Push(Push, ReplyTo),
+    /// A frame of a stream, and the bytes that its values took on the way.
+    Push(Push, usize, ReplyTo),
     /// A frame of a stream that is no push.
     Malformed(Refusal, ReplyTo),
     /// Membership and holders to follow.
@@ -91,6 +91,17 @@ pub struct Status {
     pub digest: [u8; 32],
     /// Records that copies have not confirmed.
     pub unconfirmed: u64,
+    /// What its exchanges moved.
+    pub moved: Moved,
+}
+
+/// Bytes of values, as they travelled, since the shard is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// That contributions brought.
+    pub pushed: u64,
+    /// That answers to them carried.
+    pub pulled: u64,
 }
 
 /// The way to a shard.
@@ -119,6 +130,7 @@ impl ShardHandle {
             capture: None,
             captured: mpsc::channel(1),
             surroundings,
+            moved: Moved::default(),
         };
         tokio::spawn(task.run(inbox));
         Self(mailbox)
@@ -171,6 +183,7 @@ struct Task {
     streams: HashMap<ReplyTo, Answers>,
     capture: Option<CaptureState>,
     captured: (mpsc::Sender<Part>, mpsc::Receiver<Part>),
+    moved: Moved,
 }
 
 impl Task {
@@ -229,7 +242,12 @@ impl Task {
                 self.streams.retain(|_, answers| !answers.is_closed());
                 self.streams.insert(stream, answers);
             }
-            Message::Push(push, to) => self.shard.handle_push(push, to, now_us),
+            Message::Push(push, bytes, to) => {
+                if matches!(push.action, Action::Contribute(_)) {
+                    self.moved.pushed += bytes as u64;
+                }
+                self.shard.handle_push(push, to, now_us);
+            }
             Message::Malformed(refusal, to) => self.shard.handle_malformed(refusal, to),
             Message::Order(ordered, reply) => {
                 let _ = reply.send(self.order(*ordered, now_us));
@@ -270,6 +288,11 @@ impl Task {
                 // A stream that has gone asks again on another one.
                 Output::Reply { to, result } => {
                     if let Some(answers) = self.streams.get(&to) {
+                        if let Ok(reply) = &result
+                            && matches!(reply.answer, Answer::Decided(..))
+                        {
+                            self.moved.pulled += reply.fresh.bytes() as u64;
+                        }
                         let _ = answers.send(result);
                     }
                 }
@@ -373,6 +396,7 @@ impl Task {
             counters: self.shard.counters().clone(),
             digest: self.shard.digest(),
             unconfirmed: self.shard.unconfirmed(),
+            moved: self.moved,
         }
     }
 }

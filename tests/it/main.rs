@@ -14,6 +14,8 @@ mod faults;
 mod gpu_check;
 /// Steps between exchanges.
 mod local;
+/// Handwritten digits.
+mod mnist;
 /// The ranges of a step, as a profiler sees them.
 mod nvtx;
 /// The shard's optimizers beside libtorch's.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tradewind_common::config::Precision;
+use tradewind_common::pieces::Cut;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
@@ -24,6 +25,7 @@ use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::{Fresh, Host, How};
 use crate::local::Local;
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
@@ -100,6 +102,7 @@ pub fn enter<'a>(
     let local = config.local.as_ref().map(local).transpose()?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
+    let norms = TensorNorms::new(Cut::of(&member.spec), layout, &slice);
     let how = How {
         staged,
         overlap,
@@ -142,6 +145,7 @@ pub fn enter<'a>(
         exchanges,
         feed,
         buffers,
+        norms,
         local,
         scaler,
         incarnation: joined.incarnation,

@@ -61,6 +61,7 @@ pub fn evaluate(
     let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
+        better: report.better,
         validation: report.validation,
         baselines: report.baselines,
         parts: report.parts,

@@ -9,6 +9,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::destination::Destination;
 use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
@@ -44,6 +45,19 @@ impl Exchanges {
             Self::Between(between) => between.exchange.clock(),
             Self::Behind(behind) => behind.background.clock(),
             Self::During(during) => during.clock(),
+        }
+    }
+
+    /// The gradient of the step at hand has these norms.
+    ///
+    /// # Panics
+    /// By bucket, where a gradient is pushed before all of it is known: the configuration refuses
+    /// optimizers that ask for norms there.
+    pub fn measured(&mut self, norms: Measured) {
+        match self {
+            Self::Between(between) => between.exchange.measured(norms),
+            Self::Behind(behind) => behind.background.measured(norms),
+            Self::During(_) => unreachable!("refused by the configuration"),
         }
     }
 

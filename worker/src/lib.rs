@@ -19,6 +19,7 @@ pub mod local;
 pub mod member;
 pub mod milestones;
 pub mod model;
+pub mod norms;
 pub mod pace;
 pub mod precision;
 pub mod stream;

@@ -1,5 +1,6 @@
 //! The training loop.
 
+mod error;
 mod local;
 mod record;
 
@@ -12,8 +13,7 @@ use tradewind_common::shares::first_step;
 use tradewind_common::{Incarnation, TensorKind};
 
 use crate::buffers::Buffers;
-use crate::c10d::C10dError;
-use crate::data::{Batch, DataError};
+use crate::data::Batch;
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
@@ -21,14 +21,16 @@ use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::host::{Checked, Host, HostError};
 use crate::local::Local;
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
-use tradewind_client::exchange::ExchangeError;
 use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
+
+pub use self::error::TrainError;
 
 /// Everything that a rank trains with in one life of its group.
 pub struct Worker<'a> {
@@ -44,6 +46,8 @@ pub struct Worker<'a> {
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
+    /// What gradients are pushed with besides, where the optimizer asks for it.
+    pub norms: Option<TensorNorms>,
     /// Steps between two exchanges, if it takes some.
     pub local: Option<Local>,
     /// The scale of the loss, where it is scaled.
@@ -56,40 +60,6 @@ pub struct Worker<'a> {
     pub guard: Guard,
     /// Whether an exchange has ended.
     pub exchanged: bool,
-}
-
-/// Why training ended before the budget.
-#[derive(Debug, thiserror::Error)]
-pub enum TrainError {
-    /// No next batch.
-    #[error(transparent)]
-    Feed(#[from] FeedError),
-    /// The batch cannot be brought to the device.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The group broke.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-    /// A shard refused, or is gone.
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    /// libtorch has no such precision here.
-    #[error(transparent)]
-    Precision(C10dError),
-    /// Values did not come from where the model is, or not there.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The coordinator has taken the group out, or has not been heard for too long.
-    #[error("the lease is lost")]
-    LeaseLost,
-    /// The training has diverged, or the data are not finite.
-    #[error(
-        "{SKIPS_MAX} exchanges in a row had no finite gradient, or not of all (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
-    )]
-    Diverged {
-        /// The last of them.
-        clock: u64,
-    },
 }
 
 /// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
@@ -160,6 +130,7 @@ impl Worker<'_> {
         let agree = || self.agree(&loss, batch.samples.len(), missed);
         let mut step = within(Range::Reduce, agree)?;
         self.unscale(&step);
+        within(Range::Reduce, || self.measure(&step))?;
         step.compute = compute;
         step.reduce = exposed + watch.lap();
         Ok(step)
@@ -206,6 +177,15 @@ impl Worker<'_> {
                 let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
             }
         }
+    }
+
+    /// While the flat vector is what the gradient was computed on.
+    fn measure(&mut self, step: &Step) -> Result<(), HostError> {
+        if let (Some(norms), Purpose::Gradient { .. }) = (&self.norms, step.purpose) {
+            let measured = norms.measure(&self.member.flat, &*self.group)?;
+            self.exchanges.measured(measured);
+        }
+        Ok(())
     }
 
     fn batch(&mut self) -> Result<Batch, TrainError> {

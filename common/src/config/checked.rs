@@ -11,6 +11,7 @@ use super::policy;
 use super::stragglers;
 use super::task::{self, Task};
 use super::{Problem, Values};
+use crate::batch::{BatchStep, Batches};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
@@ -75,8 +76,10 @@ pub struct Cluster {
 pub struct Train {
     /// The budget.
     pub samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     pub batch: u32,
+    /// How that grows.
+    pub batch_ramp: Vec<BatchStep>,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
     /// Samples in a leased chunk.
@@ -161,6 +164,7 @@ impl Config {
             samples: self.train.samples,
             epoch_samples,
             batch: self.train.batch,
+            batch_ramp: self.train.batch_ramp.clone(),
             local_steps: self.local.as_ref().map_or(1, |local| local.steps),
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
@@ -192,7 +196,20 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         .map(|n| *n as u32)
         .collect();
     let batch = values.int("train.batch") as u32;
-    let largest = u64::from(groups.iter().copied().max().unwrap_or(1)) * u64::from(batch);
+    let step = |[samples, batch]: &[i64; 2]| BatchStep {
+        samples: *samples as u64,
+        batch: *batch as u32,
+    };
+    let batch_ramp: Vec<_> = values.pairs("train.batch_ramp").iter().map(step).collect();
+    let batches = Batches {
+        first: batch,
+        ramp: &batch_ramp,
+    };
+    if let Err(error) = batches.check() {
+        wrong("train.batch_ramp", error.to_string());
+    }
+    let ranks = groups.iter().copied().max().unwrap_or(1);
+    let largest = u64::from(ranks) * u64::from(batches.largest());
     let chunk_samples = match values.int("train.chunk_samples") as u64 {
         0 => 2 * largest,
         given => given,
@@ -310,6 +327,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
+            batch_ramp,
             consistency,
             chunk_samples,
             overlap: values.int("train.overlap") == 1,
@@ -342,6 +360,7 @@ fn resolved(values: &Values<'_>, task: &Task) -> String {
     for key in KEYS {
         let value = match (key.name, task) {
             ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
+            ("data.folder", Task::Mnist(mnist)) => mnist.folder_value(),
             (name, _) => match values.find(name) {
                 Some(value) => value.clone(),
                 None => continue,

@@ -24,6 +24,7 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
         &["sgd", "lars", "larc", "outer-nesterov", "delayed-nesterov"],
     ),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
+    ("optimizer.trust", "optimizer.name", &["lars", "larc"]),
     (
         "optimizer.momentum_updates",
         "optimizer.name",

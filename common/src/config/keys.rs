@@ -1,7 +1,7 @@
 //! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
 //! configuration and the table in the README are made from this list.
 
-use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Text, Texts};
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Pairs, Text, Texts};
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +36,13 @@ const fn key(
 const fn forecast(key: Key) -> Key {
     Key {
         task: Some("forecast"),
+        ..key
+    }
+}
+
+const fn mnist(key: Key) -> Key {
+    Key {
+        task: Some("mnist"),
         ..key
     }
 }
@@ -107,9 +114,9 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "model.name",
-        Choice(&["forecast", "resnet50"]),
+        Choice(&["forecast", "mnist", "resnet50"]),
         Some("\"forecast\""),
-        "the task: model, data, loss and metric; `resnet50` learns synthetic images",
+        "the task: model, data, loss and metric; `mnist` learns handwritten digits, `resnet50` synthetic images",
     ),
     forecast(key(
         "model.channels",
@@ -195,6 +202,12 @@ pub const KEYS: &[Key] = &[
         Some("268435456"),
         "data up to this size are held in memory, larger ones are read as needed",
     )),
+    mnist(key(
+        "data.folder",
+        Text,
+        None,
+        "folder of the four IDX files of MNIST, relative to the configuration file",
+    )),
     resnet(key(
         "data.image_size",
         int(8, 1024),
@@ -224,6 +237,15 @@ pub const KEYS: &[Key] = &[
         int(1, 1_000_000),
         Some("8"),
         "samples per rank and step",
+    ),
+    key(
+        "train.batch_ramp",
+        Pairs {
+            min: [1, 2],
+            max: [MANY, 1_000_000],
+        },
+        Some("[]"),
+        "[samples, batch]: from steps on whose data begin behind so many samples, `train.batch` is this; increasing, each batch a multiple of the one before",
     ),
     key(
         "train.consistency",
@@ -357,6 +379,8 @@ pub const KEYS: &[Key] = &[
             "sgd",
             "adam",
             "adamw",
+            "lars",
+            "larc",
             "outer-nesterov",
             "delayed-nesterov",
             "elastic",
@@ -374,13 +398,19 @@ pub const KEYS: &[Key] = &[
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
+        "momentum of `sgd`, `lars`, `larc`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
         "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.trust",
+        float(0.0, 1e3),
+        Some("0.001"),
+        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: whatever the rate, at most)",
     ),
     key(
         "optimizer.momentum_updates",

@@ -22,7 +22,7 @@ pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
-pub use task::{Forecast, Resnet, Task};
+pub use task::{Forecast, Mnist, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 

@@ -11,6 +11,8 @@ use super::{Value, Values};
 pub enum Task {
     /// `forecast`: the next map of a series.
     Forecast(Forecast),
+    /// `mnist`: which digit an image shows.
+    Mnist(Mnist),
     /// `resnet50`: kinds of synthetic images.
     Resnet(Resnet),
 }
@@ -40,6 +42,13 @@ pub struct Forecast {
     pub memory_bytes: u64,
 }
 
+/// A small convolutional network on handwritten digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mnist {
+    /// Where the four IDX files are.
+    pub folder: PathBuf,
+}
+
 /// A residual network on images that follow from the seed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resnet {
@@ -53,6 +62,13 @@ pub struct Resnet {
     pub classes: u32,
     /// Images for training.
     pub samples: u32,
+}
+
+impl Mnist {
+    /// `data.folder` as it was found.
+    pub(super) fn folder_value(&self) -> Value {
+        Value::Text(self.folder.to_string_lossy().into_owned())
+    }
 }
 
 impl Forecast {
@@ -75,6 +91,9 @@ pub(super) fn read(
     wrong: &mut dyn FnMut(&str, String),
 ) -> Task {
     match values.text("model.name") {
+        "mnist" => Task::Mnist(Mnist {
+            folder: folder.join(values.text("data.folder")),
+        }),
         "resnet50" => Task::Resnet(resnet(values)),
         _ => Task::Forecast(forecast(values, folder, wrong)),
     }

@@ -98,6 +98,8 @@ pub(crate) struct Line {
     pub(crate) panel: String,
     pub(crate) values: Vec<(String, String)>,
     pub(crate) synchronous: bool,
+    /// What its tuning came to: keys with their values.
+    pub(crate) tuned: Option<Vec<(String, f64)>>,
     pub(crate) runs: Vec<Run>,
     pub(crate) sums: Sums,
 }
@@ -114,6 +116,10 @@ pub(crate) struct Sums {
     /// The metric on the validation split, and on the held-out one, at the end.
     pub(crate) validation: Option<Estimate>,
     pub(crate) held_out: Option<Estimate>,
+    /// Its metric on the held-out split less that of the best synchronous setting, paired by seed.
+    pub(crate) against: Option<Estimate>,
+    /// Bytes of values in all exchanges.
+    pub(crate) bytes: Option<Estimate>,
     /// Seconds of training.
     pub(crate) train_seconds: Option<Estimate>,
     /// How many times sooner than the best synchronous setting of the panel it reached the target.
@@ -130,6 +136,7 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
         panel: setting.panel.clone(),
         values: setting.values.clone(),
         synchronous: setting.synchronous,
+        tuned: setting.tuned.clone(),
         runs: matrix
             .of(index)
             .map(|cell| runs.remove(&cell.id).expect("there is one for each cell"))
@@ -139,14 +146,23 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
     summed(lines.collect())
 }
 
+/// The names of the panels, each once, in the order of the lines.
+pub(crate) fn panels(lines: &[Line]) -> Vec<String> {
+    let mut panels: Vec<String> = Vec::new();
+    for line in lines {
+        if !panels.contains(&line.panel) {
+            panels.push(line.panel.clone());
+        }
+    }
+    panels
+}
+
 /// Fills in the sums.
 pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
     for line in &mut lines {
         line.sums = sums(&line.runs);
     }
-    let mut panels: Vec<String> = lines.iter().map(|line| line.panel.clone()).collect();
-    panels.dedup();
-    for panel in panels {
+    for panel in panels(&lines) {
         let seconds = |line: &Line| Some(line.sums.seconds?.mean);
         let best = lines
             .iter()
@@ -157,7 +173,18 @@ pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
         let Some((_, best)) = best else { continue };
         lines[best].sums.best_synchronous = true;
         let by_seed = times(&lines[best].runs);
-        for line in lines.iter_mut().filter(|line| line.panel == panel) {
+        let metrics = held_out(&lines[best].runs);
+        for (index, line) in lines.iter_mut().enumerate() {
+            if line.panel != panel {
+                continue;
+            }
+            if index != best {
+                let own = held_out(&line.runs);
+                let pairs = own
+                    .iter()
+                    .filter_map(|(seed, own)| Some(own - metrics.get(seed)?));
+                line.sums.against = mean(&pairs.collect::<Vec<_>>());
+            }
             if line.sums.seconds.is_some() {
                 let own = times(&line.runs);
                 let pairs = own
@@ -178,6 +205,14 @@ pub(crate) fn times(runs: &[Run]) -> BTreeMap<u64, f64> {
     times.collect()
 }
 
+/// The metric on the held-out split by seed.
+fn held_out(runs: &[Run]) -> BTreeMap<u64, f64> {
+    let metrics = runs.iter();
+    metrics
+        .filter_map(|run| Some((run.seed, run.metric(|m| m.value)?)))
+        .collect()
+}
+
 fn sums(runs: &[Run]) -> Sums {
     let counted = runs.iter().filter(|run| run.reading().is_some()).count();
     let reached: Vec<Reached> = runs.iter().filter_map(|run| run.reached).collect();
@@ -196,13 +231,17 @@ fn sums(runs: &[Run]) -> Sums {
     };
     let train = runs.iter().filter_map(|run| run.reading());
     let train: Vec<f64> = train.map(|r| r.summary.train_seconds).collect();
+    let bytes = runs.iter().filter_map(|run| run.reading()?.bytes());
+    let bytes: Vec<f64> = bytes.map(|bytes| bytes as f64).collect();
     Sums {
         counted: counted.max(tried),
         reached: reached.len(),
         seconds: all(|r| r.seconds),
         samples: all(|r| r.samples),
-        validation: metric(|m| m.validation),
+        validation: metric(|m| m.validation.value),
         held_out: metric(|m| m.value),
+        against: None,
+        bytes: mean(&bytes),
         train_seconds: mean(&train),
         sooner: None,
         best_synchronous: false,

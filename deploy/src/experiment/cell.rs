@@ -124,18 +124,18 @@ pub(crate) fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
         }
     }
     match seal.outcome {
-        Outcome::Void(_) => Err(Unfinished::Void),
+        Outcome::Void(_) => Err(Unfinished::Void(seal)),
         _ => Ok(seal),
     }
 }
 
 /// Why a cell has to be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Unfinished {
     NotRun,
     OtherConfiguration,
     /// It missed its pace, which it may keep this time.
-    Void,
+    Void(Seal),
     Damaged(String),
 }
 

@@ -5,11 +5,14 @@ use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::clock::Clock;
 use crate::progress::seconds_text;
 use crate::say;
 
 /// How far everything is.
 pub(crate) struct Display {
+    clock: Clock,
+    /// Trials and cells, those that are still to be run and those that have ended.
     cells: usize,
     ended: usize,
     /// Expected work of all cells that are to be run, and of those that have ended, in the same
@@ -27,8 +30,8 @@ struct Running {
 }
 
 impl Display {
-    /// For `cells` in all, of which `ended` were finished before, and `work` to be done.
-    pub(crate) fn new(cells: usize, ended: usize, work: f64) -> Self {
+    /// After `ended` trials and cells that were finished before.
+    pub(crate) fn new(ended: usize) -> Self {
         let view = std::io::stderr().is_terminal().then(|| {
             let lines = MultiProgress::new();
             let bar = lines.add(ProgressBar::new(1000));
@@ -36,13 +39,20 @@ impl Display {
             (lines, bar)
         });
         Self {
-            cells,
+            clock: Clock::start(),
+            cells: ended,
             ended,
-            work,
+            work: 0.0,
             done: 0.0,
             running: BTreeMap::new(),
             view,
         }
+    }
+
+    /// So many are left, with so much work.
+    pub(crate) fn expect(&mut self, left: usize, work: f64) {
+        self.cells = self.ended + left;
+        self.work = self.done + work;
     }
 
     pub(crate) fn began(&mut self, id: &str, work: f64) {
@@ -61,7 +71,7 @@ impl Display {
     }
 
     /// A cell has come so far, 0 to 1.
-    pub(crate) fn moved(&mut self, id: &str, part: f64, loss: Option<f64>, elapsed: f64) {
+    pub(crate) fn moved(&mut self, id: &str, part: f64, loss: Option<f64>) {
         if let Some(running) = self.running.get_mut(id) {
             running.part = part;
             if let Some(bar) = &running.bar {
@@ -69,11 +79,11 @@ impl Display {
                 bar.set_message(format!("{id}: {:.0} %{loss}", 100.0 * part.min(1.0)));
             }
         }
-        self.show(elapsed);
+        self.show();
     }
 
     /// A cell has ended; with `again` it is going to be run once more.
-    pub(crate) fn ended(&mut self, id: &str, what: &str, again: bool, elapsed: f64) {
+    pub(crate) fn ended(&mut self, id: &str, what: &str, again: bool) {
         if let Some(running) = self.running.remove(id) {
             if let Some(bar) = &running.bar {
                 bar.finish_and_clear();
@@ -85,12 +95,12 @@ impl Display {
             }
             self.done += running.work;
         }
-        let left = self.left(elapsed);
+        let left = self.left();
         self.message(&format!(
             "[{} of {}] {id}: {what}{left}",
             self.ended, self.cells
         ));
-        self.show(elapsed);
+        self.show();
     }
 
     pub(crate) fn message(&self, text: &str) {
@@ -111,19 +121,20 @@ impl Display {
         self.done + running.sum::<f64>()
     }
 
-    fn left(&self, elapsed: f64) -> String {
+    fn left(&self) -> String {
         let done = self.now_done();
         if done <= 0.0 || done >= self.work {
             return String::new();
         }
+        let elapsed = self.clock.elapsed().as_secs_f64();
         let seconds = elapsed * (self.work - done) / done;
         format!("; about {} left", seconds_text(seconds.ceil()))
     }
 
-    fn show(&self, elapsed: f64) {
+    fn show(&self) {
         if let Some((_, bar)) = &self.view {
             bar.set_position((1000.0 * self.now_done() / self.work.max(f64::MIN_POSITIVE)) as u64);
-            let left = self.left(elapsed);
+            let left = self.left();
             bar.set_message(format!("{} of {} cells{left}", self.ended, self.cells));
         }
     }

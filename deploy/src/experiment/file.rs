@@ -1,6 +1,7 @@
 //! An experiment's file: what it says, with the lines on which it says it.
 
 mod reader;
+mod tuning;
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, bail};
 use toml_edit::{Document, Item};
 
 use reader::{Reader, line_of};
+pub(crate) use tuning::Tuning;
 
 /// What a file asks for.
 #[derive(Clone, Debug)]
@@ -26,6 +28,7 @@ pub(crate) struct Plan {
     pub(crate) set: Vec<Assign>,
     pub(crate) axes: Vec<Axis>,
     pub(crate) target: Option<Target>,
+    pub(crate) tuning: Option<Tuning>,
     /// Cells at a time; 0 for as many as the machine holds.
     pub(crate) cells_at_once: u64,
 }
@@ -119,6 +122,7 @@ impl Plan {
             set: Vec::new(),
             axes: Vec::new(),
             target: None,
+            tuning: None,
             cells_at_once: 0,
         };
         for (section, item) in document.as_table().iter() {
@@ -131,10 +135,11 @@ impl Plan {
                 "set" => plan.set = reader.assigns("", table),
                 "axes" => plan.axes = reader.axes(table),
                 "target" => plan.target = reader.target(table),
+                "tuning" => plan.tuning = reader.tuning(table),
                 "quick" => {}
                 other => reader.problem(
                     item,
-                    format!("[{other}] is no section of an experiment; there are [experiment], [set], [axes], [target] and [quick]"),
+                    format!("[{other}] is no section of an experiment; there are [experiment], [set], [axes], [tuning], [target] and [quick]"),
                 ),
             }
         }
@@ -159,6 +164,7 @@ impl Plan {
                 reader.problems.push((0, text));
             }
         }
+        reader.check_tuning(&plan);
         reader.finish()?;
         Ok(plan)
     }

@@ -1,6 +1,7 @@
 //! All cells of an experiment: every combination of the axes' values with every seed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Context, bail};
 use toml_edit::Document;
@@ -11,12 +12,15 @@ use super::file::{Assign, Choice, Plan};
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
 
-/// Longest part of a cell's name that comes from its setting, characters.
-const NAME_MAX: usize = 48;
+/// Longest part of a cell's name that comes from its setting, characters: with seed or trial it is
+/// the name of a run.
+const NAME_MAX: usize = 36;
 
 /// Settings and cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Matrix {
+    /// The base configuration.
+    base: String,
     pub(crate) settings: Vec<Setting>,
     /// By setting, then by seed.
     pub(crate) cells: Vec<Cell>,
@@ -33,6 +37,13 @@ pub(crate) struct Setting {
     pub(crate) values: Vec<(String, String)>,
     /// Whether all groups go on together, and none is left out: what others are measured against.
     pub(crate) synchronous: bool,
+    /// What the names of its folders begin with.
+    pub(crate) stem: String,
+    /// Over the base configuration.
+    set: Vec<Assign>,
+    /// What its tuning came to, once that is known: keys with their values. `None` without one, and
+    /// where no trial came to an end.
+    pub(crate) tuned: Option<Vec<(String, f64)>>,
 }
 
 /// A run of the experiment.
@@ -63,6 +74,7 @@ impl Matrix {
             format!("{file}: cannot read experiment.base {}", base.display())
         })?;
         let mut matrix = Self {
+            base: text,
             settings: Vec::new(),
             cells: Vec::new(),
         };
@@ -84,52 +96,133 @@ impl Matrix {
                 }
             };
             let (label, panel) = (label(false), label(true));
-            let id = unique(&mut ids, &label, &panel);
-            for seed in &plan.seeds {
-                let id = format!("{id}-seed-{seed}");
-                let read = read(plan, &text, &set, &id, *seed);
-                let config = match read {
-                    Ok(config) => config,
-                    Err(error) => {
-                        for problem in explain(plan, &set, &error) {
-                            // Told of the first setting that has it.
-                            if told.insert(problem.clone()) {
-                                problems.push(problem + &setting_name(&label, &panel));
-                            }
-                        }
-                        break;
-                    }
-                };
-                matrix.cells.push(Cell {
-                    id,
-                    setting: matrix.settings.len(),
-                    seed: *seed,
-                    config,
-                });
-            }
-            let synchronous = matrix.cells.last().is_some_and(|cell| {
-                let keys = keys_of(cell.config.resolved());
-                is_synchronous(&keys)
-            });
+            let stem = unique(&mut ids, &label, &panel);
             let axes = plan.axes.iter().zip(&choices);
-            matrix.settings.push(Setting {
+            let mut setting = Setting {
                 label: if label.is_empty() {
                     plan.name.clone()
                 } else {
-                    label
+                    label.clone()
                 },
-                panel,
                 values: axes
                     .map(|(axis, choice)| (axis.name.clone(), choice.label.clone()))
                     .collect(),
-                synchronous,
-            });
+                synchronous: false,
+                panel,
+                stem,
+                set,
+                tuned: None,
+            };
+            match matrix.cells_of(plan, &setting, matrix.settings.len()) {
+                Ok(cells) => {
+                    let first = &cells.first().expect("there are seeds").config;
+                    setting.synchronous = is_synchronous(&keys_of(first.resolved()));
+                    matrix.cells.extend(cells);
+                }
+                Err(found) => {
+                    for problem in found {
+                        // Told of the first setting that has it.
+                        if told.insert(problem.clone()) {
+                            problems.push(problem + &setting_name(&label, &setting.panel));
+                        }
+                    }
+                }
+            }
+            matrix.settings.push(setting);
         }
         problems.dedup();
         if !problems.is_empty() {
             bail!("{}", problems.join("\n"));
         }
         Ok(matrix)
+    }
+
+    /// A cell for each seed.
+    fn cells_of(
+        &self,
+        plan: &Plan,
+        setting: &Setting,
+        index: usize,
+    ) -> Result<Vec<Cell>, Vec<String>> {
+        let every = plan.target.as_ref().map(|target| target.every_samples);
+        let evaluated = every.map(|n| ("evaluation.every_samples", n.to_string()));
+        let tuned = setting.tuned.iter().flatten();
+        let tuned = tuned.map(|(key, value)| (key.as_str(), format!("{value:?}")));
+        let more: Vec<_> = evaluated.into_iter().chain(tuned).collect();
+        let cell = |seed: &u64| {
+            let id = format!("{}-seed-{seed}", setting.stem);
+            let config = self.read(plan, setting, (&id, *seed), &more)?;
+            Ok(Cell {
+                id,
+                setting: index,
+                seed: *seed,
+                config,
+            })
+        };
+        plan.seeds.iter().map(cell).collect()
+    }
+
+    /// A run of a setting by hand: with these keys, and without evaluations along the way.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn trial(
+        &self,
+        plan: &Plan,
+        setting: usize,
+        (id, seed): (String, u64),
+        set: &[(&str, String)],
+    ) -> Result<Cell, Vec<String>> {
+        let config = self.read(plan, &self.settings[setting], (&id, seed), set)?;
+        Ok(Cell {
+            id,
+            setting,
+            seed,
+            config,
+        })
+    }
+
+    /// Fixes what the tuning of a setting came to; its cells are of that.
+    ///
+    /// # Errors
+    /// Values with which its cells cannot be run.
+    pub(crate) fn fix(
+        &mut self,
+        plan: &Plan,
+        index: usize,
+        tuned: Option<Vec<(String, f64)>>,
+    ) -> anyhow::Result<()> {
+        self.settings[index].tuned = tuned;
+        let cells = self.cells_of(plan, &self.settings[index], index);
+        let cells = cells.map_err(|problems| anyhow::anyhow!(problems.join("\n")))?;
+        let own = self.cells.iter_mut().filter(|cell| cell.setting == index);
+        own.zip(cells).for_each(|(place, cell)| *place = cell);
+        Ok(())
+    }
+
+    /// The configuration of a run of a setting, with further keys.
+    fn read(
+        &self,
+        plan: &Plan,
+        setting: &Setting,
+        (id, seed): (&str, u64),
+        more: &[(&str, String)],
+    ) -> Result<Config, Vec<String>> {
+        let set = setting.set.iter();
+        let mut overrides: Vec<String> = set
+            .map(|assign| format!("{}={}", assign.key, assign.value))
+            .collect();
+        overrides.extend(more.iter().map(|(key, value)| format!("{key}={value}")));
+        overrides.push(format!("run.name={id}"));
+        overrides.push(format!("run.seed={seed}"));
+        let folder = plan.base.parent().unwrap_or(Path::new("/"));
+        Config::parse(
+            &self.base,
+            &plan.base.display().to_string(),
+            folder,
+            &overrides,
+        )
+        .map_err(|error| explain(plan, &setting.set, &error))
     }
 
     /// The cells of one setting.
@@ -177,29 +270,14 @@ fn together(plan: &Plan, choices: &[&Choice]) -> Result<Vec<Assign>, String> {
     Ok(set)
 }
 
-fn read(
-    plan: &Plan,
-    base: &str,
-    set: &[Assign],
-    id: &str,
-    seed: u64,
-) -> Result<Config, ConfigError> {
-    let mut overrides: Vec<String> = set
-        .iter()
-        .map(|assign| format!("{}={}", assign.key, assign.value))
-        .collect();
-    if let Some(target) = &plan.target {
-        overrides.push(format!("evaluation.every_samples={}", target.every_samples));
-    }
-    overrides.push(format!("run.name={id}"));
-    overrides.push(format!("run.seed={seed}"));
-    let folder = plan.base.parent().unwrap_or(std::path::Path::new("/"));
-    Config::parse(base, &plan.base.display().to_string(), folder, &overrides)
-}
-
 /// What is wrong with a setting, as the experiment's file says it.
 fn explain(plan: &Plan, set: &[Assign], error: &ConfigError) -> Vec<String> {
+    let tuned = plan.tuning.iter().flat_map(|tuning| &tuning.knobs);
     let explained = error.0.iter().map(|problem| {
+        let knob = tuned.clone().find(|knob| knob.key == problem.key);
+        if let (Some(knob), Some(text)) = (knob, problem.text.strip_prefix("--set: ")) {
+            return format!("{}, line {}: {text}", plan.file, knob.line);
+        }
         let by = set.iter().find(|assign| assign.key == problem.key);
         match (by, problem.text.strip_prefix("--set: ")) {
             (Some(assign), Some(text)) => {

@@ -4,19 +4,21 @@ pub(crate) mod analysis;
 mod cell;
 mod display;
 pub(crate) mod file;
+pub(crate) mod grid;
 mod machine;
 pub(crate) mod matrix;
 mod prepare;
 pub(crate) mod reading;
 pub(crate) mod results;
+mod rounds;
 mod runner;
 pub(crate) mod stats;
 pub(crate) mod table;
 mod terminal;
 #[cfg(test)]
 pub(crate) mod tests;
+pub(crate) mod tuning;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,15 +27,15 @@ use anyhow::{Context, bail};
 
 use crate::config::EXIT_BAD_INPUT;
 use crate::report::html::{self as page, Page};
-use crate::run::{EXIT_INTERRUPTED, Interruption};
+use crate::run::EXIT_INTERRUPTED;
 use crate::say;
 use analysis::{Line, Run, State};
-use cell::{Seal, Unfinished};
-use display::Display;
 use file::Plan;
 use matrix::Matrix;
 use reading::Reading;
-use runner::{Job, Ran, Runner};
+use rounds::Known;
+use runner::Runner;
+use tuning::Searches;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -60,8 +62,11 @@ enum Status {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let read = Plan::read(&arguments.file, arguments.quick);
-    let read = read.and_then(|plan| Ok((Matrix::new(&plan)?, plan)));
-    let (matrix, plan) = match read {
+    let read = read.and_then(|plan| {
+        let matrix = Matrix::new(&plan)?;
+        Ok((Searches::new(&plan, &matrix)?, matrix, plan))
+    });
+    let (searches, mut matrix, plan) = match read {
         Ok(read) => read,
         Err(error) => {
             eprintln!("{error:#}");
@@ -74,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         .build();
     let ran = runtime
         .map_err(Into::into)
-        .and_then(|runtime| runtime.block_on(conduct(&plan, &matrix, arguments)));
+        .and_then(|runtime| runtime.block_on(conduct(&plan, &mut matrix, searches, arguments)));
     match ran {
         Ok(Status::Complete) => ExitCode::SUCCESS,
         Ok(Status::Incomplete) => ExitCode::FAILURE,
@@ -89,7 +94,12 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-async fn conduct(plan: &Plan, matrix: &Matrix, arguments: &Arguments) -> anyhow::Result<Status> {
+async fn conduct(
+    plan: &Plan,
+    matrix: &mut Matrix,
+    searches: Searches,
+    arguments: &Arguments,
+) -> anyhow::Result<Status> {
     let name = match arguments.quick {
         true => format!("{}-quick", plan.name),
         false => plan.name.clone(),
@@ -100,64 +110,15 @@ async fn conduct(plan: &Plan, matrix: &Matrix, arguments: &Arguments) -> anyhow:
     let _lock = lock(&folder)?;
     std::fs::copy(&arguments.file, folder.join("experiment.toml"))
         .with_context(|| format!("cannot write into {}", folder.display()))?;
+    let where_to = (name.as_str(), folder.as_path());
+    let look_only = arguments.report_only;
+    let came = rounds::run(plan, matrix, searches, where_to, &runner, look_only).await?;
 
-    let mut seals: BTreeMap<String, Seal> = BTreeMap::new();
-    let mut failures: BTreeMap<String, String> = BTreeMap::new();
-    let mut todo = Vec::new();
-    for cell in &matrix.cells {
-        match cell::finished(cell, &runner.run_folder(cell)) {
-            Ok(seal) => {
-                seals.insert(cell.id.clone(), seal);
-            }
-            Err(why) => {
-                if let Unfinished::Damaged(what) = &why {
-                    say(format_args!("{}: {what}; it is run again", cell.id));
-                }
-                todo.push(cell);
-            }
-        }
+    let lines = read_lines(plan, matrix, &runner, came.known);
+    if plan.tuning.is_some() {
+        let columns = results::trials(matrix, &came.trials);
+        table::write_csv(&columns, &folder.join("tuning.csv"))?;
     }
-    let mut interrupted = false;
-    if !todo.is_empty() && !arguments.report_only {
-        let mut interruption = Interruption::new()?;
-        let Some(need) = prepare::prepare(plan, matrix, &todo, &runner, &mut interruption).await?
-        else {
-            return Ok(Status::Interrupted);
-        };
-        let jobs: Vec<Job<'_>> = todo
-            .iter()
-            .map(|cell| Job {
-                cell,
-                part: need.part(cell),
-            })
-            .collect();
-        let at_once = match plan.cells_at_once {
-            0 => usize::MAX,
-            count => count as usize,
-        };
-        need.announce(&name, &jobs, matrix, seals.len(), &folder);
-        let work = jobs.iter().map(Job::work).sum();
-        let mut display = Display::new(matrix.cells.len(), seals.len(), work);
-        let ran = runner
-            .run(&jobs, at_once, &mut display, &mut interruption)
-            .await?;
-        display.finish();
-        let ended = match ran {
-            Ran::All(ended) => ended,
-            Ran::Interrupted(ended) => {
-                interrupted = true;
-                ended
-            }
-        };
-        for (id, ended) in ended {
-            match ended {
-                Ok(seal) => drop(seals.insert(id, seal)),
-                Err(why) => drop(failures.insert(id, why)),
-            }
-        }
-    }
-
-    let lines = read_lines(plan, matrix, &runner, &seals, failures);
     let columns = results::columns(&name, &lines);
     table::write_csv(&columns, &folder.join("results.csv"))?;
     table::write_parquet(&columns, &folder.join("results.parquet"))?;
@@ -174,6 +135,7 @@ async fn conduct(plan: &Plan, matrix: &Matrix, arguments: &Arguments) -> anyhow:
         about: about.trim(),
         target: plan.target.as_ref(),
         lines: &lines,
+        trials: &results::trials(matrix, &came.trials),
         command: &command,
         files: &sources(plan, &arguments.file),
     };
@@ -189,7 +151,7 @@ async fn conduct(plan: &Plan, matrix: &Matrix, arguments: &Arguments) -> anyhow:
     let complete = complete.fold(true, |all, run| {
         all && matches!(run.state, State::Completed(_) | State::Failed(_))
     });
-    Ok(match (interrupted, complete) {
+    Ok(match (came.interrupted, complete) {
         (true, _) => Status::Interrupted,
         (false, true) => Status::Complete,
         (false, false) => Status::Incomplete,
@@ -213,8 +175,10 @@ fn read_lines(
     plan: &Plan,
     matrix: &Matrix,
     runner: &Runner,
-    seals: &BTreeMap<String, Seal>,
-    mut failures: BTreeMap<String, String>,
+    Known {
+        seals,
+        mut failures,
+    }: Known,
 ) -> Vec<Line> {
     let target = plan.target.as_ref();
     let runs = matrix.cells.iter().map(|cell| {

@@ -21,8 +21,8 @@ use crate::say;
 /// Steps of the probe.
 const PROBE_STEPS: u64 = 40;
 
-/// Sections of the configuration on which it depends what a step computes.
-const COMPUTED: &[&str] = &["model", "data", "compute"];
+/// Sections of the configuration on which it depends what a step computes and moves.
+const COMPUTED: &[&str] = &["model", "data", "compute", "exchange"];
 
 /// An experiment that cannot be run as it is written.
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +50,20 @@ impl Needs {
         name: &str,
         jobs: &[Job<'_>],
         matrix: &Matrix,
-        finished: usize,
+        (trials, finished): (usize, usize),
         folder: &Path,
     ) {
         let (cells, settings) = (matrix.cells.len(), matrix.settings.len());
-        let before = match finished {
+        let before = match trials {
+            0 => String::new(),
+            n => format!(", and {n} trials or more before them"),
+        };
+        let done = match finished {
             0 => String::new(),
             n => format!("; {n} are finished"),
         };
         say(format_args!(
-            "{name}: {cells} cells of {settings} settings{before}; in {}",
+            "{name}: {cells} cells of {settings} settings{before}{done}; in {}",
             folder.display()
         ));
         for need in self.by_kind.values() {
@@ -229,20 +233,20 @@ async fn probe(
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Need>> {
     let samples = PROBE_STEPS * u64::from(cell.config.train.batch);
-    let set = [
-        format!("run.name=probe-{number}"),
-        "cluster.groups=[1]".to_owned(),
-        "cluster.servers=1".to_owned(),
-        "servers.replication=1".to_owned(),
-        "train.consistency=\"async\"".to_owned(),
-        format!("train.samples={samples}"),
-        "pace.step_seconds=0".to_owned(),
-    ];
+    let id = format!("probe-{number}");
+    // Everything else as it is by itself: policies, stragglers and a schedule need groups, a pace
+    // and a budget that a lone rank has not. A rate of 0 cannot diverge.
+    let mut set: Vec<String> = computed(&cell.config)
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    set.push(format!("run.name={id}"));
+    set.push(format!("train.samples={samples}"));
+    set.push("optimizer.learning_rate=0".to_owned());
     let probe = Cell {
-        id: format!("probe-{number}"),
+        config: Config::parse("", &id, Path::new("/"), &set)?,
+        id,
         setting: cell.setting,
         seed: cell.seed,
-        config: Config::parse(cell.config.resolved(), &cell.id, Path::new("/"), &set)?,
     };
     let Some(bytes) = runner.measure(&probe, interruption).await? else {
         return Ok(None);
@@ -263,10 +267,15 @@ async fn probe(
 
 /// What a step computes: cells of one kind take equally long for it.
 fn kind(config: &Config) -> String {
+    let own = computed(config).map(|(key, value)| format!("{key}={value};"));
+    own.collect()
+}
+
+/// The keys on which it depends, with their values as TOML.
+fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
     let keys = keys_of(config.resolved());
-    let own = keys.iter().filter(|(key, _)| {
+    keys.into_iter().filter(|(key, _)| {
         let section = key.split('.').next().unwrap_or_default();
-        COMPUTED.contains(&section) || key.as_str() == "train.batch"
-    });
-    own.map(|(key, value)| format!("{key}={value};")).collect()
+        COMPUTED.contains(&section) || key == "train.batch"
+    })
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::config::Config;
-use tradewind_common::record::{StepRecord, Validation};
+use tradewind_common::record::{Measure, StepRecord, Validation};
 
 use super::file::Target;
 use crate::lines::{Lines, Metrics};
@@ -33,6 +33,7 @@ pub(crate) struct Told {
     pub(crate) train_seconds: f64,
     pub(crate) samples: Samples,
     pub(crate) updates: Option<Updates>,
+    pub(crate) exchanged: Option<Exchanged>,
     pub(crate) groups: Vec<Group>,
     pub(crate) delay: Option<Delay>,
     pub(crate) loss: Loss,
@@ -49,6 +50,12 @@ pub(crate) struct Samples {
 pub(crate) struct Updates {
     pub(crate) dropped: u64,
     pub(crate) applied: u64,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Exchanged {
+    pub(crate) pushed_bytes: u64,
+    pub(crate) pulled_bytes: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -79,7 +86,7 @@ pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) unit: String,
     pub(crate) value: f64,
-    pub(crate) validation: f64,
+    pub(crate) validation: Measure,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -105,16 +112,10 @@ impl Reading {
     /// # Errors
     /// A file that is missing or damaged.
     pub(crate) fn of(folder: &Path) -> anyhow::Result<Self> {
-        let read = |name: &str| {
-            let path = folder.join(name);
-            std::fs::read_to_string(&path)
-                .with_context(|| format!("cannot read {}", path.display()))
-        };
-        let text = read("config.toml")?;
+        let text = read(folder, "config.toml")?;
         let file = folder.join("config.toml").display().to_string();
         let config = Config::parse(&text, &file, folder, &[])?;
-        let summary = serde_json::from_str(&read("summary.json")?)
-            .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))?;
+        let summary = summary(folder)?;
         let records = lines(Metrics::new(folder.join("metrics.jsonl")))?;
         let mut records = latest(records);
         records.sort_by(|a, b| a.wall.total_cmp(&b.wall));
@@ -170,10 +171,30 @@ impl Reading {
         late.count() as f64 / self.records.len().max(1) as f64
     }
 
+    /// Bytes of values in all exchanges, both ways.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let exchanged = self.summary.exchanged.as_ref()?;
+        Some(exchanged.pushed_bytes + exchanged.pulled_bytes)
+    }
+
     /// Updates applied, as the last record tells.
     pub(crate) fn updates(&self) -> u64 {
         self.records.iter().map(|r| r.updates).max().unwrap_or(0)
     }
+}
+
+/// A run's summary alone.
+///
+/// # Errors
+/// It is missing or damaged.
+pub(crate) fn summary(folder: &Path) -> anyhow::Result<Told> {
+    serde_json::from_str(&read(folder, "summary.json")?)
+        .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))
+}
+
+fn read(folder: &Path, name: &str) -> anyhow::Result<String> {
+    let path = folder.join(name);
+    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// All lines of a file; a damaged one is an error, because what it said is lost.

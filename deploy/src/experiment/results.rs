@@ -2,8 +2,10 @@
 //! column.
 
 use super::analysis::{Line, Run, State, times};
+use super::matrix::Matrix;
 use super::reading::Reading;
 use super::table::{Column, Values};
+use super::tuning::Trial;
 
 /// All columns, rows in the order of the lines and their runs.
 pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
@@ -26,6 +28,12 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
             Some(line.values.get(index)?.1.clone())
         }));
     }
+    let tuned = lines.iter().find_map(|line| line.tuned.as_ref());
+    for (index, (key, _)) in tuned.into_iter().flatten().enumerate() {
+        columns.push(rows.floats(&format!("tuned.{key}"), |line, _| {
+            Some(line.tuned.as_ref()?.get(index)?.1)
+        }));
+    }
     columns.extend([
         rows.ints("seed", |_, run| Some(run.seed)),
         rows.texts("status", |_, run| Some(status(run).0.to_owned())),
@@ -42,8 +50,14 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.floats("times_sooner", |line, run| rows.sooner(line, run)),
         rows.text_of("metric", |r| Some(r.summary.metric.as_ref()?.name.clone())),
         rows.text_of("unit", |r| Some(r.summary.metric.as_ref()?.unit.clone())),
+        rows.text_of("validation_metric", |r| {
+            Some(r.summary.metric.as_ref()?.validation.name.clone())
+        }),
+        rows.text_of("validation_unit", |r| {
+            Some(r.summary.metric.as_ref()?.validation.unit.clone())
+        }),
         rows.number_of("metric_validation", |r| {
-            Some(r.summary.metric.as_ref()?.validation)
+            Some(r.summary.metric.as_ref()?.validation.value)
         }),
         rows.number_of("metric_held_out", |r| {
             Some(r.summary.metric.as_ref()?.value)
@@ -56,6 +70,7 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.of("exchanges", |r| {
             Some(r.summary.groups.iter().map(|g| g.clocks).sum())
         }),
+        rows.of("bytes_exchanged", Reading::bytes),
         rows.of("decisions_applied", |r| {
             Some(r.summary.updates.as_ref()?.applied)
         }),
@@ -76,6 +91,31 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.number_of("pace_missed", |r| Some(r.missed())),
         rows.text_of("version", |_| Some(env!("CARGO_PKG_VERSION").to_owned())),
     ]);
+    columns
+}
+
+/// The columns of `tuning.csv`: a row for each trial.
+pub(crate) fn trials(matrix: &Matrix, trials: &[Trial]) -> Vec<Column> {
+    let texts = |name: &str, of: &dyn Fn(&Trial) -> Option<String>| {
+        column(name, Values::Texts(trials.iter().map(of).collect()))
+    };
+    let setting = |trial: &Trial| &matrix.settings[trial.setting];
+    let mut columns = vec![
+        texts("trial", &|trial| Some(trial.id.clone())),
+        texts("panel", &|trial| {
+            Some(setting(trial).panel.clone()).filter(|p| !p.is_empty())
+        }),
+        texts("setting", &|trial| Some(setting(trial).label.clone())),
+    ];
+    let keys = trials.first().map_or(&[][..], |trial| &trial.values);
+    for (index, (key, _)) in keys.iter().enumerate() {
+        let values = trials.iter().map(|trial| Some(trial.values[index].1));
+        columns.push(column(key, Values::Floats(values.collect())));
+    }
+    let measures = trials.iter().map(|trial| trial.measure).collect();
+    columns.push(column("metric_validation", Values::Floats(measures)));
+    let chosen = trials.iter().map(|trial| Some(trial.chosen)).collect();
+    columns.push(column("chosen", Values::Flags(chosen)));
     columns
 }
 

@@ -15,7 +15,6 @@ use super::cell::{self, Outcome, Seal};
 use super::display::Display;
 use super::machine;
 use super::matrix::Cell;
-use crate::clock::Clock;
 use crate::launch::{LOOK, Process, Role};
 use crate::lines::Metrics;
 use crate::run::Interruption;
@@ -109,7 +108,6 @@ impl Runner {
         display: &mut Display,
         interruption: &mut Interruption,
     ) -> anyhow::Result<Ran> {
-        let clock = Clock::start();
         let mut waiting: VecDeque<(Job<'_>, u32)> = jobs.iter().map(|job| (*job, 1)).collect();
         let mut ended = BTreeMap::new();
         let mut running: Vec<Running<'_>> = Vec::new();
@@ -135,18 +133,17 @@ impl Runner {
                 }
                 () = tokio::time::sleep(LOOK) => {}
             }
-            let elapsed = clock.elapsed().as_secs_f64();
             let mut still = Vec::new();
             for mut one in running {
                 one.look();
                 let Some(end) = one.process.poll()? else {
-                    display.moved(&one.job.cell.id, one.part(), one.loss, elapsed);
+                    display.moved(&one.job.cell.id, one.part(), one.loss);
                     still.push(one);
                     continue;
                 };
                 let came_to = self.seal(one.job.cell, end.to_string());
                 let again = one.tries < TRIES && !is_final(&came_to);
-                display.ended(&one.job.cell.id, &in_words(&came_to), again, elapsed);
+                display.ended(&one.job.cell.id, &in_words(&came_to), again);
                 if again {
                     waiting.push_back((one.job, one.tries + 1));
                 } else {

@@ -12,6 +12,18 @@ pub(crate) struct Estimate {
     pub(crate) interval: Option<(f64, f64)>,
 }
 
+impl Estimate {
+    /// In another unit.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        Self {
+            mean: self.mean * factor,
+            interval: self
+                .interval
+                .map(|(low, high)| (low * factor, high * factor)),
+        }
+    }
+}
+
 /// The mean of values that scatter normally, with Student's interval: mean ± t · s / √n, t the
 /// quantile at (1 + 0.95) / 2 of n − 1 degrees of freedom. `None` without values.
 pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {

@@ -36,7 +36,7 @@ impl Values {
         }
     }
 
-    fn csv(&self, row: usize) -> String {
+    fn text(&self, row: usize) -> String {
         let text = match self {
             Self::Texts(values) => values[row].clone(),
             Self::Ints(values) => values[row].map(|n| n.to_string()),
@@ -44,7 +44,18 @@ impl Values {
             Self::Floats(values) => values[row].map(|x| x.to_string()),
             Self::Flags(values) => values[row].map(|flag| flag.to_string()),
         };
-        quoted(&text.unwrap_or_default())
+        text.unwrap_or_default()
+    }
+}
+
+impl Column {
+    pub(crate) fn rows(&self) -> usize {
+        self.values.len()
+    }
+
+    /// A value as text; empty where there is none.
+    pub(crate) fn text(&self, row: usize) -> String {
+        self.values.text(row)
     }
 }
 
@@ -52,8 +63,8 @@ impl Values {
 pub(crate) fn write_csv(columns: &[Column], path: &Path) -> anyhow::Result<()> {
     let line = |fields: Vec<String>| fields.join(",") + "\n";
     let mut text = line(columns.iter().map(|c| quoted(&c.name)).collect());
-    for row in 0..columns.first().map_or(0, |c| c.values.len()) {
-        text += &line(columns.iter().map(|c| c.values.csv(row)).collect());
+    for row in 0..columns.first().map_or(0, Column::rows) {
+        text += &line(columns.iter().map(|c| quoted(&c.text(row))).collect());
     }
     whole(path, |beside| Ok(std::fs::write(beside, text)?))
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tradewind_common::record::Evaluation;
+use tradewind_common::record::{Better, Evaluation};
 
 use crate::summary::Summary;
 
@@ -37,8 +37,11 @@ pub(crate) fn metric(evaluation: &Evaluation) -> String {
             let _ = writeln!(text, "  {:8.3}", metric.value);
         } else {
             let baseline = evaluation.baselines[row - 1].value;
-            let better = 100.0 * (1.0 - metric.value / baseline);
-            let _ = writeln!(text, "  {baseline:8.3}    network {better:+.1} %");
+            let better = match evaluation.better {
+                Better::Lower => format!("{:+.1} %", 100.0 * (1.0 - metric.value / baseline)),
+                Better::Higher => format!("{:+.1} points", metric.value - baseline),
+            };
+            let _ = writeln!(text, "  {baseline:8.3}    network {better}");
         }
     }
     text
@@ -76,6 +79,7 @@ mod tests {
         };
         let evaluation = Evaluation {
             metric: measure("held-out RMSE", 0.75),
+            better: Better::Lower,
             validation: measure("validation RMSE", 0.8),
             baselines: vec![measure("persistence", 1.0)],
             parts: vec![Part {
@@ -89,5 +93,10 @@ mod tests {
         };
         let want = "\nheld-out RMSE (K)\n                  A1B       all    against all\nnetwork         0.500     0.750\npersistence     0.900     1.000    network +25.0 %\n";
         assert_eq!(metric(&evaluation), want);
+        let accurate = Evaluation {
+            better: Better::Higher,
+            ..evaluation
+        };
+        assert!(metric(&accurate).ends_with("1.000    network -0.2 points\n"));
     }
 }

@@ -65,6 +65,7 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
         about: "",
         target: target.as_ref(),
         lines: &lines,
+        trials: &[],
         command: &command,
         files: &[],
     });
@@ -134,6 +135,7 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
             panel: String::new(),
             values: Vec::new(),
             synchronous: is_synchronous(&keys),
+            tuned: None,
             runs: runs.collect(),
             sums: Sums::default(),
         }

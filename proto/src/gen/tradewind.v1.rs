@@ -203,6 +203,15 @@ pub mod policies {
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
+/// From steps on whose data begin behind so many samples, epochs counted whole, batches have another
+/// size, a multiple of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchStep {
+    #[prost(uint64, tag = "1")]
+    pub samples: u64,
+    #[prost(uint32, tag = "2")]
+    pub batch: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunSpec {
     #[prost(uint64, tag = "1")]
@@ -231,9 +240,12 @@ pub struct RunSpec {
     /// Samples in one epoch of the training split.
     #[prost(uint64, tag = "12")]
     pub epoch_samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     #[prost(uint32, tag = "13")]
     pub batch: u32,
+    /// How that grows.
+    #[prost(message, repeated, tag = "46")]
+    pub batch_ramp: ::prost::alloc::vec::Vec<BatchStep>,
     /// Samples in a leased chunk.
     #[prost(uint64, tag = "14")]
     pub chunk_samples: u64,
@@ -264,7 +276,7 @@ pub struct RunSpec {
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
     /// Steps of a group between two exchanges, at most; 0 counts as 1.
-    #[prost(uint32, tag = "46")]
+    #[prost(uint32, tag = "47")]
     pub local_steps: u32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
@@ -2548,6 +2560,12 @@ pub struct ShardStatusReply {
     /// For each group of which something was decided at every block.
     #[prost(message, repeated, tag = "20")]
     pub decided: ::prost::alloc::vec::Vec<DecidedClock>,
+    /// Bytes of values, as they travelled, that contributions brought to this holder, and that its
+    /// answers to them carried.
+    #[prost(uint64, tag = "21")]
+    pub pushed_bytes: u64,
+    #[prost(uint64, tag = "22")]
+    pub pulled_bytes: u64,
 }
 /// How far a group has come at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

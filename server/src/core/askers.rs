@@ -37,6 +37,15 @@ pub enum Fresh {
 }
 
 impl Fresh {
+    /// Bytes that they take on the way.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Values(values) => 4 * values.len(),
+            Self::Difference(_, encoded) => encoded.len(),
+        }
+    }
+
     /// The values, if they are there as they are.
     pub fn values(&self) -> &[f32] {
         match self {

@@ -139,9 +139,9 @@ impl Frames {
                     arriving = Some((run, entry, incoming));
                     continue;
                 }
-                let block = incoming.block();
+                let (block, bytes) = (incoming.block(), incoming.bulk());
                 let message = match incoming.finish() {
-                    Ok(push) => Message::Push(push, self.stream),
+                    Ok(push) => Message::Push(push, bytes, self.stream),
                     // The shard counts it, and answers the frames before it first.
                     Err(refusal) => Message::Malformed(refusal, self.stream),
                 };

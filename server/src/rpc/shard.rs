@@ -134,6 +134,8 @@ async fn status(
         version_sum: status.version_sum,
         lineage: status.lineage.0,
         decided: status.decided.into_iter().map(decided).collect(),
+        pushed_bytes: status.moved.pushed,
+        pulled_bytes: status.moved.pulled,
     }))
 }
 

@@ -1,4 +1,4 @@
-//! A run of `tradewind run` in a folder of its own.
+//! A run of `tradewind run`, or of `tradewind experiment`, in a folder of its own.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -23,6 +23,8 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 pub struct Run {
     folder: TempDir,
     keys: Vec<(String, String)>,
+    /// An experiment's file; the configuration is its base.
+    experiment: Option<String>,
     arguments: Vec<String>,
     environment: Vec<(String, OsString)>,
     /// Where libraries are looked for first.
@@ -121,6 +123,7 @@ impl Run {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
             keys,
+            experiment: None,
             arguments: Vec::new(),
             environment: Vec::new(),
             libraries: None,
@@ -137,6 +140,13 @@ impl Run {
     pub fn key(mut self, name: &str, value: impl Into<String>) -> Self {
         self.keys.retain(|(key, _)| key != name);
         self.keys.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Makes the configuration the base, `config.toml`, of this experiment.
+    #[must_use]
+    pub fn experiment(mut self, text: impl Into<String>) -> Self {
+        self.experiment = Some(text.into());
         self
     }
 
@@ -190,6 +200,11 @@ impl Run {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let file = |name: &str| self.folder.path().join(name);
         fs::write(file("config.toml"), self.text()).expect("the configuration is written");
+        let mut verb = ("run", "config.toml");
+        if let Some(text) = &self.experiment {
+            verb = ("experiment", "experiment.toml");
+            fs::write(file(verb.1), text).expect("the experiment is written");
+        }
         let output = |name| File::create(file(name)).expect("a file for output");
         let mut command = Command::new(programs().join("tradewind"));
         match &self.libraries {
@@ -197,8 +212,8 @@ impl Run {
             None => command.env_remove("LD_LIBRARY_PATH"),
         };
         let child = command
-            .arg("run")
-            .arg(file("config.toml"))
+            .arg(verb.0)
+            .arg(file(verb.1))
             .arg("--out")
             .arg(self.out())
             .args(&self.arguments)
@@ -281,6 +296,11 @@ impl Running {
             stdout,
             stderr,
         }
+    }
+
+    /// Waits until there is a file in its folder.
+    pub fn leaves(&mut self, name: &str) {
+        self.wait(name, |out| out.join(name).exists().then_some(()));
     }
 
     fn wait<T>(&mut self, what: &str, mut look: impl FnMut(&Path) -> Option<T>) -> T {

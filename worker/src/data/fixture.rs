@@ -95,3 +95,38 @@ pub(crate) fn climate() -> SeriesSpec {
         memory_bytes: 1 << 30,
     }
 }
+
+/// Writes an IDX file of bytes.
+pub(crate) fn idx(path: &Path, extents: &[u32], values: &[u8]) {
+    let mut bytes = vec![0, 0, 8, extents.len() as u8];
+    bytes.extend(extents.iter().flat_map(|extent| extent.to_be_bytes()));
+    bytes.extend(values);
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// The label of an image, from its number in its file.
+pub(crate) fn digit(number: usize) -> u8 {
+    (number * 7 % 10) as u8
+}
+
+/// A pixel of an image: a bar where its digit says, over noise that tells file and number.
+pub(crate) fn pixel(file: usize, number: usize, at: usize) -> u8 {
+    let bar = at % 28 / 2 == 2 + usize::from(digit(number));
+    let noise = (file * 13 + number * 31 + at * 17) % 23;
+    (if bar { 200 + noise } else { noise }) as u8
+}
+
+/// Writes the four files of MNIST with so many images.
+pub(crate) fn digits(folder: &Path, training: usize, test: usize) {
+    for (file, (name, count)) in [("train", training), ("t10k", test)]
+        .into_iter()
+        .enumerate()
+    {
+        let path = |what: &str| folder.join(format!("{name}-{what}-ubyte"));
+        let pixels = (0..count * 784).map(|at| pixel(file, at / 784, at % 784));
+        let pixels: Vec<u8> = pixels.collect();
+        let labels: Vec<u8> = (0..count).map(digit).collect();
+        idx(&path("images-idx3"), &[count as u32, 28, 28], &pixels);
+        idx(&path("labels-idx1"), &[count as u32], &labels);
+    }
+}

@@ -3,7 +3,9 @@
 //! A form of data is one file here that implements [`Dataset`]. The order in which samples are
 //! visited is in [`order`], preparing them ahead of their use in [`prefetch`].
 
+pub mod digits;
 pub mod hdf5;
+pub mod idx;
 pub mod netcdf;
 pub mod order;
 pub mod prefetch;
@@ -96,7 +98,7 @@ pub enum DataError {
     #[error("no data files are given; name at least one")]
     NoFiles,
     /// There is no such file.
-    #[error("{} does not exist; correct the path, or fetch the file (`make setup` fetches the demo's)", file.display())]
+    #[error("{} does not exist; correct the path, or fetch the file (`make setup` fetches the demo's, `make mnist` those of MNIST)", file.display())]
     Missing {
         /// The file.
         file: PathBuf,
@@ -123,6 +125,22 @@ pub enum DataError {
         /// The file.
         file: PathBuf,
         /// The HDF5 library's message.
+        reason: String,
+    },
+    /// It is no IDX file of bytes, or damaged.
+    #[error("{} is no usable IDX file: {reason}", file.display())]
+    NotIdx {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// It is an IDX file, but not one of MNIST's form.
+    #[error("{} does not hold handwritten digits as MNIST does: {reason}; `make mnist` fetches the original files", file.display())]
+    NotDigits {
+        /// The file.
+        file: PathBuf,
+        /// Where it differs.
         reason: String,
     },
     /// It has no such variable.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
-use tradewind_common::record::{Measure, Part};
+use tradewind_common::record::{Better, Measure, Part};
 
 use super::baseline::{Baseline, Rmse};
 use super::layer::Convolution;
@@ -201,6 +201,7 @@ impl Task for Forecast {
         let last = self.series.targets(Split::HeldOut).end - 1;
         Ok(Report {
             metric: self.measured("held-out RMSE", pooled(&network).value()),
+            better: Better::Lower,
             validation: self.measure(Split::Validation)?,
             baselines: (baselines.iter().zip(&simple))
                 .map(|(baseline, errors)| {

@@ -3,6 +3,7 @@
 pub mod baseline;
 pub mod forecast;
 mod layer;
+pub mod mnist;
 mod norm;
 pub mod resnet;
 
@@ -12,12 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tch::Tensor;
 use tradewind_common::config::{self, Config};
 use tradewind_common::layout::TensorKind;
-use tradewind_common::record::{Measure, Part};
+use tradewind_common::record::{Better, Measure, Part};
 
 use crate::data::series::SeriesSpec;
 use crate::data::synthetic::ImagesSpec;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
+pub use mnist::MnistSpec;
 pub use resnet::ResnetSpec;
 
 /// Which task, with its settings: a line here and a file beside this one for each.
@@ -25,6 +27,8 @@ pub use resnet::ResnetSpec;
 pub enum TaskSpec {
     /// The next map of a series from the maps before it.
     Forecast(ForecastSpec),
+    /// Handwritten digits.
+    Mnist(MnistSpec),
     /// Kinds of synthetic images.
     Resnet(ResnetSpec),
 }
@@ -45,6 +49,9 @@ impl From<&Config> for TaskSpec {
                 step_name: task.step_name.clone(),
                 channels: task.channels,
                 depth: task.depth,
+            }),
+            config::Task::Mnist(task) => Self::Mnist(MnistSpec {
+                folder: task.folder.clone(),
             }),
             config::Task::Resnet(task) => Self::Resnet(ResnetSpec {
                 blocks: task.blocks,
@@ -78,14 +85,17 @@ pub trait Task: Send {
     /// which is where the model is. It may be called under autocast.
     fn loss(&self, batch: &Batch) -> Tensor;
 
-    /// The metric on one split in evaluation mode, without gradients, computed where the model is.
+    /// What settings are compared by, on one split: less is better. In evaluation mode, without
+    /// gradients, computed where the model is.
     ///
     /// # Errors
     /// Data that cannot be read.
     fn measure(&self, split: Split) -> Result<Measure, TaskError>;
 
-    /// The metric on the held-out and the validation split, beside those of simple forecasts, and
-    /// one example to look at.
+    /// The metric on the held-out split, beside those of simple forecasts, the [`measure`] of the
+    /// validation split, and one example to look at.
+    ///
+    /// [`measure`]: Self::measure
     ///
     /// # Errors
     /// Data that cannot be read.
@@ -102,7 +112,9 @@ pub trait Task: Send {
 pub struct Report {
     /// The metric on the held-out split.
     pub metric: Measure,
-    /// The metric on the validation split.
+    /// Which way it is better.
+    pub better: Better,
+    /// [`Task::measure`] on the validation split.
     pub validation: Measure,
     /// The metric of simple forecasts on the held-out split.
     pub baselines: Vec<Measure>,
@@ -156,6 +168,7 @@ pub enum TaskError {
 pub fn build(spec: &TaskSpec, seed: u64) -> Result<Box<dyn Task>, TaskError> {
     match spec {
         TaskSpec::Forecast(spec) => Ok(Box::new(forecast::Forecast::new(spec, seed)?)),
+        TaskSpec::Mnist(spec) => Ok(Box::new(mnist::Mnist::new(spec, seed)?)),
         TaskSpec::Resnet(spec) => Ok(Box::new(resnet::Resnet::new(spec, seed)?)),
     }
 }

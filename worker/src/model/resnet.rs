@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
-use tradewind_common::record::Measure;
+use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
 use super::{Report, Task, TaskError, seeded};
@@ -182,6 +182,7 @@ impl Task for Resnet {
         let classes = self.images.spec().classes as f64;
         Ok(Report {
             metric: self.measure(Split::HeldOut)?,
+            better: Better::Lower,
             validation: self.measure(Split::Validation)?,
             baselines: vec![percent("guessing", 100.0 * (1.0 - 1.0 / classes))],
             parts: Vec::new(),

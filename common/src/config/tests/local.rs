@@ -98,6 +98,12 @@ fn what_does_not_fit_is_refused_by_its_key() {
         &["optimizer.weight_decay=0.1"],
         "optimizer.weight_decay = 0.1 excludes local.algorithm",
     );
+    for name in ["lars", "larc"] {
+        let name = format!("optimizer.name={name}");
+        diloco(&[&name], "excludes optimizer.name = \"lars\" and \"larc\"");
+        let elastic = [&ELASTIC[..], &[&name]].concat();
+        check(&elastic, &[], "needs optimizer.name = \"elastic\"");
+    }
     diloco(
         &["local.fitted=true", "train.consistency=sync"],
         "local.fitted = true excludes train.consistency = \"sync\"",

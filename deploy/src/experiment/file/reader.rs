@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         item.span().map_or(0, |span| line_of(self.text, span.start))
     }
 
-    fn line_of_key(&self, table: &dyn TableLike, key: &str) -> usize {
+    pub(super) fn line_of_key(&self, table: &dyn TableLike, key: &str) -> usize {
         let span = table.key(key).and_then(|key| key.span());
         let span = span.or_else(|| table.get(key).and_then(Item::span));
         span.map_or(0, |span| line_of(self.text, span.start))
@@ -256,6 +256,8 @@ impl<'a> Reader<'a> {
                     plan.set.extend(set);
                 }
                 ("target", Some(inner)) => plan.target = self.target(inner),
+                ("tuning", Some(inner)) => plan.tuning = self.tuning(inner),
+                ("tuning", None) if item.as_bool() == Some(false) => plan.tuning = None,
                 ("axes", Some(inner)) => {
                     for axis in self.axes(inner) {
                         match plan.axes.iter_mut().find(|a| a.name == axis.name) {
@@ -266,7 +268,7 @@ impl<'a> Reader<'a> {
                 }
                 _ => self.problem(
                     item,
-                    format!("quick.{key} is no key; there are seeds, set, axes and target"),
+                    format!("quick.{key} is no key; there are seeds, set, axes, target and tuning (a section, or false)"),
                 ),
             }
         }

@@ -31,6 +31,7 @@ fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
         panel: String::new(),
         values: Vec::new(),
         synchronous,
+        tuned: None,
         runs: runs.collect(),
         sums: Default::default(),
     }
@@ -162,6 +163,7 @@ fn a_setting_without_runs_has_a_place_in_the_page() {
         about: &plan.about,
         target: Some(&target()),
         lines: &lines,
+        trials: &[],
         command: "tradewind experiment e.toml",
         files: &[],
     });

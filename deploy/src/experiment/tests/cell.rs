@@ -49,7 +49,8 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     let sealed = seal(&matrix.cells[0], &run).unwrap();
     let why = "10 % of its steps took longer than pace.step_seconds";
     assert_eq!(sealed.outcome, Outcome::Void(why.into()));
-    assert_eq!(finished(&matrix.cells[0], &run), Err(Unfinished::Void));
+    let found = finished(&matrix.cells[0], &run);
+    assert_eq!(found, Err(Unfinished::Void(sealed)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod analysis;
 mod cell;
 mod plan;
+mod tuning;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -65,7 +66,8 @@ fn leave(folder: &Path, status: &str, late: u64) {
             "compute_seconds": 1.0, "reduce_seconds": 0.0, "exposed_seconds": 0.2,
             "wait_seconds": 0.1, "lag_max": 0}],
         "delay": null, "loss": {"final": 0.5},
-        "metric": {"name": "held-out error", "unit": "K", "value": 0.7, "validation": 0.6},
+        "metric": {"name": "held-out error", "unit": "K", "value": 0.7,
+            "validation": {"name": "error", "unit": "K", "value": 0.6}},
         "failure": {"role": "worker", "reason": "ended with status 1"},
     });
     write("summary.json", summary.to_string());

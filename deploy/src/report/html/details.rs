@@ -9,6 +9,7 @@ use super::svg::escape;
 use crate::experiment::analysis::Line;
 use crate::experiment::matrix::keys_of;
 use crate::experiment::results::status;
+use crate::experiment::table::Column;
 
 /// Keys that differ between the runs of one setting.
 const OWN: [&str; 2] = ["run.name", "run.seed"];
@@ -61,6 +62,9 @@ pub(super) fn details(page: &Page<'_>) -> String {
         html += &folded(name, &format!("<pre>{}</pre>", escape(text)));
     }
     html += &folded("Every run", &cells(page.lines));
+    if !page.trials.is_empty() {
+        html += &folded("Every trial of the tuning", &trials(page.trials));
+    }
     html += &configurations(page.lines);
     html + "</section>"
 }
@@ -92,11 +96,27 @@ fn cells(lines: &[Line]) -> String {
                 escape(&format!("{word}{why}")),
                 number(run.reached.map(|r| r.seconds), 1),
                 number(run.reached.map(|r| r.samples), 0),
-                number(metric.map(|m| m.validation), 4),
+                number(metric.map(|m| m.validation.value), 4),
                 number(metric.map(|m| m.value), 4),
                 number(run.reading().map(|r| 100.0 * r.missed()), 1) + " %",
             );
         }
+    }
+    html + "</table></div>"
+}
+
+fn trials(columns: &[Column]) -> String {
+    let mut html = String::from("<div class=\"wide\"><table class=\"cells\"><tr>");
+    for column in columns {
+        let _ = write!(html, "<th>{}</th>", escape(&column.name));
+    }
+    html += "</tr>";
+    for row in 0..columns.first().map_or(0, Column::rows) {
+        html += "<tr>";
+        for column in columns {
+            let _ = write!(html, "<td>{}</td>", escape(&column.text(row)));
+        }
+        html += "</tr>";
     }
     html + "</table></div>"
 }

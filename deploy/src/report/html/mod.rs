@@ -11,8 +11,9 @@ mod table;
 
 use std::fmt::Write;
 
-use crate::experiment::analysis::Line;
+use crate::experiment::analysis::{Line, panels};
 use crate::experiment::file::Target;
+use crate::experiment::table::Column;
 use crate::report::series_color;
 use svg::{css, escape};
 
@@ -24,6 +25,8 @@ pub(crate) struct Page<'a> {
     pub(crate) about: &'a str,
     pub(crate) target: Option<&'a Target>,
     pub(crate) lines: &'a [Line],
+    /// The table of what was tried before, if anything was.
+    pub(crate) trials: &'a [Column],
     /// How to have it made again, as a command.
     pub(crate) command: &'a str,
     /// Files that the command needs, with their content.
@@ -39,9 +42,7 @@ pub(crate) fn page(page: &Page<'_>) -> String {
         let _ = write!(body, "<p class=\"about\">{}</p>", escape(page.about));
     }
     body += &details::facts(page);
-    let mut panels: Vec<&str> = page.lines.iter().map(|line| line.panel.as_str()).collect();
-    panels.dedup();
-    for (number, name) in panels.iter().enumerate() {
+    for (number, name) in panels(page.lines).iter().enumerate() {
         let own: Vec<&Line> = page.lines.iter().filter(|l| l.panel == *name).collect();
         let shown = panel::Panel {
             name,

@@ -30,14 +30,17 @@ impl Panel<'_> {
         own.expect("made from all lines")
     }
 
-    /// The metric's name and unit, as the first run that has one tells.
+    /// Name and unit of what is measured on the validation split, as the first run that has one tells.
     pub(super) fn metric(&self) -> Option<(String, String)> {
         readings_of(self).find_map(|reading| {
             let at_end = reading.summary.metric.as_ref();
             let along = reading.validations.first().map(|v| &v.measure);
             match (along, at_end) {
                 (Some(measure), _) => Some((measure.name.clone(), measure.unit.clone())),
-                (None, Some(metric)) => Some(("validation".to_owned(), metric.unit.clone())),
+                (None, Some(metric)) => {
+                    let measure = &metric.validation;
+                    Some((measure.name.clone(), measure.unit.clone()))
+                }
                 (None, None) => None,
             }
         })

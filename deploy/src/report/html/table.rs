@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::panel::Panel;
 use super::svg::{Svg, escape};
-use crate::experiment::analysis::{Line, State};
+use crate::experiment::analysis::{Line, State, Sums};
 use crate::experiment::stats::Estimate;
 use crate::report::axes::Scale;
 
@@ -13,6 +13,8 @@ const FOREST: (f64, f64) = (190.0, 22.0);
 pub(super) fn table(panel: &Panel<'_>) -> String {
     let scale = forest_scale(panel);
     let with_target = panel.target.is_some();
+    let compared = panel.lines.iter().any(|line| line.sums.against.is_some());
+    let with_bytes = bytes_differ(panel);
     let mut html = String::from("<div class=\"wide\"><table><tr><th>setting</th>");
     if with_target {
         html += "<th>reached</th><th>time to target<br>s</th><th>samples to target</th><th>times sooner than the<br>best synchronous</th>";
@@ -21,22 +23,29 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         }
     }
     html += &head_of_metric(panel);
+    if compared {
+        html += "<th>of it more than the<br>best synchronous</th>";
+    }
+    if with_bytes {
+        html += "<th>exchanged<br>MB</th>";
+    }
     html += "<th>training<br>s</th></tr>";
     for line in panel.lines {
         let sums = &line.sums;
         let _ = write!(
             html,
-            "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}</td>",
+            "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}{}</td>",
             panel.index(line),
             escape(&line.label),
+            tuned(line),
             flaws(line)
         );
         if with_target {
             let missed = sums.reached < sums.counted;
             let class = if missed { " class=\"miss\"" } else { "" };
             let _ = write!(html, "<td{class}>{} of {}</td>", sums.reached, sums.counted);
-            html += &cell(sums.seconds, "");
-            html += &cell(sums.samples, "");
+            html += &cell_or_misses(sums, sums.seconds);
+            html += &cell_or_misses(sums, sums.samples);
             match (sums.best_synchronous, sums.sooner) {
                 (true, _) => html += "<td>1<small>the best</small></td>",
                 (false, sooner) => html += &cell(sooner, "×"),
@@ -47,28 +56,51 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         }
         html += &cell(sums.validation, "");
         html += &cell(sums.held_out, "");
+        if compared {
+            html += &cell(sums.against, "");
+        }
+        if with_bytes {
+            html += &cell(sums.bytes.map(|bytes| bytes.times(1e-6)), "");
+        }
         html += &cell(sums.train_seconds, "");
         html += "</tr>";
     }
     html + "</table></div>"
 }
 
+/// Whether settings exchange different amounts: by more than what the last exchanges add.
+fn bytes_differ(panel: &Panel<'_>) -> bool {
+    let bytes = panel.lines.iter().filter_map(|line| line.sums.bytes);
+    let bytes: Vec<f64> = bytes.map(|bytes| bytes.mean).collect();
+    let least = bytes.iter().copied().fold(f64::INFINITY, f64::min);
+    bytes.iter().any(|bytes| *bytes > 1.1 * least)
+}
+
 fn head_of_metric(panel: &Panel<'_>) -> String {
-    let (name, unit) = panel.metric().unwrap_or_default();
-    let unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!("<br>{}", escape(&unit))
-    };
     let held_out = super::panel::readings_of(panel).find_map(|reading| {
         let metric = reading.summary.metric.as_ref()?;
-        Some(escape(&metric.name))
+        Some((metric.name.clone(), metric.unit.clone()))
     });
-    format!(
-        "<th>{} at the end{unit}</th><th>{}{unit}</th>",
-        escape(&name),
-        held_out.unwrap_or_default()
-    )
+    let head = |name: String, unit: &str| {
+        let gap = if unit.is_empty() { "" } else { "<br>" };
+        format!("<th>{}{gap}{}</th>", escape(&name), escape(unit))
+    };
+    let (validation, unit) = panel.metric().unwrap_or_default();
+    let (name, held_out_unit) = held_out.unwrap_or_default();
+    head(format!("{validation} at the end"), &unit) + &head(name, &held_out_unit)
+}
+
+/// What it was tuned to.
+fn tuned(line: &Line) -> String {
+    let Some(tuned) = &line.tuned else {
+        return String::new();
+    };
+    let values = tuned.iter().map(|(key, value)| {
+        let name = key.rsplit('.').next().unwrap_or(key);
+        format!("{} {value}", name.replace('_', " "))
+    });
+    let values: Vec<String> = values.collect();
+    format!("<small>tuned to {}</small>", escape(&values.join(", ")))
 }
 
 /// Runs that do not count.
@@ -84,6 +116,19 @@ fn flaws(line: &Line) -> String {
     match texts.is_empty() {
         true => String::new(),
         false => format!("<small>{}</small>", texts.join(", ")),
+    }
+}
+
+/// A mean, or how many runs have reached the target.
+fn cell_or_misses(sums: &Sums, estimate: Option<Estimate>) -> String {
+    match estimate {
+        None if sums.counted > 0 => {
+            format!(
+                "<td class=\"miss\">{} of {}</td>",
+                sums.reached, sums.counted
+            )
+        }
+        _ => cell(estimate, ""),
     }
 }
 

@@ -67,6 +67,11 @@ impl Step {
         }
     }
 
+    /// μ of an optimizer, unless another one was decided.
+    fn momentum(self, own: f32) -> f32 {
+        self.momentum.map_or(own, |momentum| momentum as f32)
+    }
+
     /// λ of an optimizer, as far as it applies here.
     fn decay(self, weight_decay: f32) -> f32 {
         if self.decays { weight_decay } else { 0.0 }

@@ -243,7 +243,8 @@ impl Run {
         let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
         self.ledger.believe(owner, holds);
         self.ledger.check(owner, finished, holds)?;
-        let batch = u64::from(self.spec.batch) * ranks;
+        let batches = self.spec.batches();
+        let batch = |begins| u64::from(batches.at(begins)) * ranks;
         self.ledger.finish(owner, finished, batch);
         self.leased = true;
         let leased = self.ledger.lease(owner, holds);

@@ -96,7 +96,7 @@ fn position(manifest: &ManifestData) -> DataPosition {
     let (origin, passed) = manifest.origin;
     let passed = sync_position(
         &spec.group_sizes,
-        spec.batch,
+        spec.batches(),
         spec.epoch_samples,
         (first_step(origin, spec.local_steps), passed),
         first_step(next, spec.local_steps),

@@ -10,6 +10,7 @@ use rand::Rng;
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
 pub use self::network::{NetworkPlan, Stall};
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub down: Compression,
     /// The budget, in samples.
     pub samples: u64,
+    /// Which ranks are slow, and when, on top of the paces of their groups.
+    pub stragglers: Stragglers,
     /// What the network does to messages.
     pub network: NetworkPlan,
     /// What fails, and when.
@@ -154,6 +157,7 @@ impl Scenario {
             local_steps: 1,
             elastic: false,
             down: Compression::None,
+            stragglers: Stragglers::none(seed, Vec::new()),
             network: NetworkPlan::random(&mut rng),
             faults: Vec::new(),
             folder: false,
@@ -228,6 +232,17 @@ impl Scenario {
     pub fn with_elastic(mut self) -> Self {
         (self.elastic, self.momentum) = (true, 0.0);
         self.down = Compression::None;
+        self
+    }
+
+    /// The same with stragglers as configurations name them, and nobody slow besides.
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        let step_us = self.groups.iter().map(|group| group.step_us).min();
+        for group in &mut self.groups {
+            group.step_us = step_us.expect("there are groups");
+        }
+        let sizes = self.groups.iter().map(|group| group.size).collect();
+        self.stragglers = profile.stragglers(self.seed, sizes, self.samples);
         self
     }
 

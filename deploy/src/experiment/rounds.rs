@@ -1,0 +1,175 @@
+//! Runs what has to be run: the trials of the tuning, round by round, then the cells.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::cell::{self, Outcome, Seal, Unfinished};
+use super::display::Display;
+use super::file::Plan;
+use super::matrix::{Cell, Matrix};
+use super::prepare::{self, Needs};
+use super::reading;
+use super::runner::{Ended, Job, Ran, Runner};
+use super::tuning::{Searches, Trial};
+use crate::run::Interruption;
+use crate::say;
+
+/// What is known of trials and cells, by their names.
+#[derive(Default)]
+pub(super) struct Known {
+    /// Of those that came to an end.
+    pub(super) seals: BTreeMap<String, Seal>,
+    /// Why the others have none.
+    pub(super) failures: BTreeMap<String, String>,
+}
+
+impl Known {
+    /// Whether there is anything left to run of a cell or a trial. What was run before is looked at
+    /// once.
+    fn is_todo(&mut self, cell: &Cell, runner: &Runner, is_trial: bool) -> bool {
+        if self.seals.contains_key(&cell.id) || self.failures.contains_key(&cell.id) {
+            return false;
+        }
+        let seal = match cell::finished(cell, &runner.run_folder(cell)) {
+            Ok(seal) => seal,
+            // Its measure counts, not its time, and another one might move the optimum.
+            Err(Unfinished::Void(seal)) if is_trial => seal,
+            Err(Unfinished::Damaged(what)) => {
+                say(format_args!("{}: {what}; it is run again", cell.id));
+                return true;
+            }
+            Err(_) => return true,
+        };
+        self.seals.insert(cell.id.clone(), seal);
+        false
+    }
+
+    /// What a trial came to: `None` while it has to be run, and no measure if it failed.
+    fn measure(&mut self, trial: &Cell, runner: &Runner) -> Option<Option<f64>> {
+        if self.is_todo(trial, runner, true) {
+            return None;
+        }
+        let seal = self.seals.get(&trial.id);
+        let ended = seal.filter(|seal| !matches!(seal.outcome, Outcome::Failed(_)));
+        let measure = ended.and_then(|_| {
+            let told = reading::summary(&runner.run_folder(trial)).ok()?;
+            Some(told.metric?.validation.value)
+        });
+        Some(measure.filter(|value| value.is_finite()))
+    }
+
+    /// Where no trial came to an end there is nothing that cells could be run with.
+    fn fail_untuned(&mut self, matrix: &Matrix) {
+        for cell in &matrix.cells {
+            if matrix.settings[cell.setting].tuned.is_none() {
+                let why = "no trial of its tuning came to an end".to_owned();
+                self.failures.insert(cell.id.clone(), why);
+            }
+        }
+    }
+
+    fn add(&mut self, ended: BTreeMap<String, Ended>) {
+        for (id, ended) in ended {
+            match ended {
+                Ok(seal) => drop(self.seals.insert(id, seal)),
+                Err(why) => drop(self.failures.insert(id, why)),
+            }
+        }
+    }
+}
+
+/// How far it came.
+pub(super) struct Came {
+    pub(super) known: Known,
+    pub(super) trials: Vec<Trial>,
+    pub(super) interrupted: bool,
+}
+
+/// Runs all of it, or with `look_only` nothing. The cells of a setting that is tuned are those of its
+/// best trial when this returns.
+///
+/// # Errors
+/// [`prepare::Refused`], or something that keeps this machine from running them.
+pub(super) async fn run(
+    plan: &Plan,
+    matrix: &mut Matrix,
+    mut searches: Searches,
+    (name, folder): (&str, &Path),
+    runner: &Runner,
+    look_only: bool,
+) -> anyhow::Result<Came> {
+    let mut known = Known::default();
+    let mut interrupted = false;
+    let mut interruption = Interruption::new()?;
+    let mut needs: Option<Needs> = None;
+    let mut display = None;
+    loop {
+        let trials = searches.next(plan, matrix, |trial| known.measure(trial, runner))?;
+        let tuned = trials.is_empty();
+        if tuned && plan.tuning.is_some() {
+            known.fail_untuned(matrix);
+        }
+        // While there are trials the cells that will come of them are not known yet.
+        let cells: Vec<&Cell> = match tuned {
+            true => matrix
+                .cells
+                .iter()
+                .filter(|cell| known.is_todo(cell, runner, false))
+                .collect(),
+            false => matrix.cells.iter().collect(),
+        };
+        let todo = match tuned {
+            true => cells.clone(),
+            false => trials.iter().collect(),
+        };
+        if todo.is_empty() || look_only {
+            break;
+        }
+        if needs.is_none() {
+            let all: Vec<&Cell> = trials.iter().chain(cells.iter().copied()).collect();
+            needs = prepare::prepare(plan, matrix, &all, runner, &mut interruption).await?;
+        }
+        let Some(needs) = &needs else {
+            interrupted = true;
+            break;
+        };
+        let job = |cell| Job {
+            cell,
+            part: needs.part(cell),
+        };
+        let jobs: Vec<Job<'_>> = todo.into_iter().map(job).collect();
+        let later = cells.into_iter().map(job).filter(|_| !tuned);
+        let later: Vec<Job<'_>> = later.collect();
+        let work = jobs.iter().chain(&later).map(Job::work).sum();
+        let display = display.get_or_insert_with(|| {
+            let counts = (trials.len(), known.seals.len());
+            needs.announce(name, &jobs, matrix, counts, folder);
+            Display::new(known.seals.len())
+        });
+        display.expect(jobs.len() + later.len(), work);
+        let at_once = match plan.cells_at_once {
+            0 => usize::MAX,
+            count => count as usize,
+        };
+        match runner
+            .run(&jobs, at_once, display, &mut interruption)
+            .await?
+        {
+            Ran::All(ended) => known.add(ended),
+            Ran::Interrupted(ended) => {
+                known.add(ended);
+                interrupted = true;
+                break;
+            }
+        }
+    }
+    if let Some(display) = display {
+        display.finish();
+    }
+    let trials = searches.trials(plan, matrix, |trial| known.measure(trial, runner));
+    Ok(Came {
+        known,
+        trials,
+        interrupted,
+    })
+}

@@ -1,0 +1,243 @@
+//! What is tried before cells are run, and what comes of it.
+
+use super::{HEAD, keys, matrix};
+use crate::experiment::grid::{Grid, Knob, Next, Score};
+use crate::experiment::results::trials;
+use crate::experiment::tuning::Searches;
+
+/// Two settings, and a grid of three rates and two momenta.
+const TUNED: &str = "seeds = [1, 2]\n[axes]\ntrain.consistency = [\"sync\", \"async\"]\n\
+    [target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n\
+    [tuning]\nseed = 9\n[tuning.grid]\noptimizer.learning_rate = [0.1, 0.3, 1]\n\
+    optimizer.momentum = [0.0, 0.9]\n";
+
+/// Searches a grid with this cost of each point; the best point, and all that were tried.
+fn search(
+    keys: &[(&str, &[f64])],
+    cost: impl Fn(&[f64]) -> f64,
+) -> (Option<Vec<f64>>, Vec<Vec<f64>>) {
+    let knob = |(key, values): &(&str, &[f64])| Knob::new(key, values.to_vec(), 1).unwrap();
+    let mut grid = Grid {
+        knobs: keys.iter().map(knob).collect(),
+    };
+    let mut tried: Vec<Vec<f64>> = Vec::new();
+    loop {
+        let score = |point: &[f64]| {
+            let cost = cost(point);
+            let known = tried.iter().any(|old| old == point);
+            known.then_some(match cost.is_finite() {
+                true => Score::Of(cost),
+                false => Score::None,
+            })
+        };
+        match grid.next(score) {
+            Next::Try(points) => tried.extend(points),
+            Next::Best(best) => return (best, tried),
+        }
+    }
+}
+
+#[test]
+fn a_best_point_inside_the_grid_ends_the_search() {
+    let keys: [(&str, &[f64]); 2] = [
+        ("optimizer.learning_rate", &[0.01, 0.1, 1.0]),
+        ("optimizer.momentum", &[0.0, 0.5, 0.9]),
+    ];
+    let (best, tried) = search(&keys, |p| (p[0] - 0.1).abs() + (p[1] - 0.5).abs());
+    assert_eq!((best, tried.len()), (Some(vec![0.1, 0.5]), 9));
+}
+
+#[test]
+fn an_edge_is_widened_by_a_value_at_a_time_and_twice_at_most() {
+    let rate = |best: f64| {
+        let far = |p: &[f64]| (p[0].ln() - best.ln()).abs();
+        let (best, tried) = search(&[("optimizer.learning_rate", &[0.3, 0.1])], far);
+        let tried: Vec<f64> = tried.into_iter().flatten().collect();
+        (best.unwrap()[0], tried)
+    };
+    assert_eq!(rate(0.9), (0.9, vec![0.1, 0.3, 0.9, 2.7]));
+    assert_eq!(rate(100.0), (2.7, vec![0.1, 0.3, 0.9, 2.7]));
+    assert_eq!(rate(0.03), (0.0333, vec![0.1, 0.3, 0.0333, 0.0111]));
+}
+
+#[test]
+fn momentum_goes_half_way_to_one_and_never_below_zero() {
+    let values = |grid: &[f64], best: f64| {
+        let far = |p: &[f64]| (p[0] - best).abs();
+        let (_, tried) = search(&[("optimizer.momentum", grid)], far);
+        tried.into_iter().flatten().collect::<Vec<f64>>()
+    };
+    assert_eq!(values(&[0.0, 0.9], 1.0), [0.0, 0.9, 0.95, 0.975]);
+    assert_eq!(
+        values(&[0.0, 0.9], -1.0),
+        [0.0, 0.9],
+        "0 is an end, no edge"
+    );
+    assert_eq!(values(&[0.6, 0.9], -1.0), [0.6, 0.9, 0.2, 0.0]);
+    // 1 − 0.000001 is the most that the key allows.
+    assert_eq!(values(&[0.9, 0.999999], 1.0), [0.9, 0.999999]);
+}
+
+#[test]
+fn new_values_are_tried_with_all_others() {
+    let keys: [(&str, &[f64]); 2] = [
+        ("optimizer.learning_rate", &[0.1, 1.0]),
+        ("optimizer.momentum", &[0.0, 0.5, 0.9]),
+    ];
+    let (best, tried) = search(&keys, |p| (p[0] - 10.0).abs() + (p[1] - 0.5).abs());
+    assert_eq!(best, Some(vec![10.0, 0.5]));
+    // 10 and then 100, with three momenta each.
+    assert_eq!(tried.len(), 12);
+    assert!(tried.contains(&vec![100.0, 0.9]));
+}
+
+#[test]
+fn trials_that_fail_are_no_best_ones() {
+    let keys: [(&str, &[f64]); 1] = [("optimizer.learning_rate", &[0.1, 1.0, 10.0])];
+    let diverging = |p: &[f64]| if p[0] >= 1.0 { f64::NAN } else { 2.0 - p[0] };
+    assert_eq!(search(&keys, diverging).0, Some(vec![0.1]));
+    let (best, tried) = search(&keys, |_| f64::NAN);
+    assert_eq!((best, tried.len()), (None, 3), "nothing is widened");
+}
+
+#[test]
+fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, mut matrix) = matrix(folder.path(), &format!("{HEAD}{TUNED}"), false).unwrap();
+    let mut searches = Searches::new(&plan, &matrix).unwrap();
+    let first = searches.next(&plan, &mut matrix, |_| None).unwrap();
+    assert_eq!(first.len(), 12);
+    let trial = first.iter().find(|t| t.id == "async-tune-0.3-0.9").unwrap();
+    let set = crate::experiment::matrix::keys_of(trial.config.resolved());
+    for (key, value) in [
+        ("run.seed", "9"),
+        ("train.samples", "26"),
+        ("optimizer.learning_rate", "0.3"),
+        ("optimizer.momentum", "0.9"),
+        ("train.consistency", "\"async\""),
+        ("evaluation.every_samples", "0"),
+    ] {
+        assert_eq!(set[key], value, "{key}");
+    }
+    // Under sync the rate 0.3 is best, under async everything diverges.
+    let measure = |cell: &crate::experiment::matrix::Cell| {
+        let optimizer = &cell.id["sync".len()..];
+        Some((!cell.id.starts_with("async")).then_some(match optimizer {
+            "-tune-0.3-0" => 0.25,
+            _ => 0.5,
+        }))
+    };
+    assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
+    let rate = |id: &str| keys(&matrix, id)["optimizer.learning_rate"].clone();
+    assert_eq!(rate("sync-seed-2"), "0.3");
+    let tuned: Vec<_> = matrix.settings.iter().map(|s| s.tuned.as_ref()).collect();
+    let best = vec![
+        ("optimizer.learning_rate".to_owned(), 0.3),
+        ("optimizer.momentum".to_owned(), 0.0),
+    ];
+    assert_eq!(tuned, [Some(&best), None]);
+    let told = searches.trials(&plan, &matrix, measure);
+    let chosen: Vec<_> = told.iter().filter(|trial| trial.chosen).collect();
+    assert_eq!(chosen.len(), 1);
+    assert_eq!(
+        (chosen[0].id.as_str(), chosen[0].measure),
+        ("sync-tune-0.3-0", Some(0.25))
+    );
+    let names: Vec<_> = trials(&matrix, &told)
+        .iter()
+        .map(|c| c.name.clone())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "trial",
+            "panel",
+            "setting",
+            "optimizer.learning_rate",
+            "optimizer.momentum",
+            "metric_validation",
+            "chosen"
+        ]
+    );
+}
+
+#[test]
+fn where_more_is_better_the_highest_measure_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{HEAD}{TUNED}").replace("at_most", "at_least");
+    let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+    let mut searches = Searches::new(&plan, &matrix).unwrap();
+    let measure = |cell: &crate::experiment::matrix::Cell| {
+        Some(Some(f64::from(u8::from(cell.id.ends_with("-0.3-0")))))
+    };
+    assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
+    assert_eq!(
+        keys(&matrix, "async-seed-1")["optimizer.learning_rate"],
+        "0.3"
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |old: &str, new: &str, wanted: &str| {
+        let text = format!("{HEAD}{TUNED}").replace(old, new);
+        let read = matrix(folder.path(), &text, false);
+        let error = read.and_then(|(plan, matrix)| Searches::new(&plan, &matrix).map(drop));
+        let error = format!("{:#}", error.unwrap_err());
+        assert!(error.contains(wanted), "{text}\n{error}");
+    };
+    check(
+        "seed = 9",
+        "seed = 2",
+        "tuning.seed = 2 is one of experiment.seeds",
+    );
+    check("seed = 9\n", "", "tuning.seed is missing");
+    check(
+        "seed = 9",
+        "seed = 9\npart = 1.5",
+        "line 13: tuning.part is no number above 0",
+    );
+    check(
+        "seed = 9",
+        "seed = 9\nsamples = 3",
+        "tuning.samples is no key",
+    );
+    check(
+        "[0.1, 0.3, 1]",
+        "[0.1, 0.1]",
+        "line 14: tuning.grid.optimizer.learning_rate is no list",
+    );
+    check("[0.1, 0.3, 1]", "[]", "is no list of different numbers");
+    check(
+        "learning_rate = [",
+        "learning_rat = [",
+        "line 14: optimizer.learning_rat is no key; did you mean",
+    );
+    check(
+        "[0.0, 0.9]",
+        "[0.0, 1.5]",
+        "line 15: optimizer.momentum is 1.5, not number",
+    );
+    check(
+        "[axes]\n",
+        "[axes]\noptimizer.momentum = [0.5]\n",
+        "line 16: optimizer.momentum is tuned, and set by the axis optimizer.momentum",
+    );
+    check(
+        "[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n",
+        "",
+        "[tuning] needs a [target]",
+    );
+}
+
+#[test]
+fn quick_may_do_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{HEAD}{TUNED}[quick]\n");
+    let (plan, _) = matrix(folder.path(), &text, true).unwrap();
+    assert!(plan.tuning.is_some());
+    let text = format!("{HEAD}{TUNED}[quick]\ntuning = false\n");
+    let (plan, _) = matrix(folder.path(), &text, true).unwrap();
+    assert!(plan.tuning.is_none());
+}

@@ -1,0 +1,163 @@
+//! The trials that every setting gets before its cells are run, and what they come to.
+//!
+//! All settings get the same grid, which then grows for each where its best point lies on an edge.
+//! What comes next follows from the trials' results alone, so an interrupted tuning goes on.
+
+use anyhow::bail;
+
+use super::file::{Goal, Plan, Tuning};
+use super::grid::{Grid, Next, Score};
+use super::matrix::{Cell, Matrix};
+
+/// The searches of all settings.
+pub(crate) struct Searches {
+    /// By setting; none without `[tuning]`.
+    grids: Vec<Grid>,
+}
+
+/// A trial, for `tuning.csv` and the report.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Trial {
+    pub(crate) id: String,
+    pub(crate) setting: usize,
+    /// Keys with their values.
+    pub(crate) values: Vec<(String, f64)>,
+    /// The measure on the validation split at its end; `None` if it failed or was not run.
+    pub(crate) measure: Option<f64>,
+    /// The setting's cells are run with its values.
+    pub(crate) chosen: bool,
+}
+
+impl Searches {
+    /// Checks every trial of the first grids.
+    ///
+    /// # Errors
+    /// Values that no run can have, with the lines that set them.
+    pub(crate) fn new(plan: &Plan, matrix: &Matrix) -> anyhow::Result<Self> {
+        let Some(tuning) = &plan.tuning else {
+            return Ok(Self { grids: Vec::new() });
+        };
+        let grid = Grid {
+            knobs: tuning.knobs.clone(),
+        };
+        let mut problems = Vec::new();
+        for setting in 0..matrix.settings.len() {
+            for point in grid.points() {
+                let trial = trial(plan, tuning, matrix, setting, &point);
+                problems.extend(trial.err().unwrap_or_default());
+            }
+        }
+        problems.sort();
+        problems.dedup();
+        if !problems.is_empty() {
+            bail!("{}", problems.join("\n"));
+        }
+        let grids = vec![grid; matrix.settings.len()];
+        Ok(Self { grids })
+    }
+
+    /// The trials to be run next. When there are none, every setting's best point is fixed in the
+    /// matrix. `measure` tells what a trial came to: `None` while it has to be run.
+    ///
+    /// # Errors
+    /// Values beyond the grid that no run can have.
+    pub(crate) fn next(
+        &mut self,
+        plan: &Plan,
+        matrix: &mut Matrix,
+        mut measure: impl FnMut(&Cell) -> Option<Option<f64>>,
+    ) -> anyhow::Result<Vec<Cell>> {
+        let Some(tuning) = &plan.tuning else {
+            return Ok(Vec::new());
+        };
+        let better = plan.target.as_ref().map(|target| target.goal);
+        let mut problems = Vec::new();
+        let mut todo = Vec::new();
+        let mut best = Vec::new();
+        for (setting, grid) in self.grids.iter_mut().enumerate() {
+            let next = grid.next(|point| match trial(plan, tuning, matrix, setting, point) {
+                Ok(cell) => measure(&cell).map(|measure| score(better, measure)),
+                Err(found) => {
+                    problems.extend(found);
+                    Some(Score::None)
+                }
+            });
+            match next {
+                Next::Try(points) => {
+                    let trials = points
+                        .iter()
+                        .filter_map(|point| trial(plan, tuning, matrix, setting, point).ok());
+                    todo.extend(trials);
+                }
+                Next::Best(point) => best.push((setting, point)),
+            }
+        }
+        if !problems.is_empty() {
+            bail!("{}", problems.join("\n"));
+        }
+        if todo.is_empty() {
+            for (setting, point) in best {
+                let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
+                let tuned = point.map(|point| keys.zip(point).collect());
+                matrix.fix(plan, setting, tuned)?;
+            }
+        }
+        Ok(todo)
+    }
+
+    /// All trials as far as they are known.
+    pub(crate) fn trials(
+        &self,
+        plan: &Plan,
+        matrix: &Matrix,
+        mut measure: impl FnMut(&Cell) -> Option<Option<f64>>,
+    ) -> Vec<Trial> {
+        let Some(tuning) = &plan.tuning else {
+            return Vec::new();
+        };
+        let of = |(setting, grid): (usize, &Grid)| {
+            let points = grid.points().into_iter();
+            let trials = points.filter_map(|point| {
+                let cell = trial(plan, tuning, matrix, setting, &point).ok()?;
+                let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
+                let values: Vec<(String, f64)> = keys.zip(point).collect();
+                Some(Trial {
+                    measure: measure(&cell).flatten(),
+                    chosen: matrix.settings[setting].tuned.as_ref() == Some(&values),
+                    id: cell.id,
+                    setting,
+                    values,
+                })
+            });
+            trials.collect::<Vec<_>>()
+        };
+        self.grids.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+fn score(better: Option<Goal>, measure: Option<f64>) -> Score {
+    match (measure, better) {
+        (Some(measure), Some(Goal::AtLeast(_))) => Score::Of(-measure),
+        (Some(measure), _) => Score::Of(measure),
+        (None, _) => Score::None,
+    }
+}
+
+/// The run of a setting at a point of its grid.
+fn trial(
+    plan: &Plan,
+    tuning: &Tuning,
+    matrix: &Matrix,
+    setting: usize,
+    point: &[f64],
+) -> Result<Cell, Vec<String>> {
+    let own = matrix.of(setting).next().expect("there are seeds");
+    let samples = (tuning.part * own.config.train.samples as f64).max(1.0) as u64;
+    let mut set = vec![("train.samples", samples.to_string())];
+    let mut id = format!("{}-tune", matrix.settings[setting].stem);
+    for (knob, value) in tuning.knobs.iter().zip(point) {
+        set.push((knob.key.as_str(), format!("{value:?}")));
+        id += &format!("-{value}");
+    }
+    matrix.trial(plan, setting, (id, tuning.seed), &set)
+}
