@@ -1,5 +1,6 @@
 //! The training loop.
 
+mod error;
 mod local;
 mod record;
 
@@ -12,8 +13,7 @@ use tradewind_common::shares::first_step;
 use tradewind_common::{Incarnation, TensorKind};
 
 use crate::buffers::Buffers;
-use crate::c10d::C10dError;
-use crate::data::{Batch, DataError};
+use crate::data::Batch;
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
@@ -26,10 +26,11 @@ use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
-use tradewind_client::exchange::ExchangeError;
 use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
+
+pub use self::error::TrainError;
 
 /// Everything that a rank trains with in one life of its group.
 pub struct Worker<'a> {
@@ -59,40 +60,6 @@ pub struct Worker<'a> {
     pub guard: Guard,
     /// Whether an exchange has ended.
     pub exchanged: bool,
-}
-
-/// Why training ended before the budget.
-#[derive(Debug, thiserror::Error)]
-pub enum TrainError {
-    /// No next batch.
-    #[error(transparent)]
-    Feed(#[from] FeedError),
-    /// The batch cannot be brought to the device.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The group broke.
-    #[error(transparent)]
-    Group(#[from] GroupError),
-    /// A shard refused, or is gone.
-    #[error(transparent)]
-    Exchange(#[from] ExchangeError),
-    /// libtorch has no such precision here.
-    #[error(transparent)]
-    Precision(C10dError),
-    /// Values did not come from where the model is, or not there.
-    #[error(transparent)]
-    Host(#[from] HostError),
-    /// The coordinator has taken the group out, or has not been heard for too long.
-    #[error("the lease is lost")]
-    LeaseLost,
-    /// The training has diverged, or the data are not finite.
-    #[error(
-        "{SKIPS_MAX} exchanges in a row had no finite gradient, or not of all (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
-    )]
-    Diverged {
-        /// The last of them.
-        clock: u64,
-    },
 }
 
 /// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
@@ -315,14 +282,6 @@ impl Worker<'_> {
             missed_pace: missed_pace > 0.0,
             reduce_bytes_per_second: self.bus_bandwidth()?,
         })
-    }
-
-    /// What is known of the step once it is computed. Between exchanges buffers are left alone.
-    fn computed(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
-        if self.local.is_none() {
-            self.buffers.take(&*self.group)?;
-        }
-        self.host.check(loss, &*self.group)
     }
 
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {

@@ -1,4 +1,5 @@
 mod batches;
+mod local;
 mod optimizer;
 mod task;
 

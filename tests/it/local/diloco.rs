@@ -3,7 +3,7 @@
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, Tensor};
 
-use super::{BATCH, Differs, check_log, configured, initial, loss, train, values};
+use super::{BATCH, Bad, Begun, Differs, check_log, configured, initial, loss, train, values};
 
 const GROUPS: [u32; 2] = [2, 1];
 const STEPS: usize = 5;
@@ -138,7 +138,10 @@ fn check(settings: &[String], staged: bool, bad: &'static [usize]) {
     let config = configured(&GROUPS, STEPS, EXCHANGES, &settings);
     let differs = Differs {
         staged,
-        bad,
+        bad: Bad {
+            gradient: bad,
+            ..Bad::default()
+        },
         ..Differs::default()
     };
     let logs = train(&config, differs);
@@ -185,15 +188,39 @@ fn one_step_of_rate_1_is_none_at_all() {
     let keys = [SYNC, "optimizer.learning_rate = 0.25"];
     let plain = train(&configured(&GROUPS, 1, 8, &keys), Differs::default());
     let inner = [DILOCO, "local.inner = \"sgd\"", "local.learning_rate = 1.0"];
-    let local = train(
-        &configured(&GROUPS, 1, 8, &[&keys[..], &inner].concat()),
-        Differs::default(),
-    );
+    let keys = [&keys[..], &inner].concat();
+    let local = train(&configured(&GROUPS, 1, 8, &keys), Differs::default());
     for (who, want) in plain {
         assert_eq!(want.len(), 8);
-        let want = want
-            .iter()
-            .map(|values| values.iter().copied().map(f64::from).collect());
-        check_log(&local[&who], &want.collect::<Vec<_>>(), 1e-6);
+        let double = |begun: &Begun| begun.values.iter().copied().map(f64::from).collect();
+        let want: Vec<_> = want.iter().map(double).collect();
+        check_log(&local[&who], &want, 1e-6);
     }
+}
+
+/// Each sample once in an epoch: of 1,000 samples 166 global batches of 6, whatever H is.
+#[test]
+fn a_step_has_the_same_data_however_many_there_are_between_exchanges() {
+    let drawn = |steps: usize| {
+        let keys = [SYNC, DILOCO, "optimizer.learning_rate = 0.5"];
+        let logs = train(
+            &configured(&GROUPS, steps, 180 / steps, &keys),
+            Differs::default(),
+        );
+        let samples = |log: Vec<Begun>| log.into_iter().map(|begun| begun.samples);
+        let all = logs
+            .into_iter()
+            .map(|(who, log)| (who, samples(log).collect::<Vec<_>>()));
+        all.collect::<Vec<_>>()
+    };
+    let plain = drawn(1);
+    assert!(plain.iter().all(|(_, samples)| samples.len() == 180));
+    let epoch = plain
+        .iter()
+        .flat_map(|(_, samples)| samples[..166].iter().flatten());
+    let mut epoch: Vec<_> = epoch.collect();
+    epoch.sort_unstable();
+    epoch.dedup();
+    assert_eq!(epoch.len(), 996);
+    assert_eq!(drawn(9), plain);
 }

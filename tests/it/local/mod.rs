@@ -2,6 +2,7 @@
 
 mod diloco;
 mod elastic;
+mod fitted;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -34,8 +35,16 @@ const SHAPES: [&[i64]; 2] = [&[4, 3], &[3]];
 /// Group and rank of it.
 type Who = (usize, usize);
 
-/// Parameters as a step found them, one after the other.
-type Log = Arc<Mutex<Vec<Vec<f32>>>>;
+/// What a step began with.
+#[derive(Clone, Debug, PartialEq)]
+struct Begun {
+    /// Its batch.
+    samples: Vec<usize>,
+    /// The parameters, one after the other.
+    values: Vec<f32>,
+}
+
+type Log = Arc<Mutex<Vec<Begun>>>;
 
 /// Irregular numbers.
 fn numbers(seed: usize, shape: &[i64]) -> Tensor {
@@ -84,14 +93,25 @@ impl Dataset for Nothing {
     }
 }
 
+/// What goes wrong in a rank.
+#[derive(Clone, Copy, Default)]
+struct Bad {
+    /// Steps without a finite gradient.
+    gradient: &'static [usize],
+    /// Steps whose gradient is finite, and too large for two of them.
+    huge: &'static [usize],
+}
+
+/// Of a step that is huge.
+const HUGE: f32 = 3e38;
+
 /// A rank that writes down what each of its steps begins with.
 struct Probe {
     who: Who,
     parameters: Vec<Tensor>,
     steps: AtomicUsize,
     log: Log,
-    /// Steps without a finite gradient.
-    bad: &'static [usize],
+    bad: Bad,
     turns: Option<Turns>,
 }
 
@@ -108,16 +128,23 @@ impl Task for Probe {
         Arc::new(Nothing)
     }
 
-    fn loss(&self, _batch: &Batch) -> Tensor {
+    fn loss(&self, batch: &Batch) -> Tensor {
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
         if let Some(turns) = &self.turns
             && step.is_multiple_of(turns.steps)
         {
             turns.take(step == 0);
         }
-        self.log.lock().unwrap().push(values(&self.parameters));
+        self.log.lock().unwrap().push(Begun {
+            samples: batch.samples.clone(),
+            values: values(&self.parameters),
+        });
+        if self.bad.huge.contains(&step) {
+            let sums = self.parameters.iter().map(|tensor| tensor.sum(Kind::Float));
+            return sums.reduce(|a, b| a + b).unwrap() * f64::from(HUGE);
+        }
         let loss = loss(self.who, step, &self.parameters);
-        match self.bad.contains(&step) {
+        match self.bad.gradient.contains(&step) {
             true => loss * f64::NAN,
             false => loss,
         }
@@ -228,14 +255,14 @@ fn configured(groups: &[u32], steps: usize, updates: usize, settings: &[&str]) -
 struct Differs {
     /// Exchanges go by way of memory for them.
     staged: bool,
-    /// Steps of the first rank without a finite gradient.
-    bad: &'static [usize],
+    /// Of the first rank.
+    bad: Bad,
     /// One for each group, which has one rank.
     turns: Vec<Turns>,
 }
 
 /// What the steps of each rank have begun with.
-fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Vec<f32>>> {
+fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
     let runtime = Builder::new_multi_thread().enable_all().build();
     let (fleet, runtime) = (Fleet::start(2, ""), Arc::new(runtime.unwrap()));
     let Differs { staged, bad, turns } = differs;
@@ -259,7 +286,11 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Vec<f32>>> {
                 parameters: initial(),
                 steps: AtomicUsize::new(0),
                 log,
-                bad: if ranks.is_empty() { bad } else { &[] },
+                bad: if ranks.is_empty() {
+                    bad
+                } else {
+                    Bad::default()
+                },
                 turns: turns.next(),
             };
             let runtime = runtime.clone();
@@ -283,10 +314,10 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Vec<f32>>> {
 }
 
 /// That a rank's steps began with what they should have.
-fn check_log(got: &[Vec<f32>], want: &[Vec<f64>], tolerance: f64) {
+fn check_log(got: &[Begun], want: &[Vec<f64>], tolerance: f64) {
     assert!(!want.is_empty() && got.len() >= want.len(), "{}", got.len());
     for (step, (got, want)) in got.iter().zip(want).enumerate() {
-        for (got, want) in got.iter().zip(want) {
+        for (got, want) in got.values.iter().zip(want) {
             let near = (f64::from(*got) - want).abs() <= tolerance * want.abs().max(1.0);
             assert!(near, "step {step}: {got}, not {want}");
         }

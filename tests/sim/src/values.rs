@@ -21,6 +21,12 @@ pub fn gradient(
     (!skips).then(|| numbers(key ^ mix(u64::from(block.0)), length))
 }
 
+/// How many steps a life takes before its exchange at a clock, of at most so many.
+pub fn local_steps(life: Life, clock: Clock, most: u32) -> u32 {
+    let key = mix(u64::from(life.0.0) + 2000) ^ life.1.0 ^ mix(clock.0);
+    1 + (mix(key) % u64::from(most)) as u32
+}
+
 /// The values that a life creates a block with.
 pub fn initial(life: Life, block: BlockId, length: usize) -> Vec<f32> {
     let key = mix(u64::from(life.0.0) + 1000) ^ life.1.0 ^ mix(u64::from(block.0));

@@ -165,6 +165,29 @@ fn groups_are_left_behind_while_everything_fails() {
 }
 
 #[test]
+fn groups_take_steps_between_exchanges_while_everything_fails() {
+    let local = |s: Scenario| {
+        let s = s.with_local_steps(5).with_dying_ranks();
+        match s.seed % 3 {
+            0 => s,
+            1 => s.with_failing_servers(2),
+            _ => s.with_failing_servers(2).with_resume(),
+        }
+    };
+    check("local steps", local, &["reformed", "promoted", "resumed"]);
+}
+
+#[test]
+fn groups_draw_the_centre_while_everything_fails() {
+    let elastic = |s: Scenario| {
+        let s = stale(s.seed).with_elastic().with_local_steps(3);
+        s.with_failing_servers(2).with_dying_ranks()
+    };
+    let must = ["repeated", "promoted", "reformed", "compared"];
+    check("elastic", elastic, &must);
+}
+
+#[test]
 fn what_comes_about_the_same_time_is_merged() {
     let windows = |s: Scenario| stale(s.seed).with_windows();
     check("windows", windows, &ALWAYS);

@@ -8,7 +8,7 @@ use tradewind_common::schedule::Seen;
 
 use super::{TrainError, Worker};
 use crate::exchanges::Step;
-use crate::host::Checked;
+use crate::host::{Checked, HostError};
 
 impl Worker<'_> {
     /// As many as are due, with what they came to in the place of a gradient. A step without a finite
@@ -42,6 +42,14 @@ impl Worker<'_> {
         within(Range::Reduce, || self.agree_to_push(&mut step))?;
         step.reduce += watch.lap();
         Ok(step)
+    }
+
+    /// What is known of the step once it is computed. Between exchanges buffers are left alone.
+    pub(super) fn computed(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+        if self.local.is_none() {
+            self.buffers.take(&*self.group)?;
+        }
+        self.host.check(loss, &*self.group)
     }
 
     /// Ranks agree that what their steps came to is finite, before the first block leaves (rule 7).

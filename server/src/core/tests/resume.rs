@@ -1,6 +1,6 @@
 //! Runs that go on from a snapshot: scripts as [`super::desk`] reads them.
 
-use tradewind_common::shares::sync_share;
+use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 
@@ -131,30 +131,32 @@ fn what_must_be_the_same_is_checked() {
 
 #[test]
 fn data_of_sync_go_on_exactly() {
-    let manifest = stopped(ConsistencySpec::Sync);
-    let mut spec = run_of(&[1]);
-    spec.consistency = ConsistencySpec::Sync;
-    let mut desk = resuming(spec.clone(), 1, manifest);
-    desk.happen("join 0.0 a");
-    // The values are as before clock 20; clocks go on past 19, the highest that was known.
-    let joined = desk.happen("ack 0 complete restored 2");
-    assert!(
-        joined.starts_with("0.0 joined as 1002 from 20 at 20"),
-        "{joined}"
-    );
-    let share = |origin, clock| {
-        let who = (Clock(clock), GroupId(0), Rank(0));
-        sync_share(
-            &spec.group_sizes,
-            spec.batches(),
-            spec.epoch_samples,
-            origin,
-            who,
-        )
-    };
-    for later in 0..100 {
-        let whole = share((Clock(0), 0), 20 + later);
-        assert_eq!(share((Clock(20), 20), 20 + later), whole);
+    for local_steps in [1, 3] {
+        let mut manifest = stopped(ConsistencySpec::Sync);
+        manifest.spec.local_steps = local_steps;
+        let spec = manifest.spec.clone();
+        let mut desk = resuming(spec.clone(), 1, manifest);
+        desk.happen("join 0.0 a");
+        // The values are as before clock 20; clocks go on past 19, the highest that was known.
+        let joined = desk.happen("ack 0 complete restored 2");
+        let passed = 20 * u64::from(local_steps);
+        let want = format!("0.0 joined as 1002 from 20 at {passed}");
+        assert!(joined.starts_with(&want), "{joined}");
+        let share = |origin, step| {
+            let who = (step, GroupId(0), Rank(0));
+            sync_share(
+                &spec.group_sizes,
+                spec.batches(),
+                spec.epoch_samples,
+                origin,
+                who,
+            )
+        };
+        let resumed = first_step(Clock(20), local_steps);
+        for later in 0..100 {
+            let step = Clock(resumed.0 + later);
+            assert_eq!(share((resumed, passed), step), share((Clock(0), 0), step));
+        }
     }
 }
 

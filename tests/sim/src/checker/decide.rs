@@ -242,12 +242,15 @@ impl Record {
                 .iter()
                 .map(|(gradient, weight, scale)| weight * scale / total * gradient[index]);
             let mean: f64 = weighted.sum();
-            match self.kind {
-                TensorKind::Parameter => {
+            match (self.kind, terms.elastic) {
+                (TensorKind::Parameter, Some(alpha)) => {
+                    step.values[index] += alpha * (mean - step.values[index]);
+                }
+                (TensorKind::Parameter, None) => {
                     step.velocity[index] = momentum * step.velocity[index] + mean;
                     step.values[index] -= step.velocity[index];
                 }
-                TensorKind::Buffer => step.values[index] += share * mean,
+                (TensorKind::Buffer, _) => step.values[index] += share * mean,
             }
         }
         step.version += 1;

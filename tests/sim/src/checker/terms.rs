@@ -14,6 +14,8 @@ pub(super) struct Terms {
     pub(super) consistency: ConsistencySpec,
     pub(super) policies: Policies,
     momentum: f64,
+    /// α, if the values move towards what is pushed.
+    pub(super) elastic: Option<f64>,
     pub(super) samples: u64,
     pub(super) skip_one_in: u64,
     pub(super) down: Compression,
@@ -21,14 +23,16 @@ pub(super) struct Terms {
 
 impl Terms {
     pub(super) fn new(spec: &RunSpec, skip_one_in: u64) -> Self {
-        let momentum = match spec.optimizer {
-            OptimizerSpec::Sgd { momentum, .. } => momentum,
-            _ => panic!("the observer knows plain SGD and momentum"),
+        let (momentum, elastic) = match spec.optimizer {
+            OptimizerSpec::Sgd { momentum, .. } => (momentum, None),
+            OptimizerSpec::Elastic => (0.0, Some(spec.schedule.learning_rate)),
+            _ => panic!("the observer knows SGD, momentum and elastic averaging"),
         };
         Self {
             consistency: spec.consistency,
             policies: spec.policies,
             momentum,
+            elastic,
             samples: spec.samples,
             skip_one_in,
             down: spec.down,

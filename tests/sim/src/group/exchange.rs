@@ -49,7 +49,8 @@ impl Process {
         let life = (self.group, self.incarnation);
         let clock = self.session.as_ref().map_or(Clock(0), Session::clock);
         let some = values::gradient(life, clock, BlockId(0), 1, common.skip_one_in).is_some();
-        let samples = self.size() * common.spec.batch;
+        let steps = values::local_steps(life, clock, common.spec.local_steps);
+        let samples = self.size() * common.spec.batch * steps;
         let purpose = if some {
             Purpose::Gradient { samples }
         } else {

@@ -14,7 +14,7 @@ use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
 pub use self::network::{NetworkPlan, Stall};
-pub use self::spec::{MOMENTUM, MOMENTUM_TOTAL};
+pub use self::spec::{ALPHA, MOMENTUM, MOMENTUM_TOTAL};
 use crate::random_stream;
 
 /// One simulated run.
@@ -36,6 +36,10 @@ pub struct Scenario {
     pub overlap: bool,
     /// Of the optimizer, which then keeps something besides the values; 0 is without.
     pub momentum: f64,
+    /// Most steps of a group between two exchanges; how many it takes differs.
+    pub local_steps: u32,
+    /// Whether groups push values, towards which those of the servers move.
+    pub elastic: bool,
     /// How answers travel.
     pub down: Compression,
     /// The budget, in samples.
@@ -150,6 +154,8 @@ impl Scenario {
             policies: Policies::default(),
             overlap: false,
             momentum: if seed % 5 == 1 { MOMENTUM } else { 0.0 },
+            local_steps: 1,
+            elastic: false,
             down: Compression::None,
             stragglers: Stragglers::none(seed, Vec::new()),
             network: NetworkPlan::random(&mut rng),
@@ -211,6 +217,21 @@ impl Scenario {
     /// The same with momentum that follows from a policy.
     pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
         (self.momentum, self.policies.momentum) = (MOMENTUM_TOTAL, momentum);
+        self
+    }
+
+    /// The same with groups that take up to so many steps between two exchanges, other numbers of
+    /// them each time; the budget is as many exchanges as before.
+    pub fn with_local_steps(mut self, steps: u32) -> Self {
+        self.local_steps = steps;
+        self.samples = self.samples * u64::from(steps + 1) / 2;
+        self
+    }
+
+    /// The same with elastic averaging, which neither `sync` nor compressed answers go with.
+    pub fn with_elastic(mut self) -> Self {
+        (self.elastic, self.momentum) = (true, 0.0);
+        self.down = Compression::None;
         self
     }
 

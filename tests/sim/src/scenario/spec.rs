@@ -14,6 +14,9 @@ pub const MOMENTUM: f64 = 0.5;
 /// The same where asynchrony has a part in it: a gradient is held back by 7 updates.
 pub const MOMENTUM_TOTAL: f64 = 0.875;
 
+/// Part of the way that the centre of elastic averaging moves towards a group.
+pub const ALPHA: f64 = 0.25;
+
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
 
@@ -38,18 +41,21 @@ impl Scenario {
             block_bytes: 16,
             consistency: self.consistency,
             policies: self.possible(),
-            optimizer: OptimizerSpec::Sgd {
-                momentum: self.momentum,
-                nesterov: false,
-                weight_decay: 0.0,
+            optimizer: match self.elastic {
+                true => OptimizerSpec::Elastic,
+                false => OptimizerSpec::Sgd {
+                    momentum: self.momentum,
+                    nesterov: false,
+                    weight_decay: 0.0,
+                },
             },
             decay_exempt: DecayExempt::None,
-            schedule: Schedule::constant(1.0),
+            schedule: Schedule::constant(if self.elastic { ALPHA } else { 1.0 }),
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,
             batch_ramp: Vec::new(),
-            local_steps: 1,
+            local_steps: self.local_steps,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
