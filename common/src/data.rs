@@ -20,6 +20,14 @@ pub struct Chunk {
     pub positions: Range<u64>,
 }
 
+impl Chunk {
+    /// Samples before it, all epochs counted whole.
+    pub fn begins(&self, epoch_samples: u64) -> u64 {
+        let epochs = self.epoch.saturating_mul(epoch_samples);
+        epochs.saturating_add(self.positions.start)
+    }
+}
+
 /// How an epoch is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunking {
@@ -223,13 +231,20 @@ impl Ledger {
     }
 
     /// Takes note of `finished` chunks of a group whose ranks together take `group_batch` samples
-    /// a step. A retry may name them again; then they are nobody's.
-    pub fn finish(&mut self, owner: (GroupId, Incarnation), finished: &[u64], group_batch: u64) {
+    /// a step of a chunk that begins at this position. A retry may name them again; then they are
+    /// nobody's.
+    pub fn finish(
+        &mut self,
+        owner: (GroupId, Incarnation),
+        finished: &[u64],
+        group_batch: impl Fn(u64) -> u64,
+    ) {
         for number in finished {
             if self.held.get(number) == Some(&owner) {
                 self.held.remove(number);
-                let positions = self.chunking.chunk(*number).positions;
-                self.unused += (positions.end - positions.start) % group_batch;
+                let chunk = self.chunking.chunk(*number);
+                let batch = group_batch(chunk.begins(self.chunking.epoch_samples));
+                self.unused += (chunk.positions.end - chunk.positions.start) % batch;
             }
         }
     }
@@ -286,7 +301,7 @@ mod tests {
 
     fn lease(ledger: &mut Ledger, group: u32, finished: &[u64], holds: &[u64]) -> u64 {
         let owner = (GroupId(group), LIFE);
-        ledger.finish(owner, finished, 3);
+        ledger.finish(owner, finished, |_| 3);
         ledger.lease(owner, holds).unwrap().number
     }
 

@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, draws randomness, opens a file or a socket, or knows that threads
 //! exist. Time is handed in as `now_ms`, milliseconds since an origin that the caller chose.
 
+pub mod batch;
 pub mod clock;
 pub mod compress;
 pub mod config;

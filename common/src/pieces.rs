@@ -1,6 +1,10 @@
 //! Which values of a block an update treats alike.
 
+mod spanning;
+
 use std::ops::Range;
+
+pub use spanning::{Measured, Spanning};
 
 use crate::layout::{Block, Layout, TensorKind};
 use crate::spec::{DecayExempt, RunSpec};

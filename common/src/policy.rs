@@ -106,19 +106,26 @@ pub enum MomentumSpec {
 }
 
 impl OptimizerSpec {
-    /// Momentum of the plain form θ ← θ − η v, v ← μ v + g; `None` without, and in other forms.
+    /// Momentum μ of updates Δ ← μ Δ + what the gradient adds, as long as the rate is the same; `None`
+    /// without, and in other forms.
     pub fn momentum(&self) -> Option<f64> {
         match self {
             Self::Sgd {
                 momentum,
                 nesterov: false,
                 ..
-            } if *momentum > 0.0 => Some(*momentum),
+            }
+            | Self::Lars { momentum, .. }
+            | Self::Larc { momentum, .. }
+                if *momentum > 0.0 =>
+            {
+                Some(*momentum)
+            }
             _ => None,
         }
     }
 
-    /// L2 penalty of that form; 0 in others.
+    /// L2 penalty λ where what the gradient adds is −η (g + λθ); 0 in other forms.
     pub fn momentum_decay(&self) -> f64 {
         match self {
             Self::Sgd { weight_decay, .. } => *weight_decay,
@@ -134,6 +141,8 @@ pub struct Beside {
     pub consistency: ConsistencySpec,
     /// How many groups there are.
     pub groups: usize,
+    /// How gradients travel.
+    pub up: Compression,
     /// How fresh parameters travel.
     pub down: Compression,
     /// How an update is applied.
@@ -145,6 +154,7 @@ impl From<&RunSpec> for Beside {
         Self {
             consistency: spec.consistency,
             groups: spec.group_sizes.len(),
+            up: spec.up,
             down: spec.down,
             optimizer: spec.optimizer,
         }
@@ -186,10 +196,37 @@ impl Policies {
     /// # Errors
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
+        self.check_elastic(beside)?;
         self.check_backups(beside)?;
         self.check_merge(beside)?;
         self.check_staleness(beside)?;
         self.check_momentum(beside)
+    }
+
+    /// The centre of elastic averaging is pushed values, not gradients.
+    fn check_elastic(&self, beside: &Beside) -> Result<(), PolicyError> {
+        if beside.optimizer != OptimizerSpec::Elastic {
+            return Ok(());
+        }
+        let key = "optimizer.name";
+        let several = "a group moves as far as it has moved the centre, which it knows only of an update of its own";
+        if beside.consistency == ConsistencySpec::Sync {
+            return excludes(key, "train.consistency = \"sync\"", several);
+        }
+        if self.merge.is_some() {
+            return excludes(key, "merge.min_groups and merge.grace_ms_max", several);
+        }
+        if self.staleness != StalenessSpec::None {
+            let why = "what is pushed are values, which a delay does not make wrong";
+            return excludes(key, "staleness.policy", why);
+        }
+        for (way, other) in [(beside.up, "exchange.up"), (beside.down, "exchange.down")] {
+            if way != Compression::None {
+                let why = "values travel, not differences whose rounding could be made up for";
+                return excludes(key, other, why);
+            }
+        }
+        Ok(())
     }
 
     fn check_backups(&self, beside: &Beside) -> Result<(), PolicyError> {
@@ -239,6 +276,10 @@ impl Policies {
         range(beside.optimizer.momentum().is_some(), key, wanted)?;
         match self.momentum {
             MomentumSpec::Fixed | MomentumSpec::Lowered => Ok(()),
+            MomentumSpec::ClosedLoop { .. } if beside.optimizer.layerwise() => {
+                let why = "it measures steps that are a rate times a gradient, and those of a tensor are scaled by its norms";
+                excludes(key, LAYERWISE, why)
+            }
             MomentumSpec::ClosedLoop { gain } => {
                 let good = (0.0..=1.0).contains(&gain);
                 range(good, "momentum.gain", "in 0..=1")
@@ -268,6 +309,10 @@ impl Policies {
                     let why = "a group then has other values than the block had, and nobody keeps them for the term";
                     return excludes("staleness.policy", "exchange.down", why);
                 }
+                if beside.optimizer.layerwise() {
+                    let why = "norms travel with the gradient as it was computed, before the term is added";
+                    return excludes("staleness.policy", LAYERWISE, why);
+                }
                 let good = lambda.is_finite() && lambda >= 0.0;
                 let wanted = "a finite number of at least 0";
                 range(good, "staleness.lambda", wanted)?;
@@ -277,6 +322,8 @@ impl Policies {
         }
     }
 }
+
+const LAYERWISE: &str = "optimizer.name = \"lars\" and \"larc\"";
 
 fn excludes(key: &'static str, other: &'static str, why: &'static str) -> Result<(), PolicyError> {
     let problem = PolicyProblem::Excludes { other, why };

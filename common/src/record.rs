@@ -38,6 +38,13 @@ pub struct StepRecord {
     /// What the loss of this step was multiplied by; `null` where it is not scaled.
     #[serde(default)]
     pub loss_scale: Option<f64>,
+    /// Steps of this exchange: several where the group takes some between exchanges, and then the
+    /// loss is their mean, and times and samples are of all of them.
+    #[serde(default = "one")]
+    pub local_steps: u64,
+    /// Those of them that were left out, because their gradient was not finite.
+    #[serde(default)]
+    pub local_skipped: u64,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Whether the computation of a rank of the group took longer than its pace, with what a
@@ -64,6 +71,11 @@ pub struct StepRecord {
     /// The GPU of group_rank 0; absent without one, or without NVML.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
+}
+
+/// What records of runs that knew no local steps leave out.
+fn one() -> u64 {
+    1
 }
 
 /// A rank's GPU as NVML sees it, at most a second or so before the record was written.

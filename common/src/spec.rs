@@ -6,6 +6,7 @@ pub(crate) mod range;
 pub use optimizer::{DecayExempt, OptimizerSpec};
 use serde::{Deserialize, Serialize};
 
+use crate::batch::{BatchStep, Batches, RampError};
 use crate::compress::{Compression, FractionError};
 use crate::layout::{Layout, LayoutError, TensorSpec};
 use crate::policy::{Policies, PolicyError};
@@ -66,8 +67,14 @@ pub struct RunSpec {
     pub samples: u64,
     /// Samples in an epoch.
     pub epoch_samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     pub batch: u32,
+    /// How that grows.
+    #[serde(default)]
+    pub batch_ramp: Vec<BatchStep>,
+    /// Steps of a group between two exchanges, at most; 1 exchanges gradients.
+    #[serde(default = "one")]
+    pub local_steps: u32,
     /// Samples in a leased chunk.
     pub chunk_samples: u64,
     /// Length of a rank's lease.
@@ -80,6 +87,11 @@ pub struct RunSpec {
     pub down: Compression,
     /// What keeps the run going when something fails.
     pub faults: FaultSpec,
+}
+
+/// What snapshots of runs without local steps leave out.
+fn one() -> u32 {
+    1
 }
 
 /// What keeps a run going when something fails.
@@ -129,6 +141,9 @@ pub enum SpecError {
         /// Why.
         error: FractionError,
     },
+    /// A ramp that cannot be followed.
+    #[error("batch_ramp {0}")]
+    Ramp(#[from] RampError),
     /// Policies that do not go together.
     #[error(transparent)]
     Policy(#[from] PolicyError),
@@ -145,6 +160,14 @@ pub enum SpecError {
 }
 
 impl RunSpec {
+    /// How many samples a rank takes a step.
+    pub fn batches(&self) -> Batches<'_> {
+        Batches {
+            first: self.batch,
+            ramp: &self.batch_ramp,
+        }
+    }
+
     /// The flat vector that follows from the tensors.
     pub fn layout(&self) -> Result<Layout, LayoutError> {
         Layout::new(&self.tensors, self.bucket_bytes, self.block_bytes)
@@ -171,6 +194,7 @@ impl RunSpec {
         positive(self.samples, "samples")?;
         positive(self.epoch_samples, "epoch_samples")?;
         positive(u64::from(self.batch), "batch")?;
+        positive(u64::from(self.local_steps), "local_steps")?;
         positive(self.chunk_samples, "chunk_samples")?;
         positive(self.lease_ms, "lease_ms")?;
         positive(u64::from(self.faults.replication), "replication")?;
@@ -178,8 +202,10 @@ impl RunSpec {
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
+        self.batches().check()?;
         self.optimizer.check()?;
         self.schedule.check()?;
+        self.optimizer.check_rate(&self.schedule)?;
         for (direction, compression) in [("up", self.up), ("down", self.down)] {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;
@@ -204,6 +230,8 @@ impl RunSpec {
             (self.samples != other.samples, "samples"),
             (self.epoch_samples != other.epoch_samples, "epoch_samples"),
             (self.batch != other.batch, "batch"),
+            (self.batch_ramp != other.batch_ramp, "batch_ramp"),
+            (self.local_steps != other.local_steps, "local_steps"),
             (self.chunk_samples != other.chunk_samples, "chunk_samples"),
             (self.lease_ms != other.lease_ms, "lease_ms"),
             (

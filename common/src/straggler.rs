@@ -52,6 +52,65 @@ pub struct Dying {
     pub at_samples: u64,
 }
 
+/// Names for what is compared most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Nobody is slow.
+    None,
+    /// Every rank's steps are log-normal, σ = 0.1.
+    Jitter,
+    /// 1% of a rank's steps take ten times as long.
+    Pauses,
+    /// The last rank is at half speed throughout.
+    OneSlow,
+    /// The last group stops for good when half of the budget is applied.
+    Dying,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::None,
+        Self::Jitter,
+        Self::Pauses,
+        Self::OneSlow,
+        Self::Dying,
+    ];
+
+    /// As in the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Jitter => "jitter",
+            Self::Pauses => "pauses",
+            Self::OneSlow => "one-slow",
+            Self::Dying => "dying",
+        }
+    }
+
+    /// What it stands for in a run of these groups with a budget of so many samples.
+    pub fn stragglers(self, seed: u64, group_sizes: Vec<u32>, samples: u64) -> Stragglers {
+        let ranks = group_sizes
+            .iter()
+            .fold(0u32, |sum, size| sum.saturating_add(*size));
+        let last = GroupId((group_sizes.len() as u32).saturating_sub(1));
+        let mut found = Stragglers::none(seed, group_sizes);
+        match self {
+            Self::None => {}
+            Self::Jitter => found.jitter = 0.1,
+            Self::Pauses => (found.pause_rate, found.pause_factor) = (0.01, 10.0),
+            Self::OneSlow => found.slow_ranks = vec![(ranks.saturating_sub(1), 2.0)],
+            Self::Dying => {
+                found.dying = Some(Dying {
+                    group: last,
+                    at_samples: samples / 2,
+                });
+            }
+        }
+        found
+    }
+}
+
 /// What a random number is for: numbers of different streams have nothing to do with each other.
 #[derive(Clone, Copy)]
 enum Stream {

@@ -300,6 +300,8 @@ mod tests {
             dropped: 0,
             skipped: false,
             buckets_skipped: 0,
+            local_steps: 1,
+            local_skipped: 0,
             missed_pace: false,
             overflowed: false,
             loss_scale: None,

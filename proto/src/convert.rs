@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tradewind_common::RunId;
+use tradewind_common::batch::BatchStep;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
@@ -123,6 +124,18 @@ impl TryFrom<v1::Tensor> for TensorSpec {
     }
 }
 
+impl From<BatchStep> for v1::BatchStep {
+    fn from(BatchStep { samples, batch }: BatchStep) -> Self {
+        Self { samples, batch }
+    }
+}
+
+impl From<v1::BatchStep> for BatchStep {
+    fn from(v1::BatchStep { samples, batch }: v1::BatchStep) -> Self {
+        Self { samples, batch }
+    }
+}
+
 impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
         let (consistency, staleness_bound) = match spec.consistency {
@@ -147,6 +160,8 @@ impl From<&RunSpec> for v1::RunSpec {
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,
             batch: spec.batch,
+            batch_ramp: spec.batch_ramp.iter().copied().map(Into::into).collect(),
+            local_steps: spec.local_steps,
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
@@ -186,6 +201,8 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,
             batch: spec.batch,
+            batch_ramp: spec.batch_ramp.into_iter().map(Into::into).collect(),
+            local_steps: spec.local_steps.max(1),
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,

@@ -1,5 +1,6 @@
 //! What is done with a gradient: for the wire and from it.
 
+use tradewind_common::pieces::Norms;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
 use crate::convert::{Malformed, malformed};
@@ -66,6 +67,7 @@ impl From<OptimizerSpec> for v1::run_spec::Optimizer {
                 every,
                 activation,
             }),
+            OptimizerSpec::Elastic => Self::Elastic(v1::Elastic {}),
         }
     }
 }
@@ -132,7 +134,20 @@ impl From<v1::run_spec::Optimizer> for OptimizerSpec {
                 every,
                 activation,
             },
+            Optimizer::Elastic(v1::Elastic {}) => Self::Elastic,
         }
+    }
+}
+
+impl From<Norms> for v1::Norms {
+    fn from(Norms { values, gradient }: Norms) -> Self {
+        Self { values, gradient }
+    }
+}
+
+impl From<v1::Norms> for Norms {
+    fn from(v1::Norms { values, gradient }: v1::Norms) -> Self {
+        Self { values, gradient }
     }
 }
 
@@ -196,6 +211,7 @@ mod tests {
                 every: 4,
                 activation: 0.125,
             },
+            OptimizerSpec::Elastic,
         ];
         for spec in optimizers {
             let wire = v1::run_spec::Optimizer::from(spec);

@@ -19,6 +19,7 @@ use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::{Coordinator, Output};
 use crate::core::order::Order;
 use crate::core::refusal::Refusal;
+use crate::core::run::Beaten;
 use crate::durable::{Disk, Saved};
 use crate::status;
 use crate::telemetry;
@@ -264,9 +265,12 @@ impl Task {
                 let to = self.wait(reply);
                 self.core.await_ready(&run, caller, created, to, now_ms);
             }
-            Message::Heartbeat(run, caller, clock, reply) => {
-                let beaten = core.heartbeat(&run, caller, clock, now_ms);
-                let _ = reply.send(beaten.map(|present| self.written(&run, present)));
+            Message::Heartbeat(run, caller, beat, reply) => {
+                let beaten = core.heartbeat(&run, caller, beat, now_ms);
+                let _ = reply.send(beaten.map(|present| Beaten {
+                    generation: self.written(&run, present.generation),
+                    ..present
+                }));
             }
             Message::Check(run, caller, reply) => {
                 let checked = core.check(&run, caller);

@@ -12,6 +12,8 @@ mod equality;
 mod faults;
 /// The check of GPU machines, on the CPU.
 mod gpu_check;
+/// Steps between exchanges.
+mod local;
 /// Handwritten digits.
 mod mnist;
 /// The ranges of a step, as a profiler sees them.

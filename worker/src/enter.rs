@@ -2,11 +2,11 @@
 //! to, and pulls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use tokio::runtime::Handle;
 use tradewind_common::config::Precision;
+use tradewind_common::pieces::Cut;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
@@ -23,7 +23,9 @@ use crate::fence::Guard;
 use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::{Fresh, Host, How};
+use crate::local::Local;
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session};
@@ -32,6 +34,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_client::parts::Plan;
+use tradewind_client::pulse::Pulse;
 
 /// A rank that has entered.
 pub struct Entered<'a> {
@@ -41,13 +44,13 @@ pub struct Entered<'a> {
     pub seen: Seen,
 }
 
-/// Enters the life of the group that was joined. `directory` knows where its shards are; `clock` is
+/// Enters the life of the group that was joined. `directory` knows where its shards are; `pulse` is
 /// what its heartbeats tell, which have begun; `guard` knows whether the lease is lost.
 pub fn enter<'a>(
     member: &'a mut Member,
     joined: &Joined,
     directory: &Directory,
-    clock: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
     guard: Guard,
 ) -> anyhow::Result<Entered<'a>> {
     let mut group: Box<dyn Group> = match joined.group_size {
@@ -71,7 +74,7 @@ pub fn enter<'a>(
         &member.flat,
         &member.runtime,
     )?;
-    clock.store(start.0, Ordering::Relaxed);
+    pulse.set_clock(start);
     let mut exchange = links.exchange(start);
     let wire = wire()?;
     let (layout, slice, staged) = (&member.layout, links.slice(), member.staged);
@@ -89,12 +92,22 @@ pub fn enter<'a>(
     group.gather(&mut member.flat)?;
     // One rate holds for all blocks of the first exchange, too.
     let pulled = over_ranks(&*group, pulled)?;
+    let local = |local| {
+        let outer = (
+            config.optimizer.schedule.learning_rate,
+            config.train.samples,
+        );
+        Local::new(local, outer, layout, &member.flat, &member.tensors)
+    };
+    let local = config.local.as_ref().map(local).transpose()?;
     let buffers = Buffers::new(layout, &member.flat, staged)?;
     let plan = Arc::new(Plan::new(layout, &slice));
+    let norms = TensorNorms::new(Cut::of(&member.spec), layout, &slice);
     let how = How {
         staged,
         overlap,
         by_bucket,
+        later: config.local.is_some(),
         up: member.spec.up,
     };
     let host = Host::new(layout, &plan, &mut *group, how)?;
@@ -132,9 +145,11 @@ pub fn enter<'a>(
         exchanges,
         feed,
         buffers,
+        norms,
+        local,
         scaler,
         incarnation: joined.incarnation,
-        clock,
+        pulse,
         guard,
         exchanged: false,
     };

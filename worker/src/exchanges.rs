@@ -9,6 +9,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::destination::Destination;
 use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
@@ -47,6 +48,19 @@ impl Exchanges {
         }
     }
 
+    /// The gradient of the step at hand has these norms.
+    ///
+    /// # Panics
+    /// By bucket, where a gradient is pushed before all of it is known: the configuration refuses
+    /// optimizers that ask for norms there.
+    pub fn measured(&mut self, norms: Measured) {
+        match self {
+            Self::Between(between) => between.exchange.measured(norms),
+            Self::Behind(behind) => behind.background.measured(norms),
+            Self::During(_) => unreachable!("refused by the configuration"),
+        }
+    }
+
     /// When the exchange of a step has ended: the group goes on at `clock`, if it is not further.
     /// The clock of the step that comes next.
     pub fn go_on_at(&mut self, clock: Clock) -> Clock {
@@ -79,6 +93,10 @@ pub struct Step {
     pub loss: f64,
     /// Of all ranks.
     pub samples: u64,
+    /// How many steps it is: several where a group takes some between exchanges.
+    pub local_steps: u32,
+    /// Those of them that were skipped.
+    pub local_skipped: u32,
     /// Data, forward and backward.
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
@@ -90,6 +108,47 @@ pub struct Step {
 }
 
 impl Step {
+    /// This and the next step of the same exchange as one. What is skipped counts for nothing but
+    /// time.
+    pub fn and(self, next: Self) -> Self {
+        let kept = match (self.purpose, next.purpose) {
+            (_, Purpose::Skip) => self,
+            (Purpose::Gradient { samples: before }, Purpose::Gradient { samples: added }) => {
+                let samples = self.samples + next.samples;
+                let of = |step: &Self| step.loss * (step.samples as f64 / samples as f64);
+                let purpose = Purpose::Gradient {
+                    samples: before + added,
+                };
+                Self {
+                    purpose,
+                    loss: of(&self) + of(&next),
+                    samples,
+                    ..next
+                }
+            }
+            _ => next,
+        };
+        Self {
+            overflowed: self.overflowed || next.overflowed,
+            loss_scale: next.loss_scale,
+            local_steps: self.local_steps + next.local_steps,
+            local_skipped: self.local_skipped + next.local_skipped,
+            compute: self.compute + next.compute,
+            reduce: self.reduce + next.reduce,
+            missed_pace: self.missed_pace || next.missed_pace,
+            reduce_bytes_per_second: next.reduce_bytes_per_second,
+            ..kept
+        }
+    }
+
+    /// Samples of its contribution.
+    pub fn samples_pushed(&self) -> u64 {
+        match self.purpose {
+            Purpose::Gradient { samples } => u64::from(samples),
+            _ => 0,
+        }
+    }
+
     /// Whether its overflow has lowered the scale, so that the next step may have none.
     pub fn lowered_scale(&self) -> bool {
         self.overflowed && self.loss_scale > Some(SCALE_MIN)

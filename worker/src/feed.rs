@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 
+use tradewind_common::batch::{BatchStep, Batches};
 use tradewind_common::data::Chunk;
-use tradewind_common::shares::sync_share;
+use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, GroupId, Rank};
 
@@ -37,7 +38,7 @@ pub enum FeedError {
     Lease(#[from] MembershipError),
     /// An epoch is too short for a single global batch.
     #[error(
-        "the training split has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch"
+        "the training split has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch or what train.batch_ramp ends with"
     )]
     TooFew {
         /// Samples in the split.
@@ -67,11 +68,11 @@ pub struct Feed {
     plan: Plan,
     place: Place,
     prefetch: Prefetch,
-    /// Under `sync`: of the next batch to be handed out, and to be asked for.
+    /// Under `sync`, in steps: of the next batch to be handed out, and to be asked for.
     due: Clock,
     clock: Clock,
     order: Order,
-    chunk: Option<(Chunk, u64)>,
+    leased: Option<Leased>,
     /// Chunks with the number of steps that they still have to come.
     held: VecDeque<(u64, u64)>,
     finished: Vec<u64>,
@@ -84,7 +85,7 @@ pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
         ConsistencySpec::Sync => sizes.iter().sum(),
         _ => sizes[group.0 as usize],
     };
-    let (samples, batch) = (spec.epoch_samples, spec.batch);
+    let (samples, batch) = (spec.epoch_samples, spec.batches().largest());
     if u64::from(ranks) * u64::from(batch) <= samples {
         return Ok(());
     }
@@ -99,8 +100,19 @@ struct Plan {
     seed: u64,
     sizes: Vec<u32>,
     batch: u32,
+    batch_ramp: Vec<BatchStep>,
+    local_steps: u32,
     samples: u64,
     sync: bool,
+}
+
+/// A chunk that batches are taken from.
+struct Leased {
+    chunk: Chunk,
+    /// Samples per rank and step: the same in all of it.
+    batch: u64,
+    /// Where the next batch of the group begins.
+    next: u64,
 }
 
 /// The permutation of the epoch at hand.
@@ -110,6 +122,15 @@ struct Order {
     samples: Vec<u32>,
 }
 
+impl Plan {
+    fn batches(&self) -> Batches<'_> {
+        Batches {
+            first: self.batch,
+            ramp: &self.batch_ramp,
+        }
+    }
+}
+
 impl Feed {
     /// The batches of `place`.
     pub fn new(spec: &RunSpec, place: Place, prefetch: Prefetch) -> Result<Self, FeedError> {
@@ -117,18 +138,21 @@ impl Feed {
             seed: spec.seed,
             sizes: spec.group_sizes.clone(),
             batch: spec.batch,
+            batch_ramp: spec.batch_ramp.clone(),
+            local_steps: spec.local_steps,
             samples: spec.epoch_samples,
             sync: spec.consistency == ConsistencySpec::Sync,
         };
         check_batch(spec, place.group)?;
+        let start = first_step(place.start, plan.local_steps);
         Ok(Self {
             plan,
             place,
             prefetch,
-            due: place.start,
-            clock: place.start,
+            due: start,
+            clock: start,
             order: Order::default(),
-            chunk: None,
+            leased: None,
             held: VecDeque::new(),
             finished: Vec::new(),
         })
@@ -154,6 +178,7 @@ impl Feed {
         if !self.plan.sync {
             return;
         }
+        let clock = first_step(clock, self.plan.local_steps);
         while self.due < clock.min(self.clock) {
             // Prepared for nothing; whether it could be read does not matter.
             let _ = self.prefetch.next();
@@ -163,7 +188,8 @@ impl Feed {
         self.clock = self.clock.max(clock);
     }
 
-    /// The batch that was handed out first has been applied, or skipped.
+    /// The batch that was handed out first has been applied, or skipped, or is in the values of a
+    /// group between two exchanges.
     pub fn done(&mut self) {
         if let Some((chunk, left)) = self.held.front_mut() {
             *left -= 1;
@@ -182,36 +208,36 @@ impl Feed {
             ..
         } = self.place;
         let who = (self.clock, group, rank);
-        let Plan {
-            sizes,
-            batch,
-            samples,
-            ..
-        } = &self.plan;
-        let share = sync_share(sizes, *batch, *samples, origin, who);
+        let (plan, batches) = (&self.plan, self.plan.batches());
+        let (origin, passed) = origin;
+        let origin = (first_step(origin, plan.local_steps), passed);
+        let share = sync_share(&plan.sizes, batches, plan.samples, origin, who);
         let share = share.expect("checked when the feed was made");
         self.clock = self.clock.tick();
         self.order.pick(&self.plan, share.epoch, share.positions)
     }
 
     fn leased(&mut self, ranks: &dyn Group, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
-        let step = u64::from(self.plan.batch) * u64::from(ranks.size());
+        let size = u64::from(ranks.size());
         loop {
-            if let Some((chunk, next)) = &mut self.chunk
-                && *next + step <= chunk.positions.end
+            if let Some(Leased { chunk, batch, next }) = &mut self.leased
+                && *next + *batch * size <= chunk.positions.end
             {
-                let begin = *next + u64::from(ranks.rank().0) * u64::from(self.plan.batch);
-                *next += step;
-                let positions = begin..begin + u64::from(self.plan.batch);
+                let begin = *next + u64::from(ranks.rank().0) * *batch;
+                *next += *batch * size;
+                let positions = begin..begin + *batch;
                 return Ok(self.order.pick(&self.plan, chunk.epoch, positions));
             }
             let chunk = self.next_chunk(ranks, lease)?;
-            match (chunk.positions.end - chunk.positions.start) / step {
+            let begins = chunk.begins(self.plan.samples);
+            let batch = u64::from(self.plan.batches().at(begins));
+            match (chunk.positions.end - chunk.positions.start) / (batch * size) {
                 // The rest of an epoch that fills no batch of this group is dropped.
                 0 => self.finished.push(chunk.number),
                 steps => self.held.push_back((chunk.number, steps)),
             }
-            self.chunk = Some((chunk.clone(), chunk.positions.start));
+            let next = chunk.positions.start;
+            self.leased = Some(Leased { chunk, batch, next });
         }
     }
 

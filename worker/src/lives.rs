@@ -6,12 +6,12 @@
 //! nobody's any more. The data are leased again, the rest is lost.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tradewind_client::directory::Directory;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::network::PAUSE;
+use tradewind_client::pulse::Pulse;
 use tradewind_common::Incarnation;
 
 use crate::enter::enter;
@@ -63,18 +63,18 @@ fn one_life(
     tracing::info!(incarnation = %last, group_size = size, group_rank = %rank, "joined");
 
     let fence = Fence::new(&member.runtime, member.lease());
-    let clock = Arc::new(AtomicU64::new(0));
+    let pulse = Arc::<Pulse>::default();
     let (directory, news) = Directory::new(joined.holding.clone());
     let lease = Lease {
         seat: member.seat.clone(),
         incarnation: joined.incarnation,
         pause: Duration::from_millis(member.config.liveness.heartbeat_ms),
         length: member.lease(),
-        clock: clock.clone(),
+        pulse: pulse.clone(),
         news,
     };
     let heartbeat = beat(member, lease, &fence);
-    let mut entered = enter(member, &joined, &directory, clock, fence.guard())?;
+    let mut entered = enter(member, &joined, &directory, pulse, fence.guard())?;
     let trained = entered.worker.train(entered.seen);
     *progress = entered.worker.exchanged;
     if let Err(error) = trained {

@@ -152,11 +152,11 @@ mod tests {
 
     use super::*;
 
-    /// Ten elements in blocks of four.
+    /// Twelve elements in blocks of four.
     fn layout() -> Layout {
         let tensor = TensorSpec {
             name: "w".into(),
-            shape: vec![10],
+            shape: vec![12],
             kind: TensorKind::Parameter,
         };
         Layout::new(&[tensor], 1 << 20, 16).unwrap()
@@ -190,10 +190,10 @@ mod tests {
             2.0,
             ["11.5", "20", "200", "204"],
         );
-        leave(&file(200, 1), &[(2, 2)], 3.0, ["12.5", "19", "201", "202"]);
+        leave(&file(200, 1), &[(2, 4)], 3.0, ["12.5", "19", "201", "202"]);
         leave(
             &file(100, 0),
-            &[(0, 4), (1, 4), (2, 2)],
+            &[(0, 4), (1, 4), (2, 4)],
             1.0,
             ["7", "10", "100", "100"],
         );
@@ -231,8 +231,8 @@ mod tests {
             })
             .collect();
         let want = [
-            (100, (100, 100), 10, 7.0, 10.0),
-            (200, (200, 204), 20, 12.5, 22.0),
+            (100, (100, 100), 10, 7.0, 12.0),
+            (200, (200, 204), 20, 12.5, 28.0),
         ];
         assert_eq!(told, want);
         remove(root.path(), &run).unwrap();

@@ -1,13 +1,15 @@
 //! The training loop.
 
+mod local;
+mod record;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tch::{Kind, Tensor};
-use tradewind_common::record::StepRecord;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{GroupId, Incarnation, Rank, TensorKind};
+use tradewind_common::shares::first_step;
+use tradewind_common::{Incarnation, TensorKind};
 
 use crate::buffers::Buffers;
 use crate::c10d::C10dError;
@@ -15,15 +17,17 @@ use crate::data::{Batch, DataError};
 use crate::exchanges::{Ended, Exchanges, Step, over_ranks};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
-use crate::gpu_stats::GpuStats;
 use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::host::{Checked, Host, HostError};
+use crate::local::Local;
 use crate::member::Member;
+use crate::norms::TensorNorms;
 use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
 use tradewind_client::core::session::Purpose;
 use tradewind_client::exchange::ExchangeError;
+use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
 
@@ -41,12 +45,16 @@ pub struct Worker<'a> {
     pub feed: Feed,
     /// Statistics that the model keeps.
     pub buffers: Buffers,
+    /// What gradients are pushed with besides, where the optimizer asks for it.
+    pub norms: Option<TensorNorms>,
+    /// Steps between two exchanges, if it takes some.
+    pub local: Option<Local>,
     /// The scale of the loss, where it is scaled.
     pub scaler: Option<LossScaler>,
     /// Which life of the group.
     pub incarnation: Incarnation,
-    /// What heartbeats tell.
-    pub clock: Arc<AtomicU64>,
+    /// What heartbeats tell and bring.
+    pub pulse: Arc<Pulse>,
     /// Knows whether the lease is lost.
     pub guard: Guard,
     /// Whether an exchange has ended.
@@ -94,38 +102,25 @@ pub const SKIPS_MAX: u32 = 100;
 impl Worker<'_> {
     /// Trains until the shards say stop. `seen` is what they have applied so far.
     pub fn train(&mut self, mut seen: Seen) -> Result<(), TrainError> {
-        let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
         let mut skips = 0;
         loop {
-            if self.guard.is_lost() {
-                return Err(TrainError::LeaseLost);
-            }
-            let mut watch = Stopwatch::start();
             let _step = open(Range::Step(self.exchanges.next_clock()));
-            let batch = within(Range::Data, || self.batch())?;
-            let loss = within(Range::Forward, || self.loss(&batch))?;
-            self.begin(batch.samples.len(), seen)?;
-            let exposed = within(Range::Backward, || self.backward(&loss))?;
-            let mut compute = watch.lap().saturating_sub(exposed);
-            let pace = pace.times(self.slowness());
-            let missed = pace.missed(compute);
-            pace.keep(compute);
-            compute += watch.lap();
-
-            let agree = || self.agree(&loss, batch.samples.len(), missed);
-            let mut step = within(Range::Reduce, agree)?;
-            self.unscale(&step);
-            step.compute = compute;
-            step.reduce = exposed + watch.lap();
+            let step = match self.local {
+                None => self.step(0, seen)?,
+                Some(_) => self.local_steps(seen)?,
+            };
             // With overlap it is the exchange of the step before that ends here.
             let Some(ended) = self.exchange(step, seen)? else {
                 continue;
             };
 
             let Ended { step, summary, .. } = ended;
+            if let Some(local) = &mut self.local {
+                local.pulled(step.purpose != Purpose::Skip)?;
+            }
             self.feed.done();
             self.exchanged = true;
-            self.clock.store(step.clock.tick().0, Ordering::Relaxed);
+            self.pulse.set_clock(step.clock.tick());
             seen = summary.seen();
             self.record(&ended);
             if summary.stop {
@@ -147,12 +142,41 @@ impl Worker<'_> {
         }
     }
 
+    /// The gradient of the next batch, and what the ranks have agreed to do with it. It is the
+    /// `nth` step since the last exchange, from 0.
+    fn step(&mut self, nth: u32, seen: Seen) -> Result<Step, TrainError> {
+        if self.guard.is_lost() {
+            return Err(TrainError::LeaseLost);
+        }
+        let mut watch = Stopwatch::start();
+        let batch = within(Range::Data, || self.batch())?;
+        let loss = within(Range::Forward, || self.loss(&batch))?;
+        self.begin(batch.samples.len(), seen)?;
+        let exposed = within(Range::Backward, || self.backward(&loss))?;
+        let mut compute = watch.lap().saturating_sub(exposed);
+        let pace = Pace::new(Duration::from_secs_f64(self.member.config.step_seconds));
+        let pace = pace.times(self.slowness(nth));
+        let missed = pace.missed(compute);
+        pace.keep(compute);
+        compute += watch.lap();
+
+        let agree = || self.agree(&loss, batch.samples.len(), missed);
+        let mut step = within(Range::Reduce, agree)?;
+        self.unscale(&step);
+        within(Range::Reduce, || self.measure(&step))?;
+        step.compute = compute;
+        step.reduce = exposed + watch.lap();
+        Ok(step)
+    }
+
     /// How many times as long this step takes this rank, by what is configured.
-    fn slowness(&self) -> f64 {
-        let Member { config, seat, .. } = &*self.member;
-        let clock = self.exchanges.clock();
+    fn slowness(&self, nth: u32) -> f64 {
+        let Member {
+            config, seat, spec, ..
+        } = &*self.member;
+        let step = first_step(self.exchanges.clock(), spec.local_steps).0 + u64::from(nth);
         let stragglers = &config.stragglers;
-        stragglers.factor(seat.group, self.group.rank(), clock.0)
+        stragglers.factor(seat.group, self.group.rank(), step)
     }
 
     /// In as few bits as is configured; itself f32.
@@ -186,6 +210,15 @@ impl Worker<'_> {
                 let _ = gradient.shallow_clone().g_mul_scalar_(1.0 / scale);
             }
         }
+    }
+
+    /// While the flat vector is what the gradient was computed on.
+    fn measure(&mut self, step: &Step) -> Result<(), HostError> {
+        if let (Some(norms), Purpose::Gradient { .. }) = (&self.norms, step.purpose) {
+            let measured = norms.measure(&self.member.flat, &*self.group)?;
+            self.exchanges.measured(measured);
+        }
+        Ok(())
     }
 
     fn batch(&mut self) -> Result<Batch, TrainError> {
@@ -231,11 +264,10 @@ impl Worker<'_> {
         samples: usize,
         missed_pace: bool,
     ) -> Result<Step, TrainError> {
+        let Checked { loss, bad } = self.computed(loss)?;
         let layout = &self.member.layout;
         let buckets = layout.buckets.len();
-        self.buffers.take(&*self.group)?;
-        let Checked { loss, bad } = self.host.check(loss, &*self.group)?;
-        let finite = bad == 0 && self.buffers.finite();
+        let finite = bad == 0 && (self.local.is_some() || self.buffers.finite());
         let mut sums = [
             loss * samples as f64,
             samples as f64,
@@ -276,11 +308,21 @@ impl Worker<'_> {
             loss_scale,
             loss: loss / samples,
             samples: samples as u64,
+            local_steps: 1,
+            local_skipped: u32::from(buckets_skipped == buckets),
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
             missed_pace: missed_pace > 0.0,
             reduce_bytes_per_second: self.bus_bandwidth()?,
         })
+    }
+
+    /// What is known of the step once it is computed. Between exchanges buffers are left alone.
+    fn computed(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+        if self.local.is_none() {
+            self.buffers.take(&*self.group)?;
+        }
+        self.host.check(loss, &*self.group)
     }
 
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
@@ -371,38 +413,5 @@ impl Worker<'_> {
                 Ok(ended)
             }
         }
-    }
-
-    fn record(&mut self, ended: &Ended) {
-        if self.group.rank() != Rank(0) {
-            return;
-        }
-        let Ended { step, summary, .. } = ended;
-        let wait_seconds = summary.waited_us as f64 / 1e6;
-        let GroupId(group) = self.member.seat.group;
-        self.member.recorder.write(&StepRecord {
-            wall: ended.wall,
-            group,
-            clock: step.clock.0,
-            loss: Some(step.loss).filter(|loss| loss.is_finite()),
-            samples: step.samples,
-            samples_applied: summary.samples_applied,
-            updates: summary.updates,
-            lag: summary.lag,
-            delay: summary.delay,
-            dropped: summary.dropped,
-            skipped: step.purpose == Purpose::Skip,
-            buckets_skipped: step.buckets_skipped as u64,
-            missed_pace: step.missed_pace,
-            overflowed: step.overflowed,
-            loss_scale: step.loss_scale,
-            compute_seconds: step.compute.as_secs_f64(),
-            reduce_seconds: step.reduce.as_secs_f64(),
-            exchange_seconds: (ended.took.as_secs_f64() - wait_seconds).max(0.0),
-            exposed_seconds: ended.exposed.as_secs_f64(),
-            wait_seconds,
-            reduce_bytes_per_second: step.reduce_bytes_per_second,
-            gpu: self.member.gpu_stats.as_ref().and_then(GpuStats::latest),
-        });
     }
 }

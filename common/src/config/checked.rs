@@ -5,11 +5,13 @@ use std::path::Path;
 
 use super::compute::{self, Compute};
 use super::keys::KEYS;
+use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
 use super::stragglers;
 use super::task::{self, Task};
 use super::{Problem, Values};
+use crate::batch::{BatchStep, Batches};
 use crate::compress::Compression;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
@@ -36,6 +38,8 @@ pub struct Config {
     pub policies: Policies,
     /// How gradients are applied.
     pub optimizer: Optimizer,
+    /// What a group does between two exchanges, if it takes steps of its own.
+    pub local: Option<Local>,
     /// How blocks travel.
     pub exchange: Exchange,
     /// Leases and waiting times.
@@ -72,8 +76,10 @@ pub struct Cluster {
 pub struct Train {
     /// The budget.
     pub samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     pub batch: u32,
+    /// How that grows.
+    pub batch_ramp: Vec<BatchStep>,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
     /// Samples in a leased chunk.
@@ -158,6 +164,8 @@ impl Config {
             samples: self.train.samples,
             epoch_samples,
             batch: self.train.batch,
+            batch_ramp: self.train.batch_ramp.clone(),
+            local_steps: self.local.as_ref().map_or(1, |local| local.steps),
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
@@ -188,7 +196,20 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         .map(|n| *n as u32)
         .collect();
     let batch = values.int("train.batch") as u32;
-    let largest = u64::from(groups.iter().copied().max().unwrap_or(1)) * u64::from(batch);
+    let step = |[samples, batch]: &[i64; 2]| BatchStep {
+        samples: *samples as u64,
+        batch: *batch as u32,
+    };
+    let batch_ramp: Vec<_> = values.pairs("train.batch_ramp").iter().map(step).collect();
+    let batches = Batches {
+        first: batch,
+        ramp: &batch_ramp,
+    };
+    if let Err(error) = batches.check() {
+        wrong("train.batch_ramp", error.to_string());
+    }
+    let ranks = groups.iter().copied().max().unwrap_or(1);
+    let largest = u64::from(ranks) * u64::from(batches.largest());
     let chunk_samples = match values.int("train.chunk_samples") as u64 {
         0 => 2 * largest,
         given => given,
@@ -229,7 +250,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "is more than cluster.servers: copies of a shard are on different servers".into(),
         );
     }
-    let optimizer = optimizer::read(values, &mut wrong);
+    let mut optimizer = optimizer::read(values, &mut wrong);
+    let local = local::read(values, &mut optimizer, &mut wrong);
     let compute = compute::read(values, &mut wrong);
     let stragglers = stragglers::read(values, &groups, &mut wrong);
     let consistency = match values.text("train.consistency") {
@@ -243,6 +265,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let beside = Beside {
         consistency,
         groups: groups.len(),
+        up: values.compression("exchange.up"),
         down: values.compression("exchange.down"),
         optimizer: optimizer.spec,
     };
@@ -304,12 +327,14 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
+            batch_ramp,
             consistency,
             chunk_samples,
             overlap: values.int("train.overlap") == 1,
         },
         policies,
         optimizer,
+        local,
         compute,
         exchange: Exchange {
             bucket_bytes: values.int("exchange.bucket_bytes") as usize,

@@ -24,6 +24,7 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
         &["sgd", "lars", "larc", "outer-nesterov", "delayed-nesterov"],
     ),
     ("optimizer.nesterov", "optimizer.name", &["sgd"]),
+    ("optimizer.trust", "optimizer.name", &["lars", "larc"]),
     (
         "optimizer.momentum_updates",
         "optimizer.name",
@@ -53,9 +54,22 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
         "schedule.scaling",
         &["linear", "sqrt"],
     ),
+    ("local.steps", "local.algorithm", LOCAL),
+    ("local.fitted", "local.algorithm", LOCAL),
+    ("local.inner", "local.algorithm", LOCAL),
+    ("local.learning_rate", "local.algorithm", LOCAL),
+    ("local.momentum", "local.algorithm", LOCAL),
+    ("local.nesterov", "local.algorithm", LOCAL),
+    ("local.beta1", "local.algorithm", LOCAL),
+    ("local.beta2", "local.algorithm", LOCAL),
+    ("local.epsilon", "local.algorithm", LOCAL),
+    ("local.weight_decay", "local.algorithm", LOCAL),
     ("compute.loss_scale", "compute.precision", &["fp16"]),
     ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
 ];
+
+/// Whoever takes steps between exchanges.
+const LOCAL: &[&str] = &["diloco", "easgd"];
 
 /// Keys of which one has to be `topk`, or the fraction does not matter.
 const DIRECTIONS: [&str; 2] = ["exchange.up", "exchange.down"];

@@ -1,7 +1,7 @@
 //! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
 //! configuration and the table in the README are made from this list.
 
-use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Text, Texts};
+use super::value::Kind::{self, Bool, Choice, Float, Int, Ints, IntsOrNone, Pairs, Text, Texts};
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -239,6 +239,15 @@ pub const KEYS: &[Key] = &[
         "samples per rank and step",
     ),
     key(
+        "train.batch_ramp",
+        Pairs {
+            min: [1, 2],
+            max: [MANY, 1_000_000],
+        },
+        Some("[]"),
+        "[samples, batch]: from steps on whose data begin behind so many samples, `train.batch` is this; increasing, each batch a multiple of the one before",
+    ),
+    key(
         "train.consistency",
         Choice(&["sync", "bounded", "async"]),
         Some("\"bounded\""),
@@ -366,27 +375,42 @@ pub const KEYS: &[Key] = &[
     ),
     key(
         "optimizer.name",
-        Choice(&["sgd", "adam", "adamw", "outer-nesterov", "delayed-nesterov"]),
+        Choice(&[
+            "sgd",
+            "adam",
+            "adamw",
+            "lars",
+            "larc",
+            "outer-nesterov",
+            "delayed-nesterov",
+            "elastic",
+        ]),
         Some("\"sgd\""),
-        "what a shard does with a gradient",
+        "what a shard does with a gradient; `elastic` is the centre of `local.algorithm = \"easgd\"`",
     ),
     key(
         "optimizer.learning_rate",
         float(0.0, 1e6),
         None,
-        "learning rate at the end of the warm-up",
+        "learning rate at the end of the warm-up; with `local.algorithm` the constant rate of the outer updates, α of `elastic`",
     ),
     key(
         "optimizer.momentum",
         float(0.0, 0.999_999),
         Some("0.0"),
-        "momentum of `sgd`, `outer-nesterov` and `delayed-nesterov`",
+        "momentum of `sgd`, `lars`, `larc`, `outer-nesterov` and `delayed-nesterov`",
     ),
     key(
         "optimizer.nesterov",
         Bool,
         Some("false"),
         "Nesterov's form of the momentum of `sgd`",
+    ),
+    key(
+        "optimizer.trust",
+        float(0.0, 1e3),
+        Some("0.001"),
+        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: whatever the rate, at most)",
     ),
     key(
         "optimizer.momentum_updates",
@@ -431,10 +455,71 @@ pub const KEYS: &[Key] = &[
         "their ε",
     ),
     key(
+        "local.algorithm",
+        Choice(&["none", "diloco", "easgd"]),
+        Some("\"none\""),
+        "what a group does between two exchanges: `none` exchanges the gradient of every step, `diloco` the way that its steps went, `easgd` its values (docs/policies.md)",
+    ),
+    key(
+        "local.steps",
+        int(1, 1_000_000),
+        Some("1"),
+        "steps of a group between two exchanges",
+    ),
+    key(
+        "local.fitted",
+        Bool,
+        Some("false"),
+        "slower groups take fewer, so that all exchange about as often; not under `sync`",
+    ),
+    key(
+        "local.inner",
+        Choice(&["auto", "adamw", "sgd"]),
+        Some("\"auto\""),
+        "optimizer of these steps; `auto` is `adamw` for `diloco` and `sgd` for `easgd`",
+    ),
+    key(
+        "local.learning_rate",
+        float(0.0, 1e6),
+        Some("0.001"),
+        "its rate at the end of the warm-up: with local steps it is what `schedule` shapes",
+    ),
+    key(
+        "local.momentum",
+        float(0.0, 0.999_999),
+        Some("0.0"),
+        "momentum of an inner `sgd`",
+    ),
+    key(
+        "local.nesterov",
+        Bool,
+        Some("false"),
+        "Nesterov's form of it",
+    ),
+    key(
+        "local.beta1",
+        float(0.0, 0.999_999),
+        Some("0.9"),
+        "decay of the first moment of an inner `adamw`",
+    ),
+    key(
+        "local.beta2",
+        float(0.0, 0.999_999_999),
+        Some("0.999"),
+        "decay of its second moment",
+    ),
+    key("local.epsilon", float(0.0, 1.0), Some("1e-8"), "its ε"),
+    key(
+        "local.weight_decay",
+        float(0.0, 1e3),
+        Some("0.0"),
+        "weight decay of the inner steps, as the inner optimizer has it; spares what `optimizer.decay_exempt` says",
+    ),
+    key(
         "schedule.unit",
         Choice(&["samples", "updates"]),
         Some("\"samples\""),
-        "what warm-up and decay count: applied samples, or updates",
+        "what warm-up and decay count: applied samples, or updates of the servers",
     ),
     key(
         "schedule.warmup_samples",

@@ -5,6 +5,7 @@ mod checked;
 mod compute;
 mod idle;
 pub mod keys;
+mod local;
 mod optimizer;
 mod policy;
 mod read;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
+pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
 pub use task::{Forecast, Mnist, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};

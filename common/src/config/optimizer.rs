@@ -38,6 +38,23 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "is 0, and this optimizer.name needs some; 0.9 is usual".into(),
         );
     }
+    let trust = values.float("optimizer.trust");
+    let name = values.text("optimizer.name");
+    let layerwise = ["lars", "larc"].contains(&name);
+    if layerwise && trust == 0.0 {
+        wrong(
+            "optimizer.trust",
+            "is 0, so no tensor would ever move; 0.001 is usual".into(),
+        );
+    }
+    if layerwise && values.flag("exchange.per_bucket") {
+        wrong(
+            "exchange.per_bucket",
+            format!(
+                "excludes optimizer.name = {name:?}, which needs norms of whole tensors before anything leaves"
+            ),
+        );
+    }
     let every = values.int("optimizer.momentum_updates") as u32;
     let activation = values.float("optimizer.activation");
     let delayed = values.text("optimizer.name") == "delayed-nesterov";
@@ -61,6 +78,16 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 epsilon: values.float("optimizer.epsilon"),
                 weight_decay,
             },
+            "lars" => OptimizerSpec::Lars {
+                momentum,
+                weight_decay,
+                trust,
+            },
+            "larc" => OptimizerSpec::Larc {
+                momentum,
+                weight_decay,
+                trust,
+            },
             "outer-nesterov" => OptimizerSpec::Sgd {
                 momentum,
                 nesterov: true,
@@ -71,6 +98,7 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 every,
                 activation,
             },
+            "elastic" => OptimizerSpec::Elastic,
             _ => OptimizerSpec::Sgd {
                 momentum,
                 nesterov,

@@ -41,6 +41,13 @@ impl Values<'_> {
         list
     }
 
+    pub(super) fn pairs(&self, key: &str) -> &[[i64; 2]] {
+        let Value::Pairs(list) = self.get(key) else {
+            unreachable!("{key} was read as a list of pairs")
+        };
+        list
+    }
+
     pub(super) fn range(&self, key: &str) -> Range<usize> {
         let [begin, end] = self.ints(key) else {
             unreachable!("{key} was read as two integers")

@@ -2,7 +2,7 @@
 
 use super::Values;
 use crate::ids::GroupId;
-use crate::straggler::{Dying, Spell, Stragglers};
+use crate::straggler::{Profile, Spell, Stragglers};
 
 /// What the configuration says of stragglers; `wrong` hears what does not fit together. A profile
 /// stands for values of the other keys; one of those that is given wins over it.
@@ -12,24 +12,16 @@ pub(super) fn read(
     wrong: &mut dyn FnMut(&str, String),
 ) -> Stragglers {
     let seed = values.int("run.seed") as u64;
-    let mut found = Stragglers::none(seed, groups.to_vec());
     let ranks = groups
         .iter()
         .fold(0u32, |sum, size| sum.saturating_add(*size));
-    let last = GroupId(groups.len() as u32 - 1);
     let samples = values.int("train.samples") as u64;
-    match values.text("stragglers.profile") {
-        "jitter" => found.jitter = 0.1,
-        "pauses" => (found.pause_rate, found.pause_factor) = (0.01, 10.0),
-        "one-slow" => found.slow_ranks = vec![(ranks - 1, 2.0)],
-        "dying" => {
-            found.dying = Some(Dying {
-                group: last,
-                at_samples: samples / 2,
-            });
-        }
-        _ => {}
-    }
+    let name = values.text("stragglers.profile");
+    let profile = Profile::ALL
+        .into_iter()
+        .find(|profile| profile.name() == name);
+    let profile = profile.expect("one of the key's values");
+    let mut found = profile.stragglers(seed, groups.to_vec(), samples);
     let given = |key: &str| {
         let value = values.float(key);
         (value != 0.0).then_some(value)

@@ -43,6 +43,13 @@ pub enum Kind {
         /// The most of each.
         max: i64,
     },
+    /// A list of pairs of integers that may be empty.
+    Pairs {
+        /// The least of the first and of the second.
+        min: [i64; 2],
+        /// The most of them.
+        max: [i64; 2],
+    },
     /// A list of texts, not empty.
     Texts,
 }
@@ -60,6 +67,8 @@ pub enum Value {
     Text(String),
     /// A list of integers.
     Ints(Vec<i64>),
+    /// A list of pairs of integers.
+    Pairs(Vec<[i64; 2]>),
     /// A list of texts.
     Texts(Vec<String>),
 }
@@ -82,6 +91,14 @@ impl fmt::Display for Kind {
             Self::IntsOrNone { min, max } => {
                 let (min, max) = (Bound(*min), Bound(*max));
                 write!(f, "list of integers, {min} to {max}, may be empty")
+            }
+            Self::Pairs { min, max } => {
+                let bounds = |at: usize| format!("{} to {}", Bound(min[at]), Bound(max[at]));
+                let (first, second) = (bounds(0), bounds(1));
+                write!(
+                    f,
+                    "list of pairs of integers, [{first}, {second}], may be empty"
+                )
             }
             Self::Texts => f.write_str("list of texts"),
         }
@@ -156,6 +173,21 @@ impl Kind {
                 let int = |v: &Toml| in_range(v.as_integer().ok_or_else(found)?, min, max);
                 Ok(Value::Ints(list.iter().map(int).collect::<Result<_, _>>()?))
             }
+            Self::Pairs { min, max } => {
+                let int = |v: &Toml, at: usize| {
+                    in_range(v.as_integer().ok_or_else(found)?, min[at], max[at])
+                };
+                let pair = |v: &Toml| {
+                    let pair = v.as_array().filter(|pair| pair.len() == 2);
+                    let mut pair = pair.ok_or_else(found)?.iter();
+                    let mut next = |at| int(pair.next().expect("two of them"), at);
+                    Ok::<_, String>([next(0)?, next(1)?])
+                };
+                let list = toml.as_array().ok_or_else(found)?;
+                Ok(Value::Pairs(
+                    list.iter().map(pair).collect::<Result<_, _>>()?,
+                ))
+            }
             Self::Texts => {
                 let list = toml
                     .as_array()
@@ -180,6 +212,7 @@ impl fmt::Display for Value {
             Self::Bool(b) => write!(f, "{b}"),
             Self::Text(text) => f.write_str(&quoted(text)),
             Self::Ints(list) => write!(f, "{list:?}"),
+            Self::Pairs(list) => write!(f, "{list:?}"),
             Self::Texts(list) => {
                 write!(
                     f,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::SpecError;
 use super::range::{finite, ranged, unit};
 use crate::layout::TensorSpec;
+use crate::schedule::Schedule;
 
 /// What a shard does with a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,6 +68,9 @@ pub enum OptimizerSpec {
         /// c, in `0..=1/N`: the part of the momentum that each update between them applies.
         activation: f64,
     },
+    /// The centre of elastic averaging (Zhang, Choromanska and LeCun 2015, algorithm 1), which is
+    /// pushed the groups' own values; the rate is α, in `0..1` without its ends.
+    Elastic,
 }
 
 /// Which tensors weight decay spares.
@@ -93,6 +97,19 @@ impl OptimizerSpec {
     /// Whether the step of a tensor follows from the lengths of all of it and of its gradient.
     pub fn layerwise(&self) -> bool {
         matches!(self, Self::Lars { .. } | Self::Larc { .. })
+    }
+
+    /// Whether `schedule` gives rates that it can follow.
+    pub(super) fn check_rate(&self, schedule: &Schedule) -> Result<(), SpecError> {
+        let rate = schedule.learning_rate;
+        let good = rate > 0.0 && rate < 1.0 && *schedule == Schedule::constant(rate);
+        let wanted = "more than 0, less than 1 and constant, as elastic averaging needs it";
+        ranged(
+            *self != Self::Elastic || good,
+            "learning_rate",
+            rate,
+            wanted,
+        )
     }
 
     /// Checks every field against its range.
@@ -155,6 +172,7 @@ impl OptimizerSpec {
                 let good = (0.0..=most).contains(&activation);
                 ranged(good, "activation", activation, "in 0..=1/every")
             }
+            Self::Elastic => Ok(()),
         }
     }
 }

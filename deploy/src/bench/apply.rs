@@ -6,9 +6,12 @@
 
 mod report;
 
+use std::hint::black_box;
 use std::sync::Barrier;
 
 use tradewind_client::stopwatch::Stopwatch;
+use tradewind_common::pieces::norm;
+use tradewind_common::spec::OptimizerSpec;
 use tradewind_server::core::optimizer::{Step, from_spec};
 
 use self::report::{Cores, Report};
@@ -20,12 +23,40 @@ use crate::say;
 /// Vectors that are held: values, gradient, and two slots.
 const VECTORS: usize = 4;
 
-/// What is measured: the triad first, then every optimizer.
-const KERNELS: [Kernel; 4] = [
-    Kernel::Triad,
-    Kernel::Apply(OptimizerName::Sgd),
-    Kernel::Apply(OptimizerName::Momentum),
-    Kernel::Apply(OptimizerName::Adam),
+const TRUST: f64 = 0.001;
+
+/// What is measured: the triad first, then every optimizer, then what LARS and LARC need besides.
+const KERNELS: [(&str, Kernel); 8] = [
+    ("triad", Kernel::Triad),
+    ("sgd", Kernel::Apply(OptimizerName::Sgd.spec())),
+    ("momentum", Kernel::Apply(OptimizerName::Momentum.spec())),
+    ("adam", Kernel::Apply(OptimizerName::Adam.spec())),
+    (
+        "adamw",
+        Kernel::Apply(OptimizerSpec::AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+        }),
+    ),
+    (
+        "lars",
+        Kernel::Apply(OptimizerSpec::Lars {
+            momentum: 0.9,
+            weight_decay: 0.01,
+            trust: TRUST,
+        }),
+    ),
+    (
+        "larc",
+        Kernel::Apply(OptimizerSpec::Larc {
+            momentum: 0.9,
+            weight_decay: 0.01,
+            trust: TRUST,
+        }),
+    ),
+    ("norms", Kernel::Norms),
 ];
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +76,9 @@ pub(crate) struct Arguments {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kernel {
     Triad,
-    Apply(OptimizerName),
+    Apply(OptimizerSpec),
+    /// Of values and gradient.
+    Norms,
 }
 
 impl Kernel {
@@ -55,7 +88,9 @@ impl Kernel {
             // Two read, one written.
             Self::Triad => 12,
             // Value and gradient read, value written; each slot is read and written besides.
-            Self::Apply(name) => 12 + 8 * from_spec(name.spec()).slots(),
+            Self::Apply(spec) => 12 + 8 * from_spec(spec).slots(),
+            // Two read.
+            Self::Norms => 8,
         }
     }
 }
@@ -86,7 +121,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     }
     let bar = super::progress(arguments.runs);
     // Touches what the first pass would have to wait for.
-    for kernel in KERNELS {
+    for (_, kernel) in KERNELS {
         pass(kernel, &mut parts, cores);
     }
     while !enough(measured.iter().flat_map(|m| &m.ratios[1..]), arguments.runs) {
@@ -178,13 +213,16 @@ impl Part {
                     *a = b + 0.5 * c;
                 }
             }
-            Kernel::Apply(name) => {
-                let optimizer = from_spec(name.spec());
+            Kernel::Apply(spec) => {
+                let optimizer = from_spec(spec);
                 self.updates += 1;
                 let step = Step::new(1e-6, self.updates);
                 let slots = &mut self.slots[..optimizer.slots()];
                 let mut slots: Vec<&mut [f32]> = slots.iter_mut().map(Vec::as_mut_slice).collect();
                 optimizer.apply(step, &mut self.values, &mut slots, &self.gradient);
+            }
+            Kernel::Norms => {
+                black_box((norm(&self.values), norm(&self.gradient)));
             }
         }
     }
@@ -201,7 +239,7 @@ impl Measured {
 
     /// A pass of every kernel.
     fn round(&mut self, elements: usize, parts: &mut [Part]) {
-        let rates = KERNELS.map(|kernel| {
+        let rates = KERNELS.map(|(_, kernel)| {
             let seconds = pass(kernel, parts, self.cores);
             (kernel.bytes_per_value() * elements) as f64 / 1e9 / seconds
         });
@@ -242,9 +280,9 @@ mod tests {
     fn bytes_are_what_the_arithmetic_needs() {
         let bytes: Vec<_> = KERNELS
             .iter()
-            .map(|kernel| kernel.bytes_per_value())
+            .map(|(_, kernel)| kernel.bytes_per_value())
             .collect();
-        assert_eq!(bytes, [12, 12, 20, 28]);
+        assert_eq!(bytes, [12, 12, 20, 28, 28, 20, 20, 8]);
     }
 
     #[test]
@@ -253,7 +291,7 @@ mod tests {
         let total: usize = parts.iter().map(|part| part.values.len()).sum();
         assert_eq!(total, 1003);
         for threads in [1, 4] {
-            for kernel in KERNELS.into_iter().cycle().take(100) {
+            for (_, kernel) in KERNELS.into_iter().cycle().take(100) {
                 assert!(pass(kernel, &mut parts, threads) > 0.0);
             }
         }

@@ -2,7 +2,6 @@
 //! model. Everything of the bench that knows the exchange's interface is here.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
@@ -12,6 +11,7 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::lease::{Lease, keep_lease};
 use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
+use tradewind_client::pulse::Pulse;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
@@ -49,7 +49,7 @@ struct Client {
     gradient: Vec<f32>,
     seen: Seen,
     /// The group's clock, for the heartbeats.
-    clock: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let join = coordinator.join(&seat, LIFE, &spec, "", Incarnation(0));
     let joined = runtime.block_on(join)?;
     let (directory, news) = Directory::new(joined.holding.clone());
-    let clock = Arc::new(AtomicU64::new(0));
+    let pulse = Arc::new(Pulse::default());
     let heartbeat = {
         let _context = runtime.enter();
         let lease = Lease {
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             incarnation: joined.incarnation,
             pause: Duration::from_millis(LEASE_MS / 6),
             length: Duration::from_millis(LEASE_MS),
-            clock: clock.clone(),
+            pulse: pulse.clone(),
             news,
         };
         keep_lease(&coordinator, lease, |error| {
@@ -113,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         values: values(layout.elements()),
         gradient: gradient(layout.elements()),
         seen: Seen::default(),
-        clock,
+        pulse,
     };
     let wire = wire()?;
     let start = client.create(&mut coordinator, &seat, &joined, runtime.handle())?;
@@ -127,11 +127,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     match arguments.model.step_seconds {
         None => obey(&ready, |work| client.work(work, &wire))?,
         Some(seconds) => {
-            let (clock, computation) = (client.clock, Duration::from_secs_f64(seconds));
+            let (pulse, computation) = (client.pulse, Duration::from_secs_f64(seconds));
             let vectors = (client.gradient, client.values);
             let mut steps = Steps::new((client.exchange, wire), layout, vectors, computation);
             obey(&ready, |work| {
-                clock.store(steps.step(work)?, Ordering::Relaxed);
+                pulse.set_clock(Clock(steps.step(work)?));
                 Ok(())
             })?;
         }
@@ -183,7 +183,7 @@ impl Client {
             }
         })?;
         self.seen = summary.seen();
-        self.clock.store(self.exchange.clock().0, Ordering::Relaxed);
+        self.pulse.set_clock(self.exchange.clock());
         Ok(())
     }
 }

@@ -43,15 +43,13 @@ pub(crate) enum OptimizerName {
 }
 
 impl OptimizerName {
-    pub(crate) fn spec(self) -> OptimizerSpec {
-        let sgd = |momentum| OptimizerSpec::Sgd {
-            momentum,
-            nesterov: false,
-            weight_decay: 0.0,
-        };
+    pub(crate) const fn spec(self) -> OptimizerSpec {
         match self {
-            Self::Sgd => sgd(0.0),
-            Self::Momentum => sgd(0.9),
+            Self::Sgd | Self::Momentum => OptimizerSpec::Sgd {
+                momentum: if matches!(self, Self::Sgd) { 0.0 } else { 0.9 },
+                nesterov: false,
+                weight_decay: 0.0,
+            },
             Self::Adam => OptimizerSpec::Adam {
                 beta1: 0.9,
                 beta2: 0.999,
@@ -217,6 +215,8 @@ impl Model {
             samples: SAMPLES,
             epoch_samples: SAMPLES,
             batch: 1,
+            batch_ramp: Vec::new(),
+            local_steps: 1,
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             start_grace_ms: LEASE_MS,

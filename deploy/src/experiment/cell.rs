@@ -87,13 +87,13 @@ fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
             Err(anyhow::anyhow!(reason))
         };
     }
-    let every = reading.config.evaluation_samples;
-    if every > 0 {
-        let (wanted, found) = (reading.config.train.samples / every, &reading.validations);
-        if (found.len() as u64) < wanted {
-            let found = found.len();
-            anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
-        }
+    let (samples, every) = (
+        reading.config.train.samples,
+        reading.config.evaluation_samples,
+    );
+    let (wanted, found) = (samples.checked_div(every), reading.validations.len());
+    if let Some(wanted) = wanted.filter(|wanted| (found as u64) < *wanted) {
+        anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
     }
     let missed = reading.missed();
     if missed > MISSED_MAX {

@@ -147,10 +147,8 @@ async fn conduct(
         "results.csv, results.parquet and report.html are in {}",
         folder.display()
     ));
-    let complete = lines.iter().flat_map(|line| &line.runs);
-    let complete = complete.fold(true, |all, run| {
-        all && matches!(run.state, State::Completed(_) | State::Failed(_))
-    });
+    let mut runs = lines.iter().flat_map(|line| &line.runs);
+    let complete = runs.all(|run| matches!(run.state, State::Completed(_) | State::Failed(_)));
     Ok(match (came.interrupted, complete) {
         (true, _) => Status::Interrupted,
         (false, true) => Status::Complete,

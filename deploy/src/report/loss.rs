@@ -275,6 +275,8 @@ pub(crate) mod tests {
                     dropped: 0,
                     skipped: clock % 97 == 5,
                     buckets_skipped: u64::from(clock % 97 == 5),
+                    local_steps: 1,
+                    local_skipped: 0,
                     missed_pace: false,
                     overflowed: false,
                     loss_scale: None,

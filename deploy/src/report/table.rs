@@ -37,13 +37,11 @@ pub(crate) fn metric(evaluation: &Evaluation) -> String {
             let _ = writeln!(text, "  {:8.3}", metric.value);
         } else {
             let baseline = evaluation.baselines[row - 1].value;
-            let ratio = metric.value / baseline;
             let better = match evaluation.better {
-                Better::Lower => 1.0 - ratio,
-                Better::Higher => ratio - 1.0,
+                Better::Lower => format!("{:+.1} %", 100.0 * (1.0 - metric.value / baseline)),
+                Better::Higher => format!("{:+.1} points", metric.value - baseline),
             };
-            let percent = 100.0 * better;
-            let _ = writeln!(text, "  {baseline:8.3}    network {percent:+.1} %");
+            let _ = writeln!(text, "  {baseline:8.3}    network {better}");
         }
     }
     text
@@ -99,6 +97,6 @@ mod tests {
             better: Better::Higher,
             ..evaluation
         };
-        assert!(metric(&accurate).ends_with("1.000    network -25.0 %\n"));
+        assert!(metric(&accurate).ends_with("1.000    network -0.2 points\n"));
     }
 }

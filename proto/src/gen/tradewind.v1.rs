@@ -64,6 +64,10 @@ pub struct DelayedNesterov {
     #[prost(double, tag = "3")]
     pub activation: f64,
 }
+/// The centre of elastic averaging: groups push their own values instead of gradients. Its rate is
+/// more than 0, less than 1 and constant.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Elastic {}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -199,6 +203,15 @@ pub mod policies {
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
+/// From steps on whose data begin behind so many samples, epochs counted whole, batches have another
+/// size, a multiple of the one before.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct BatchStep {
+    #[prost(uint64, tag = "1")]
+    pub samples: u64,
+    #[prost(uint32, tag = "2")]
+    pub batch: u32,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunSpec {
     #[prost(uint64, tag = "1")]
@@ -227,9 +240,12 @@ pub struct RunSpec {
     /// Samples in one epoch of the training split.
     #[prost(uint64, tag = "12")]
     pub epoch_samples: u64,
-    /// Samples per rank and step.
+    /// Samples per rank and step, at first.
     #[prost(uint32, tag = "13")]
     pub batch: u32,
+    /// How that grows.
+    #[prost(message, repeated, tag = "46")]
+    pub batch_ramp: ::prost::alloc::vec::Vec<BatchStep>,
     /// Samples in a leased chunk.
     #[prost(uint64, tag = "14")]
     pub chunk_samples: u64,
@@ -259,10 +275,13 @@ pub struct RunSpec {
     pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
+    /// Steps of a group between two exchanges, at most; 0 counts as 1.
+    #[prost(uint32, tag = "47")]
+    pub local_steps: u32,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43")]
+    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
 /// Nested message and enum types in `RunSpec`.
@@ -281,6 +300,8 @@ pub mod run_spec {
         Larc(super::Lars),
         #[prost(message, tag = "43")]
         DelayedNesterov(super::DelayedNesterov),
+        #[prost(message, tag = "44")]
+        Elastic(super::Elastic),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -677,7 +698,7 @@ pub struct AwaitReadyReply {
     #[prost(uint64, tag = "2")]
     pub start_clock: u64,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Beat {
     /// Who holds the lease; the first beat of a stream says it.
     #[prost(string, tag = "1")]
@@ -691,6 +712,9 @@ pub struct Beat {
     /// The group's clock.
     #[prost(uint64, tag = "5")]
     pub clock: u64,
+    /// How fast the group computes; 0 if that is not known.
+    #[prost(double, tag = "6")]
+    pub steps_per_second: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct BeatReply {
@@ -699,6 +723,9 @@ pub struct BeatReply {
     /// When it has changed since it was last sent on this stream.
     #[prost(message, optional, tag = "2")]
     pub holding: ::core::option::Option<Holding>,
+    /// The most of steps_per_second of the live groups; 0 if none is known.
+    #[prost(double, tag = "3")]
+    pub steps_per_second_max: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseChunkRequest {

@@ -6,12 +6,12 @@ use tokio::sync::{mpsc, oneshot};
 use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
+use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::Holding;
 
 use crate::core::answer::{Answer, Refused};
 use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
-use crate::core::run::{Caller, Join};
+use crate::core::run::{Beat, Beaten, Caller, Join};
 use crate::status::Status;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
@@ -40,7 +40,7 @@ pub enum Message {
     /// A rank asks to push; whether it has created its slice.
     AwaitReady(RunId, Caller, bool, Reply<Answer>),
     /// A rank is alive.
-    Heartbeat(RunId, Caller, Clock, Reply<Generation>),
+    Heartbeat(RunId, Caller, Beat, Reply<Beaten>),
     /// Whether a rank's life of its group is still the one.
     Check(RunId, Caller, Reply<Generation>),
     /// The connection of a rank's heartbeats broke.

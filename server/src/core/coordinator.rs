@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_common::data::Chunk;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
+use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 
 mod create;
 mod servers;
@@ -19,7 +19,7 @@ use super::event::{EVENTS_MAX, Event, EventKind};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, Order, ShardFile, ShardReport};
 use super::refusal::Refusal;
-use super::run::{Caller, Join, Run};
+use super::run::{Beat, Beaten, Caller, Join, Run};
 
 /// What the coordinator wants done.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,15 +149,15 @@ impl Coordinator {
         self.drain();
     }
 
-    /// Renews a rank's lease; answers the present generation.
+    /// Renews a rank's lease; answers the present generation, and how fast others are.
     pub fn heartbeat(
         &mut self,
         run: &RunId,
         caller: Caller,
-        clock: Clock,
+        beat: Beat,
         now_ms: u64,
-    ) -> Result<Generation, Refused> {
-        self.run_mut(run, now_ms)?.heartbeat(caller, clock, now_ms)
+    ) -> Result<Beaten, Refused> {
+        self.run_mut(run, now_ms)?.heartbeat(caller, beat, now_ms)
     }
 
     /// Whether a rank's life of its group is still the one; nothing is renewed.

@@ -25,7 +25,7 @@ pub(super) mod resume;
 mod snapshots;
 
 use self::group::Member;
-pub use self::group::{Caller, Group, GroupRow, GroupState, Join, RankRow};
+pub use self::group::{Beat, Beaten, Caller, Group, GroupRow, GroupState, Join, RankRow};
 use self::holders::Orphan;
 use self::snapshots::Snapshots;
 use super::ReplyTo;

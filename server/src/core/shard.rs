@@ -238,8 +238,9 @@ impl Shard {
             if let Some(capture) = &mut self.capture {
                 capture.look(block, self.consistency.leaves_behind());
             }
-            // A clock that is averaged is made with everybody, or not.
-            let standing = if terms.averages {
+            // A clock that is averaged is made with everybody, or not; but where groups may be left
+            // behind, one that is silent here may wait elsewhere for one that waits here.
+            let standing = if terms.averages && !self.consistency.leaves_behind() {
                 block.standing()
             } else {
                 block.heard()

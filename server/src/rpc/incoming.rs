@@ -1,11 +1,10 @@
 //! One frame on its way in: its head, and its values as they arrive.
 
 use tradewind_common::compress::DecodeError;
-use tradewind_common::pieces::Norms;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation};
 use tradewind_proto::convert;
-use tradewind_proto::v1::{self, DType, PushFrame, push_frame};
+use tradewind_proto::v1::{DType, PushFrame, push_frame};
 
 use crate::core::askers::Wants;
 use crate::core::block::Gradient;
@@ -113,7 +112,7 @@ impl Incoming {
                     samples: gradient.samples_seen,
                     updates: gradient.updates_seen,
                 },
-                norms: gradient.norms.iter().map(norms).collect(),
+                norms: gradient.norms.into_iter().map(Into::into).collect(),
             })),
             push_frame::Action::Skip(_) => Action::Contribute(None),
             push_frame::Action::Pull(_) => Action::Pull,
@@ -132,13 +131,6 @@ impl Incoming {
             wants,
             action,
         })
-    }
-}
-
-fn norms(wire: &v1::Norms) -> Norms {
-    Norms {
-        values: wire.values,
-        gradient: wire.gradient,
     }
 }
 

@@ -13,7 +13,7 @@ use tradewind_proto::v1;
 
 use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message};
-use crate::core::run::Caller;
+use crate::core::run::{Beat, Beaten, Caller};
 
 /// Replies on their way into a connection.
 const REPLIES_MAX: usize = 4;
@@ -42,10 +42,10 @@ pub(super) async fn keep_lease(
         coordinator,
     };
     // A refusal of the first beat is the answer of the call.
-    let generation = keeper.beat(first.clock).await?;
+    let beaten = keeper.beat(&first).await?;
     let (out, replies) = mpsc::channel(REPLIES_MAX);
     tokio::spawn(async move {
-        if let Err(status) = keeper.keep(beats, generation, &out).await {
+        if let Err(status) = keeper.keep(beats, beaten, &out).await {
             let _ = out.send(Err(status)).await;
         }
     });
@@ -59,35 +59,48 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn beat(&self, clock: u64) -> Result<Generation, Status> {
+    async fn beat(&self, beat: &v1::Beat) -> Result<Beaten, Status> {
+        let speed = beat.steps_per_second;
+        if !(speed.is_finite() && speed >= 0.0) {
+            let text = format!("steps_per_second is {speed}, not a finite number of at least 0");
+            return Err(Status::invalid_argument(text));
+        }
+        let beat = Beat {
+            clock: Clock(beat.clock),
+            steps_per_second: speed,
+        };
         let (run, caller) = (self.run.clone(), self.caller);
-        let ask = |reply| Message::Heartbeat(run, caller, Clock(clock), reply);
+        let ask = |reply| Message::Heartbeat(run, caller, beat, reply);
         self.coordinator.call(ask).await.map_err(refuse::call)
     }
 
     async fn keep(
         &self,
         mut beats: Streaming<v1::Beat>,
-        mut generation: Generation,
+        mut beaten: Beaten,
         out: &mpsc::Sender<Result<v1::BeatReply, Status>>,
     ) -> Result<(), Status> {
         let mut told = Generation(0);
         let mut changes = self.coordinator.changes();
         loop {
-            if generation > told {
-                let reply = self.reply(generation).await?;
+            if beaten.generation > told {
+                let reply = self.reply(beaten).await?;
                 if out.send(Ok(reply)).await.is_err() {
                     break;
                 }
-                told = generation;
+                told = beaten.generation;
             }
             tokio::select! {
                 beat = beats.message() => match beat {
                     Ok(Some(beat)) => {
-                        generation = self.beat(beat.clock).await?;
+                        beaten = self.beat(&beat).await?;
                         // Every beat is answered: the rank counts its lease from there.
-                        if generation == told {
-                            let reply = v1::BeatReply { generation: told.0, holding: None };
+                        if beaten.generation == told {
+                            let reply = v1::BeatReply {
+                                generation: told.0,
+                                holding: None,
+                                steps_per_second_max: beaten.steps_per_second_max,
+                            };
                             if out.send(Ok(reply)).await.is_err() {
                                 break;
                             }
@@ -104,7 +117,7 @@ impl Keeper {
                     tokio::time::sleep(LOOK).await;
                     let (run, caller) = (self.run.clone(), self.caller);
                     let ask = |reply| Message::Check(run, caller, reply);
-                    generation = self.coordinator.call(ask).await.map_err(refuse::call)?;
+                    beaten.generation = self.coordinator.call(ask).await.map_err(refuse::call)?;
                 }
                 () = out.closed() => break,
             }
@@ -114,13 +127,14 @@ impl Keeper {
         Ok(())
     }
 
-    async fn reply(&self, generation: Generation) -> Result<v1::BeatReply, Status> {
+    async fn reply(&self, beaten: Beaten) -> Result<v1::BeatReply, Status> {
         let run = self.run.clone();
         let ask = |reply| Message::Holding(run, reply);
         let holding = self.coordinator.call(ask).await.map_err(refuse::call)?;
         Ok(v1::BeatReply {
-            generation: generation.0,
+            generation: beaten.generation.0,
             holding: Some((&holding).into()),
+            steps_per_second_max: beaten.steps_per_second_max,
         })
     }
 }

@@ -72,6 +72,8 @@ impl Case {
             samples: 1 << 40,
             epoch_samples: 1 << 40,
             batch: 1,
+            batch_ramp: Vec::new(),
+            local_steps: 1,
             chunk_samples: 1,
             lease_ms: 600_000,
             start_grace_ms: 600_000,

@@ -2,8 +2,10 @@
 //! over tch alone.
 
 mod buckets;
+mod layerwise;
 mod overlap;
 mod plain;
+mod ramp;
 mod statistics;
 
 /// ‖a − b‖ / ‖b‖

@@ -12,7 +12,7 @@ use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;
 use tradewind_worker::data::order::permutation;
-use tradewind_worker::model::{self, TaskSpec};
+use tradewind_worker::model::{self, Task, TaskSpec};
 
 use super::distance;
 
@@ -72,11 +72,26 @@ pub(super) struct Plain {
     pub(super) after: Vec<f32>,
 }
 
-/// The training loop without Tradewind; an update takes the parameters, which have gradients.
-pub(super) fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
+/// What the loops train, by no optimizer in particular.
+pub(super) fn configured() -> (Config, Box<dyn Task>) {
     let text = divided(&[1], &[]).text();
     let config = Config::parse(&text, "config.toml", root(), &[]).unwrap();
     let task = model::build(&TaskSpec::from(&config), config.seed).unwrap();
+    (config, task)
+}
+
+/// The training loop without Tradewind; an update takes the parameters, which have gradients.
+pub(super) fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
+    loop_in_parts(1, |parameters, _| update(parameters))
+}
+
+/// The same; an update takes the parameters, and their gradients on each of so many equal parts of
+/// the batch. Of the last part they are the parameters', too.
+pub(super) fn loop_in_parts(
+    parts: usize,
+    mut update: impl FnMut(&[Tensor], &[Vec<Tensor>]),
+) -> Plain {
+    let (config, task) = configured();
     let data = task.dataset();
     let per_epoch = task.samples() / STEP_SAMPLES;
     assert!(STEPS > 2 * per_epoch && !task.samples().is_multiple_of(STEP_SAMPLES));
@@ -89,12 +104,19 @@ pub(super) fn plain_loop(mut update: impl FnMut(&[Tensor])) -> Plain {
         let first = step % per_epoch * STEP_SAMPLES;
         let samples = order[first..first + STEP_SAMPLES].iter();
         let samples: Vec<usize> = samples.map(|sample| *sample as usize).collect();
-        let batch = data.batch(Split::Train, &samples).unwrap();
-        task.loss(&batch).backward();
-        update(&parameters);
-        for parameter in &parameters {
-            parameter.shallow_clone().zero_grad();
-        }
+        let parts = samples.chunks(STEP_SAMPLES / parts).map(|part| {
+            for parameter in &parameters {
+                parameter.shallow_clone().zero_grad();
+            }
+            let batch = data.batch(Split::Train, part).unwrap();
+            task.loss(&batch).backward();
+            parameters
+                .iter()
+                .map(|parameter| parameter.grad().copy())
+                .collect()
+        });
+        let gradients: Vec<Vec<Tensor>> = parts.collect();
+        update(&parameters, &gradients);
     }
     let after = values(&parameters);
     Plain { before, after }

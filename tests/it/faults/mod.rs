@@ -60,6 +60,8 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         samples: 1 << 40,
         epoch_samples: 1_000,
         batch: 4,
+        batch_ramp: Vec::new(),
+        local_steps: 1,
         chunk_samples: 40,
         lease_ms: LONG_MS,
         start_grace_ms: if group_sizes.iter().all(|size| *size == 1) {

@@ -210,14 +210,25 @@ fn check_mode(mode: &str) {
     check(&[2], &[mode, "exchange.down = \"bf16\""]);
 }
 
+/// Norms are measured where the model is, of gradients and values as they are pushed from here.
+fn check_norms(mode: &str) {
+    let lars = ["optimizer.name = \"lars\"", "optimizer.trust = 0.25"];
+    let momentum = "optimizer.momentum = 0.5";
+    for groups in [&[1][..], &[2], &[1, 1]] {
+        check(groups, &[mode, lars[0], lars[1], momentum]);
+    }
+}
+
 #[test]
 fn between_steps() {
     check_mode("train.overlap = 0");
+    check_norms("train.overlap = 0");
 }
 
 #[test]
 fn behind_the_next_step() {
     check_mode("train.overlap = 1");
+    check_norms("train.overlap = 1");
 }
 
 #[test]

@@ -90,6 +90,7 @@ pub(super) fn heartbeat(who: Who) -> Call {
         incarnation: who.incarnation,
         rank: who.rank,
         clock: 3,
+        ..Beat::default()
     })
 }
 

@@ -85,6 +85,8 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         samples: 1_000,
         epoch_samples: 40,
         batch: 4,
+        batch_ramp: Vec::new(),
+        local_steps: 1,
         chunk_samples: 8,
         lease_ms: 600_000,
         start_grace_ms: if alone { 0 } else { 600_000 },

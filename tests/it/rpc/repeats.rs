@@ -121,6 +121,7 @@ fn calls_that_are_repeated_happen_once() {
                 incarnation: 2,
                 rank: 0,
                 clock: 3,
+                ..Beat::default()
             };
             let kept = keep_lease(&stage.fleet.client().await, beat.clone()).await;
             let mut kept = kept.unwrap();

@@ -3,8 +3,8 @@
 use tonic::Code;
 use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, AdamW, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec, Schedule, Sgd,
-    StepDecay, TensorKind, run_spec, schedule,
+    Adam, AdamW, BatchStep, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec,
+    Schedule, Sgd, StepDecay, TensorKind, run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
@@ -82,6 +82,14 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| s.samples = 0, bad("samples is 0")),
     (|s| s.epoch_samples = 0, bad("epoch_samples is 0")),
     (|s| s.batch = 0, bad("batch is 0")),
+    (
+        |s| s.batch_ramp = vec![step(10, 8), step(10, 16)],
+        bad("batch_ramp has a step at 10 samples that is not behind"),
+    ),
+    (
+        |s| s.batch_ramp = vec![step(10, 6)],
+        bad("batch_ramp goes from batches of 4 to 6"),
+    ),
     (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
     (|s| s.lease_ms = 0, bad("lease_ms is 0")),
     (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
@@ -178,12 +186,17 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("samples", |s| s.samples = 2),
     ("epoch_samples", |s| s.epoch_samples = 2),
     ("batch", |s| s.batch = 2),
+    ("batch_ramp", |s| s.batch_ramp = vec![step(10, 8)]),
     ("chunk_samples", |s| s.chunk_samples = 9),
     ("lease_ms", |s| s.lease_ms = 2),
     ("start_grace_ms", |s| s.start_grace_ms = 2),
     ("up", |s| s.up = form(DType::DtypeBf16, 0.0)),
     ("down", |s| s.down = form(DType::DtypeTopK, 0.1)),
 ];
+
+fn step(samples: u64, batch: u32) -> BatchStep {
+    BatchStep { samples, batch }
+}
 
 fn form(dtype: DType, fraction: f64) -> Option<Compression> {
     Some(Compression {

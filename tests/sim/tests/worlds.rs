@@ -1,8 +1,10 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
+use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
+use tradewind_common::straggler::Profile;
 use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
 use tradewind_sim::scenario::MOMENTUM;
@@ -123,7 +125,7 @@ fn momentum_is_lowered_while_everything_fails() {
     check("lowered", lowered, &["promoted", "reformed", "compared"]);
 }
 
-/// What is measured is known from what copies are told: so there always is one here. Gradients here
+/// What is measured is known from what copies are told: so there is one here. Gradients here
 /// follow from nothing, so little is made of what is measured.
 #[test]
 fn momentum_is_measured_while_ranks_die() {
@@ -133,6 +135,7 @@ fn momentum_is_measured_while_ranks_die() {
         s.servers = s.servers.max(2);
         s.replication = 2;
         s.momentum = MOMENTUM;
+        s.down = Compression::None;
         s
     };
     check("measured", measured, &["reformed", "compared"]);
@@ -175,6 +178,19 @@ fn windows_close_while_everything_fails() {
         s.with_failing_servers(2).with_dying_ranks()
     };
     check("windows and faults", windows, &["promoted", "reformed"]);
+}
+
+/// Every profile under every policy in turn; the dying group dies without a word.
+#[test]
+fn stragglers_hold_nobody_up_for_good() {
+    for profile in Profile::ALL {
+        let slowed = |s: Scenario| s.with_profile(profile);
+        let must: &[&str] = match profile {
+            Profile::Dying => &["decided", "ranks_killed"],
+            _ => &ALWAYS,
+        };
+        check(profile.name(), slowed, must);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! that a test makes up.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
@@ -11,6 +11,7 @@ use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
 use tradewind_client::network::Reach;
+use tradewind_client::pulse::Pulse;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
@@ -68,7 +69,7 @@ pub struct Member {
 
 /// A lease that is kept.
 struct Kept {
-    clock: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
     lost: Arc<AtomicBool>,
     _beats: Heartbeat,
 }
@@ -148,14 +149,14 @@ impl Joining {
     #[must_use]
     pub fn keeping(mut self) -> Self {
         let length = Duration::from_millis(self.spec.lease_ms);
-        let clock = Arc::<AtomicU64>::default();
+        let pulse = Arc::<Pulse>::default();
         let lost = Arc::<AtomicBool>::default();
         let lease = Lease {
             seat: self.seat.clone(),
             incarnation: self.joined.incarnation,
             pause: (length / BEATS).min(BEAT),
             length,
-            clock: clock.clone(),
+            pulse: pulse.clone(),
             news: self.news.clone(),
         };
         let over = lost.clone();
@@ -163,7 +164,7 @@ impl Joining {
             over.store(true, Ordering::Relaxed);
         });
         self.kept = Some(Kept {
-            clock,
+            pulse,
             lost,
             _beats: beats,
         });
@@ -268,7 +269,7 @@ impl Member {
             self.seen = summary.seen();
         }
         if let Some(kept) = &self.kept {
-            kept.clock.store(self.clock(), Ordering::Relaxed);
+            kept.pulse.set_clock(self.exchange.clock());
         }
         done
     }

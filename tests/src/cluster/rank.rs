@@ -1,13 +1,13 @@
 //! A rank of a worker as a thread of the test, with a task of the test's own.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tradewind_client::directory::Directory;
 use tradewind_client::lease::{Lease, keep_lease};
 use tradewind_client::membership::Joined;
+use tradewind_client::pulse::Pulse;
 use tradewind_common::Incarnation;
 use tradewind_worker::enter::enter;
 use tradewind_worker::fence::Fence;
@@ -38,14 +38,14 @@ pub fn member(entry: Entry, task: Box<dyn Task>, runtime: &Handle) -> Member {
 pub fn live(member: &mut Member) -> Result<(), TrainError> {
     let joined = member.join(Incarnation(0)).expect("it joins");
     let fence = Fence::new(&member.runtime, NEVER);
-    let clock = Arc::new(AtomicU64::new(0));
-    let (lease, directory) = lease(member, &joined, clock.clone());
+    let pulse = Arc::<Pulse>::default();
+    let (lease, directory) = lease(member, &joined, pulse.clone());
     let guard = fence.guard();
     let heartbeat = {
         let _context = member.runtime.enter();
         keep_lease(&member.coordinator, lease, move |error| guard.lost(&error))
     };
-    let entered = enter(member, &joined, &directory, clock, fence.guard());
+    let entered = enter(member, &joined, &directory, pulse, fence.guard());
     let mut entered = entered.expect("it enters");
     let trained = entered.worker.train(entered.seen);
     if trained.is_ok() {
@@ -58,14 +58,14 @@ pub fn live(member: &mut Member) -> Result<(), TrainError> {
     trained
 }
 
-fn lease(member: &Member, joined: &Joined, clock: Arc<AtomicU64>) -> (Lease, Directory) {
+fn lease(member: &Member, joined: &Joined, pulse: Arc<Pulse>) -> (Lease, Directory) {
     let (directory, news) = Directory::new(joined.holding.clone());
     let lease = Lease {
         seat: member.seat.clone(),
         incarnation: joined.incarnation,
         pause: Duration::from_millis(member.config.liveness.heartbeat_ms),
         length: member.lease(),
-        clock,
+        pulse,
         news,
     };
     (lease, directory)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout};
 
@@ -24,6 +25,8 @@ use crate::stopwatch::Stopwatch;
 /// one, and ends the thread.
 pub struct Background<V = Vec<f32>> {
     clock: Clock,
+    /// Of the gradient whose exchange is started next.
+    norms: Option<Measured>,
     under_way: bool,
     /// `None` only while being dropped.
     orders: Option<mpsc::Sender<Order<V>>>,
@@ -66,6 +69,7 @@ impl<V> Ended<V> {
 struct Order<V> {
     /// Of the contribution, if it is one.
     clock: Clock,
+    norms: Option<Measured>,
     pushed: Pushed,
     seen: Seen,
     values: V,
@@ -96,6 +100,7 @@ impl<V: Destination + Send + 'static> Background<V> {
             .spawn(work);
         Self {
             clock,
+            norms: None,
             under_way: false,
             orders: Some(orders),
             ended,
@@ -118,6 +123,11 @@ impl<V: Destination + Send + 'static> Background<V> {
         self.clock = self.clock.max(clock);
     }
 
+    /// The gradient whose exchange is started next has these norms: see [`Exchange::measured`].
+    pub fn measured(&mut self, norms: Measured) {
+        self.norms = Some(norms);
+    }
+
     /// Starts an exchange of every block of the slice and returns at once. `gradient` and `values`
     /// are laid out as the flat vector; only the slice's blocks are read and written.
     ///
@@ -128,8 +138,10 @@ impl<V: Destination + Send + 'static> Background<V> {
         if matches!(purpose, Purpose::Gradient { .. } | Purpose::Skip) {
             self.clock = clock.tick();
         }
+        let norms = self.norms.take();
         self.order(Order {
             clock,
+            norms,
             pushed: Pushed::Whole { purpose, gradient },
             seen,
             values,
@@ -141,8 +153,10 @@ impl<V: Destination + Send + 'static> Background<V> {
     pub fn start_parts(&mut self, samples: u32, seen: Seen, parts: Arc<Parts>, values: V) {
         let clock = self.clock;
         self.clock = clock.tick();
+        let norms = self.norms.take();
         self.order(Order {
             clock,
+            norms,
             pushed: Pushed::Parts { samples, parts },
             seen,
             values,
@@ -216,6 +230,9 @@ impl<V: Destination> Order<V> {
         let _open = open(Range::Exchange(exchange.clock()));
         let watch = Stopwatch::start();
         exchange.go_on_at(self.clock);
+        if let Some(norms) = self.norms.take() {
+            exchange.measured(norms);
+        }
         let (seen, values) = (self.seen, &mut self.values);
         let (summary, gradient) = match self.pushed {
             Pushed::Whole { purpose, gradient } => {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tonic::Status;
+use tradewind_common::pieces::Measured;
 use tradewind_common::placement::Placement;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
@@ -73,6 +74,8 @@ pub struct Exchange {
     links: Vec<Link>,
     sender: Sender,
     down: Compression,
+    /// Of the gradient that is pushed next.
+    norms: Option<Measured>,
 }
 
 impl Exchange {
@@ -105,6 +108,7 @@ impl Exchange {
             links,
             sender: Sender::default(),
             down: Compression::None,
+            norms: None,
         }
     }
 
@@ -114,6 +118,11 @@ impl Exchange {
         self.sender = Sender::new(up, self.layout.elements());
         self.down = down;
         self
+    }
+
+    /// The gradient that is pushed next has these norms: needed where updates follow from them.
+    pub fn measured(&mut self, norms: Measured) {
+        self.norms = Some(norms);
     }
 
     /// The group goes on at `clock`, if it is not further: see [`Session::go_on_at`].
@@ -173,6 +182,7 @@ impl Exchange {
         self.session.begin(purpose, seen);
         let shared = Shared {
             layout: &self.layout,
+            norms: self.norms.take(),
             sender: RefCell::new(&mut self.sender),
             down: self.down,
             session: RefCell::new(&mut self.session),

@@ -1,8 +1,7 @@
-//! Heartbeats: they hold a rank's lease, tell the group's clock, and bring news of who holds the
-//! shards.
+//! Heartbeats: they hold a rank's lease, tell the group's clock and speed, and bring news of who holds
+//! the shards and of how fast others are.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -17,6 +16,7 @@ use tradewind_proto::v1::{Beat, BeatReply};
 use crate::directory::News;
 use crate::membership::{Coordinator, MembershipError, Seat};
 use crate::network::PAUSE;
+use crate::pulse::Pulse;
 use crate::stopwatch::Stopwatch;
 
 /// Beats between the task and the connection. More than one only where the connection is stuck.
@@ -33,8 +33,8 @@ pub struct Lease {
     pub pause: Duration,
     /// For how long a beat renews it.
     pub length: Duration,
-    /// What beats tell: the group's clock.
-    pub clock: Arc<AtomicU64>,
+    /// What beats tell, and what they bring.
+    pub pulse: Arc<Pulse>,
     /// Who is told who holds the shards.
     pub news: News,
 }
@@ -136,11 +136,13 @@ impl Lease {
             group: self.seat.group.0,
             incarnation: self.incarnation.0,
             rank: self.seat.rank.0,
-            clock: self.clock.load(Ordering::Relaxed),
+            clock: self.pulse.clock().0,
+            steps_per_second: self.pulse.speed(),
         }
     }
 
     fn take(&self, reply: BeatReply) -> Result<(), Status> {
+        self.pulse.set_fastest(reply.steps_per_second_max);
         let Some(holding) = reply.holding else {
             return Ok(());
         };

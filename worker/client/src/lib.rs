@@ -13,6 +13,7 @@ mod link;
 pub mod membership;
 pub mod network;
 pub mod parts;
+pub mod pulse;
 pub mod ranges;
 mod sender;
 pub mod stopwatch;

@@ -5,11 +5,14 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tonic::Status;
+use tradewind_common::pieces::Measured;
 use tradewind_common::{BlockId, Compression, Layout, ShardId};
 use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::frame::{Framed, Part};
 use tradewind_proto::refusal::{self, Reason};
-use tradewind_proto::v1::{Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame};
+use tradewind_proto::v1::{
+    self, Create, DType, Gradient, Pull, PullFrame, PushFrame, Skip, push_frame,
+};
 
 use crate::arriving::{self, Arriving};
 use crate::away::Away;
@@ -29,6 +32,8 @@ pub(crate) struct Shared<'a, 'v> {
     /// None if no values shall come back.
     pub(crate) values: Option<RefCell<&'a mut dyn Destination>>,
     pub(crate) pushed: Pushed<'a, 'v>,
+    /// What a gradient's blocks are pushed with besides, where an optimizer asks for it.
+    pub(crate) norms: Option<Measured>,
     pub(crate) sender: RefCell<&'a mut Sender>,
     /// The form in which differences come down.
     pub(crate) down: Compression,
@@ -245,6 +250,11 @@ impl Shared<'_, '_> {
         }
     }
 
+    fn norms(&self, block: BlockId) -> Vec<v1::Norms> {
+        let norms = self.norms.iter().flat_map(|norms| norms.of_block(block));
+        norms.copied().map(Into::into).collect()
+    }
+
     fn fill(&self, frame: &Frame) -> Framed {
         let skip = || (push_frame::Action::Skip(Skip {}), Bytes::new());
         let (action, values) = match frame.purpose {
@@ -259,7 +269,7 @@ impl Shared<'_, '_> {
                     pulled_version: frame.pulled_version,
                     samples_seen: frame.seen.samples,
                     updates_seen: frame.seen.updates,
-                    norms: Vec::new(),
+                    norms: self.norms(frame.block),
                     dtype: convert::dtype(form).into(),
                     lineage: frame.lineage.0,
                     values: Bytes::new(),

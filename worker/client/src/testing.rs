@@ -123,6 +123,8 @@ pub fn spec() -> RunSpec {
         samples: 100,
         epoch_samples: 100,
         batch: 1,
+        batch_ramp: Vec::new(),
+        local_steps: 1,
         chunk_samples: 10,
         lease_ms: 1000,
         start_grace_ms: 1000,

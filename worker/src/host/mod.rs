@@ -54,6 +54,8 @@ pub struct How {
     pub overlap: bool,
     /// While backward goes on.
     pub by_bucket: bool,
+    /// Not as backward leaves them: [`Host::leave`] says when.
+    pub later: bool,
     /// In this form.
     pub up: Compression,
 }
@@ -93,7 +95,7 @@ impl Host {
         how: How,
     ) -> Result<Self, HostError> {
         Ok(if how.staged {
-            Self::Staged(Staged::new(layout, plan, group, how.up, how.overlap)?)
+            Self::Staged(Staged::new(layout, plan, group, how)?)
         } else {
             Self::Shared(Shared::new(layout, group, how.by_bucket)?)
         })
@@ -108,6 +110,14 @@ impl Host {
             Self::Staged(staged) => staged.begin(factor, parts)?,
         }
         Ok(())
+    }
+
+    /// Where gradients are pushed later: now, as the group has them.
+    pub fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
+        match self {
+            Self::Shared(_) => Ok(()),
+            Self::Staged(staged) => staged.leave(group),
+        }
     }
 
     /// After a backward, and after the changes of buffers were [taken](Buffers::take): waits until

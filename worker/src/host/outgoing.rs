@@ -92,6 +92,11 @@ impl Outgoing {
         })
     }
 
+    /// Multiplies the gradient by `factor` where it is, and says whether it is finite.
+    pub(super) fn check(&self, gradient: &Tensor, factor: &Tensor) -> Result<(), C10dError> {
+        check_and_scale(gradient, &self.flag, factor)
+    }
+
     /// The gradient, multiplied by `factor` where it is, leaves on `out`. It is final in the order
     /// of the current stream, and not written before `out` has come so far. Where it goes, and from
     /// when on it is there.
@@ -102,7 +107,7 @@ impl Outgoing {
         turn: usize,
         out: &Stream,
     ) -> Result<(Arc<Landing>, Event), C10dError> {
-        check_and_scale(gradient, &self.flag, factor)?;
+        self.check(gradient, factor)?;
         let landing = Arc::get_mut(&mut self.landings[turn]).ok_or_else(|| C10dError::Torch {
             what: "staging a gradient",
             message: "an exchange still reads the memory that it would be copied to".into(),

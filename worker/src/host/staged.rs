@@ -13,7 +13,7 @@ use tradewind_common::{Compression, Layout, TensorKind};
 
 use super::giver::{Gift, Giver, Landing};
 use super::outgoing::Outgoing;
-use super::{Checked, HostError};
+use super::{Checked, HostError, How};
 use crate::buffers::Buffers;
 use crate::c10d::C10dError;
 use crate::group::Group;
@@ -49,15 +49,14 @@ struct Stage {
 }
 
 impl Staged {
-    /// From here on `group` tells this of its buckets. With `overlap` an exchange goes on while the
-    /// next gradient comes, so there is memory for two in turn. Encodes where `up` is bf16; other
-    /// forms are made from f32 by whoever sends.
+    /// From here on `group` tells this of its buckets. With overlap an exchange goes on while the
+    /// next gradient comes, so there is memory for two in turn. Encodes where they travel as bf16;
+    /// other forms are made from f32 by whoever sends.
     pub fn new(
         layout: &Layout,
         plan: &Arc<Plan>,
         group: &mut dyn Group,
-        up: Compression,
-        overlap: bool,
+        how: How,
     ) -> Result<Self, HostError> {
         let device = group.device();
         let buckets = layout.buckets.len();
@@ -67,10 +66,10 @@ impl Staged {
         };
         let report = room(buckets + 1)?;
         let place = |at: usize| report.f_narrow(0, at as i64, 1).map_err(torch("a flag"));
-        let turns = if overlap { 2 } else { 1 };
+        let turns = if how.overlap { 2 } else { 1 };
         let outgoing = |(at, bucket): (usize, &tradewind_common::layout::Bucket)| {
             let trained = bucket.kind == TensorKind::Parameter;
-            let bf16 = up == Compression::Bf16;
+            let bf16 = how.up == Compression::Bf16;
             let make = || Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
             trained.then(make).transpose()
         };
@@ -89,7 +88,11 @@ impl Staged {
         let told = stage.clone();
         group.watch(Arc::new(move |bucket, gradient| {
             let mut stage = lock(&told);
-            if let Err(error) = stage.told(bucket, gradient) {
+            let told = match how.later {
+                true => stage.check(bucket, gradient),
+                false => stage.told(bucket, gradient),
+            };
+            if let Err(error) = told {
                 stage.failed.get_or_insert(error);
             }
         }))?;
@@ -122,6 +125,16 @@ impl Staged {
         if factor != self.factor {
             let _ = stage.factor.f_fill_(factor).map_err(&failed)?;
             self.factor = factor;
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
+        let mut stage = lock(&self.stage);
+        for bucket in 0..stage.buckets.len() {
+            if let Some(gradient) = group.gradient(bucket) {
+                stage.told(bucket, gradient)?;
+            }
         }
         Ok(())
     }
@@ -172,6 +185,12 @@ impl Staged {
 }
 
 impl Stage {
+    fn check(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
+        let outgoing = self.buckets[bucket].as_ref();
+        let outgoing = outgoing.expect("gradients are of parameters");
+        outgoing.check(gradient, &self.factor)
+    }
+
     fn told(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
         let outgoing = self.buckets[bucket]
             .as_mut()

@@ -34,6 +34,7 @@ fn model(overlap: bool) -> Model {
         staged: true,
         overlap,
         by_bucket: false,
+        later: false,
         up: Compression::None,
     };
     let host = Host::new(&layout, &plan, &mut group, how).unwrap();

@@ -122,3 +122,61 @@ fn outer_optimizers() {
         "optimizer.activation = 0.3 is more than 1 / optimizer.momentum_updates",
     );
 }
+
+#[test]
+fn layerwise_optimizers() {
+    let read = |overrides: &[&str]| {
+        let overrides = [overrides, &["optimizer.momentum=0.9"]].concat();
+        parse(GOOD, &overrides)
+    };
+    let (momentum, weight_decay, trust) = (0.9, 0.25, 0.5);
+    let lars = OptimizerSpec::Lars {
+        momentum,
+        weight_decay,
+        trust,
+    };
+    let larc = OptimizerSpec::Larc {
+        momentum,
+        weight_decay,
+        trust,
+    };
+    let refused = |overrides: &[&str], want: &str| {
+        let text = read(overrides).unwrap_err().to_string();
+        assert!(text.contains(want), "{text}");
+    };
+    for (name, want) in [("lars", lars), ("larc", larc)] {
+        let name = format!("optimizer.name={name}");
+        let keys = ["optimizer.weight_decay=0.25", "optimizer.trust=0.5"];
+        let config = read(&[&name, keys[0], keys[1]]).unwrap();
+        assert_eq!(config.optimizer.spec, want);
+        assert!(config.idle().is_empty(), "{:?}", config.idle());
+        refused(&[&name, "optimizer.trust=0"], "optimizer.trust = 0.0 is 0");
+        refused(
+            &[&name, "exchange.per_bucket=true"],
+            "exchange.per_bucket = true excludes optimizer.name = \"lar",
+        );
+        for policy in ["compensate", "compensate-adaptive"] {
+            refused(
+                &[&name, &format!("staleness.policy={policy}")],
+                &format!("staleness.policy = \"{policy}\" excludes optimizer.name = \"lars\""),
+            );
+        }
+        refused(
+            &[&name, "momentum.policy=closed-loop"],
+            "momentum.policy = \"closed-loop\" excludes optimizer.name = \"lars\"",
+        );
+        for beside in [
+            "momentum.policy=lowered",
+            "staleness.policy=scale",
+            "staleness.policy=drop",
+            "train.overlap=1",
+        ] {
+            read(&[&name, beside]).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+    let idle = read(&["optimizer.trust=0.5"]).unwrap();
+    assert_eq!(
+        idle.idle(),
+        ["optimizer.trust has no effect while optimizer.name = \"sgd\""]
+    );
+}

@@ -39,23 +39,20 @@ struct Optimizer {
 impl Cores {
     pub(super) fn new(measured: &Measured) -> Self {
         let known = |x: Option<f64>| x.unwrap_or(f64::NAN);
-        let optimizer = |(index, kernel): (usize, &Kernel)| {
-            let Kernel::Apply(name) = kernel else {
-                return None;
-            };
+        let optimizer = |(index, (name, kernel)): (usize, &(&str, Kernel))| {
             let optimizer = Optimizer {
                 bytes_per_value: kernel.bytes_per_value(),
                 gb_per_s: known(measured.rates[index].median()),
                 ratio_to_triad: known(measured.ratios[index].median()),
                 spread: known(measured.ratios[index].spread()),
             };
-            Some((name.to_string(), optimizer))
+            ((*name).to_owned(), optimizer)
         };
         Self {
             cores: measured.cores,
             triad_gb_per_s: known(measured.rates[0].median()),
             triad_spread: known(measured.rates[0].spread()),
-            optimizers: KERNELS.iter().enumerate().filter_map(optimizer).collect(),
+            optimizers: KERNELS.iter().enumerate().skip(1).map(optimizer).collect(),
             runs: measured.rates[0].len(),
         }
     }
@@ -114,8 +111,8 @@ mod tests {
         let series = |x: f64| [x, x, 2.0 * x].into_iter().collect::<Series>();
         Measured {
             cores,
-            rates: [10.0, 9.0, 8.0, 7.0].map(series),
-            ratios: [1.0, 0.9, 0.8, 0.7].map(series),
+            rates: [10.0, 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0].map(series),
+            ratios: [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3].map(series),
         }
     }
 
@@ -131,8 +128,15 @@ mod tests {
             assert_eq!(part["cores"], cores);
             assert_eq!(part["triad_gb_per_s"], 10.0);
             assert_eq!(part["runs"], 3);
-            for (name, ratio, bytes) in [("sgd", 0.9, 12), ("momentum", 0.8, 20), ("adam", 0.7, 28)]
-            {
+            for (name, ratio, bytes) in [
+                ("sgd", 0.9, 12),
+                ("momentum", 0.8, 20),
+                ("adam", 0.7, 28),
+                ("adamw", 0.6, 28),
+                ("lars", 0.5, 20),
+                ("larc", 0.4, 20),
+                ("norms", 0.3, 8),
+            ] {
                 let optimizer = &part["optimizers"][name];
                 assert_eq!(optimizer["ratio_to_triad"], ratio);
                 assert_eq!(optimizer["bytes_per_value"], bytes);
@@ -149,7 +153,11 @@ mod tests {
 2 cores         GB/s   over triad   spread   bytes a value
 triad          10.00                50.0 %              12
 adam            7.00        0.700   50.0 %              28
+adamw           6.00        0.600   50.0 %              28
+larc            4.00        0.400   50.0 %              20
+lars            5.00        0.500   50.0 %              20
 momentum        8.00        0.800   50.0 %              20
+norms           3.00        0.300   50.0 %               8
 sgd             9.00        0.900   50.0 %              12
 
 3 samples.";

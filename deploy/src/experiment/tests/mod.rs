@@ -75,6 +75,8 @@ fn leave(folder: &Path, status: &str, late: u64) {
     let record = |clock: u64| StepRecord {
         wall: 100.0 + clock as f64,
         clock,
+        local_steps: 1,
+        local_skipped: 0,
         missed_pace: clock >= 10 - late,
         compute_seconds: 0.1,
         samples_applied: 8 * (clock + 1),

@@ -8,6 +8,9 @@ use super::{Optimizer, Step};
 /// v ← μv + g, θ ← θ − γv: as NVIDIA's implementation with `clip`, which the exascale climate
 /// analysis used (Kurth et al. 2018, section V-B2). A tensor that weight decay spares has c = 1
 /// and λ = 0, and so has one whose values or gradient are all 0.
+///
+/// It does not normalise: a step below the limit is as long as its gradient says, and one above it
+/// is cut to l, whether the gradient or the rate is made smaller.
 #[derive(Clone, Copy, Debug)]
 pub struct Larc {
     /// μ, in `0..1`; 0 keeps no velocity.
@@ -25,7 +28,8 @@ impl Optimizer for Larc {
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let (rate, scale) = (step.rate as f32, step.scale);
-        let (decay, momentum) = (step.decay(self.weight_decay), self.momentum);
+        let decay = step.decay(self.weight_decay);
+        let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
                 *x -= rate * (scale * (g + decay * *x));

@@ -23,7 +23,8 @@ impl Optimizer for Lars {
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let rate = step.rate as f32 * step.scale;
-        let (decay, momentum) = (step.decay(self.weight_decay), self.momentum);
+        let decay = step.decay(self.weight_decay);
+        let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
                 *x -= rate * (g + decay * *x);
@@ -34,6 +35,12 @@ impl Optimizer for Lars {
             *v = momentum * *v + rate * (g + decay * *x);
             *x -= *v;
         }
+    }
+
+    /// l takes ‖g‖ out of the step, but for the part that decays: only the rate says how much a
+    /// gradient counts. Where a tensor has l = 1 and no decay, the rate does the same as the gradient.
+    fn normalises(&self) -> bool {
+        true
     }
 
     fn scale(&self, _rate: f64, norms: Norms) -> f64 {

@@ -3,6 +3,7 @@
 mod adam;
 mod adamw;
 mod delayed;
+mod elastic;
 mod larc;
 mod lars;
 mod sgd;
@@ -10,6 +11,7 @@ mod sgd;
 pub use adam::Adam;
 pub use adamw::AdamW;
 pub use delayed::DelayedNesterov;
+pub use elastic::Elastic;
 pub use larc::Larc;
 pub use lars::Lars;
 pub use sgd::Sgd;
@@ -63,6 +65,11 @@ impl Step {
             decays: true,
             scale: 1.0,
         }
+    }
+
+    /// μ of an optimizer, unless another one was decided.
+    fn momentum(self, own: f32) -> f32 {
+        self.momentum.map_or(own, |momentum| momentum as f32)
     }
 
     /// λ of an optimizer, as far as it applies here.
@@ -155,5 +162,6 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
             every: u64::from(every),
             activation,
         }),
+        OptimizerSpec::Elastic => Box::new(Elastic),
     }
 }

@@ -20,9 +20,7 @@ impl Optimizer for Sgd {
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let (rate, decay) = (step.rate as f32, step.decay(self.weight_decay));
-        let momentum = step
-            .momentum
-            .map_or(self.momentum, |momentum| momentum as f32);
+        let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
                 *x -= rate * (g + decay * *x);

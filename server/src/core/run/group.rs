@@ -33,6 +33,9 @@ pub(super) struct Member {
     pub(super) entered: bool,
     #[serde(skip)]
     pub(super) clock: Clock,
+    /// 0 while it is not known.
+    #[serde(skip)]
+    pub(super) steps_per_second: f64,
     #[serde(skip)]
     pub(super) lease: Lease,
     #[serde(skip)]
@@ -49,6 +52,7 @@ impl Member {
             created: false,
             entered: false,
             clock: Clock(0),
+            steps_per_second: 0.0,
             lease: Lease::default(),
             joining: None,
             awaiting: None,
@@ -100,6 +104,12 @@ impl Group {
     pub(super) fn clock(&self) -> Clock {
         let clocks = self.members.values().map(|member| member.clock);
         clocks.max().unwrap_or_default()
+    }
+
+    /// Steps a second, by its heartbeats; 0 while that is not known.
+    pub(super) fn speed(&self) -> f64 {
+        let speeds = self.members.values().map(|member| member.steps_per_second);
+        speeds.fold(0.0, f64::max)
     }
 
     pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64) {
@@ -203,4 +213,22 @@ pub struct Caller {
     pub incarnation: Incarnation,
     /// The rank in it, as configured.
     pub rank: Rank,
+}
+
+/// What a heartbeat tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beat {
+    /// The group's clock.
+    pub clock: Clock,
+    /// How fast it computes; 0 if that is not known.
+    pub steps_per_second: f64,
+}
+
+/// What a heartbeat is answered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Beaten {
+    /// The present one.
+    pub generation: Generation,
+    /// Steps a second of the fastest live group; 0 if none is known.
+    pub steps_per_second_max: f64,
 }

@@ -2,9 +2,9 @@
 
 use tradewind_common::data::{Chunk, LeaseRefused};
 use tradewind_common::lease::Lease;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
+use tradewind_common::{Generation, GroupId, Incarnation, Rank};
 
-use super::group::{Group, Member};
+use super::group::{Beat, Beaten, Group, Member};
 use super::{Caller, GroupState, Join, Phase, Run};
 use crate::core::ReplyTo;
 use crate::core::answer::Refused;
@@ -205,19 +205,24 @@ impl Run {
     pub(in crate::core) fn heartbeat(
         &mut self,
         caller: Caller,
-        clock: Clock,
+        beat: Beat,
         now_ms: u64,
-    ) -> Result<Generation, Refused> {
+    ) -> Result<Beaten, Refused> {
         // A rank whose sibling has left first is not lost: the group is done.
-        if self.has_left(caller) {
-            return Ok(self.generation);
+        if !self.has_left(caller) {
+            let member = self.member(caller)?;
+            // Not worth a write of its own: after a recovery the next beat says it again.
+            member.entered = true;
+            member.lease.renew(now_ms);
+            member.clock = member.clock.max(beat.clock);
+            member.steps_per_second = beat.steps_per_second;
         }
-        let member = self.member(caller)?;
-        // Not worth a write of its own: after a recovery the next beat says it again.
-        member.entered = true;
-        member.lease.renew(now_ms);
-        member.clock = member.clock.max(clock);
-        Ok(self.generation)
+        let live = |group: &&Group| group.state == GroupState::Live;
+        let speeds = self.groups.values().filter(live).map(Group::speed);
+        Ok(Beaten {
+            generation: self.generation,
+            steps_per_second_max: speeds.fold(0.0, f64::max),
+        })
     }
 
     /// Whether a rank's life of its group is still the one; nothing is renewed.
@@ -238,7 +243,8 @@ impl Run {
         let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
         self.ledger.believe(owner, holds);
         self.ledger.check(owner, finished, holds)?;
-        let batch = u64::from(self.spec.batch) * ranks;
+        let batches = self.spec.batches();
+        let batch = |begins| u64::from(batches.at(begins)) * ranks;
         self.ledger.finish(owner, finished, batch);
         self.leased = true;
         let leased = self.ledger.lease(owner, holds);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tradewind_common::data::{Chunking, DataPosition, Ledger};
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::placement::Placement;
-use tradewind_common::shares::sync_position;
+use tradewind_common::shares::{first_step, sync_position};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
@@ -93,12 +93,13 @@ fn position(manifest: &ManifestData) -> DataPosition {
     }
     let decided = manifest.files.iter().map(|file| file.clock_next).max();
     let next = manifest.at_clock.or(decided).unwrap_or_default();
+    let (origin, passed) = manifest.origin;
     let passed = sync_position(
         &spec.group_sizes,
-        spec.batch,
+        spec.batches(),
         spec.epoch_samples,
-        manifest.origin,
-        next,
+        (first_step(origin, spec.local_steps), passed),
+        first_step(next, spec.local_steps),
     );
     DataPosition::after(passed.unwrap_or_default(), spec.epoch_samples)
 }

@@ -33,7 +33,7 @@ use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::{Coordinator, Output};
 use crate::core::durable::{Durable, ManifestData};
 use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
-use crate::core::run::{Caller, Join, Run};
+use crate::core::run::{Beat, Beaten, Caller, Join, Run};
 use crate::core::view::Acknowledge;
 
 /// Length of a server's lease.
@@ -155,8 +155,17 @@ impl Desk {
             }
             "beat" => {
                 let clock = Clock(words.get(2).map_or(0, |clock| clock.parse().unwrap()));
-                let beat = coordinator.heartbeat(&run, caller(words[1]), clock, now_ms);
-                Some(beat.map(|generation| format!("at {generation}")))
+                let speed = number("speed").unwrap_or(0) as f64;
+                let beat = Beat {
+                    clock,
+                    steps_per_second: speed,
+                };
+                let beaten = coordinator.heartbeat(&run, caller(words[1]), beat, now_ms);
+                let text = |beaten: Beaten| match beaten.steps_per_second_max {
+                    0.0 => format!("at {}", beaten.generation),
+                    fastest => format!("at {} fastest {fastest}", beaten.generation),
+                };
+                Some(beaten.map(text))
             }
             "lost" => {
                 coordinator.rank_lost(&run, caller(words[1]), now_ms);

@@ -294,3 +294,28 @@ fn a_group_goes_on_with_the_ranks_that_are_there() {
         ",
     );
 }
+
+#[test]
+fn beats_tell_how_fast_the_fastest_live_group_is() {
+    check_timed(
+        &[1, 1],
+        1,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        join 1.0 b => view 3 + 0@1 1@1 by 0@1
+        ack 0 => 0.0 joined as 1, 1.0 joined as 1
+        await 0.0@1 => 0.0@1 create
+        await 1.0@1 =>
+        beat 0.0@1 0 speed 9 => 0.0@1 at 3
+        await 0.0@1 created =>
+        ack 0 complete => view 5 0@1:0 1@1:0 + by nobody
+        ack 0 complete => 0.0@1 start at 0, 1.0@1 start at 0
+        beat 0.0@1 1 speed 9 => 0.0@1 at 5 fastest 9
+        beat 1.0@1 1 speed 4 => 1.0@1 at 5 fastest 9
+        beat 0.0@1 2 speed 3 => 0.0@1 at 5 fastest 4
+        beat 0.0@1 3 speed 7 => 0.0@1 at 5 fastest 7
+        lost 0.0@1 => view 6 1@1:0 + by nobody
+        beat 1.0@1 2 speed 4 => 1.0@1 at 6 fastest 4
+        ",
+    );
+}

@@ -8,6 +8,7 @@ mod desk;
 mod failover;
 mod filling;
 mod holders;
+mod layerwise;
 mod membership;
 mod milestones;
 mod optimizers;
@@ -55,6 +56,8 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         samples: 100,
         epoch_samples: 50,
         batch: 1,
+        batch_ramp: Vec::new(),
+        local_steps: 1,
         chunk_samples: 10,
         lease_ms: 100,
         start_grace_ms: 150,

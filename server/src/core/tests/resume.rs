@@ -146,7 +146,7 @@ fn data_of_sync_go_on_exactly() {
         let who = (Clock(clock), GroupId(0), Rank(0));
         sync_share(
             &spec.group_sizes,
-            spec.batch,
+            spec.batches(),
             spec.epoch_samples,
             origin,
             who,

@@ -17,6 +17,12 @@ use crate::values::{self, Life};
 /// most a dozen, so anything missing makes a larger difference.
 pub(super) const TOLERANCE: f64 = 1e-3;
 
+/// Whether a value is what was recomputed. That is no number where the momentum was measured and
+/// nobody was told of it, for want of a copy.
+pub(super) fn near(recomputed: f64, value: f32) -> bool {
+    recomputed.is_nan() || (recomputed - f64::from(value)).abs() < TOLERANCE
+}
+
 /// A live group as the observer places it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {

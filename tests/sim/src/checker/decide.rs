@@ -7,7 +7,7 @@ use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
-use super::block::{Record, TOLERANCE, Verdict};
+use super::block::{Record, Verdict, near};
 use super::history::Step;
 use super::stale;
 use super::terms::{PassedOn, Terms, Traffic};
@@ -42,9 +42,12 @@ impl Record {
         let mut news: Vec<Decision> = news.map(|(g, (life, d))| (*g, *life, *d)).collect();
         let count = news.len() as u64;
         if terms.consistency == ConsistencySpec::Sync {
-            let present = self.present_clock();
+            let (from, to) = self.present_clock(traffic);
             let behind = terms.leaves_behind();
-            let late = |(_, _, decided): &Decision| behind && decided.clock < present;
+            let late = |(_, _, decided): &Decision| {
+                let dropped = decided.verdict == block::Verdict::Dropped;
+                behind && decided.clock < if dropped { to } else { from }
+            };
             news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
             for update in news.chunk_by(|a, b| a.2.clock == b.2.clock) {
                 let late = update.iter().all(late);
@@ -257,7 +260,7 @@ impl Record {
     fn check_state(&mut self, state: &BlockState) -> Result<(), Violation> {
         let id = self.id;
         let step = self.history.last_mut().expect("it is created");
-        let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < TOLERANCE;
+        let near = |(x, y): (&f64, &f32)| near(*x, *y);
         let equal = step.values.len() == state.values.len()
             && step.values.iter().zip(state.values.iter()).all(near);
         let seen = (state.version, state.samples_applied);

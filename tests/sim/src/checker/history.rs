@@ -53,8 +53,7 @@ impl Step {
                 (!same).then(|| format!("{own:?} and {state:?}"))
             }
             None => {
-                let near =
-                    |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < super::block::TOLERANCE;
+                let near = |(x, y): (&f64, &f32)| super::block::near(*x, *y);
                 let same = self.values.iter().zip(state.values.iter()).all(near);
                 (!same).then(|| format!("{:?} and {state:?}", self.values))
             }

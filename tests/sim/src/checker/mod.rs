@@ -310,7 +310,7 @@ impl Checker {
                 .or_else(|problem| broken(format!("block {}, {life:?}: {problem}", reply.block)));
         }
         let fresh = reply.fresh.values();
-        let near = |(x, y): (&f64, &f32)| (x - f64::from(*y)).abs() < block::TOLERANCE;
+        let near = |(x, y): (&f64, &f32)| block::near(*x, *y);
         let equal = match &step.state {
             Some(state) => **state.values == *fresh,
             None => fresh.len() == step.values.len() && step.values.iter().zip(fresh).all(near),

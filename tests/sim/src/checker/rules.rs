@@ -74,37 +74,47 @@ impl Record {
         Err(Violation::new(Rule::Staleness, text))
     }
 
-    /// The clock that is made next, where clocks are made for all groups.
-    pub(super) fn present_clock(&self) -> Clock {
-        let min = self.live.values().map(|place| place.next).min();
+    /// The clock that is made next, where clocks are made for all groups: from the first to the
+    /// second. A group that was told of a later clock may wait there already, and one that has not
+    /// been heard since values were restored may stand anywhere.
+    pub(super) fn present_clock(&self, traffic: &Traffic) -> (Clock, Clock) {
         let last = self.now().map(|step| step.last.values());
         let highest = last.and_then(|last| last.map(|(_, decided)| decided.clock).max());
-        highest.map(Clock::tick).max(min).unwrap_or_default()
+        let beyond = |min: Option<Clock>| highest.map(Clock::tick).max(min).unwrap_or_default();
+        let least = self.live.values().map(|place| place.next).min();
+        let heard = self.live.iter().filter(|(_, place)| !place.attaching);
+        let at_most = heard.map(|(group, place)| {
+            let told = traffic.next.get(&(*group, place.incarnation));
+            place.next.max(told.copied().unwrap_or_default())
+        });
+        (beyond(least), beyond(at_most.min()))
     }
 
     /// With backup groups: the next clock, and no fewer than all but so many of those that have
-    /// begun, but for those that were told of a later clock and may not come any more.
+    /// begun, but for those that were told of a later clock and may not come any more, and those
+    /// that have not been heard since values were restored.
     fn check_enough(
         &self,
         update: &[Decision],
         traffic: &Traffic,
         terms: &Terms,
     ) -> Result<(), Violation> {
-        let (clock, present) = (update[0].2.clock, self.present_clock());
-        let begun = self.live.values().filter(|place| place.start <= clock);
+        let (clock, (from, to)) = (update[0].2.clock, self.present_clock(traffic));
+        let heard = self.live.iter().filter(|(_, place)| !place.attaching);
+        let begun = heard.clone().filter(|(_, place)| place.start <= clock);
         let begun = begun.count();
-        let due = self.live.iter().filter(|(group, place)| {
+        let due = heard.filter(|(group, place)| {
             let told = traffic.next.get(&(**group, place.incarnation));
             place.next <= clock && told.is_none_or(|told| *told <= clock)
         });
         let due = due.count();
         let backups = terms.policies.backup_groups as usize;
         let needed = begun.saturating_sub(backups).clamp(1, due.max(1));
-        if clock == present && update.len() >= needed {
+        if (from..=to).contains(&clock) && update.len() >= needed {
             return Ok(());
         }
         let text = format!(
-            "block {} made clock {clock} of {update:?} at {present}, where {needed} were needed",
+            "block {} made clock {clock} of {update:?} at {from} to {to}, where {needed} were needed",
             self.id
         );
         Err(Violation::new(Rule::Synchronous, text))

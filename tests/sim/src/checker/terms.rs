@@ -43,7 +43,8 @@ impl Terms {
     }
 
     /// The momentum of an update of so many contributions while so many groups are live. What a
-    /// primary has measured is believed, as it tells its copies, within bounds.
+    /// primary has measured is believed, as it tells its copies, within bounds; not a number if
+    /// there were none.
     pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
         match self.policies.momentum {
             MomentumSpec::Fixed => self.momentum,

@@ -128,6 +128,11 @@ impl Process {
         self.contributing
     }
 
+    /// The clock that it is at.
+    pub fn clock(&self) -> Clock {
+        self.session.as_ref().map_or(Clock(0), Session::clock)
+    }
+
     /// The clock behind it.
     pub(super) fn ticked(&self) -> Option<Clock> {
         let next = self.session.as_ref()?.clock();
@@ -252,8 +257,7 @@ impl Process {
         if self.leaving {
             return;
         }
-        let clock = self.session.as_ref().map_or(Clock(0), Session::clock);
-        let beat = Call::Heartbeat(self.caller(), clock);
+        let beat = Call::Heartbeat(self.caller(), self.clock());
         self.outs.push(Out::Call(UNTRACKED, beat));
         let every_us = common.spec.lease_ms * 1000 / 5;
         let next = Wake::Heartbeat(self.incarnation);
@@ -311,7 +315,8 @@ impl Process {
         self.meeting = false;
         let contributed = std::mem::take(&mut self.contributing);
         self.seen = self.seen.latest(outcome.seen);
-        if let Some(session) = &mut self.session {
+        // Who has only pulled begins where the coordinator said.
+        if let Some(session) = self.session.as_mut().filter(|_| contributed) {
             session.go_on_at(outcome.next);
         }
         if outcome.stop {

@@ -10,6 +10,7 @@ use rand::Rng;
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
 pub use self::network::{NetworkPlan, Stall};
@@ -39,6 +40,8 @@ pub struct Scenario {
     pub down: Compression,
     /// The budget, in samples.
     pub samples: u64,
+    /// Which ranks are slow, and when, on top of the paces of their groups.
+    pub stragglers: Stragglers,
     /// What the network does to messages.
     pub network: NetworkPlan,
     /// What fails, and when.
@@ -148,6 +151,7 @@ impl Scenario {
             overlap: false,
             momentum: if seed % 5 == 1 { MOMENTUM } else { 0.0 },
             down: Compression::None,
+            stragglers: Stragglers::none(seed, Vec::new()),
             network: NetworkPlan::random(&mut rng),
             faults: Vec::new(),
             folder: false,
@@ -207,6 +211,17 @@ impl Scenario {
     /// The same with momentum that follows from a policy.
     pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
         (self.momentum, self.policies.momentum) = (MOMENTUM_TOTAL, momentum);
+        self
+    }
+
+    /// The same with stragglers as configurations name them, and nobody slow besides.
+    pub fn with_profile(mut self, profile: Profile) -> Self {
+        let step_us = self.groups.iter().map(|group| group.step_us).min();
+        for group in &mut self.groups {
+            group.step_us = step_us.expect("there are groups");
+        }
+        let sizes = self.groups.iter().map(|group| group.size).collect();
+        self.stragglers = profile.stragglers(self.seed, sizes, self.samples);
         self
     }
 

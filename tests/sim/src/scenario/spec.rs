@@ -1,6 +1,7 @@
 //! The specification of a simulated run.
 
 use tradewind_common::compress::Compression;
+use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
@@ -36,7 +37,7 @@ impl Scenario {
             bucket_bytes: 64,
             block_bytes: 16,
             consistency: self.consistency,
-            policies: self.policies,
+            policies: self.possible(),
             optimizer: OptimizerSpec::Sgd {
                 momentum: self.momentum,
                 nesterov: false,
@@ -47,6 +48,8 @@ impl Scenario {
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,
+            batch_ramp: Vec::new(),
+            local_steps: 1,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             start_grace_ms: self.start_grace_ms,
@@ -59,5 +62,16 @@ impl Scenario {
                 snapshots_kept: SNAPSHOTS_KEPT,
             },
         }
+    }
+
+    /// The policies, as far as the groups that there are now can follow them.
+    fn possible(&self) -> Policies {
+        let groups = self.groups.len() as u32;
+        let mut policies = self.policies;
+        policies.backup_groups = policies.backup_groups.min(groups - 1);
+        if let Some(merge) = &mut policies.merge {
+            merge.min_groups = merge.min_groups.min(groups);
+        }
+        policies
     }
 }

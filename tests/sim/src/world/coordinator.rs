@@ -11,7 +11,7 @@ use tradewind_server::core::coordinator::{Coordinator, Output};
 use tradewind_server::core::durable::{Durable, ManifestData};
 use tradewind_server::core::event::EventKind;
 use tradewind_server::core::order::Server;
-use tradewind_server::core::run::Join;
+use tradewind_server::core::run::{Beat, Join};
 
 use super::World;
 use super::event::{Address, Done, Event, Life, Told, Up};
@@ -197,7 +197,11 @@ impl World {
                 None
             }
             Call::Heartbeat(caller, clock) => {
-                let answer = core.heartbeat(&run, caller, clock, now_ms);
+                let beat = Beat {
+                    clock,
+                    steps_per_second: 0.0,
+                };
+                let answer = core.heartbeat(&run, caller, beat, now_ms);
                 Some(answer.map(|_| None))
             }
             Call::Leave(caller) => Some(core.leave(&run, caller, now_ms).map(|()| None)),

@@ -147,7 +147,7 @@ impl World {
         self.asleep.insert(process, until);
     }
 
-    fn kill_rank(&mut self, id: GroupId, rank: Rank, down_us: Option<u64>, loud: bool) {
+    pub(super) fn kill_rank(&mut self, id: GroupId, rank: Rank, down_us: Option<u64>, loud: bool) {
         let Some(seat) = self.groups[&id].seats.get(&rank) else {
             return;
         };

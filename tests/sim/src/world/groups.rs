@@ -180,6 +180,7 @@ impl World {
                     if let Some(clock) = met.ticked {
                         self.ticked(id, incarnation, clock)?;
                     }
+                    self.dies(met.outcome.seen.samples);
                 }
             }
             Out::Abandon(life) => self.desert(id, rank, life, true),
@@ -222,13 +223,28 @@ impl World {
         self.checker.ticked((id, incarnation), clock)
     }
 
+    /// The group whose time has come dies without a word, and for good.
+    fn dies(&mut self, samples_applied: u64) {
+        let Some(dying) = self.scenario.stragglers.dying else {
+            return;
+        };
+        if samples_applied >= dying.at_samples {
+            for rank in 0..self.scenario.groups[dying.group.0 as usize].size {
+                self.kill_rank(dying.group, Rank(rank), None, false);
+            }
+        }
+    }
+
     /// The steps of a group's ranks take about as long as each other.
     fn compute(&mut self, from: Address) {
         let plan = self.scenario.groups.get(from.group.0 as usize);
         let median = plan.map_or(10_000, |plan| plan.step_us) as f64;
         let step = LogNormal::new(median.ln(), STEP_SPREAD).expect("a finite spread");
-        let step_us = step.sample(&mut self.pace) as u64;
         let process = &self.groups[&from.group].group.ranks[&from.rank];
+        let Clock(clock) = process.clock();
+        let stragglers = &self.scenario.stragglers;
+        let slowness = stragglers.factor(from.group, from.rank, clock);
+        let step_us = (step.sample(&mut self.pace) * slowness) as u64;
         let computed = Wake::Computed(process.incarnation());
         self.after(step_us, Event::Wake(from, computed));
     }

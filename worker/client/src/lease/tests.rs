@@ -17,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const BEAT: Duration = Duration::from_millis(5);
 
+/// Steps a second of the fastest group.
+const FASTEST: f64 = 12.5;
+
 fn seat() -> Seat {
     Seat {
         run: RunId::new("r").unwrap(),
@@ -36,7 +39,7 @@ fn coordinator(at: CoordinatorAt, retry: Duration) -> Coordinator {
 
 /// A rank that beats.
 struct Rig {
-    clock: Arc<AtomicU64>,
+    pulse: Arc<Pulse>,
     directory: Directory,
     lost: oneshot::Receiver<MembershipError>,
     _heartbeat: Heartbeat,
@@ -44,13 +47,15 @@ struct Rig {
 
 fn beating(at: CoordinatorAt, patience: Duration) -> Rig {
     let (directory, news) = Directory::new(holding(3, Some((0, "a:1"))));
-    let clock = Arc::new(AtomicU64::new(9));
+    let pulse = Arc::<Pulse>::default();
+    pulse.set_clock(Clock(9));
+    pulse.set_speed(2.5);
     let lease = Lease {
         seat: seat(),
         incarnation: Incarnation(4),
         pause: BEAT,
         length: patience,
-        clock: clock.clone(),
+        pulse: pulse.clone(),
         news,
     };
     let (lose, lost) = oneshot::channel();
@@ -58,7 +63,7 @@ fn beating(at: CoordinatorAt, patience: Duration) -> Rig {
         lose.send(error).unwrap();
     });
     Rig {
-        clock,
+        pulse,
         directory,
         lost,
         _heartbeat: heartbeat,
@@ -80,6 +85,7 @@ fn renewed(holding: Option<Holding>) -> Does<BeatReply> {
     Does::Answers(BeatReply {
         generation: 3,
         holding: holding.as_ref().map(Into::into),
+        steps_per_second_max: FASTEST,
     })
 }
 
@@ -89,7 +95,7 @@ fn write(path: &Path, incarnation: u64, address: &str) {
 }
 
 #[tokio::test]
-async fn beats_tell_the_clock_and_bring_news() {
+async fn beats_tell_clock_and_speed_and_bring_news() {
     let fake = FakeCoordinator::beats(|beat| {
         renewed((beat.clock > 9).then(|| holding(5, Some((1, "b:1")))))
     });
@@ -99,7 +105,9 @@ async fn beats_tell_the_clock_and_bring_news() {
     let first = &fake.heard()[0];
     assert_eq!((first.run.as_str(), first.group, first.rank), ("r", 2, 1));
     assert_eq!((first.incarnation, first.clock), (4, 9));
-    rig.clock.store(10, Ordering::Relaxed);
+    assert_eq!(first.steps_per_second, 2.5);
+    until(|| rig.pulse.fastest() == FASTEST).await;
+    rig.pulse.set_clock(Clock(10));
     let moved = || rig.directory.primary(ShardId(0)).unwrap().endpoint.address == "b:1";
     until(moved).await;
     assert_eq!(fake.streams(), 1);
@@ -116,7 +124,7 @@ async fn a_refusal_is_the_end_of_the_life() {
     let running = fake.run();
     let rig = beating(CoordinatorAt::Address(running.address.clone()), PATIENCE);
     until(|| fake.heard().len() > 1).await;
-    rig.clock.store(10, Ordering::Relaxed);
+    rig.pulse.set_clock(Clock(10));
     let lost = tokio::time::timeout(PATIENCE, rig.lost).await.unwrap();
     let lost = lost.unwrap();
     assert!(matches!(lost, MembershipError::Refused { .. }), "{lost}");
@@ -132,7 +140,7 @@ async fn a_stream_that_ends_is_made_anew() {
     let running = fake.run();
     let mut rig = beating(CoordinatorAt::Address(running.address.clone()), PATIENCE);
     until(|| fake.streams() > 2).await;
-    rig.clock.store(10, Ordering::Relaxed);
+    rig.pulse.set_clock(Clock(10));
     until(|| fake.heard().iter().filter(|beat| beat.clock == 10).count() > 2).await;
     assert!(rig.lost.try_recv().is_err());
 }

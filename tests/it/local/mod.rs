@@ -1,0 +1,294 @@
+//! Steps between exchanges on real servers, against the algorithms computed elsewhere.
+
+mod diloco;
+mod elastic;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tch::{Device, Kind, Tensor};
+use tokio::runtime::Builder;
+use tradewind_common::config::Config;
+use tradewind_common::record::Measure;
+use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_proto::auth::Token;
+use tradewind_tests::cluster::fleet::Fleet;
+use tradewind_tests::cluster::rank::{live, member};
+use tradewind_tests::cluster::root;
+use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::member::Entry;
+use tradewind_worker::model::{Report, Task, TaskError};
+
+const BATCH: usize = 2;
+
+/// For a slow and noisy machine; a hang fails the test.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Shapes of the parameters: a matrix, and a vector.
+const SHAPES: [&[i64]; 2] = [&[4, 3], &[3]];
+
+/// Group and rank of it.
+type Who = (usize, usize);
+
+/// Parameters as a step found them, one after the other.
+type Log = Arc<Mutex<Vec<Vec<f32>>>>;
+
+/// Irregular numbers.
+fn numbers(seed: usize, shape: &[i64]) -> Tensor {
+    let count = shape.iter().product::<i64>();
+    let values = Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.7 + seed as f64 * 1.3;
+    values.cos().reshape(shape)
+}
+
+/// The parameters before the first step.
+fn initial() -> Vec<Tensor> {
+    let values = SHAPES.iter().zip(1..);
+    let values = values.map(|(shape, seed)| numbers(seed, shape) * 0.5);
+    values
+        .map(|values| values.set_requires_grad(true))
+        .collect()
+}
+
+/// The loss of a rank in a step, which takes no sample: what a rank learns does not depend on which
+/// data it is given.
+fn loss((group, rank): Who, step: usize, parameters: &[Tensor]) -> Tensor {
+    let seed = 100 * group + 10 * rank + 7 * step;
+    let (input, target) = (numbers(seed, &[5, 4]), numbers(seed + 3, &[5, 3]));
+    let output = input.matmul(&parameters[0]).tanh() + &parameters[1];
+    (output - target).square().mean(Kind::Float)
+}
+
+fn values(parameters: &[Tensor]) -> Vec<f32> {
+    let one = |tensor: &Tensor| Vec::<f32>::try_from(tensor.detach().reshape([-1])).unwrap();
+    parameters.iter().flat_map(one).collect()
+}
+
+struct Nothing;
+
+impl Dataset for Nothing {
+    fn len(&self, _split: Split) -> usize {
+        1_000
+    }
+
+    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let zeros = || Tensor::zeros([samples.len() as i64], (Kind::Float, Device::Cpu));
+        Ok(Batch {
+            samples: samples.to_vec(),
+            input: zeros(),
+            target: zeros(),
+        })
+    }
+}
+
+/// A rank that writes down what each of its steps begins with.
+struct Probe {
+    who: Who,
+    parameters: Vec<Tensor>,
+    steps: AtomicUsize,
+    log: Log,
+    /// Steps without a finite gradient.
+    bad: &'static [usize],
+    turns: Option<Turns>,
+}
+
+impl Task for Probe {
+    fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
+        let named = ["weight", "bias"].into_iter().zip(&self.parameters);
+        let tensor = |(name, tensor): (&str, &Tensor)| {
+            (name.into(), tensor.shallow_clone(), TensorKind::Parameter)
+        };
+        named.map(tensor).collect()
+    }
+
+    fn dataset(&self) -> Arc<dyn Dataset> {
+        Arc::new(Nothing)
+    }
+
+    fn loss(&self, _batch: &Batch) -> Tensor {
+        let step = self.steps.fetch_add(1, Ordering::Relaxed);
+        if let Some(turns) = &self.turns
+            && step.is_multiple_of(turns.steps)
+        {
+            turns.take(step == 0);
+        }
+        self.log.lock().unwrap().push(values(&self.parameters));
+        let loss = loss(self.who, step, &self.parameters);
+        match self.bad.contains(&step) {
+            true => loss * f64::NAN,
+            false => loss,
+        }
+    }
+
+    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn evaluate(&self) -> Result<Report, TaskError> {
+        unreachable!("training alone")
+    }
+
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+}
+
+/// Groups of one rank that take turns: a turn is the steps between two exchanges, and the exchange.
+struct Turns {
+    own: usize,
+    steps: usize,
+    next: Arc<(Mutex<Next>, Condvar)>,
+}
+
+/// Whose turn it is, and who has ended.
+struct Next {
+    turn: usize,
+    ended: Vec<bool>,
+}
+
+impl Next {
+    fn give_on(&mut self) {
+        let groups = self.ended.len();
+        let others = (1..=groups).map(|after| (self.turn + after) % groups);
+        let mut still = others.filter(|group| !self.ended[*group]);
+        self.turn = still.next().unwrap_or(self.turn);
+    }
+}
+
+impl Turns {
+    fn of(groups: usize, steps: usize) -> Vec<Self> {
+        let next = Next {
+            turn: 0,
+            ended: vec![false; groups],
+        };
+        let next = Arc::new((Mutex::new(next), Condvar::new()));
+        let own = |own| Self {
+            own,
+            steps,
+            next: next.clone(),
+        };
+        (0..groups).map(own).collect()
+    }
+
+    /// Gives on the turn that it has had, unless this is its first, and waits for the next.
+    fn take(&self, first: bool) {
+        let (next, changed) = &*self.next;
+        let mut next = next.lock().unwrap();
+        if !first {
+            next.give_on();
+            changed.notify_all();
+        }
+        let others = |next: &mut Next| next.turn != self.own;
+        let waited = changed.wait_timeout_while(next, PATIENCE, others);
+        assert!(!waited.unwrap().1.timed_out(), "in vain for a turn");
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        let (next, changed) = &*self.next;
+        let mut next = next.lock().unwrap();
+        next.ended[self.own] = true;
+        if next.turn == self.own {
+            next.give_on();
+        }
+        changed.notify_all();
+    }
+}
+
+/// A run of `updates` contributions of each group, as far as samples go; settings are TOML.
+fn configured(groups: &[u32], steps: usize, updates: usize, settings: &[&str]) -> Config {
+    let ranks = groups.iter().sum::<u32>() as usize;
+    let text = format!(
+        r#"
+        run.name = "local"
+        cluster.groups = {groups:?}
+        data.files = ["none.nc"]
+        data.variable = "none"
+        data.validation = [1, 2]
+        data.held_out = [2, 3]
+        train.batch = {BATCH}
+        train.samples = {}
+        local.steps = {steps}
+        exchange.block_bytes = 20
+        exchange.bucket_bytes = 16
+        "#,
+        updates * steps * ranks * BATCH,
+    );
+    let settings: Vec<_> = settings.iter().map(|text| (*text).to_owned()).collect();
+    let config = Config::parse(&text, "local.toml", root(), &settings);
+    config.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// How a run differs from what its configuration says.
+#[derive(Default)]
+struct Differs {
+    /// Exchanges go by way of memory for them.
+    staged: bool,
+    /// Steps of the first rank without a finite gradient.
+    bad: &'static [usize],
+    /// One for each group, which has one rank.
+    turns: Vec<Turns>,
+}
+
+/// What the steps of each rank have begun with.
+fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Vec<f32>>> {
+    let runtime = Builder::new_multi_thread().enable_all().build();
+    let (fleet, runtime) = (Fleet::start(2, ""), Arc::new(runtime.unwrap()));
+    let Differs { staged, bad, turns } = differs;
+    let mut turns = turns.into_iter();
+    let (mut ranks, mut logs) = (Vec::new(), BTreeMap::new());
+    for (group, size) in config.cluster.groups.iter().enumerate() {
+        for rank in 0..*size {
+            let entry = Entry {
+                config: config.clone(),
+                group: GroupId(group as u32),
+                rank: Rank(rank),
+                life: 1,
+                device: Device::Cpu,
+                coordinator: fleet.coordinator(),
+                token: Token::default(),
+            };
+            let (who, log) = ((group, rank as usize), Log::default());
+            logs.insert(who, log.clone());
+            let probe = Probe {
+                who,
+                parameters: initial(),
+                steps: AtomicUsize::new(0),
+                log,
+                bad: if ranks.is_empty() { bad } else { &[] },
+                turns: turns.next(),
+            };
+            let runtime = runtime.clone();
+            let (done, ended) = sync_channel(1);
+            thread::spawn(move || {
+                let mut member = member(entry, Box::new(probe), runtime.handle());
+                member.staged = staged;
+                let lived = live(&mut member).map_err(|error| error.to_string());
+                drop(member);
+                done.send(lived)
+            });
+            ranks.push(ended);
+        }
+    }
+    for ended in ranks {
+        let lived = ended.recv_timeout(PATIENCE).expect("it ends");
+        lived.expect("it ends well");
+    }
+    let taken = |(who, log): (Who, Log)| (who, std::mem::take(&mut *log.lock().unwrap()));
+    logs.into_iter().map(taken).collect()
+}
+
+/// That a rank's steps began with what they should have.
+fn check_log(got: &[Vec<f32>], want: &[Vec<f64>], tolerance: f64) {
+    assert!(!want.is_empty() && got.len() >= want.len(), "{}", got.len());
+    for (step, (got, want)) in got.iter().zip(want).enumerate() {
+        for (got, want) in got.iter().zip(want) {
+            let near = (f64::from(*got) - want).abs() <= tolerance * want.abs().max(1.0);
+            assert!(near, "step {step}: {got}, not {want}");
+        }
+    }
+}

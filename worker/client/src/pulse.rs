@@ -1,0 +1,49 @@
+//! What a rank's beats tell of it, and what they bring.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tradewind_common::Clock;
+
+/// Shared between whoever trains and whoever beats. Each value is by itself: none of them orders
+/// anything.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    clock: AtomicU64,
+    /// Bits of f64, as the next.
+    speed: AtomicU64,
+    fastest: AtomicU64,
+}
+
+impl Pulse {
+    /// The group's clock.
+    pub fn clock(&self) -> Clock {
+        Clock(self.clock.load(Ordering::Relaxed))
+    }
+
+    /// From now on beats tell this clock.
+    pub fn set_clock(&self, clock: Clock) {
+        self.clock.store(clock.0, Ordering::Relaxed);
+    }
+
+    /// Steps a second of the group; 0 while that is not known.
+    pub fn speed(&self) -> f64 {
+        f64::from_bits(self.speed.load(Ordering::Relaxed))
+    }
+
+    /// From now on beats tell this speed.
+    pub fn set_speed(&self, steps_per_second: f64) {
+        let bits = steps_per_second.to_bits();
+        self.speed.store(bits, Ordering::Relaxed);
+    }
+
+    /// Steps a second of the fastest live group, as it was at the last beat; 0 while that is not
+    /// known.
+    pub fn fastest(&self) -> f64 {
+        f64::from_bits(self.fastest.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_fastest(&self, steps_per_second: f64) {
+        let bits = steps_per_second.to_bits();
+        self.fastest.store(bits, Ordering::Relaxed);
+    }
+}
