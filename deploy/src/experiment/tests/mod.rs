@@ -77,7 +77,7 @@ fn leave(folder: &Path, status: &str, late: u64) {
         clock,
         local_steps: 1,
         local_skipped: 0,
-        missed_pace: clock >= 10 - late,
+        missed_pace: u64::from(clock >= 10 - late),
         compute_seconds: 0.1,
         samples_applied: 8 * (clock + 1),
         ..crate::report::loss::tests::run(1, 1)[0].clone()
