@@ -47,10 +47,10 @@ pub struct StepRecord {
     pub local_skipped: u64,
     /// Seconds in data, forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
-    /// Whether the computation of a rank of the group took longer than its pace, with what a
-    /// straggler's step is multiplied with; never without a pace.
+    /// Steps in which the computation of a rank of the group took longer than its pace, with what a
+    /// straggler's step is multiplied with; 0 without a pace.
     #[serde(default)]
-    pub missed_pace: bool,
+    pub missed_pace: u64,
     /// Seconds in reductions that were not hidden behind backward, in agreement, and in the gather
     /// that ended the step: with overlap that of the values of the exchange before.
     pub reduce_seconds: f64,

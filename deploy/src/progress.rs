@@ -302,7 +302,7 @@ mod tests {
             buckets_skipped: 0,
             local_steps: 1,
             local_skipped: 0,
-            missed_pace: false,
+            missed_pace: 0,
             overflowed: false,
             loss_scale: None,
             compute_seconds: 0.1,

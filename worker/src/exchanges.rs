@@ -101,8 +101,8 @@ pub struct Step {
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
-    /// Whether the computation of a rank took longer than its pace.
-    pub missed_pace: bool,
+    /// Steps in which the computation of a rank took longer than its pace.
+    pub missed_pace: u32,
     /// Bus bandwidth of the reductions of its gradient, where it is known.
     pub reduce_bytes_per_second: Option<f64>,
 }
@@ -135,7 +135,7 @@ impl Step {
             local_skipped: self.local_skipped + next.local_skipped,
             compute: self.compute + next.compute,
             reduce: self.reduce + next.reduce,
-            missed_pace: self.missed_pace || next.missed_pace,
+            missed_pace: self.missed_pace + next.missed_pace,
             reduce_bytes_per_second: next.reduce_bytes_per_second,
             ..kept
         }

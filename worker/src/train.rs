@@ -279,7 +279,7 @@ impl Worker<'_> {
             local_skipped: u32::from(buckets_skipped == buckets),
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
-            missed_pace: missed_pace > 0.0,
+            missed_pace: u32::from(missed_pace > 0.0),
             reduce_bytes_per_second: self.bus_bandwidth()?,
         })
     }

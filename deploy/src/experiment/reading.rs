@@ -167,8 +167,19 @@ impl Reading {
 
     /// Part of the steps in which a rank's computation took longer than its pace; 0 without one.
     pub(crate) fn missed(&self) -> f64 {
-        let late = self.records.iter().filter(|record| record.missed_pace);
-        late.count() as f64 / self.records.len().max(1) as f64
+        let late: u64 = self.records.iter().map(|r| r.missed_pace).sum();
+        late as f64 / self.steps().max(1) as f64
+    }
+
+    /// Steps of all groups: of several each between two exchanges, where they are local.
+    fn steps(&self) -> u64 {
+        self.records.iter().map(|r| r.local_steps).sum()
+    }
+
+    /// Steps of an average exchange.
+    pub(crate) fn local_steps(&self) -> Option<f64> {
+        let exchanges = self.records.len();
+        (exchanges > 0).then(|| self.steps() as f64 / exchanges as f64)
     }
 
     /// Bytes of values in all exchanges, both ways.

@@ -70,6 +70,7 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.of("exchanges", |r| {
             Some(r.summary.groups.iter().map(|g| g.clocks).sum())
         }),
+        rows.floats("local_steps", |_, run| any(run)?.local_steps()),
         rows.of("bytes_exchanged", Reading::bytes),
         rows.of("decisions_applied", |r| {
             Some(r.summary.updates.as_ref()?.applied)

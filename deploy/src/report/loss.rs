@@ -277,7 +277,7 @@ pub(crate) mod tests {
                     buckets_skipped: u64::from(clock % 97 == 5),
                     local_steps: 1,
                     local_skipped: 0,
-                    missed_pace: false,
+                    missed_pace: 0,
                     overflowed: false,
                     loss_scale: None,
                     compute_seconds: 0.1,

@@ -191,6 +191,15 @@ fn what_cannot_be_run_is_told_before_anything_is() {
             "experiment.toml, line 8: train.consistensy is no key; did you mean \"train.consistency\"?",
         ],
     );
+    // LARS with elastic averaging: in no cell of the first setting, but in all of the second.
+    let elastic = with(
+        "train.consistency = [\"sync\", \"async\"]",
+        "train.consistency = [\"async\"]\nlocal.algorithm = [\"none\", \"easgd\"]\n\n[set]\noptimizer.name = \"lars\"",
+    );
+    refused(
+        elastic,
+        &["local.algorithm", "lars", "(in the setting async, easgd)"],
+    );
     refused(
         with("validation RMSE", "validation accuracy"),
         &[

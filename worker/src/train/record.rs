@@ -31,7 +31,7 @@ impl Worker<'_> {
             buckets_skipped: step.buckets_skipped as u64,
             local_steps: u64::from(step.local_steps),
             local_skipped: u64::from(step.local_skipped),
-            missed_pace: step.missed_pace,
+            missed_pace: step.missed_pace.into(),
             overflowed: step.overflowed,
             loss_scale: step.loss_scale,
             compute_seconds: step.compute.as_secs_f64(),

@@ -83,6 +83,57 @@ fn ratios_are_paired_by_seed_with_the_best_synchronous_setting() {
 }
 
 #[test]
+fn the_metric_is_compared_with_the_best_synchronous_setting_by_seed() {
+    let with = |mut line: Line, values: [f64; 2]| {
+        for (run, value) in line.runs.iter_mut().zip(values) {
+            let State::Completed(reading) = &mut run.state else {
+                panic!("{run:?}")
+            };
+            reading.summary.metric.as_mut().unwrap().value = value;
+        }
+        line
+    };
+    let lines = summed(vec![
+        with(line("sync", true, &[10, 10]), [0.7, 0.9]),
+        with(line("async", false, &[5, 0]), [0.75, 0.95]),
+    ]);
+    assert_eq!(lines[0].sums.against, None, "that is the one");
+    // The seeds differ by much, the pairs not at all; that one missed the target is another matter.
+    let against = lines[1].sums.against.unwrap();
+    let (low, high) = against.interval.unwrap();
+    assert!(
+        (against.mean - 0.05).abs() < 1e-9 && high - low < 1e-9,
+        "{against:?}"
+    );
+}
+
+#[test]
+fn a_panel_is_shown_once_wherever_its_settings_stand() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plan, _) = matrix(folder.path(), HEAD, false).unwrap();
+    plan.target = Some(target());
+    let lines = ["quiet", "slow", "quiet", "slow"].iter().zip(1..);
+    let lines = lines.map(|(panel, number)| Line {
+        panel: (*panel).into(),
+        ..line(&format!("setting {number}"), false, &[10, 0])
+    });
+    let lines = summed(lines.collect());
+    let table = crate::experiment::terminal::tables(&plan, &lines);
+    let order = [
+        "quiet",
+        "setting 1",
+        "setting 3",
+        "slow",
+        "setting 2",
+        "setting 4",
+    ];
+    let places: Vec<usize> = order.iter().map(|text| table.find(text).unwrap()).collect();
+    assert!(places.is_sorted(), "{table}");
+    assert_eq!(table.matches("quiet").count(), 1, "{table}");
+    assert_eq!(table.matches("1 of 2").count(), 4, "{table}");
+}
+
+#[test]
 fn a_miss_is_told_and_never_averaged_away() {
     let mut lines = vec![
         line("sync", true, &[10, 10]),
@@ -139,6 +190,10 @@ fn results_have_a_row_for_each_cell() {
     assert_eq!(
         of("times_sooner"),
         &Values::Floats(vec![Some(1.0), Some(1.0), Some(2.0), None, None])
+    );
+    assert_eq!(
+        of("bytes_exchanged"),
+        &Values::Ints(vec![Some(800), Some(800), Some(800), Some(800), None])
     );
     let exchanging = of("exchanging_seconds").clone();
     let Values::Floats(exchanging) = exchanging else {

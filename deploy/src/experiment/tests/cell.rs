@@ -4,6 +4,7 @@ use std::fs;
 
 use super::{HEAD, leave, matrix};
 use crate::experiment::cell::{Outcome, Unfinished, finished, seal};
+use crate::experiment::reading::Reading;
 
 #[test]
 fn a_cell_is_finished_while_nothing_about_it_has_changed() {
@@ -51,6 +52,17 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     assert_eq!(sealed.outcome, Outcome::Void(why.into()));
     let found = finished(&matrix.cells[0], &run);
     assert_eq!(found, Err(Unfinished::Void(sealed)));
+}
+
+#[test]
+fn a_pace_that_is_missed_once_in_many_local_steps_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    leave(folder.path(), "completed", 1);
+    let mut reading = Reading::of(folder.path()).unwrap();
+    assert_eq!(reading.missed(), 0.1);
+    reading.records.iter_mut().for_each(|r| r.local_steps = 5);
+    assert_eq!(reading.missed(), 0.02);
+    assert_eq!(reading.local_steps(), Some(5.0));
 }
 
 #[test]

@@ -62,7 +62,8 @@ fn leave(folder: &Path, status: &str, late: u64) {
     write("config.toml", BASE.to_owned());
     let summary = serde_json::json!({
         "status": status, "wall_seconds": 2.0, "train_seconds": 1.0, "samples": {"applied": 80},
-        "updates": {"applied": 10, "dropped": 0}, "groups": [{"ranks": 1, "clocks": 10,
+        "updates": {"applied": 10, "dropped": 0},
+        "exchanged": {"pushed_bytes": 300, "pulled_bytes": 500}, "groups": [{"ranks": 1, "clocks": 10,
             "compute_seconds": 1.0, "reduce_seconds": 0.0, "exposed_seconds": 0.2,
             "wait_seconds": 0.1, "lag_max": 0}],
         "delay": null, "loss": {"final": 0.5},
@@ -76,7 +77,7 @@ fn leave(folder: &Path, status: &str, late: u64) {
         clock,
         local_steps: 1,
         local_skipped: 0,
-        missed_pace: clock >= 10 - late,
+        missed_pace: u64::from(clock >= 10 - late),
         compute_seconds: 0.1,
         samples_applied: 8 * (clock + 1),
         ..crate::report::loss::tests::run(1, 1)[0].clone()

@@ -1,6 +1,11 @@
 //! What files say, and what is wrong with them.
 
+use std::path::Path;
+
 use super::{HEAD, keys, matrix};
+use crate::experiment::file::Plan;
+use crate::experiment::matrix::Matrix;
+use crate::experiment::tuning::Searches;
 
 #[test]
 fn cells_are_all_combinations_with_all_seeds() {
@@ -110,4 +115,36 @@ fn only_training_in_which_all_groups_count_is_synchronous() {
     let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
     let synchronous: Vec<bool> = matrix.settings.iter().map(|s| s.synchronous).collect();
     assert_eq!(synchronous, [true, false, false]);
+}
+
+#[test]
+fn shipped_experiments_are_right_in_full_and_quick() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let mut cells = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        for quick in [false, true] {
+            let plan = Plan::read(&path, quick).unwrap();
+            let matrix = Matrix::new(&plan).unwrap();
+            Searches::new(&plan, &matrix).unwrap();
+            for cell in &matrix.cells {
+                let ranks = (cell.config.world_size(), cell.config.step_seconds > 0.0);
+                assert_eq!(ranks, (8, true), "{}", cell.id);
+            }
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            assert_eq!(plan.name, name);
+            cells.insert((name.to_owned(), quick), matrix.cells.len());
+        }
+    }
+    for (name, full) in [
+        // Five settings, three profiles, five seeds.
+        ("hybrid-vs-sync", 75),
+        ("staleness", 90),
+        ("delay-policies", 40),
+        // Three algorithms, four numbers of steps, two profiles, three seeds.
+        ("local-steps", 72),
+    ] {
+        assert_eq!(cells[&(name.to_owned(), false)], full, "{name}");
+        assert!(cells[&(name.to_owned(), true)] <= 12, "{name}");
+    }
 }
