@@ -114,6 +114,8 @@ impl Run {
             let shard = self.client.shard_status(server, &self.name).await;
             let mut shard = shard.unwrap();
             refused += std::mem::take(&mut shard.refused);
+            // What was refused has travelled all the same.
+            (shard.pushed_bytes, shard.pulled_bytes) = (0, 0);
             shards.push(shard);
         }
         (shards, refused)
