@@ -3,7 +3,7 @@
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Seen, Unit};
 use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec, RunSpec};
-use tradewind_common::{BlockId, Generation, TensorKind, TensorSpec};
+use tradewind_common::{Generation, TensorKind, TensorSpec};
 
 use super::holders::Stage;
 use super::shard::{WEIGHT, gradient, push};
