@@ -17,8 +17,8 @@ const TOLERANCE: f64 = 1e-5;
 const MOMENTUM: f64 = 0.5;
 const DECAY: f64 = 0.01;
 
-/// Long steps at [`RATE`], for LARS; limits that some steps exceed, for LARC.
-const TRUST: [(&str, f64); 2] = [("lars", 2.0), ("larc", 0.003)];
+/// Steps that change the values a lot and yet do not swing, for LARS; limits that some exceed, for LARC.
+const TRUST: [(&str, f64); 2] = [("lars", 0.5), ("larc", 0.003)];
 
 /// How a tensor is treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
