@@ -162,6 +162,32 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
 }
 
 #[test]
+fn beyond_the_grid_a_setting_is_not_given_what_it_cannot_have() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("{HEAD}{TUNED}")
+        .replace("[0.0, 0.9]", "[0.3, 0.9]")
+        .replace(
+            "train.consistency = [\"sync\", \"async\"]",
+            "momentum.policy = [\"fixed\", \"lowered\"]\n[set]\ntrain.consistency = \"async\"\noptimizer.momentum = 0.5",
+        );
+    let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+    let mut searches = Searches::new(&plan, &matrix).unwrap();
+    // Less momentum is better, down to 0, which `lowered` refuses.
+    let measure = |cell: &crate::experiment::matrix::Cell| {
+        let keys = crate::experiment::matrix::keys_of(cell.config.resolved());
+        let rate = &keys["optimizer.learning_rate"];
+        let inner = f64::from(u8::from(rate != "0.3"));
+        Some(Some(
+            inner + keys["optimizer.momentum"].parse::<f64>().unwrap(),
+        ))
+    };
+    assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
+    let momentum = |id: &str| keys(&matrix, id)["optimizer.momentum"].clone();
+    assert_eq!(momentum("fixed-seed-1"), "0.0");
+    assert_eq!(momentum("lowered-seed-1"), "0.3");
+}
+
+#[test]
 fn where_more_is_better_the_highest_measure_wins() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("{HEAD}{TUNED}").replace("at_most", "at_least");
