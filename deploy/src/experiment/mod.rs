@@ -41,7 +41,7 @@ use tuning::Searches;
 pub(crate) struct Arguments {
     /// The experiment.
     file: PathBuf,
-    /// Run what its section [quick] makes of it.
+    /// Run what its section `quick` makes of it.
     #[arg(long)]
     quick: bool,
     /// The experiment's folder; experiments/NAME if not given.
