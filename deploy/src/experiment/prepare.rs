@@ -232,7 +232,7 @@ async fn probe(
     runner: &Runner,
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Need>> {
-    let samples = PROBE_STEPS * u64::from(cell.config.train.batch);
+    let samples = PROBE_STEPS * u64::from(largest_batch(&cell.config));
     let id = format!("probe-{number}");
     // Everything else as it is by itself: policies, stragglers and a schedule need groups, a pace
     // and a budget that a lone rank has not. A rate of 0 cannot diverge.
@@ -271,11 +271,38 @@ fn kind(config: &Config) -> String {
     own.collect()
 }
 
-/// The keys on which it depends, with their values as TOML.
+/// The keys on which it depends, with their values as TOML; of batches that grow the largest, for the
+/// pace has to hold to the end.
 fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
-    let keys = keys_of(config.resolved());
-    keys.into_iter().filter(|(key, _)| {
+    let batch = ("train.batch".to_owned(), largest_batch(config).to_string());
+    let keys = keys_of(config.resolved()).into_iter();
+    let others = keys.filter(|(key, _)| {
         let section = key.split('.').next().unwrap_or_default();
-        COMPUTED.contains(&section) || key == "train.batch"
-    })
+        COMPUTED.contains(&section)
+    });
+    others.chain([batch])
+}
+
+fn largest_batch(config: &Config) -> u32 {
+    let ramp = config.train.batch_ramp.last();
+    ramp.map_or(config.train.batch, |step| step.batch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_that_grow_are_measured_at_their_end() {
+        let check = |set: &[&str], want: &str| {
+            let text = "run.name = \"r\"\nmodel.name = \"resnet50\"\ntrain.samples = 8\ntrain.batch = 4\noptimizer.learning_rate = 1\n";
+            let set: Vec<String> = set.iter().map(|key| (*key).to_owned()).collect();
+            let config = Config::parse(text, "c.toml", Path::new("/"), &set).unwrap();
+            let all: Vec<_> = computed(&config).collect();
+            let batch = all.iter().filter(|(key, _)| key == "train.batch");
+            assert_eq!(batch.map(|(_, batch)| batch).collect::<Vec<_>>(), [want]);
+        };
+        check(&[], "4");
+        check(&["train.batch_ramp=[[5, 8], [9, 16]]"], "16");
+    }
 }
