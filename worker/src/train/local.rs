@@ -38,7 +38,9 @@ impl Worker<'_> {
         let mut watch = Stopwatch::start();
         let mut step = all.expect("at least one step");
         let took = (step.compute + step.reduce).as_secs_f64();
-        self.pulse.set_speed(f64::from(steps) / took);
+        if took > 0.0 {
+            self.pulse.set_speed(f64::from(steps) / took);
+        }
         within(Range::Reduce, || self.agree_to_push(&mut step))?;
         step.reduce += watch.lap();
         Ok(step)
