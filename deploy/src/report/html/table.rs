@@ -17,7 +17,7 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
     let with_bytes = bytes_differ(panel);
     let mut html = String::from("<div class=\"wide\"><table><tr><th>setting</th>");
     if with_target {
-        html += "<th>reached</th><th>time to target<br>s</th><th>samples to target</th><th>times sooner than the<br>best synchronous</th>";
+        html += "<th>time to target<br>s</th><th>samples to target</th><th>times sooner than the<br>best synchronous</th>";
         if scale.is_some() {
             html += "<th></th>";
         }
@@ -41,9 +41,6 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
             flaws(line)
         );
         if with_target {
-            let missed = sums.reached < sums.counted;
-            let class = if missed { " class=\"miss\"" } else { "" };
-            let _ = write!(html, "<td{class}>{} of {}</td>", sums.reached, sums.counted);
             html += &cell_or_misses(sums, sums.seconds);
             html += &cell_or_misses(sums, sums.samples);
             match (sums.best_synchronous, sums.sooner) {
