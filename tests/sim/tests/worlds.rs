@@ -5,10 +5,10 @@ use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
-use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
 use tradewind_sim::scenario::MOMENTUM;
 use tradewind_sim::seeds::all_hold;
+use tradewind_sim::{Scenario, World};
 
 /// Seeds of each mixture of faults; five policies take turns.
 const SEEDS: u64 = 1_250;
@@ -63,6 +63,20 @@ const ALWAYS: [&str; 4] = ["decided", "repeated", "differences", "malformed"];
 #[test]
 fn nothing_fails() {
     check("nothing fails", |s| s, &ALWAYS);
+}
+
+/// The same events at the same times, and the same values bit for bit, under every policy.
+#[test]
+fn a_seed_replays_its_world() {
+    let world = |seed| {
+        let scenario = base(seed).with_failing_servers(2).with_dying_ranks();
+        let report = World::new(scenario).run();
+        report.unwrap_or_else(|failure| panic!("{failure}")).trace
+    };
+    for seed in 0..100 {
+        assert_eq!(world(seed), world(seed), "{:?}", policy(seed));
+    }
+    assert_ne!(world(4), world(9), "both are async");
 }
 
 /// A base in which groups compute on older values than others.

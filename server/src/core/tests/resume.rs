@@ -140,7 +140,7 @@ fn data_of_sync_go_on_exactly() {
         // The values are as before clock 20; clocks go on past 19, the highest that was known.
         let joined = desk.happen("ack 0 complete restored 2");
         let passed = 20 * u64::from(local_steps);
-        let want = format!("0.0 joined as 1002 from 20 at {passed}");
+        let want = format!("0.0 joined as 1002 from {passed} at 20");
         assert!(joined.starts_with(&want), "{joined}");
         let share = |origin, step| {
             let who = (step, GroupId(0), Rank(0));

@@ -151,6 +151,9 @@ impl Event {
             Self::Reply(_, shard, stream, Ok(reply)) => {
                 (shard, stream, reply.clock, reply.version).hash(hasher);
                 (reply.block, reply.lag, reply.waited_us).hash(hasher);
+                for value in reply.fresh.values() {
+                    value.to_bits().hash(hasher);
+                }
             }
             Self::Coordinator(_, Told::Call(from, number, _)) => (from, number).hash(hasher),
             Self::Coordinator(_, Told::Server(_, bond, Up::Report(report))) => {
