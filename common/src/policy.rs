@@ -210,8 +210,9 @@ impl Policies {
         }
         let key = "optimizer.name";
         let several = "a group moves as far as it has moved the centre, which it knows only of an update of its own";
-        if beside.consistency == ConsistencySpec::Sync {
-            return excludes(key, "train.consistency = \"sync\"", several);
+        if beside.consistency != ConsistencySpec::Async {
+            // Under a bound one contribution may let others in, whose updates its answer shows.
+            return excludes(key, "train.consistency other than \"async\"", several);
         }
         if self.merge.is_some() {
             return excludes(key, "merge.min_groups and merge.grace_ms_max", several);
@@ -279,6 +280,10 @@ impl Policies {
             MomentumSpec::ClosedLoop { .. } if beside.optimizer.layerwise() => {
                 let why = "it measures steps that are a rate times a gradient, and those of a tensor are scaled by its norms";
                 excludes(key, LAYERWISE, why)
+            }
+            MomentumSpec::ClosedLoop { .. } if self.staleness == StalenessSpec::Scale => {
+                let why = "it measures steps that are a rate times a gradient, and those are shorter by their delay";
+                excludes(key, "staleness.policy = \"scale\"", why)
             }
             MomentumSpec::ClosedLoop { gain } => {
                 let good = (0.0..=1.0).contains(&gain);

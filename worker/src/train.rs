@@ -145,7 +145,7 @@ impl Worker<'_> {
         } = &*self.member;
         let step = first_step(self.exchanges.clock(), spec.local_steps).0 + u64::from(nth);
         let stragglers = &config.stragglers;
-        stragglers.factor(seat.group, self.group.rank(), step)
+        stragglers.factor(seat.group, seat.rank, step)
     }
 
     /// In as few bits as is configured; itself f32.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::compute::{self, Compute};
-use super::keys::KEYS;
+use super::keys;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
@@ -279,6 +279,12 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "excludes train.overlap = 1: the exchange of the step before is still under way during backward, and only one may be".into(),
         );
     }
+    if per_bucket && values.float("pace.step_seconds") > 0.0 {
+        wrong(
+            "exchange.per_bucket",
+            "excludes pace.step_seconds: buckets leave during backward, before the pace has made the computation longer".into(),
+        );
+    }
     let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
     if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
         wrong(
@@ -357,7 +363,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
 fn resolved(values: &Values<'_>, task: &Task) -> String {
     let mut text = String::new();
     let mut section = "";
-    for key in KEYS {
+    for key in keys::all() {
         let value = match (key.name, task) {
             ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
             ("data.folder", Task::Mnist(mnist)) => mnist.folder_value(),

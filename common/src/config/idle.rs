@@ -1,6 +1,6 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
-use super::keys::{self, KEYS};
+use super::keys;
 use super::{Value, Values};
 
 /// Keys that only matter while another key has one of some values.
@@ -89,7 +89,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     let Value::Text(task) = values.get("model.name") else {
         unreachable!("model.name was read as text")
     };
-    for key in KEYS {
+    for key in keys::all() {
         let of_another = key.task.is_some_and(|of| of != task);
         if of_another && values.find(key.name) != key.default_value().as_ref() {
             lines.push(format!(

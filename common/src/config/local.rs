@@ -25,10 +25,11 @@ pub struct Local {
 impl Local {
     /// The steps of a group until its next exchange, where they are fitted (Liu et al. 2024,
     /// "Asynchronous Local-SGD Training for Language Modeling", section 5, DyLU): ⌊H v / v_max⌋, and
-    /// at least 1. `own` is its v and `fastest` that of the fastest live group, in steps a second; 0
-    /// if it is not known, and then nobody takes fewer.
+    /// at least 1. `own` is its v and `fastest` that of the fastest other live group, in steps a
+    /// second; 0 if it is not known, and then nobody takes fewer. Speeds that differ by less than
+    /// one twentieth count as equal, so that no noise costs a step.
     pub fn fitted_steps(&self, own: f64, fastest: f64) -> u32 {
-        if own <= 0.0 || fastest <= own {
+        if own <= 0.0 || 0.95 * fastest <= own {
             return self.steps;
         }
         let fitted = f64::from(self.steps) * (own / fastest);
@@ -156,6 +157,11 @@ fn check_beside(
             values.flag("exchange.per_bucket"),
             "local.algorithm",
             "excludes exchange.per_bucket: backward has no bucket of what is pushed",
+        ),
+        (
+            values.text("staleness.policy").starts_with("compensate"),
+            "local.algorithm",
+            "excludes staleness.policy = \"compensate\" and \"compensate-adaptive\": what is pushed is no gradient, whose square would say how the loss bends",
         ),
         (
             optimizer.layerwise(),

@@ -26,8 +26,6 @@ pub use task::{Forecast, Mnist, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 
-use keys::KEYS;
-
 /// Where a value was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
@@ -199,8 +197,7 @@ fn read_item(
 /// The nearest right name. Keys that differ only in their section come first: people forget it.
 fn nearest(name: &str) -> String {
     let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
-    let (same_end, others): (Vec<&str>, Vec<&str>) = KEYS
-        .iter()
+    let (same_end, others): (Vec<&str>, Vec<&str>) = keys::all()
         .map(|key| key.name)
         .partition(|key| last(key) == last(name));
     match (same_end.as_slice(), others) {
@@ -217,7 +214,7 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             .and_then(|key| key.default)
             .map_or(String::new(), |name| name.trim_matches('"').to_owned()),
     };
-    for key in KEYS {
+    for key in keys::all() {
         if values.map.contains_key(key.name) || problems.iter().any(|p| p.key == key.name) {
             continue;
         }

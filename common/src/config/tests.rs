@@ -242,6 +242,11 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["--set: exchange.per_bucket = true excludes train.overlap = 1"],
     );
+    check(
+        &["exchange.per_bucket=true", "pace.step_seconds=0.1"],
+        none,
+        &["--set: exchange.per_bucket = true excludes pace.step_seconds"],
+    );
     for device in ["gpu", "cuda:", "cuda:-1", "cuda:x"] {
         check(
             &[&format!("compute.device={device}")],

@@ -21,8 +21,9 @@ pub(crate) struct Run {
 /// How far a cell has been run.
 #[derive(Clone, Debug)]
 pub(crate) enum State {
-    NotRun,
-    /// Why there are no results.
+    /// Nothing came of it yet; why, if it was tried.
+    NotRun(Option<String>),
+    /// Training gave up: why.
     Failed(String),
     /// Why the results say nothing about time.
     Void(String, Box<Reading>),
@@ -47,10 +48,10 @@ impl Run {
         target: Option<&Target>,
     ) -> Self {
         let state = match ended {
-            None => State::NotRun,
+            None => State::NotRun(None),
             Some((seal, reading)) => match (&seal.outcome, reading) {
                 (Outcome::Failed(why), _) => State::Failed(why.clone()),
-                (_, Err(error)) => State::Failed(format!("{error:#}")),
+                (_, Err(error)) => State::NotRun(Some(format!("{error:#}"))),
                 (Outcome::Void(why), Ok(reading)) => State::Void(why.clone(), Box::new(reading)),
                 (Outcome::Completed, Ok(reading)) => State::Completed(Box::new(reading)),
             },
@@ -163,15 +164,25 @@ pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
         line.sums = sums(&line.runs);
     }
     for panel in panels(&lines) {
-        let seconds = |line: &Line| Some(line.sums.seconds?.mean);
-        let best = lines
+        // Who reached the target with all seeds, and soonest; without anybody, who did most often.
+        let standing = |line: &Line| {
+            let whole = line.sums.counted == line.runs.len();
+            let seconds = line.sums.seconds.filter(|_| whole);
+            let seconds = seconds.map_or(f64::INFINITY, |seconds| seconds.mean);
+            (seconds, line.runs.len() - line.sums.reached)
+        };
+        let synchronous = lines
             .iter()
             .enumerate()
-            .filter(|(_, line)| line.panel == panel && line.synchronous)
-            .filter_map(|(index, line)| Some((seconds(line)?, index)))
-            .min_by(|a, b| a.0.total_cmp(&b.0));
-        let Some((_, best)) = best else { continue };
-        lines[best].sums.best_synchronous = true;
+            .filter(|(_, line)| line.panel == panel && line.synchronous && line.sums.counted > 0);
+        let best = synchronous.map(|(index, line)| (standing(line), index));
+        let best = best.min_by(|((a, short_a), _), ((b, short_b), _)| {
+            a.total_cmp(b).then(short_a.cmp(short_b))
+        });
+        let Some(((soonest, _), best)) = best else {
+            continue;
+        };
+        lines[best].sums.best_synchronous = soonest.is_finite();
         let by_seed = times(&lines[best].runs);
         let metrics = held_out(&lines[best].runs);
         for (index, line) in lines.iter_mut().enumerate() {
@@ -185,7 +196,7 @@ pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
                     .filter_map(|(seed, own)| Some(own - metrics.get(seed)?));
                 line.sums.against = mean(&pairs.collect::<Vec<_>>());
             }
-            if line.sums.seconds.is_some() {
+            if line.sums.seconds.is_some() && soonest.is_finite() {
                 let own = times(&line.runs);
                 let pairs = own
                     .iter()
@@ -219,7 +230,7 @@ fn sums(runs: &[Run]) -> Sums {
     // A run that diverged has not reached the target either.
     let tried = runs
         .iter()
-        .filter(|run| !matches!(run.state, State::NotRun | State::Void(..)));
+        .filter(|run| !matches!(run.state, State::NotRun(_) | State::Void(..)));
     let tried = tried.count();
     let all = |of: fn(&Reached) -> f64| {
         let values: Vec<f64> = reached.iter().map(of).collect();

@@ -72,7 +72,11 @@ pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
     Ok(seal)
 }
 
-fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
+/// What a run came to.
+///
+/// # Errors
+/// Why nothing came of it: another try may come further.
+pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     let summary = &reading.summary;
     if summary.status != "completed" {
         let reason = match &summary.failure {

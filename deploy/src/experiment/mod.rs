@@ -1,7 +1,7 @@
 //! `tradewind experiment`: a matrix of runs on this machine, and what it comes to.
 
 pub(crate) mod analysis;
-mod cell;
+pub(crate) mod cell;
 mod display;
 pub(crate) mod file;
 pub(crate) mod grid;
@@ -183,7 +183,7 @@ fn read_lines(
         let seal = seals.get(&cell.id);
         let ended = seal.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
         let run = match failures.remove(&cell.id) {
-            Some(why) => Run::of(cell.id.clone(), cell.seed, State::Failed(why), target),
+            Some(why) => Run::of(cell.id.clone(), cell.seed, State::NotRun(Some(why)), target),
             None => Run::new(cell, ended, target),
         };
         (cell.id.clone(), run)

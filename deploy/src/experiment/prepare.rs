@@ -109,7 +109,8 @@ pub(super) async fn prepare(
             Ok(found) => refusals.extend(unknown_metric(plan, &found)),
         }
     }
-    let budgets = todo.iter().map(|cell| cell.config.train.samples).min();
+    let cells = matrix.cells.iter();
+    let budgets = cells.map(|cell| cell.config.train.samples).min();
     if let (Some(target), Some(samples)) = (&plan.target, budgets)
         && 2 * target.every_samples > samples
     {

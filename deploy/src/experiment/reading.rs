@@ -140,7 +140,9 @@ impl Reading {
     /// The first of two evaluations in a row that reach the goal.
     pub(crate) fn reached(&self, target: &Target) -> Option<&Validation> {
         let own = |v: &&Validation| v.measure.name == target.metric;
-        let own: Vec<&Validation> = self.validations.iter().filter(own).collect();
+        let mut own: Vec<&Validation> = self.validations.iter().filter(own).collect();
+        // An update that passes several multiples at once leaves the same parameters for each.
+        own.dedup_by_key(|v| v.samples_applied);
         let met = |v: &Validation| target.goal.met(v.measure.value);
         let first = own.windows(2).find(|pair| met(pair[0]) && met(pair[1]));
         first.map(|pair| pair[0])

@@ -173,14 +173,14 @@ impl Rows<'_> {
 fn any(run: &Run) -> Option<&Reading> {
     match &run.state {
         State::Completed(reading) | State::Void(_, reading) => Some(reading),
-        State::NotRun | State::Failed(_) => None,
+        State::NotRun(_) | State::Failed(_) => None,
     }
 }
 
 /// In a word, and why.
 pub(crate) fn status(run: &Run) -> (&'static str, Option<String>) {
     match &run.state {
-        State::NotRun => ("not run", None),
+        State::NotRun(why) => ("not run", why.clone()),
         State::Failed(why) => ("failed", Some(why.clone())),
         State::Void(why, _) => ("void", Some(why.clone())),
         State::Completed(_) => ("completed", None),

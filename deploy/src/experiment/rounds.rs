@@ -133,12 +133,16 @@ pub(super) async fn run(
             interrupted = true;
             break;
         };
-        let job = |cell| Job {
+        let job = |cell, is_trial| Job {
             cell,
             part: needs.part(cell),
+            is_trial,
         };
-        let jobs: Vec<Job<'_>> = todo.into_iter().map(job).collect();
-        let later = cells.into_iter().map(job).filter(|_| !tuned);
+        let jobs: Vec<Job<'_>> = todo.into_iter().map(|cell| job(cell, !tuned)).collect();
+        let later = cells
+            .into_iter()
+            .map(|cell| job(cell, false))
+            .filter(|_| !tuned);
         let later: Vec<Job<'_>> = later.collect();
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {

@@ -27,6 +27,8 @@ const TRIES: u32 = 2;
 pub(crate) struct Job<'a> {
     pub(crate) cell: &'a Cell,
     pub(crate) part: f64,
+    /// Whether it is its measure that counts, and not its time.
+    pub(crate) is_trial: bool,
 }
 
 impl Job<'_> {
@@ -142,7 +144,7 @@ impl Runner {
                     continue;
                 };
                 let came_to = self.seal(one.job.cell, end.to_string());
-                let again = one.tries < TRIES && !is_final(&came_to);
+                let again = one.tries < TRIES && !is_final(&came_to, one.job.is_trial);
                 display.ended(&one.job.cell.id, &in_words(&came_to), again);
                 if again {
                     waiting.push_back((one.job, one.tries + 1));
@@ -161,7 +163,12 @@ impl Runner {
         cell: &Cell,
         interruption: &mut Interruption,
     ) -> anyhow::Result<Option<f64>> {
-        let mut running = self.start(Job { cell, part: 1.0 }, 1)?;
+        let alone = Job {
+            cell,
+            part: 1.0,
+            is_trial: false,
+        };
+        let mut running = self.start(alone, 1)?;
         let mut bytes = 0.0_f64;
         loop {
             tokio::select! {
@@ -239,14 +246,11 @@ impl Running<'_> {
 }
 
 /// Whether another try would come to the same.
-fn is_final(ended: &Ended) -> bool {
-    matches!(
-        ended,
-        Ok(Seal {
-            outcome: Outcome::Completed | Outcome::Failed(_),
-            ..
-        })
-    )
+fn is_final(ended: &Ended, is_trial: bool) -> bool {
+    ended.as_ref().is_ok_and(|seal| match seal.outcome {
+        Outcome::Completed | Outcome::Failed(_) => true,
+        Outcome::Void(_) => is_trial,
+    })
 }
 
 fn in_words(ended: &Ended) -> String {

@@ -8,6 +8,7 @@ use anyhow::bail;
 
 use super::html::{Page, page};
 use crate::experiment::analysis::{Line, Run, State, Sums, summed};
+use crate::experiment::cell::{self, Outcome};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::matrix::{is_synchronous, keys_of};
 use crate::experiment::reading::Reading;
@@ -60,6 +61,11 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
     for folder in &arguments.runs {
         command += &format!(" {}", folder.display());
     }
+    match goal {
+        Some(Goal::AtMost(value)) => command += &format!(" --at-most {value}"),
+        Some(Goal::AtLeast(value)) => command += &format!(" --at-least {value}"),
+        None => {}
+    }
     let html = page(&Page {
         title: "Runs compared",
         about: "",
@@ -75,13 +81,17 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
 /// The target on what the runs were evaluated on while they went on.
 fn target(goal: Goal, runs: &[(String, Reading)]) -> anyhow::Result<Target> {
     let mut kinds = BTreeSet::new();
-    for (name, reading) in runs {
+    let completed = runs.iter().filter(|(_, r)| r.summary.status == "completed");
+    for (name, reading) in completed {
         let Some(first) = reading.validations.first() else {
             bail!(
                 "{name} has no evaluations along the way, which a target needs; set evaluation.every_samples when it is run"
             );
         };
         kinds.insert((first.measure.name.clone(), first.samples));
+    }
+    if kinds.is_empty() {
+        bail!("none of the runs has completed, so none says when it reached a target");
     }
     let [(metric, every_samples)] = Vec::from_iter(kinds).try_into().map_err(|kinds: Vec<_>| {
         let kinds: Vec<String> = kinds
@@ -124,9 +134,11 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
         };
         let runs = runs.into_iter().map(|(name, reading)| {
             let seed = reading.config.seed;
-            let state = match reading.summary.status.as_str() {
-                "completed" => State::Completed(Box::new(reading)),
-                other => State::Failed(format!("the run was {other}")),
+            let state = match cell::outcome(&reading) {
+                Ok(Outcome::Completed) => State::Completed(Box::new(reading)),
+                Ok(Outcome::Void(why)) => State::Void(why, Box::new(reading)),
+                Ok(Outcome::Failed(why)) => State::Failed(why),
+                Err(why) => State::NotRun(Some(format!("{why:#}"))),
             };
             Run::of(name, seed, state, target)
         });

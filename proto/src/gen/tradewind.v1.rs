@@ -723,7 +723,7 @@ pub struct BeatReply {
     /// When it has changed since it was last sent on this stream.
     #[prost(message, optional, tag = "2")]
     pub holding: ::core::option::Option<Holding>,
-    /// The most of steps_per_second of the live groups; 0 if none is known.
+    /// The most of steps_per_second of the other live groups; 0 if none is known.
     #[prost(double, tag = "3")]
     pub steps_per_second_max: f64,
 }

@@ -36,7 +36,7 @@ impl Pulse {
         self.speed.store(bits, Ordering::Relaxed);
     }
 
-    /// Steps a second of the fastest live group, as it was at the last beat; 0 while that is not
+    /// Steps a second of the fastest other live group, as it was at the last beat; 0 while that is not
     /// known.
     pub fn fastest(&self) -> f64 {
         f64::from_bits(self.fastest.load(Ordering::Relaxed))

@@ -11,7 +11,8 @@ const DILOCO: [&str; 3] = [
     "local.learning_rate=0.02",
 ];
 
-const ELASTIC: [&str; 4] = [
+const ELASTIC: [&str; 5] = [
+    "train.consistency=async",
     "local.algorithm=easgd",
     "optimizer.name=elastic",
     "optimizer.learning_rate=0.3",
@@ -95,6 +96,10 @@ fn what_does_not_fit_is_refused_by_its_key() {
         "excludes exchange.per_bucket",
     );
     diloco(
+        &["staleness.policy=compensate", "train.consistency=async"],
+        "local.algorithm = \"diloco\" excludes staleness.policy",
+    );
+    diloco(
         &["optimizer.weight_decay=0.1"],
         "optimizer.weight_decay = 0.1 excludes local.algorithm",
     );
@@ -133,7 +138,11 @@ fn what_does_not_fit_is_refused_by_its_key() {
     for (overrides, other) in [
         (
             &["train.consistency=sync"][..],
-            "train.consistency = \"sync\"",
+            "train.consistency other than \"async\"",
+        ),
+        (
+            &["train.consistency=bounded"],
+            "train.consistency other than \"async\"",
         ),
         (&["exchange.up=bf16"], "exchange.up"),
         (&["exchange.down=int8"], "exchange.down"),
@@ -158,7 +167,8 @@ fn slower_groups_take_fewer_steps() {
         (5.0, 0.0, 8),
         (5.0, 5.0, 8),
         (6.0, 5.0, 8),
-        (4.9, 5.0, 7),
+        (4.8, 5.0, 8),
+        (4.5, 5.0, 7),
         (2.5, 5.0, 4),
         (1.0, 1000.0, 1),
     ] {

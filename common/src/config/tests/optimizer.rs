@@ -162,6 +162,14 @@ fn layerwise_optimizers() {
             );
         }
         refused(
+            &[
+                "optimizer.momentum=0.9",
+                "momentum.policy=closed-loop",
+                "staleness.policy=scale",
+            ],
+            "momentum.policy = \"closed-loop\" excludes staleness.policy = \"scale\"",
+        );
+        refused(
             &[&name, "momentum.policy=closed-loop"],
             "momentum.policy = \"closed-loop\" excludes optimizer.name = \"lars\"",
         );

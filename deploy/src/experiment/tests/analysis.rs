@@ -50,6 +50,10 @@ fn the_target_is_reached_with_the_first_of_two_in_a_row() {
     check(&[0.4, 0.9, 0.4, 0.3, 0.9], Some(30));
     check(&[0.9, 0.9, 0.4], None);
     check(&[0.4, f64::NAN, 0.4, f64::NAN], None);
+    // One update that has passed two multiples is evaluated once.
+    let mut jumped = reading(folder.path(), &[0.9, 0.5, 0.5, 0.9]);
+    jumped.validations[2].samples_applied = jumped.validations[1].samples_applied;
+    assert!(jumped.reached(&target()).is_none());
     let mut other = target();
     other.metric = "accuracy".into();
     assert!(
@@ -164,9 +168,12 @@ fn a_miss_is_told_and_never_averaged_away() {
 #[test]
 fn results_have_a_row_for_each_cell() {
     let mut lines = vec![line("sync", true, &[10, 20]), line("async", false, &[5, 0])];
-    lines[1]
-        .runs
-        .push(Run::of("async-3".into(), 3, State::NotRun, Some(&target())));
+    lines[1].runs.push(Run::of(
+        "async-3".into(),
+        3,
+        State::NotRun(None),
+        Some(&target()),
+    ));
     let columns = columns("e", &summed(lines));
     let of = |name: &str| &columns.iter().find(|c| c.name == name).unwrap().values;
     assert_eq!(

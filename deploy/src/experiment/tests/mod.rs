@@ -40,9 +40,10 @@ pub(crate) fn reading_of(folder: &Path, set: &str, values: &[f64]) -> Reading {
     leave(folder, "completed", 0);
     std::fs::write(folder.join("config.toml"), format!("{BASE}{set}")).unwrap();
     let mut reading = Reading::of(folder).unwrap();
+    let passed = |index| 10 * (index as u64 + 1);
     let validation = |(index, value): (usize, &f64)| Validation {
-        samples: 10 * (index as u64 + 1),
-        samples_applied: (0, 0),
+        samples: passed(index),
+        samples_applied: (passed(index), passed(index)),
         updates: index as u64,
         wall: reading.begun() + index as f64 + 1.0,
         measure: Measure {

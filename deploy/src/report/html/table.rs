@@ -106,7 +106,7 @@ fn flaws(line: &Line) -> String {
     let kinds = [
         (count(|s| matches!(s, State::Void(..))), "void"),
         (count(|s| matches!(s, State::Failed(_))), "failed"),
-        (count(|s| matches!(s, State::NotRun)), "not run"),
+        (count(|s| matches!(s, State::NotRun(_))), "not run"),
     ];
     let texts = kinds.iter().filter(|(n, _)| *n > 0);
     let texts: Vec<String> = texts.map(|(n, what)| format!("{n} {what}")).collect();

@@ -120,16 +120,21 @@ impl Block {
         }
     }
 
-    /// Changes of buffers are applied as they are: they are no gradients.
+    /// Changes of buffers are no gradients: they are applied as they are, or dropped, so that the
+    /// samples of what is dropped count at no block.
     fn fate(&self, delay: u64, terms: Terms<'_>) -> Fate {
         match self.kind {
             TensorKind::Parameter => terms.delay.fate(delay),
-            TensorKind::Buffer => Fate::Apply { weight: 1.0 },
+            TensorKind::Buffer => match terms.delay.fate(delay) {
+                Fate::Drop => Fate::Drop,
+                Fate::Apply { .. } => Fate::Apply { weight: 1.0 },
+            },
         }
     }
 
     /// Brings a gradient to the present values, if the policy does that. `false` if it cannot: the
-    /// values that it was computed on were sent by another primary, or are of another lineage.
+    /// values that it was computed on were sent by another primary, or are of another lineage, or
+    /// the change is not finite.
     fn compensate(
         &mut self,
         group: GroupId,
@@ -144,9 +149,17 @@ impl Block {
         let (Some(then), Some(now), true) = (computed_on, &self.values, measured) else {
             return false;
         };
-        let (gradient, mean_square) = (&mut gradient.values, &mut self.backups.mean_square);
-        terms.delay.compensate(gradient, now, &then, mean_square);
-        true
+        let mean_square = &mut self.backups.mean_square;
+        let mut changed = gradient.values.clone();
+        terms
+            .delay
+            .compensate(&mut changed, now, &then, mean_square);
+        // Squares overflow long before gradients do: what was finite stays so.
+        let finite = changed.iter().all(|g| g.is_finite());
+        if finite {
+            gradient.values = changed;
+        }
+        finite
     }
 
     /// Σ wᵢ sᵢ gᵢ / Σ wᵢ, with w as the run weighs groups and s from the staleness policy, summed in

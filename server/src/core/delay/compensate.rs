@@ -43,7 +43,7 @@ impl Delay for Compensate {
         };
         mean_square.resize(now.len(), 0.0);
         for ((g, moved), v) in elements.zip(mean_square) {
-            *v = decay * *v + (1.0 - decay) * *g * *g;
+            *v = (decay * *v + (1.0 - decay) * *g * *g).min(f32::MAX);
             *g += self.lambda / (*v + EPSILON).sqrt() * *g * *g * moved;
         }
     }

@@ -48,8 +48,9 @@ impl Optimizer for Lars {
     }
 }
 
-/// η‖θ‖ / (‖g‖ + β‖θ‖); `None` if either norm is 0.
+/// η‖θ‖ / (‖g‖ + β‖θ‖); `None` if either norm is 0, or so small that the quotient is no f32.
 pub(super) fn ratio(trust: f64, decay: f64, norms: Norms) -> Option<f64> {
     let Norms { values, gradient } = norms;
-    (values > 0.0 && gradient > 0.0).then(|| trust * values / (gradient + decay * values))
+    let ratio = trust * values / (gradient + decay * values);
+    (values > 0.0 && gradient > 0.0 && ratio <= f64::from(f32::MAX)).then_some(ratio)
 }

@@ -217,8 +217,10 @@ impl Run {
             member.clock = member.clock.max(beat.clock);
             member.steps_per_second = beat.steps_per_second;
         }
-        let live = |group: &&Group| group.state == GroupState::Live;
-        let speeds = self.groups.values().filter(live).map(Group::speed);
+        // The caller knows its own speed better.
+        let others = self.groups.iter().filter(|(id, _)| **id != caller.group);
+        let live = others.filter(|(_, group)| group.state == GroupState::Live);
+        let speeds = live.map(|(_, group)| group.speed());
         Ok(Beaten {
             generation: self.generation,
             steps_per_second_max: speeds.fold(0.0, f64::max),

@@ -12,6 +12,7 @@ use tradewind_common::{Clock, Incarnation};
 use super::{Phase, Run, Snapshots};
 use crate::core::durable::{ManifestData, Saved};
 use crate::core::fleet::Fleet;
+use crate::core::optimizer;
 use crate::core::order::Restore;
 
 /// Groups had lives after the snapshot that nobody has written down; theirs are passed over.
@@ -19,12 +20,18 @@ const LIVES_MARGIN: u64 = 1_000;
 
 /// The first thing in which a run differs from its snapshot that must be the same.
 pub(in crate::core) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
-    let kind = |spec: &RunSpec| std::mem::discriminant(&spec.optimizer);
+    let kind = |spec: &RunSpec| {
+        let kept = optimizer::from_spec(spec.optimizer).slots();
+        (std::mem::discriminant(&spec.optimizer), kept)
+    };
     let differs = [
         (saved.tensors != spec.tensors, "tensors"),
         (saved.bucket_bytes != spec.bucket_bytes, "bucket_bytes"),
         (saved.block_bytes != spec.block_bytes, "block_bytes"),
-        (kind(saved) != kind(spec), "kind of optimizer"),
+        (
+            kind(saved) != kind(spec),
+            "kind of optimizer, or whether it has momentum",
+        ),
     ];
     let mut fields = differs.into_iter().filter(|(differs, _)| *differs);
     fields.next().map(|(_, field)| field)

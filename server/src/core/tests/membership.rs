@@ -310,12 +310,12 @@ fn beats_tell_how_fast_the_fastest_live_group_is() {
         await 0.0@1 created =>
         ack 0 complete => view 5 0@1:0 1@1:0 + by nobody
         ack 0 complete => 0.0@1 start at 0, 1.0@1 start at 0
-        beat 0.0@1 1 speed 9 => 0.0@1 at 5 fastest 9
+        beat 0.0@1 1 speed 9 => 0.0@1 at 5
         beat 1.0@1 1 speed 4 => 1.0@1 at 5 fastest 9
         beat 0.0@1 2 speed 3 => 0.0@1 at 5 fastest 4
-        beat 0.0@1 3 speed 7 => 0.0@1 at 5 fastest 7
+        beat 0.0@1 3 speed 7 => 0.0@1 at 5 fastest 4
         lost 0.0@1 => view 6 1@1:0 + by nobody
-        beat 1.0@1 2 speed 4 => 1.0@1 at 6 fastest 4
+        beat 1.0@1 2 speed 4 => 1.0@1 at 6
         ",
     );
 }

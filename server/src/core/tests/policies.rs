@@ -175,16 +175,18 @@ fn what_is_too_stale_is_dropped_and_its_group_told() {
         (decided(&reply).verdict, reply.fresh.values()[0]),
         (Verdict::Applied, -2.0)
     );
-    // Changes of buffers are no gradients.
-    for clock in 0..3 {
-        send_to(&mut shard, MEAN, (0, clock), (&[3.0; 2], 1), 0);
-        assert_eq!(
-            decided(&only(&mut shard).unwrap()).verdict,
-            Verdict::Applied
-        );
+    // Changes of buffers are no gradients, but their samples must not count where others' do not.
+    for (clock, want) in [Verdict::Applied, Verdict::Applied, Verdict::Dropped]
+        .into_iter()
+        .enumerate()
+    {
+        send_to(&mut shard, MEAN, (0, clock as u64), (&[3.0; 2], 1), 0);
+        let reply = only(&mut shard).unwrap();
+        assert_eq!(decided(&reply).verdict, want);
+        assert!(reply.samples_applied <= 2);
     }
     let counters = shard.counters();
-    assert_eq!((counters.dropped, counters.applied), (1, 6));
+    assert_eq!((counters.dropped, counters.applied), (2, 5));
 }
 
 #[test]

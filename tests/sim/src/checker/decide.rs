@@ -190,7 +190,10 @@ impl Record {
             let delay = self.delay(life, clock, step.version, traffic);
             let staleness = match self.kind {
                 TensorKind::Parameter => terms.policies.staleness,
-                TensorKind::Buffer => StalenessSpec::None,
+                TensorKind::Buffer => match terms.policies.staleness {
+                    drop @ StalenessSpec::Drop { .. } => drop,
+                    _ => StalenessSpec::None,
+                },
             };
             let pushed = traffic.pushed.get(&(self.id, life, clock));
             let measured = pushed.is_some_and(|pushed| pushed.lineage == self.lineage);

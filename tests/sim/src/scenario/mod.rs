@@ -231,6 +231,7 @@ impl Scenario {
     /// The same with elastic averaging, which neither `sync` nor compressed answers go with.
     pub fn with_elastic(mut self) -> Self {
         (self.elastic, self.momentum) = (true, 0.0);
+        self.consistency = ConsistencySpec::Async;
         self.down = Compression::None;
         self
     }
