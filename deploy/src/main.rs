@@ -18,6 +18,7 @@ mod progress;
 mod report;
 mod results;
 mod run;
+mod runtime;
 mod snapshot;
 mod status;
 mod summary;

@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::folder::RunFolder;
 use crate::launch::{Ground, Keeper, LOOK, Programs, Role};
 use crate::results::{End, finish};
+use crate::runtime::one_thread;
 use crate::say;
 use crate::summary::Status;
 pub(crate) use company::{Alone, Company};
@@ -75,10 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(EXIT_BAD_INPUT);
         }
     };
-    // One thread: children die with the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = one_thread();
     let ran = runtime.map_err(Into::into).and_then(|runtime| {
         let out = arguments.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 
 use crate::place::Place;
+use crate::runtime::one_thread;
 use crate::say;
 
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,7 @@ fn take(arguments: &Arguments) -> anyhow::Result<()> {
     let there = place.coordinator()?;
     let there = there.with_context(|| format!("run {name} has no coordinator yet; try again"))?;
     let access = place.access()?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = one_thread()?;
     let taken = runtime.block_on(access.snapshot(&there.address, name));
     let taken = taken
         .map_err(|status| anyhow!("no snapshot of run {name} was taken: {}", status.message()))?;

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 use crate::clock::wall;
 use crate::place::Place;
 use crate::run::Interruption;
+use crate::runtime::one_thread;
 use crate::say;
 use standing::Watcher;
 pub(crate) use table::size;
@@ -38,9 +39,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = one_thread();
     let shown = runtime
         .map_err(Into::into)
         .and_then(|runtime| runtime.block_on(show(arguments)));

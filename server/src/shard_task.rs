@@ -224,9 +224,9 @@ impl Task {
 
     /// Ends when the shard wants to be asked again; never, if it does not.
     fn until_timeout(&self) -> impl Future<Output = ()> + use<> {
-        let now_us = self.surroundings.origin.now_us();
         let at_us = self.shard.poll_timeout();
-        let left = at_us.map(|at_us| Duration::from_micros(at_us.saturating_sub(now_us)));
+        let left_us = at_us.map(|at_us| at_us.saturating_sub(self.surroundings.origin.now_us()));
+        let left = left_us.map(Duration::from_micros);
         async move {
             match left {
                 Some(left) => tokio::time::sleep(left).await,

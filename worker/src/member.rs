@@ -10,7 +10,7 @@ use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Membershi
 use tradewind_client::network::Reach;
 use tradewind_common::config::Config;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorSpec};
+use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorKind, TensorSpec};
 use tradewind_proto::auth::Token;
 
 use crate::c10d::Store;
@@ -77,14 +77,14 @@ pub struct Member {
     pub runtime: Handle,
 }
 
-/// The model's tensors as its servers need to know them, in order of creation.
-pub fn tensor_specs(task: &dyn Task) -> Vec<TensorSpec> {
-    let spec = |(name, tensor, kind): (String, Tensor, _)| TensorSpec {
+/// A model's [tensors](Task::tensors) as its servers need to know them, in order of creation.
+pub fn tensor_specs(tensors: Vec<(String, Tensor, TensorKind)>) -> Vec<TensorSpec> {
+    let spec = |(name, tensor, kind): (String, Tensor, TensorKind)| TensorSpec {
         name,
         shape: tensor.size().iter().map(|extent| *extent as u64).collect(),
         kind,
     };
-    task.tensors().into_iter().map(spec).collect()
+    tensors.into_iter().map(spec).collect()
 }
 
 /// The model's tensors, named, in order of creation.
@@ -95,7 +95,7 @@ pub fn named(task: &dyn Task) -> Vec<(String, Tensor)> {
 
 /// What the servers need to know of a configuration with its task.
 pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
-    config.spec(tensor_specs(task), task.samples() as u64)
+    config.spec(tensor_specs(task.tensors()), task.samples() as u64)
 }
 
 /// The task of a configuration, with initial values from its seed.

@@ -12,6 +12,7 @@ use super::shared::{Injected, Shared};
 use crate::cluster::Access;
 use crate::launch::{Ground, Roster};
 use crate::run::Company;
+use crate::runtime::one_thread;
 
 /// Faults that go along with a run.
 pub(crate) struct Chaos {
@@ -42,9 +43,7 @@ impl Chaos {
         let thread = std::thread::Builder::new()
             .name("faults".into())
             .spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread()
-                    .enable_all()
-                    .build();
+                let runtime = one_thread();
                 let all = async {
                     let _ = ends.send(session(plan, own, fronts, begins).await);
                     // The servers are still needed, and so is what stands in front of them.

@@ -26,6 +26,7 @@ use crate::config::{self, EXIT_BAD_INPUT};
 use crate::events::Event;
 use crate::lines::{Lines, Metrics};
 use crate::run::{Company, launch};
+use crate::runtime::one_thread;
 use crate::say;
 use crate::summary::Status;
 use company::Chaos;
@@ -208,10 +209,7 @@ impl Order {
             plan,
         } = self;
         let mut chaos = Chaos::new(&config, plan)?;
-        // One thread: children die with the thread that started them.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = one_thread()?;
         let status = runtime.block_on(launch(&config, &out, false, &mut chaos))?;
         let roster = chaos.roster().clone();
         let (injected, left_out, outcome) = chaos.results();

@@ -28,6 +28,7 @@ use anyhow::{Context, bail};
 use crate::config::EXIT_BAD_INPUT;
 use crate::report::html::{self as page, Page};
 use crate::run::EXIT_INTERRUPTED;
+use crate::runtime::one_thread;
 use crate::say;
 use analysis::{Line, Run, State};
 use file::Plan;
@@ -73,10 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
             return ExitCode::from(EXIT_BAD_INPUT);
         }
     };
-    // One thread: children die with the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = one_thread();
     let ran = runtime
         .map_err(Into::into)
         .and_then(|runtime| runtime.block_on(conduct(&plan, &mut matrix, searches, arguments)));

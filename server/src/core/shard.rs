@@ -47,11 +47,11 @@ pub struct Shard {
     momentum: Box<dyn Momentum>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
-    /// When the policy wants to be asked again about a block, microseconds.
-    timeouts_us: BTreeMap<BlockId, u64>,
     /// How many of them are of parameters, and how many have no value yet.
     parameter_blocks: usize,
     uncreated: usize,
+    /// When the policy wants to be asked again about a block, microseconds.
+    timeouts_us: BTreeMap<BlockId, u64>,
     view: View,
     /// What this server is to the shard in that view.
     role: Option<Role>,

@@ -88,7 +88,8 @@ impl Trace {
         self.points.push_back(Point { rate, values });
     }
 
-    /// What was around a version, beside a gradient that was [`thinned`]; `None` where that is not known, or not any more.
+    /// What was around a version, beside a gradient that was [`thinned`]; `None` where that is not
+    /// known, or not any more.
     pub fn around(&self, version: u64, gradient: Vec<f32>) -> Option<Passed> {
         let at = usize::try_from(version.checked_sub(self.first)?).ok()?;
         let before = self.points.get(at.checked_sub(1)?)?;

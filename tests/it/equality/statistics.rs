@@ -3,7 +3,6 @@
 //! are the same, for a step's change is added to the values that come without it; only what they
 //! follow, the parameters, is one step late.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -12,17 +11,15 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
 use tradewind_client::network::Reach;
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::order::permutation;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::evaluate::pull;
 use tradewind_worker::member::{Entry, tensor_specs};
-use tradewind_worker::model::{Report, Task, TaskError};
 
 use super::distance;
 use When::{Behind, Between, During};
@@ -111,7 +108,7 @@ impl Normed {
     }
 }
 
-impl Task for Normed {
+impl Training for Normed {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let all = self.tensors.iter();
         all.map(|(name, tensor, kind)| ((*name).to_owned(), tensor.shallow_clone(), *kind))
@@ -140,18 +137,6 @@ impl Task for Normed {
             .tanh()
             .linear::<Tensor>(&self.tensor("out.weight"), None);
         (out - &batch.target).square().mean(Kind::Float)
-    }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
     }
 }
 
@@ -226,10 +211,6 @@ fn configured(groups: &[u32], when: When) -> Config {
         r#"
         run.name = "normed"
         cluster.groups = {groups:?}
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.samples = {}
         train.consistency = "sync"
@@ -243,12 +224,12 @@ fn configured(groups: &[u32], when: When) -> Config {
         u8::from(when == Behind),
         when == During,
     );
-    Config::parse(&text, "normed.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, &[])
 }
 
 /// One rank from its entry to its leave, as the worker's main has it.
 fn rank(entry: Entry, data: Numbers, runtime: &Handle) {
-    let mut member = member(entry, Box::new(Normed::new(data)), runtime);
+    let mut member = member(entry, Normed::new(data), runtime);
     live(&mut member).unwrap();
 }
 
@@ -279,7 +260,9 @@ fn trained(config: &Config, data: Numbers) -> Normed {
         }
     });
     let model = Normed::new(data);
-    let layout = config.spec(tensor_specs(&model), SAMPLES as u64).check();
+    let layout = config
+        .spec(tensor_specs(model.tensors()), SAMPLES as u64)
+        .check();
     let layout = Arc::new(layout.unwrap());
     let mut values = vec![f32::NAN; layout.elements()];
     let reach = Reach {

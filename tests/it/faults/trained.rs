@@ -1,6 +1,5 @@
 //! Workers train while a server dies: under `sync` the same bits come out.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,16 +8,14 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::Builder;
 use tradewind_client::network::Reach;
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::evaluate::pull;
 use tradewind_worker::member::{Entry, tensor_specs};
-use tradewind_worker::model::{Report, Task, TaskError};
 
 const BATCH: usize = 4;
 const STEPS: usize = 30;
@@ -68,7 +65,7 @@ impl Line {
     }
 }
 
-impl Task for Line {
+impl Training for Line {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let weight = self.weight.shallow_clone();
         vec![("weight".into(), weight, TensorKind::Parameter)]
@@ -83,18 +80,6 @@ impl Task for Line {
         let off = batch.input.mv(&self.weight) - &batch.target;
         off.square().mean(Kind::Float)
     }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
 }
 
 /// The configuration's data are not looked at: the task brings its own.
@@ -105,10 +90,6 @@ fn configured() -> Config {
         cluster.groups = [1, 1]
         cluster.servers = 3
         servers.replication = 2
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.samples = {}
         train.consistency = "sync"
@@ -119,7 +100,7 @@ fn configured() -> Config {
         "#,
         STEPS * 2 * BATCH,
     );
-    Config::parse(&text, "trained.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, &[])
 }
 
 /// Trains with two groups of one rank; the bits of what the shards hold at the end.
@@ -145,10 +126,10 @@ fn trained(before: impl Fn(&Fleet, usize) + Send + Sync + 'static) -> Vec<u32> {
         ];
         for (group, task) in (0..).zip(tasks) {
             let (entry, handle) = (entry(group), runtime.handle());
-            scope.spawn(move || live(&mut member(entry, Box::new(task), handle)).unwrap());
+            scope.spawn(move || live(&mut member(entry, task, handle)).unwrap());
         }
     });
-    let spec = config.spec(tensor_specs(&Line::new(|_| ())), SAMPLES as u64);
+    let spec = config.spec(tensor_specs(Line::new(|_| ()).tensors()), SAMPLES as u64);
     let layout = Arc::new(spec.check().unwrap());
     let mut values = vec![f32::NAN; layout.elements()];
     let reach = Reach {

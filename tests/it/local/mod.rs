@@ -14,15 +14,13 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Builder;
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::member::Entry;
-use tradewind_worker::model::{Report, Task, TaskError};
 
 const BATCH: usize = 2;
 
@@ -115,7 +113,7 @@ struct Probe {
     turns: Option<Turns>,
 }
 
-impl Task for Probe {
+impl Training for Probe {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let named = ["weight", "bias"].into_iter().zip(&self.parameters);
         let tensor = |(name, tensor): (&str, &Tensor)| {
@@ -148,18 +146,6 @@ impl Task for Probe {
             true => loss * f64::NAN,
             false => loss,
         }
-    }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
     }
 }
 
@@ -233,10 +219,6 @@ fn configured(groups: &[u32], steps: usize, updates: usize, settings: &[&str]) -
         r#"
         run.name = "local"
         cluster.groups = {groups:?}
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.samples = {}
         local.steps = {steps}
@@ -245,9 +227,7 @@ fn configured(groups: &[u32], steps: usize, updates: usize, settings: &[&str]) -
         "#,
         updates * steps * ranks * BATCH,
     );
-    let settings: Vec<_> = settings.iter().map(|text| (*text).to_owned()).collect();
-    let config = Config::parse(&text, "local.toml", root(), &settings);
-    config.unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, settings)
 }
 
 /// How a run differs from what its configuration says.
@@ -296,7 +276,7 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
             let runtime = runtime.clone();
             let (done, ended) = sync_channel(1);
             thread::spawn(move || {
-                let mut member = member(entry, Box::new(probe), runtime.handle());
+                let mut member = member(entry, probe, runtime.handle());
                 member.staged = staged;
                 let lived = live(&mut member).map_err(|error| error.to_string());
                 drop(member);

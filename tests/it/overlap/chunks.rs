@@ -1,23 +1,20 @@
 //! Samples are finished when the exchange of their gradient has been answered, not before: what a
 //! group that fails had under way is leased again.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::Entry;
-use tradewind_worker::model::{Report, Task, TaskError};
 use tradewind_worker::train::TrainError;
 
 const BATCH: usize = 4;
@@ -57,7 +54,7 @@ struct One {
     fails: Option<usize>,
 }
 
-impl Task for One {
+impl Training for One {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let weight = self.weight.shallow_clone();
         vec![("weight".into(), weight, TensorKind::Parameter)]
@@ -74,18 +71,6 @@ impl Task for One {
             false => (&batch.input * &self.weight).mean(Kind::Float),
         }
     }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
 }
 
 /// A chunk is one step's samples. The configuration's data are not looked at.
@@ -93,10 +78,6 @@ fn configured(consistency: &str, overlap: bool) -> Config {
     let text = format!(
         r#"
         run.name = "chunks"
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.chunk_samples = {BATCH}
         train.samples = {}
@@ -107,7 +88,7 @@ fn configured(consistency: &str, overlap: bool) -> Config {
         STEPS * BATCH,
         u8::from(overlap),
     );
-    Config::parse(&text, "chunks.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, &[])
 }
 
 /// One life of the group; the batches that it asked for.
@@ -117,12 +98,12 @@ fn one_life(
     runtime: &Handle,
 ) -> (Vec<Vec<usize>>, Result<(), TrainError>) {
     let data = Arc::new(Asked::default());
-    let task = Box::new(One {
+    let task = One {
         weight: Tensor::ones([1], (Kind::Float, Device::Cpu)).set_requires_grad(true),
         data: data.clone(),
         steps: AtomicUsize::new(0),
         fails,
-    });
+    };
     let result = live(&mut member(entry, task, runtime));
     let asked = std::mem::take(&mut *data.0.lock().unwrap());
     (asked, result)

@@ -1,7 +1,6 @@
 //! Exchanges by bucket: what is not finite is skipped by itself, and what fails while backward runs
 //! ends the step.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -13,17 +12,15 @@ use tokio::runtime::{Builder, Runtime};
 use tradewind_client::exchange::ExchangeError;
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_proto::v1::{Pull, PushFrame, push_frame};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::{Entry, tensor_specs};
-use tradewind_worker::model::{Report, Task, TaskError};
 use tradewind_worker::train::TrainError;
 
 const BATCH: usize = 2;
@@ -87,7 +84,7 @@ impl Layers {
     }
 }
 
-impl Task for Layers {
+impl Training for Layers {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let all = self.tensors.iter();
         all.map(|(name, tensor, kind)| ((*name).to_owned(), tensor.shallow_clone(), *kind))
@@ -120,18 +117,6 @@ impl Task for Layers {
         }
         loss
     }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
 }
 
 fn configured(groups: &[u32], consistency: &str) -> Config {
@@ -140,10 +125,6 @@ fn configured(groups: &[u32], consistency: &str) -> Config {
         r#"
         run.name = "during"
         cluster.groups = {groups:?}
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.samples = {}
         train.consistency = {consistency:?}
@@ -157,7 +138,7 @@ fn configured(groups: &[u32], consistency: &str) -> Config {
         "#,
         STEPS * ranks * BATCH,
     );
-    Config::parse(&text, "during.toml", root(), &[]).unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, &[])
 }
 
 fn runtime() -> Runtime {
@@ -167,7 +148,7 @@ fn runtime() -> Runtime {
 
 /// One rank from its entry to its end, of which it leaves if it was a good one. Its values.
 fn rank(entry: Entry, event: Event, runtime: &Runtime) -> Result<Vec<f32>, TrainError> {
-    let mut member = member(entry, Box::new(Layers::new(event)), runtime.handle());
+    let mut member = member(entry, Layers::new(event), runtime.handle());
     live(&mut member)?;
     Ok(member.flat.values().to_vec())
 }
@@ -243,7 +224,7 @@ fn check_poisoned(groups: &[u32], consistency: &str, layer: &'static str) {
     let ranks = train(&config, &fleet.coordinator(), vec![Event::Poison(layer)]);
     let values: Vec<_> = ranks.into_iter().map(Result::unwrap).collect();
 
-    let specs = tensor_specs(&Layers::new(Event::Nothing));
+    let specs = tensor_specs(Layers::new(Event::Nothing).tensors());
     let layout = config.spec(specs, 1_000).check().unwrap();
     assert_eq!(layout.buckets.len(), 4, "a bucket for each tensor");
     let hit = |name: &str| name == layer || name == "seen";

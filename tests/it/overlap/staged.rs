@@ -2,7 +2,6 @@
 //! and write the model's own: the same bits, whatever the mode. In main memory copies are done as
 //! late as they may be, so what is read or overwritten too early is wrong every time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -12,15 +11,13 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
 use tradewind_common::config::Config;
-use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
-use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::member::Entry;
-use tradewind_worker::model::{Report, Task, TaskError};
 
 use super::background::runtime;
 
@@ -82,7 +79,7 @@ impl Layers {
     }
 }
 
-impl Task for Layers {
+impl Training for Layers {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
         let tensor =
             |name: &str, tensor: &Tensor, kind| (name.into(), tensor.shallow_clone(), kind);
@@ -115,18 +112,6 @@ impl Task for Layers {
         }
         loss
     }
-
-    fn measure(&self, _split: Split) -> Result<Measure, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn evaluate(&self) -> Result<Report, TaskError> {
-        unreachable!("training alone")
-    }
-
-    fn notes(&self) -> BTreeMap<String, String> {
-        BTreeMap::new()
-    }
 }
 
 fn configured(groups: &[u32], settings: &[&str]) -> Config {
@@ -135,10 +120,6 @@ fn configured(groups: &[u32], settings: &[&str]) -> Config {
         r#"
         run.name = "staged"
         cluster.groups = {groups:?}
-        data.files = ["none.nc"]
-        data.variable = "none"
-        data.validation = [1, 2]
-        data.held_out = [2, 3]
         train.batch = {BATCH}
         train.samples = {}
         train.consistency = "sync"
@@ -148,13 +129,11 @@ fn configured(groups: &[u32], settings: &[&str]) -> Config {
         "#,
         STEPS * ranks * BATCH,
     );
-    let settings: Vec<_> = settings.iter().map(|text| (*text).to_owned()).collect();
-    let config = Config::parse(&text, "staged.toml", root(), &settings);
-    config.unwrap_or_else(|error| panic!("{error}"))
+    training::configured(&text, settings)
 }
 
 fn rank(entry: Entry, bad: bool, staged: bool, runtime: &Runtime) -> Vec<u32> {
-    let mut member = member(entry, Box::new(Layers::new(bad)), runtime.handle());
+    let mut member = member(entry, Layers::new(bad), runtime.handle());
     member.staged = staged;
     live(&mut member).unwrap_or_else(|error| panic!("{error}"));
     let values = member.flat.values().iter();

@@ -10,6 +10,7 @@ pub mod proxy;
 pub mod rank;
 pub mod raw;
 pub mod run;
+pub mod training;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -12,9 +12,10 @@ use tradewind_common::Incarnation;
 use tradewind_worker::enter::enter;
 use tradewind_worker::fence::Fence;
 use tradewind_worker::member::{Entry, Member};
-use tradewind_worker::model::Task;
 use tradewind_worker::telemetry::Recorder;
 use tradewind_worker::train::TrainError;
+
+use super::training::{Alone, Training};
 
 /// The process is the test's: a rank that is stuck must not end it.
 const NEVER: Duration = Duration::from_secs(1 << 20);
@@ -23,9 +24,9 @@ const NEVER: Duration = Duration::from_secs(1 << 20);
 ///
 /// # Panics
 /// If the configuration does not fit.
-pub fn member(entry: Entry, task: Box<dyn Task>, runtime: &Handle) -> Member {
+pub fn member(entry: Entry, task: impl Training + 'static, runtime: &Handle) -> Member {
     let recorder = Recorder::open(None).expect("nothing to open");
-    Member::with_task(entry, task, recorder, runtime).expect("a rank")
+    Member::with_task(entry, Box::new(Alone(task)), recorder, runtime).expect("a rank")
 }
 
 /// One life of its group, from joining to the end of training; it leaves if that ended well.

@@ -14,6 +14,7 @@ use super::orders::Work;
 use super::report::{Measured, Other, Report, Side, ratios};
 use super::steady::{self, Series};
 use crate::run::{Interruption, secret};
+use crate::runtime::one_thread;
 use crate::say;
 
 pub(crate) use self::arguments::Arguments;
@@ -23,11 +24,7 @@ const ONE_WAY_RUNS: usize = 7;
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     arguments.check().map_err(Stop::Input)?;
-    // One thread: children die with the thread that started them.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")?;
+    let runtime = one_thread().context("cannot start")?;
     let folder = Folder::create()?;
     let measured = runtime.block_on(async {
         let mut interruption = Interruption::new()?;

@@ -123,12 +123,9 @@ impl Block {
     /// Changes of buffers are no gradients: they are applied as they are, or dropped, so that the
     /// samples of what is dropped count at no block.
     fn fate(&self, delay: u64, terms: Terms<'_>) -> Fate {
-        match self.kind {
-            TensorKind::Parameter => terms.delay.fate(delay),
-            TensorKind::Buffer => match terms.delay.fate(delay) {
-                Fate::Drop => Fate::Drop,
-                Fate::Apply { .. } => Fate::Apply { weight: 1.0 },
-            },
+        match (self.kind, terms.delay.fate(delay)) {
+            (TensorKind::Buffer, Fate::Apply { .. }) => Fate::Apply { weight: 1.0 },
+            (_, fate) => fate,
         }
     }
 

@@ -112,6 +112,13 @@ fn what_must_be_the_same_is_checked() {
         weight_decay: 0.0,
     };
     assert!(refused(&|spec| spec.optimizer = adam));
+    // A velocity that nobody has saved.
+    let heavy = OptimizerSpec::Sgd {
+        momentum: 0.9,
+        nesterov: false,
+        weight_decay: 0.0,
+    };
+    assert!(refused(&|spec| spec.optimizer = heavy));
     assert!(refused(&|spec| spec.bucket_bytes += 1));
     assert!(refused(&|spec| spec.block_bytes += 4));
     assert!(refused(&|spec| spec.tensors[0].name = "other".into()));

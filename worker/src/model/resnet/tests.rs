@@ -59,7 +59,7 @@ fn resnet_50_has_the_known_number_of_parameters() {
 
     let told = tch::no_grad(|| task.forward(&batch(&task, 2).input, true));
     assert_eq!(told.size(), [2, 1000]);
-    let layout = Layout::new(&tensor_specs(&task), 4 << 20, 1 << 18).unwrap();
+    let layout = Layout::new(&tensor_specs(task.tensors()), 4 << 20, 1 << 18).unwrap();
     assert_eq!(layout.count(TensorKind::Buffer), 1);
 }
 
