@@ -17,10 +17,11 @@ for folder in cpp_extension.library_paths(): print('lib', folder)
 ";
 
 /// Of the bridge; its NCCL half, csrc/nccl.cpp, is built by `make nccl`.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "c10d",
     "connections",
     "device",
+    "direct",
     "group",
     "half",
     "precision",

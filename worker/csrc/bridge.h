@@ -61,6 +61,15 @@ struct Connections {
   bool aborted = false;
 };
 
+// Gloo sums in a ring: 2 (N - 1) messages, one after the other, and each is a wait for a thread of the
+// next rank. Where the values of all ranks together are few, every rank sends its own to all at once
+// and adds up what comes, in the order of ranks: the same bits everywhere.
+bool is_short(const c10d::ProcessGroup& group, const at::Tensor& values);
+// `all`, which is as long as `own` times the ranks, receives `own` of each of them. Contiguous.
+c10::intrusive_ptr<c10d::Work> send_to_all(
+    c10d::ProcessGroup& group, at::Tensor& all, const at::Tensor& own);
+void add_up(at::Tensor sum, const at::Tensor& all);
+
 // Whoever is told of buckets; released with the last holder.
 struct Told {
   Told(tradewind_told told, tradewind_release release, void* context)

@@ -48,6 +48,26 @@ void collective(tradewind_group* group, const at::Tensor& tensor, Begin begin) {
   }
 }
 
+void sum(tradewind_group* group, at::Tensor values) {
+  auto& members = *group->connections->group;
+  if (!tradewind::is_short(members, values)) {
+    std::vector<at::Tensor> tensors{values};
+    collective(group, values, [&](auto& members) { return members.allreduce(tensors); });
+    return;
+  }
+  auto all = at::empty({members.getSize() * values.numel()}, values.options());
+  auto begin = [&](auto& members) { return tradewind::send_to_all(members, all, values); };
+  collective(group, values, begin);
+  tradewind::add_up(values, all);
+}
+
+void gather(tradewind_group* group, at::Tensor all, at::Tensor own) {
+  collective(group, own, [&](auto& members) {
+    return tradewind::is_short(members, own) ? tradewind::send_to_all(members, all, own)
+                                             : members._allgather_base(all, own);
+  });
+}
+
 c10::intrusive_ptr<c10d::Backend> over_tcp(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const char* host,
     milliseconds timeout) {
@@ -151,17 +171,11 @@ void tradewind_breaker_free(tradewind_breaker* breaker) {
 }
 
 char* tradewind_all_reduce(tradewind_group* group, void* values, size_t length, int type) {
-  return guard([&] {
-    std::vector<at::Tensor> tensors{blob(values, length, type)};
-    collective(group, tensors[0], [&](auto& members) { return members.allreduce(tensors); });
-  });
+  return guard([&] { sum(group, blob(values, length, type)); });
 }
 
 char* tradewind_all_reduce_tensor(tradewind_group* group, void* tensor) {
-  return guard([&] {
-    std::vector<at::Tensor> tensors{tensor_of(tensor)};
-    collective(group, tensors[0], [&](auto& members) { return members.allreduce(tensors); });
-  });
+  return guard([&] { sum(group, tensor_of(tensor)); });
 }
 
 char* tradewind_broadcast(
@@ -180,16 +194,10 @@ char* tradewind_all_gather(
   return guard([&] {
     auto input = blob(const_cast<float*>(own), length, TRADEWIND_F32);
     auto output = blob(all, length * group->connections->group->getSize(), TRADEWIND_F32);
-    auto begin = [&](auto& members) { return members._allgather_base(output, input); };
-    collective(group, input, begin);
+    gather(group, output, input);
   });
 }
 
 char* tradewind_all_gather_tensor(tradewind_group* group, void* all, void* own) {
-  return guard([&] {
-    auto begin = [&](auto& members) {
-      return members._allgather_base(tensor_of(all), tensor_of(own));
-    };
-    collective(group, tensor_of(own), begin);
-  });
+  return guard([&] { gather(group, tensor_of(all), tensor_of(own)); });
 }

@@ -1,5 +1,7 @@
 #include "bridge.h"
 
+#include <algorithm>
+
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
@@ -8,17 +10,19 @@ using tradewind::Told;
 
 namespace {
 
-// Reduces as the Reducer does without a hook, bit for bit, and tells of the result.
-struct Telling final : c10d::CommHookInterface {
-  Telling(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<const Told> told)
+// Averages a bucket over the ranks, and tells of the result if anybody wants to know.
+struct Averaging final : c10d::CommHookInterface {
+  Averaging(c10::intrusive_ptr<c10d::ProcessGroup> group, std::shared_ptr<const Told> told)
       : group(std::move(group)), told(std::move(told)) {}
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
     auto values = bucket.getBuffer();
     // With a hook the Reducer leaves the division to it. This is the Reducer's own arithmetic.
     values.mul_(1.0 / group->getSize());
-    std::vector<at::Tensor> tensors{values};
-    auto reduced = group->allreduce(tensors)->getFuture();
+    auto reduced = sum(values);
+    if (told == nullptr) {
+      return reduced;
+    }
     // Runs on the group's own thread, maybe when the Reducer is gone: it holds what it touches.
     // Backward waits for what it returns, so that all is told by then. On a GPU it runs at once, on
     // a stream of its own that waits for NCCL, and for which backward's own waits.
@@ -28,6 +32,21 @@ struct Telling final : c10d::CommHookInterface {
       return result;
     };
     return reduced->then(std::move(tell), reduced->elementType());
+  }
+
+  c10::intrusive_ptr<c10::ivalue::Future> sum(at::Tensor values) const {
+    if (!tradewind::is_short(*group, values)) {
+      std::vector<at::Tensor> tensors{values};
+      return group->allreduce(tensors)->getFuture();
+    }
+    auto all = at::empty({group->getSize() * values.numel()}, values.options());
+    auto add_up = [values, all](c10::ivalue::Future& sent) {
+      sent.value();
+      tradewind::add_up(values, all);
+      return c10::IValue(values);
+    };
+    auto sent = tradewind::send_to_all(*group, all, values)->getFuture();
+    return sent->then(std::move(add_up), c10::TensorType::get());
   }
 
   at::Tensor parseHookResult(const c10::IValue& result) override {
@@ -65,6 +84,9 @@ struct tradewind_reducer final : c10d::Reducer {
     for (const auto& tensor : params_) {
       tensor.mutable_grad().reset();
     }
+    if (!hooked && any_short()) {
+      hook(nullptr);
+    }
     prepare_for_forward();
     prepare_for_backward({});
   }
@@ -73,7 +95,7 @@ struct tradewind_reducer final : c10d::Reducer {
     for (size_t index = 0; index < buckets_.size(); ++index) {
       bucket(index);
     }
-    register_comm_hook(std::make_unique<Telling>(process_group_, std::move(told)));
+    hook(std::move(told));
   }
 
   int64_t finish() const {
@@ -109,6 +131,21 @@ struct tradewind_reducer final : c10d::Reducer {
         "bucket ", index, " is not contiguous f32 on ", params_.front().device());
     return values;
   }
+
+ private:
+  bool any_short() const {
+    auto is_short = [&](const auto& bucket) {
+      return tradewind::is_short(*process_group_, bucket.gradients);
+    };
+    return std::any_of(buckets_.begin(), buckets_.end(), is_short);
+  }
+
+  void hook(std::shared_ptr<const Told> told) {
+    hooked = true;
+    register_comm_hook(std::make_unique<Averaging>(process_group_, std::move(told)));
+  }
+
+  bool hooked = false;
 };
 
 char* tradewind_reducer_new(

@@ -202,6 +202,36 @@ fn fresh(element: usize) -> f32 {
     }
 }
 
+/// Few values are sent to all at once, many go round in a ring: the limit is 1 MiB of all ranks.
+#[test]
+fn few_values_and_many_are_summed_and_gathered_alike() {
+    const RANKS: u32 = 3;
+    let limit = (1 << 20) / RANKS as usize / size_of::<f64>();
+    let lengths = [1, 7, limit, limit + 1, 3 * limit];
+    ranks(RANKS, LONG, |_, group| {
+        let own = 1 + group.rank().0;
+        for length in lengths {
+            let mut sums: Vec<_> = (0..length).map(|at| (at as u32 * own).into()).collect();
+            group.all_reduce_sum(&mut sums).unwrap();
+            let want = |at| 6.0 * at as f64;
+            assert!(sums.iter().enumerate().all(|(at, sum)| *sum == want(at)));
+
+            let own: Vec<_> = (0..2 * length).map(|at| (at as u32 * own) as f32).collect();
+            let mut mean = Tensor::from_slice(&own);
+            group.all_reduce_mean(&mut mean).unwrap();
+            let mean = values(&mean).unwrap().iter().enumerate();
+            assert!(mean.into_iter().all(|(at, mean)| *mean == 2.0 * at as f32));
+
+            let mut all = vec![0.0; RANKS as usize * own.len()];
+            group.process_group.all_gather(&mut all, &own).unwrap();
+            for (rank, of_rank) in (1u32..).zip(all.chunks(own.len())) {
+                let want = |at| (at as u32 * rank) as f32;
+                assert!(of_rank.iter().enumerate().all(|(at, x)| *x == want(at)));
+            }
+        }
+    });
+}
+
 #[test]
 fn control_messages() {
     ranks(2, LONG, |_, group| {
