@@ -88,6 +88,15 @@ impl Goal {
 }
 
 impl Plan {
+    /// Cells that run together at most, or trials.
+    pub(crate) fn at_once(&self, trials: bool) -> usize {
+        let own = self.tuning.as_ref().filter(|_| trials);
+        match own.and_then(|t| t.at_once).unwrap_or(self.cells_at_once) {
+            0 => usize::MAX,
+            count => usize::try_from(count).unwrap_or(usize::MAX),
+        }
+    }
+
     /// Reads the file. With `quick` what `[quick]` says takes the place of the rest.
     ///
     /// # Errors

@@ -54,6 +54,7 @@ pub(crate) struct Arguments {
 }
 
 /// How an experiment ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Complete,
     /// Some cells have no results.
@@ -145,13 +146,19 @@ async fn conduct(
         "results.csv, results.parquet and report.html are in {}",
         folder.display()
     ));
+    Ok(status(came.interrupted, &lines))
+}
+
+/// What it comes to. Training that gave up is a result; a cell that is void, or that this machine could
+/// not run, is none.
+fn status(interrupted: bool, lines: &[Line]) -> Status {
     let mut runs = lines.iter().flat_map(|line| &line.runs);
     let complete = runs.all(|run| matches!(run.state, State::Completed(_) | State::Failed(_)));
-    Ok(match (came.interrupted, complete) {
+    match (interrupted, complete) {
         (true, _) => Status::Interrupted,
         (false, true) => Status::Complete,
         (false, false) => Status::Incomplete,
-    })
+    }
 }
 
 /// The files that an experiment is made of, as far as they can be read.

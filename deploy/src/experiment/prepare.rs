@@ -49,7 +49,7 @@ impl Needs {
         &self,
         name: &str,
         jobs: &[Job<'_>],
-        matrix: &Matrix,
+        (plan, matrix): (&Plan, &Matrix),
         (trials, finished): (usize, usize),
         folder: &Path,
     ) {
@@ -66,16 +66,29 @@ impl Needs {
             "{name}: {cells} cells of {settings} settings{before}{done}; in {}",
             folder.display()
         ));
+        let parts = jobs.iter().map(|job| job.part);
+        let many = |part: f64| (1.0 / part.max(1e-3)).floor().max(1.0) as usize;
+        let fit = match (parts.clone().map(many).min(), parts.map(many).max()) {
+            (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+            (least, _) => least.unwrap_or(1).to_string(),
+        };
+        let limited = match (plan.at_once(true), plan.at_once(false)) {
+            (usize::MAX, usize::MAX) => String::new(),
+            (_, cells) if trials == 0 => format!("; of cells at most {cells}, as is asked for"),
+            (trials, cells) => {
+                let limit = |count| match count {
+                    usize::MAX => "all of them".to_owned(),
+                    count => count.to_string(),
+                };
+                let (trials, cells) = (limit(trials), limit(cells));
+                format!("; of trials at most {trials} and of cells {cells}, as is asked for")
+            }
+        };
         for need in self.by_kind.values() {
-            let most = jobs.iter().map(|job| job.part).fold(0.0, f64::max);
-            let least = jobs.iter().map(|job| job.part).fold(1.0, f64::min);
-            let many = |part: f64| (1.0 / part.max(1e-3)).floor().max(1.0);
             say(format_args!(
-                "a step takes {:.1} ms of a core and a rank {:.0} MB, measured; so {} to {} cells run side by side on {} cores",
+                "a step takes {:.1} ms of a core and a rank {:.0} MB, measured: {} cores hold {fit} side by side{limited}",
                 1e3 * need.step_seconds,
                 need.bytes / 1e6,
-                many(most),
-                many(least),
                 self.machine.cores,
             ));
         }

@@ -147,14 +147,11 @@ pub(super) async fn run(
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {
             let counts = (trials.len(), known.seals.len());
-            needs.announce(name, &jobs, matrix, counts, folder);
+            needs.announce(name, &jobs, (plan, matrix), counts, folder);
             Display::new(known.seals.len())
         });
         display.expect(jobs.len() + later.len(), work);
-        let at_once = match plan.cells_at_once {
-            0 => usize::MAX,
-            count => count as usize,
-        };
+        let at_once = plan.at_once(!tuned);
         match runner
             .run(&jobs, at_once, display, &mut interruption)
             .await?
@@ -176,4 +173,24 @@ pub(super) async fn run(
         trials,
         interrupted,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::tests::{HEAD, leave, matrix};
+
+    /// Another one might come to another optimum; of a cell it is the time that counts.
+    #[test]
+    fn what_missed_its_pace_counts_as_a_trial_and_is_run_again_as_a_cell() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+        let runner = Runner::new(folder.path()).unwrap();
+        let cell = &matrix.cells[0];
+        assert_eq!(Known::default().measure(cell, &runner), None);
+        leave(&runner.run_folder(cell), "completed", 1);
+        cell::seal(cell, &runner.run_folder(cell)).unwrap();
+        assert_eq!(Known::default().measure(cell, &runner), Some(Some(0.6)));
+        assert!(Known::default().is_todo(cell, &runner, false));
+    }
 }

@@ -193,6 +193,29 @@ mod tests {
     }
 
     #[test]
+    fn runs_that_did_not_end_or_missed_their_pace_do_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = || reading_of(folder.path(), "", &[0.4, 0.4]);
+        let (mut cut_short, mut late) = (whole(), whole());
+        cut_short.summary.status = "interrupted".into();
+        late.records
+            .iter_mut()
+            .for_each(|record| record.missed_pace = 1);
+        let runs = [("whole", whole()), ("cut short", cut_short), ("late", late)];
+        let runs = runs.map(|(name, reading)| (name.to_owned(), reading));
+        let lines = summed(lines(runs.to_vec(), None));
+        let states: Vec<_> = lines[0].runs.iter().map(|run| &run.state).collect();
+        assert!(
+            matches!(
+                states[..],
+                [State::Completed(_), State::NotRun(Some(_)), State::Void(..)]
+            ),
+            "{states:?}"
+        );
+        assert_eq!(lines[0].sums.counted, 1);
+    }
+
+    #[test]
     fn a_target_needs_evaluations_along_the_way() {
         let folder = tempfile::tempdir().unwrap();
         let runs = [("a".to_owned(), reading_of(folder.path(), "", &[]))];

@@ -16,6 +16,9 @@ pub(crate) struct Tuning {
     pub(crate) seed: u64,
     /// Part of `train.samples` that a trial has.
     pub(crate) part: f64,
+    /// Trials that run together at most: it is their measure that counts, and not their time.
+    /// Otherwise as many as cells.
+    pub(crate) at_once: Option<u64>,
     /// What is tuned; trials are all combinations.
     pub(crate) knobs: Vec<Knob>,
 }
@@ -25,6 +28,7 @@ impl Reader<'_> {
         let mut tuning = Tuning {
             seed: 0,
             part: PART,
+            at_once: None,
             knobs: Vec::new(),
         };
         let seed = table.get("seed").and_then(Item::as_integer);
@@ -44,10 +48,21 @@ impl Reader<'_> {
                             .to_owned(),
                     ),
                 },
+                ("at_once", _) => {
+                    let count = item.as_integer().and_then(|n| u64::try_from(n).ok());
+                    match count {
+                        Some(_) => tuning.at_once = count,
+                        None => self.problem(
+                            item,
+                            "tuning.at_once is no whole number (trials that run together at most; 0: as many as fit)"
+                                .to_owned(),
+                        ),
+                    }
+                }
                 ("grid", Some(inner)) => tuning.knobs = self.knobs("", inner),
                 _ => self.problem(
                     item,
-                    format!("tuning.{key} is no key; there are seed, part and grid"),
+                    format!("tuning.{key} is no key; there are seed, part, at_once and grid"),
                 ),
             }
         }

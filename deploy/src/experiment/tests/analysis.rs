@@ -5,6 +5,7 @@ use crate::experiment::analysis::{Line, Run, State, summed};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::results::columns;
 use crate::experiment::table::Values;
+use crate::experiment::{Status, status};
 
 fn target() -> Target {
     Target {
@@ -112,6 +113,25 @@ fn the_metric_is_compared_with_the_best_synchronous_setting_by_seed() {
 }
 
 #[test]
+fn without_a_synchronous_setting_that_always_reaches_it_metrics_have_the_steadiest_beside_them() {
+    let lines = summed(vec![
+        line("sync, fast", true, &[10, 0, 0]),
+        line("sync, steady", true, &[0, 30, 30]),
+        line("async", false, &[5, 5, 5]),
+    ]);
+    let against = |line: &Line| line.sums.against.is_some();
+    assert_eq!(
+        lines.iter().map(against).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    let baseline = |line: &Line| line.sums.best_synchronous || line.sums.sooner.is_some();
+    assert!(
+        !lines.iter().any(baseline),
+        "times have nothing to be compared with"
+    );
+}
+
+#[test]
 fn a_panel_is_shown_once_wherever_its_settings_stand() {
     let folder = tempfile::tempdir().unwrap();
     let (mut plan, _) = matrix(folder.path(), HEAD, false).unwrap();
@@ -163,6 +183,26 @@ fn a_miss_is_told_and_never_averaged_away() {
         );
     }
     assert!(lines.iter().all(|line| !line.sums.best_synchronous));
+}
+
+#[test]
+fn what_is_void_or_was_not_run_leaves_the_experiment_incomplete() {
+    let check = |state: State, want: Status| {
+        let mut lines = vec![line("sync", true, &[10])];
+        lines[0].runs.push(Run::of("cell".into(), 2, state, None));
+        assert_eq!(status(false, &lines), want);
+        assert_eq!(status(true, &lines), Status::Interrupted);
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let reading = || Box::new(reading(folder.path(), &[0.4, 0.4]));
+    check(State::Completed(reading()), Status::Complete);
+    check(State::Failed("it diverged".into()), Status::Complete);
+    check(
+        State::Void("it was slow".into(), reading()),
+        Status::Incomplete,
+    );
+    check(State::NotRun(Some("no memory".into())), Status::Incomplete);
+    check(State::NotRun(None), Status::Incomplete);
 }
 
 #[test]

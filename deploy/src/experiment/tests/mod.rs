@@ -20,10 +20,10 @@ const BASE: &str = "run.name = \"r\"\ndata.files = [\"x.nc\"]\ndata.variable = \
     optimizer.learning_rate = 0.1\npace.step_seconds = 0.1\n";
 
 /// An experiment's file that names it.
-const HEAD: &str = "[experiment]\nname = \"e\"\nbase = \"base.toml\"\n";
+pub(super) const HEAD: &str = "[experiment]\nname = \"e\"\nbase = \"base.toml\"\n";
 
 /// Reads an experiment in a folder that has [`BASE`].
-fn matrix(folder: &Path, text: &str, quick: bool) -> anyhow::Result<(Plan, Matrix)> {
+pub(super) fn matrix(folder: &Path, text: &str, quick: bool) -> anyhow::Result<(Plan, Matrix)> {
     std::fs::write(folder.join("base.toml"), BASE)?;
     let plan = Plan::parse(text, "e.toml", folder, quick)?;
     let matrix = Matrix::new(&plan)?;
@@ -57,7 +57,7 @@ pub(crate) fn reading_of(folder: &Path, set: &str, values: &[f64]) -> Reading {
 }
 
 /// Leaves a run's files behind: ten steps, of which the last `late` missed their pace.
-fn leave(folder: &Path, status: &str, late: u64) {
+pub(super) fn leave(folder: &Path, status: &str, late: u64) {
     std::fs::create_dir_all(folder).unwrap();
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
     write("config.toml", BASE.to_owned());

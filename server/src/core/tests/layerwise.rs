@@ -328,3 +328,19 @@ fn a_push_without_the_norms_that_it_needs_is_refused() {
     refused(&[(1.0, -1.0)], "not finite numbers of at least 0");
     assert_eq!(ask(&[(1.0, 1.0)]).unwrap().version, 1);
 }
+
+/// A gradient next to nothing would make the step infinite.
+#[test]
+fn a_ratio_beyond_f32_is_none() {
+    let optimizer = from_spec(OptimizerSpec::Lars {
+        momentum: 0.0,
+        weight_decay: 0.0,
+        trust: TRUST,
+    });
+    let scale = |gradient| {
+        let values = 10.0;
+        optimizer.scale(RATE, Norms { values, gradient })
+    };
+    assert_eq!(scale(1e-41), 1.0);
+    assert_eq!(scale(4.0), TRUST * 10.0 / 4.0);
+}
