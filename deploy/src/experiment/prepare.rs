@@ -72,18 +72,14 @@ impl Needs {
             (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
             (least, _) => least.unwrap_or(1).to_string(),
         };
-        let limited = match (plan.at_once(true), plan.at_once(false)) {
-            (usize::MAX, usize::MAX) => String::new(),
-            (_, cells) if trials == 0 => format!("; of cells at most {cells}, as is asked for"),
-            (trials, cells) => {
-                let limit = |count| match count {
-                    usize::MAX => "all of them".to_owned(),
-                    count => count.to_string(),
-                };
-                let (trials, cells) = (limit(trials), limit(cells));
-                format!("; of trials at most {trials} and of cells {cells}, as is asked for")
-            }
+        let limit = |what: &str, count| match count {
+            usize::MAX => String::new(),
+            count => format!("; at most {count} {what}, as is asked for"),
         };
+        let mut limited = limit("cells", plan.at_once(false));
+        if trials > 0 {
+            limited = limit("trials", plan.at_once(true)) + &limited;
+        }
         for need in self.by_kind.values() {
             say(format_args!(
                 "a step takes {:.1} ms of a core and a rank {:.0} MB, measured: {} cores hold {fit} side by side{limited}",

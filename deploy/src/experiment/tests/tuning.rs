@@ -226,6 +226,11 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
     );
     check(
         "seed = 9",
+        "seed = 9\nat_once = -1",
+        "line 13: tuning.at_once is no whole number",
+    );
+    check(
+        "seed = 9",
         "seed = 9\nsamples = 3",
         "tuning.samples is no key",
     );
@@ -255,6 +260,21 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
         "",
         "[tuning] needs a [target]",
     );
+}
+
+#[test]
+fn trials_run_together_as_cells_do_unless_the_tuning_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |cells: &str, trials: &str, want: [usize; 2]| {
+        let text =
+            format!("{HEAD}{cells}{TUNED}").replace("seed = 9", &format!("seed = 9{trials}"));
+        let (plan, _) = matrix(folder.path(), &text, false).unwrap();
+        assert_eq!([plan.at_once(true), plan.at_once(false)], want, "{text}");
+    };
+    check("", "", [usize::MAX; 2]);
+    check("cells_at_once = 2\n", "", [2, 2]);
+    check("cells_at_once = 1\n", "\nat_once = 3", [3, 1]);
+    check("cells_at_once = 1\n", "\nat_once = 0", [usize::MAX, 1]);
 }
 
 #[test]

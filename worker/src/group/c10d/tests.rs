@@ -2,6 +2,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::super::testing::Model;
+use tch::Kind;
 use tradewind_common::layout::TensorSpec;
 
 use super::*;
@@ -229,6 +230,42 @@ fn few_values_and_many_are_summed_and_gathered_alike() {
                 assert!(of_rank.iter().enumerate().all(|(at, x)| *x == want(at)));
             }
         }
+    });
+}
+
+/// It goes round the ring, by the Reducer's own arithmetic or, watched or beside a short bucket, by the
+/// hook's. Thirds are rounded, so that another arithmetic would show.
+#[test]
+fn the_hook_changes_no_bit_of_a_long_bucket() {
+    const RANKS: u32 = 3;
+    let long = (1 << 20) / RANKS as usize / size_of::<f32>() + 1;
+    ranks(RANKS, LONG, |_, group| {
+        let part = 0.1 * f64::from(1 + group.rank().0);
+        let options = (Kind::Float, Device::Cpu);
+        let reduced = |lengths: &[usize], watched: bool| {
+            let leaf = |length: &usize| Tensor::ones([*length as i64], options);
+            let tensors: Vec<_> = lengths
+                .iter()
+                .map(|length| leaf(length).set_requires_grad(true))
+                .collect();
+            let buckets = vec![1; tensors.len()];
+            let mut reducer = Reducer::new(&group.process_group, &tensors, &buckets).unwrap();
+            if watched {
+                reducer.watch(Arc::new(|_, _: &Tensor| ())).unwrap();
+            }
+            reducer.prepare().unwrap();
+            let loss = tensors.iter().map(|values| {
+                let factors = Tensor::arange(values.numel() as i64, options) * part;
+                (values * factors).sum(Kind::Float)
+            });
+            loss.reduce(|a, b| a + b).unwrap().backward();
+            reducer.finish().unwrap().expect("all have gradients");
+            bits(values(&reducer.bucket(0).unwrap()).unwrap())
+        };
+        let own = reduced(&[long], false);
+        assert!(own.iter().any(|bits| *bits != 0));
+        assert!(reduced(&[long], true) == own, "watched");
+        assert!(reduced(&[long, 1], false) == own, "beside a short one");
     });
 }
 

@@ -8,17 +8,22 @@ use super::{LIVE, contribution, decided, send_to, with};
 use crate::core::ReplyTo;
 use crate::core::shard::{Reply, Shard};
 
-#[test]
-fn what_comes_about_the_same_time_becomes_one_update() {
+/// Waits 100 ms at most for a second group, and then so long at most for more.
+fn waiting_for_two(grace_ms_max: u64) -> Shard {
     let policies = Policies {
         merge: Some(MergeSpec {
             min_groups: 2,
-            grace_ms_max: 10,
+            grace_ms_max,
             wait_ms_max: 100,
         }),
         ..Policies::default()
     };
-    let mut shard = ready_as(with(Async, policies), &LIVE);
+    ready_as(with(Async, policies), &LIVE)
+}
+
+#[test]
+fn what_comes_about_the_same_time_becomes_one_update() {
+    let mut shard = waiting_for_two(10);
     let arrive = |shard: &mut Shard, group, clock, value: f32, samples, on, now_us| {
         let action = contribution(&[value; 3], samples, on);
         shard.handle_push(push(group, clock, WEIGHT, action), ReplyTo(0), now_us);
@@ -78,15 +83,7 @@ fn what_comes_about_the_same_time_becomes_one_update() {
 /// A merged change of a buffer moves it as far as the changes one by one.
 #[test]
 fn a_buffer_moves_by_each_groups_part_when_changes_are_merged() {
-    let policies = Policies {
-        merge: Some(MergeSpec {
-            min_groups: 2,
-            grace_ms_max: 0,
-            wait_ms_max: 100,
-        }),
-        ..Policies::default()
-    };
-    let mut shard = ready_as(with(Async, policies), &LIVE);
+    let mut shard = waiting_for_two(0);
     send_to(&mut shard, MEAN, (0, 0), (&[3.0; 2], 1), 0);
     send_to(&mut shard, MEAN, (1, 0), (&[6.0; 2], 1), 0);
     for (_, reply) in replies(&mut shard) {
