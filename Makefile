@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net experiments experiments-quick mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
+.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -24,6 +24,8 @@ help:
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
+	@printf 'make slurm-test  runs as jobs of a real Slurm cluster of eight nodes on this machine: as root\n'
+	@printf 'make slurm-up N=8, make slurm-down  only that cluster\n'
 	@printf 'make experiments  compare settings on MNIST and the climate forecaster: many hours (experiments-quick: small ones)\n'
 	@printf 'make nccl   build what groups on GPUs need beside libtorch; needs no GPU\n'
 	@printf 'make cuda   the same, and fetch NVIDIA'"'"'s libraries: for machines with GPUs\n'
@@ -94,6 +96,19 @@ experiments experiments-quick: setup mnist
 
 bench-net:
 	@deploy/net/bench-net.sh
+
+# A private Slurm cluster on this machine: each node has a network namespace, an address and a process 1
+# of its own. It needs root, Debian's packages (it fetches them) and nothing else of the system's.
+SLURM_CLUSTER := deploy/slurm/cluster.sh
+slurm-up:
+	@$(SLURM_CLUSTER) up $(or $(N),8)
+	@echo 'eval "$$($(SLURM_CLUSTER) env)" finds sbatch and the others'
+
+slurm-down:
+	@$(SLURM_CLUSTER) down
+
+slurm-test:
+	@deploy/slurm/test.sh
 
 # A bundle that needs no cargo where it runs; deploy/gpu-check/run.sh says what it needs. Where a GPU
 # and a Python with torch 2.11 (PYTHON, or python3) are at hand it is run at once.

@@ -81,6 +81,9 @@ pub struct RunSpec {
     pub lease_ms: u64,
     /// How long clock 0 waits for configured groups.
     pub start_grace_ms: u64,
+    /// Applied samples between two savings of the parameters in the fleet's folder, for evaluations; 0
+    /// for none.
+    pub milestone_samples: u64,
     /// How gradients of parameters travel.
     pub up: Compression,
     /// How fresh parameters travel: if lossy, as differences to what the group holds.
@@ -216,9 +219,15 @@ impl RunSpec {
 
     /// The first field in which `other` differs, for a joiner that brought another configuration.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
+        let groups = self.group_sizes != other.group_sizes;
+        let besides = || self.difference_besides_groups(other);
+        groups.then_some("group_sizes").or_else(besides)
+    }
+
+    /// The same, whatever groups there are.
+    pub fn difference_besides_groups(&self, other: &Self) -> Option<&'static str> {
         let differs = [
             (self.seed != other.seed, "seed"),
-            (self.group_sizes != other.group_sizes, "group_sizes"),
             (self.tensors != other.tensors, "tensors"),
             (self.bucket_bytes != other.bucket_bytes, "bucket_bytes"),
             (self.block_bytes != other.block_bytes, "block_bytes"),
@@ -237,6 +246,10 @@ impl RunSpec {
             (
                 self.start_grace_ms != other.start_grace_ms,
                 "start_grace_ms",
+            ),
+            (
+                self.milestone_samples != other.milestone_samples,
+                "milestone_samples",
             ),
             (self.up != other.up, "up"),
             (self.down != other.down, "down"),

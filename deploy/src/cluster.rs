@@ -13,8 +13,9 @@ use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
 use tradewind_proto::v1::{
-    CoordinateReply, CoordinateRequest, PingReply, PingRequest, ShardStatusReply,
-    ShardStatusRequest, SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
+    AttachRequest, CoordinateReply, CoordinateRequest, DrainRequest, PingReply, PingRequest,
+    RemoveRequest, ResumeRequest, ShardStatusReply, ShardStatusRequest, SnapshotReply,
+    SnapshotRequest, StatusReply, StatusRequest,
 };
 
 /// How long a connection may take to come about.
@@ -49,11 +50,19 @@ impl Access {
         coordinator: &str,
         run: &RunId,
     ) -> anyhow::Result<StatusReply> {
+        self.ask_status(coordinator, run.to_string()).await
+    }
+
+    async fn ask_status(&self, coordinator: &str, run: String) -> anyhow::Result<StatusReply> {
         let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
-        let run = run.to_string();
         let told = client.status(StatusRequest { run }).await;
         let told = told.map_err(|status| anyhow!("{coordinator}: {}", status.message()))?;
         Ok(told.into_inner())
+    }
+
+    /// The runs of a fleet, and its servers.
+    pub(crate) async fn fleet(&self, coordinator: &str) -> anyhow::Result<StatusReply> {
+        self.ask_status(coordinator, String::new()).await
     }
 
     /// The coordinator's status, and what the primary of every shard says.
@@ -104,6 +113,58 @@ impl Access {
         let mut client = CoordinatorClient::new(connection);
         let taken = client.snapshot(SnapshotRequest { run }).await;
         Ok(taken?.into_inner())
+    }
+
+    /// Adds groups of so many ranks each; the number of the first.
+    pub(crate) async fn attach(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+        sizes: &[u32],
+    ) -> anyhow::Result<u32> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let request = AttachRequest {
+            run: run.to_string(),
+            sizes: sizes.to_vec(),
+        };
+        let added = client.attach(request).await;
+        let added = added.map_err(|status| anyhow!("{}", status.message()))?;
+        Ok(added.into_inner().first_group)
+    }
+
+    /// Asks groups to leave; where none is named, all of them.
+    pub(crate) async fn drain(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+        groups: &[u32],
+    ) -> anyhow::Result<()> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let request = DrainRequest {
+            run: run.to_string(),
+            groups: groups.to_vec(),
+        };
+        let asked = client.drain(request).await;
+        asked.map_err(|status| anyhow!("{}", status.message()))?;
+        Ok(())
+    }
+
+    /// Has a fleet forget a run that is over.
+    pub(crate) async fn remove(&self, coordinator: &str, run: &RunId) -> anyhow::Result<()> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let run = run.to_string();
+        let removed = client.remove(RemoveRequest { run }).await;
+        removed.map_err(|status| anyhow!("{}", status.message()))?;
+        Ok(())
+    }
+
+    /// Has a run that a fleet does not hold go on from its newest snapshot; its number.
+    pub(crate) async fn resume(&self, coordinator: &str, run: &RunId) -> anyhow::Result<u64> {
+        let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
+        let run = run.to_string();
+        let resumed = client.resume(ResumeRequest { run }).await;
+        let resumed = resumed.map_err(|status| anyhow!("{}", status.message()))?;
+        Ok(resumed.into_inner().number)
     }
 
     /// Pings a server on a connection that is kept.

@@ -1,8 +1,39 @@
 //! `events.jsonl`: what happened in a run, and why. The coordinator and the launcher write it.
 
+use std::io;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
+use tradewind_common::RunId;
 
 use crate::launch::Member;
+use crate::lines::Lines;
+
+/// The events of a run, or of all runs of a fleet, as they are written down.
+#[derive(Debug)]
+pub(crate) struct Events {
+    lines: Lines<Event>,
+    run: Option<RunId>,
+}
+
+impl Events {
+    /// What is in the folder of the servers and concerns the run; everything if none is named.
+    pub(crate) fn new(fleet: &Path, run: Option<&RunId>) -> Self {
+        Self {
+            lines: Lines::new(fleet.join("events.jsonl")),
+            run: run.cloned(),
+        }
+    }
+
+    /// Those that are new since the last call.
+    pub(crate) fn fresh(&mut self) -> io::Result<Vec<Event>> {
+        let mut events = self.lines.fresh()?;
+        if let Some(run) = &self.run {
+            events.retain(|event| event.concerns(run));
+        }
+        Ok(events)
+    }
+}
 
 /// A line of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,6 +44,9 @@ pub(crate) struct Event {
     pub(crate) kind: String,
     /// A sentence for people.
     pub(crate) text: String,
+    /// The run that it is about; `None` in what concerns all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<String>,
     #[serde(default)]
     pub(crate) server: Option<u32>,
     #[serde(default)]
@@ -34,6 +68,8 @@ const ORDINARY: &[&str] = &[
     "group_formed",
     "group_reforms",
     "group_left",
+    "group_attached",
+    "group_drained",
     "run_ready",
     "snapshot",
     "coordinator",
@@ -93,6 +129,11 @@ impl Event {
         !ORDINARY.contains(&self.kind.as_str())
     }
 
+    /// Whether it is about the run, or about all that are on its servers.
+    pub(crate) fn concerns(&self, run: &RunId) -> bool {
+        self.run.as_ref().is_none_or(|about| about == run.as_str())
+    }
+
     /// Whether it is worth a line while the run goes on.
     pub(crate) fn is_shown(&self) -> bool {
         SHOWN.contains(&self.kind.as_str())
@@ -118,6 +159,7 @@ impl Event {
             wall,
             kind: kind.to_owned(),
             text,
+            run: None,
             server,
             group,
             rank,

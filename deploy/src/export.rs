@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 fn export(arguments: &Arguments) -> anyhow::Result<()> {
     let place = Place::find(arguments.run_folder.as_deref())?;
     let name = &place.config.name;
-    let folder = Folder::new(&place.path);
+    let folder = Folder::new(&place.fleet);
     let numbers = manifest::list(&folder, name)
         .with_context(|| format!("cannot look into {}", folder.run(name).display()))?;
     let number = choose(&numbers, arguments.snapshot)

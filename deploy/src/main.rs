@@ -19,6 +19,7 @@ mod report;
 mod results;
 mod run;
 mod runtime;
+mod slurm;
 mod snapshot;
 mod status;
 mod summary;
@@ -59,6 +60,8 @@ enum Verb {
     Bench(bench::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(chaos::Arguments),
+    /// Train on a cluster: hand runs to Slurm, watch, grow and end them.
+    Slurm(slurm::Arguments),
     /// Print what this node has for training on GPUs, and what is missing.
     Doctor(doctor::Arguments),
     /// Check a configuration and print it with every key, or print the table of all keys.
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => bench::run(&arguments),
         Verb::Chaos(arguments) => chaos::run(&arguments),
+        Verb::Slurm(arguments) => slurm::run(&arguments),
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }

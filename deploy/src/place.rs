@@ -9,6 +9,7 @@ use tradewind_common::config::Config;
 use tradewind_server::store::{Address, read_address};
 
 use crate::cluster::Access;
+use crate::events::Events;
 
 /// Where runs are if nobody says otherwise.
 const RUNS: &str = "runs";
@@ -18,7 +19,15 @@ const RUNS: &str = "runs";
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     pub(crate) config: Config,
+    /// The folder of its servers: its own, or that of a fleet that holds several runs.
+    pub(crate) fleet: PathBuf,
 }
+
+/// In the folder of a fleet: that it is one.
+pub(crate) const IS_FLEET: &str = "slurm/is-fleet";
+
+/// Where a run's folder names the fleet's.
+pub(crate) const FLEET: &str = "fleet";
 
 impl Place {
     /// The folder that was named, or the newest run's.
@@ -40,20 +49,53 @@ impl Place {
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let config = Config::parse(&text, &file.display().to_string(), &path, &[])?;
-        Ok(Self { path, config })
+        let fleet = match fs::read_to_string(path.join(FLEET)) {
+            Ok(fleet) => PathBuf::from(fleet.trim()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => path.clone(),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot read {}", path.join(FLEET).display()));
+            }
+        };
+        Ok(Self {
+            path,
+            config,
+            fleet,
+        })
     }
 
     /// The right to talk to its servers.
     pub(crate) fn access(&self) -> anyhow::Result<Access> {
+        Access::new(&self.token()?)
+    }
+
+    /// The secret of its processes.
+    pub(crate) fn token(&self) -> anyhow::Result<String> {
         let file = self.path.join("token");
         let token = fs::read_to_string(&file)
             .with_context(|| format!("cannot read the run's token {}", file.display()))?;
-        Access::new(token.trim())
+        Ok(token.trim().to_owned())
     }
 
     /// Where its coordinator was last; `None` if it was nowhere yet.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Option<Address>> {
-        Ok(read_address(&self.path)?)
+        Ok(read_address(&self.fleet)?)
+    }
+
+    /// Whether its servers are there for other runs, too.
+    pub(crate) fn is_on_fleet(&self) -> bool {
+        self.fleet != self.path
+    }
+
+    /// Whether many runs can be on its servers: then it is no run itself.
+    pub(crate) fn is_fleet(&self) -> bool {
+        self.path.join(IS_FLEET).exists()
+    }
+
+    /// What happened in the run; on a fleet, in all of its runs.
+    pub(crate) fn events(&self) -> Events {
+        let run = (!self.is_fleet()).then_some(&self.config.name);
+        Events::new(&self.fleet, run)
     }
 
     /// How the run ended, if it has.

@@ -1,6 +1,7 @@
 //! What a run leaves at its end: summary, pictures, and the table on the terminal.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -35,9 +36,17 @@ pub(crate) struct End {
 
 /// Writes the summary first, then the pictures; a picture that cannot be made is told and costs
 /// nothing else. How the run ended: a completed one whose results cannot be read has failed.
-pub(crate) fn finish(config: &Config, folder: &RunFolder, mut end: End) -> anyhow::Result<Status> {
+///
+/// `fleet` is the folder of the servers: the run's own, or one that other runs have as well.
+pub(crate) fn finish(
+    config: &Config,
+    folder: &RunFolder,
+    fleet: &Path,
+    mut end: End,
+) -> anyhow::Result<Status> {
     let records = latest(read(Metrics::new(folder.file("metrics.jsonl"))));
-    let events = read(Lines::<Event>::new(folder.file("events.jsonl")));
+    let mut events = read(Lines::<Event>::new(fleet.join("events.jsonl")));
+    events.retain(|event| event.concerns(&config.name));
     let evaluation = match end.status {
         Status::Completed => match read_evaluation(folder) {
             Ok(evaluation) => Some(evaluation),
@@ -50,7 +59,7 @@ pub(crate) fn finish(config: &Config, folder: &RunFolder, mut end: End) -> anyho
         },
         _ => None,
     };
-    let snapshots = manifest::list(&Folder::new(folder.path()), &config.name);
+    let snapshots = manifest::list(&Folder::new(fleet), &config.name);
     let inputs = Inputs {
         status: end.status,
         failure: end.failure,

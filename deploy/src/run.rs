@@ -32,6 +32,7 @@ use follow::follow;
 use found::Found;
 use helper::Helper;
 pub(crate) use interruption::Interruption;
+pub(crate) use resume::newest as newest_snapshot;
 
 /// Exit status after an interruption, as shells have it for Ctrl-C.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
@@ -173,7 +174,7 @@ pub(crate) async fn launch<C: Company>(
         resumed_from,
         wall: clock.elapsed(),
     };
-    finish(config, &folder, end)
+    finish(config, &folder, folder.path(), end)
 }
 
 /// What is about to begin, and where.

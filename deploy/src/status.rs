@@ -52,6 +52,15 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
+/// Shows a run until it ends.
+pub(crate) fn watch(run_folder: PathBuf) -> ExitCode {
+    run(&Arguments {
+        run_folder: Some(run_folder),
+        watch: true,
+        json: false,
+    })
+}
+
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let mut watcher = Watcher::new(Place::find(arguments.run_folder.as_deref())?)?;
     let mut interruption = Interruption::new()?;

@@ -165,6 +165,7 @@ impl From<&RunSpec> for v1::RunSpec {
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
+            milestone_samples: spec.milestone_samples,
             up: compression_to_wire(spec.up),
             down: compression_to_wire(spec.down),
             replication: spec.faults.replication,
@@ -206,6 +207,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             chunk_samples: spec.chunk_samples,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
+            milestone_samples: spec.milestone_samples,
             up: compression("up", spec.up)?,
             down: compression("down", spec.down)?,
             faults: FaultSpec {

@@ -68,12 +68,20 @@ reasons! {
     NotLive => "not-live", PermissionDenied;
     /// The group may not create.
     NotCreator => "not-creator", AlreadyExists;
+    /// The group was asked to leave, and does not come back.
+    Drained => "drained", FailedPrecondition;
+    /// The run is not over.
+    StillTrains => "still-trains", FailedPrecondition;
+    /// Groups cannot be added to a synchronous run.
+    FixedGroups => "fixed-groups", FailedPrecondition;
     /// The rank has called again, or another process in its place.
     Replaced => "replaced", Aborted;
     /// The fleet holds a run of this name.
     RunExists => "run-exists", AlreadyExists;
     /// The fleet has no folder.
     NoFolder => "no-folder", FailedPrecondition;
+    /// There is no whole snapshot of a run that it could go on from.
+    NoSnapshot => "no-snapshot", FailedPrecondition;
     /// A snapshot was given up.
     SnapshotFailed => "snapshot-failed", Aborted;
     /// Too many callers wait already.

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 use tradewind_proto::auth::{ShowToken, Token};
+use tradewind_proto::convert;
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::server_report::Report as Body;
@@ -63,8 +64,16 @@ pub(crate) struct Registration {
 
 /// Stays registered for as long as the process lives. A broken connection is made again, and the
 /// coordinator then sends all orders anew.
-pub(crate) async fn stay_registered(me: Registration, registry: Arc<Registry>, reports: Reports) {
+///
+/// `bonded` is told whether there is a bond.
+pub(crate) async fn stay_registered(
+    me: Registration,
+    registry: Arc<Registry>,
+    reports: Reports,
+    bonded: watch::Sender<bool>,
+) {
     let bond = Bond {
+        bonded,
         me,
         registry,
         reports: Mutex::new(reports),
@@ -75,11 +84,13 @@ pub(crate) async fn stay_registered(me: Registration, registry: Arc<Registry>, r
             Ok(()) => tracing::warn!("the coordinator closed the connection; trying again"),
             Err(error) => tracing::warn!("no bond with the coordinator: {error:#}; trying again"),
         }
+        bond.bonded.send_if_modified(std::mem::take);
         tokio::time::sleep(RETRY).await;
     }
 }
 
 struct Bond {
+    bonded: watch::Sender<bool>,
     me: Registration,
     registry: Arc<Registry>,
     reports: Mutex<Reports>,
@@ -107,6 +118,7 @@ impl Bond {
             .await?
             .into_inner();
         tracing::info!("registered with the coordinator at {address}");
+        self.bonded.send_replace(true);
         let mut reports = self.reports.lock().await;
         let mut beats = interval(self.me.lease / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -181,6 +193,11 @@ async fn obey_wire(
     registry: &Registry,
     order: v1::ServerOrder,
 ) -> anyhow::Result<Vec<ServerReport>> {
+    if order.run.is_empty() {
+        let runs = order.runs.iter().map(|run| convert::run_id(run));
+        registry.keep_only(&runs.collect::<Result<_, _>>()?).await;
+        return Ok(Vec::new());
+    }
     let order = decode_order(registry.server(), order)?;
     let layout = Arc::new(order.spec.check()?);
     let run = order.run.clone();

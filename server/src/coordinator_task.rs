@@ -1,6 +1,7 @@
 //! One task owns the coordinator: mailbox, clock, replies, the streams to the servers, its durable
 //! state. Nothing that was decided leaves before it is written down.
 
+mod heard;
 mod message;
 
 use std::collections::{HashMap, VecDeque};
@@ -17,12 +18,13 @@ use crate::clock::Origin;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::{Coordinator, Output};
-use crate::core::order::Order;
+use crate::core::order::Told;
 use crate::core::refusal::Refusal;
 use crate::core::run::Beaten;
 use crate::durable::{Disk, Saved};
 use crate::status;
 use crate::telemetry;
+use heard::Heard;
 pub use message::Message;
 use message::Reply;
 
@@ -91,6 +93,8 @@ impl CoordinatorHandle {
             leases: 0,
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
+            heard: Heard::since(origin.now_ms()),
+            signs: 0,
         };
         // What was recovered, and is not changed by it, is written down.
         task.unsaved = task.core.take_dirty();
@@ -145,7 +149,7 @@ struct Task {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
-    servers: HashMap<ServerId, mpsc::Sender<Box<Order>>>,
+    servers: HashMap<ServerId, mpsc::Sender<Told>>,
     /// The latest bond with each server: the end of a former one, which may be noticed late, says
     /// nothing.
     bonds: HashMap<ServerId, u64>,
@@ -164,6 +168,9 @@ struct Task {
     saved_ms: u64,
     /// When leases were looked at last, milliseconds.
     ticked_ms: u64,
+    heard: Heard,
+    /// Signs of life given.
+    signs: u64,
 }
 
 impl Task {
@@ -242,6 +249,7 @@ impl Task {
                 let _ = reply.send(registered.map(|()| self.next_bond));
             }
             Message::ServerBeat(id, incarnation, reply) => {
+                self.heard.server(id, now_ms);
                 let _ = reply.send(core.server_beat(id, incarnation, now_ms));
             }
             Message::ServerLost(id, incarnation, bond) => {
@@ -266,6 +274,7 @@ impl Task {
                 self.core.await_ready(&run, caller, created, to, now_ms);
             }
             Message::Heartbeat(run, caller, beat, reply) => {
+                self.heard.rank(now_ms);
                 let beaten = core.heartbeat(&run, caller, beat, now_ms);
                 let _ = reply.send(beaten.map(|present| Beaten {
                     generation: self.written(&run, present.generation),
@@ -290,8 +299,23 @@ impl Task {
             Message::LeaseChunk(run, owner, finished, holds, reply) => {
                 let _ = reply.send(core.lease_chunk(&run, owner, &finished, &holds));
             }
-            Message::Leave(run, caller, reply) => {
-                let _ = reply.send(core.leave(&run, caller, now_ms));
+            Message::Leave(run, caller, finished, reply) => {
+                let _ = reply.send(core.leave(&run, caller, &finished, now_ms));
+            }
+            Message::Attach(run, sizes, reply) => {
+                let to = self.wait(reply);
+                self.core.attach(&run, &sizes, to, now_ms);
+            }
+            Message::Drain(run, groups, reply) => {
+                let to = self.wait(reply);
+                self.core.ask_to_leave(&run, &groups, to, now_ms);
+            }
+            Message::Remove(run, reply) => {
+                let to = self.wait(reply);
+                self.core.remove(&run, to, now_ms);
+            }
+            Message::Resume(run, saved, reply) => {
+                let _ = reply.send(core.resume(run, *saved));
             }
             Message::Snapshot(run, reply) => {
                 let to = self.wait(reply);
@@ -300,9 +324,12 @@ impl Task {
             Message::Status(run, reply) => {
                 let _ = reply.send(status::status(core, &run, now_ms));
             }
-            Message::Runs(reply) => {
+            Message::Idle(reply) => {
+                let _ = reply.send(Ok(core.is_idle()));
+            }
+            Message::Fleet(reply) => {
                 let runs = core.runs().map(|run| run.name().clone());
-                let _ = reply.send(Ok(runs.collect()));
+                let _ = reply.send(Ok((runs.collect(), core.fleet().rows(now_ms))));
             }
         }
     }
@@ -315,12 +342,22 @@ impl Task {
     }
 
     /// Looks whether this is still the coordinator, which one that decides nothing would not hear.
-    async fn look(&self) -> Saved {
+    async fn look(&mut self) -> Saved {
         let Some(disk) = self.disk.clone() else {
             return Saved::Yes;
         };
         let address = self.address.clone();
-        let looked = tokio::task::spawn_blocking(move || disk.look(&address)).await;
+        let fleet = self.core.fleet();
+        let heard = (self.heard).anybody(fleet.expected(), fleet.lease_ms(), self.ticked_ms);
+        self.signs += u64::from(heard);
+        let sign = heard.then_some(self.signs);
+        let look = move || {
+            if let Some(sign) = sign {
+                disk.give_sign(sign);
+            }
+            disk.look(&address)
+        };
+        let looked = tokio::task::spawn_blocking(look).await;
         looked.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()))
     }
 
@@ -404,7 +441,11 @@ impl Task {
                         let _ = reply.send(answer);
                     }
                 }
-                Output::Order(order) => self.order(order),
+                Output::Order(order) => {
+                    self.changed.send_modify(|changes| *changes += 1);
+                    self.order(order.server, Told::Order(order));
+                }
+                Output::Runs(server, runs) => self.order(server, Told::Runs(runs)),
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());
                     tracing::info!(kind = event.kind.word(), "{}", event.text);
@@ -435,13 +476,11 @@ impl Task {
         }
     }
 
-    fn order(&mut self, order: Box<Order>) {
-        self.changed.send_modify(|changes| *changes += 1);
-        let server = order.server;
+    fn order(&mut self, server: ServerId, told: Told) {
         let sent = self
             .servers
             .get(&server)
-            .map(|orders| orders.try_send(order).is_ok());
+            .map(|orders| orders.try_send(told).is_ok());
         if sent != Some(true) {
             // Its stream ends with the sender; it registers anew and is told everything.
             self.servers.remove(&server);

@@ -67,6 +67,13 @@ impl Disk {
         }
     }
 
+    /// Gives a sign of life; whoever looks finds out from its absence alone.
+    pub fn give_sign(&self, beat: u64) {
+        if let Err(error) = self.store.give_sign(beat) {
+            tracing::debug!("no sign of life is given: {error}");
+        }
+    }
+
     /// Which life of the coordinator writes.
     pub fn incarnation(&self) -> u64 {
         self.incarnation.0

@@ -6,12 +6,15 @@ use std::sync::{Arc, RwLock};
 use anyhow::Context;
 use tonic::Status;
 use tradewind_common::RunId;
+use tradewind_proto::refusal::{self, Reason};
 
 use crate::clock::Origin;
-use crate::coordinator_task::CoordinatorHandle;
+use crate::coordinator_task::{CoordinatorHandle, Message};
+use crate::core::answer::Refused;
 use crate::core::coordinator::Coordinator;
 use crate::core::durable::{ManifestData, Saved};
 use crate::durable::Disk;
+use crate::rpc::refuse;
 use crate::snapshot::Folder;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::store::{Claimed, Store};
@@ -103,6 +106,20 @@ impl Hosting {
     pub fn snapshots(&self, run: &RunId) -> Option<impl Fn(u64) -> String + use<>> {
         let (folder, run) = (Folder::new(self.host.folder.clone()?), run.clone());
         Some(move |number| folder.snapshot(&run, number).display().to_string())
+    }
+
+    /// Makes the next join of a run go on from its newest whole snapshot; its number.
+    pub async fn resume(&self, run: &RunId) -> Result<u64, Status> {
+        let coordinator = self.current()?;
+        let folder = self.host.folder.as_ref().map(Folder::new);
+        let folder = folder.ok_or_else(|| refuse::refused(Refused::NoFolder))?;
+        let saved = newest_whole(&folder, run);
+        let saved =
+            saved.map_err(|error| refusal::status(Reason::NoSnapshot, format!("{error:#}")))?;
+        let (run, number) = (run.clone(), saved.manifest.number);
+        let ask = |reply| Message::Resume(run, Box::new(saved), reply);
+        coordinator.call(ask).await.map_err(refuse::call)?;
+        Ok(number)
     }
 
     /// Whether there is a folder, in which the coordinator's state outlives its process.

@@ -11,6 +11,7 @@ mod disk;
 mod durable;
 pub mod events;
 pub mod hosting;
+mod linger;
 pub mod milestone;
 mod orders;
 pub mod registry;
@@ -18,16 +19,18 @@ mod replication;
 pub mod rpc;
 pub mod shard_task;
 pub mod snapshot;
+mod stand_in;
 mod status;
 pub mod store;
 pub mod telemetry;
+mod turn;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
@@ -48,6 +51,7 @@ use crate::registry::{REPORTS_MAX, Registry, Surroundings};
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::host::HostService;
 use crate::rpc::shard::ShardService;
+use crate::stand_in::StandIn;
 
 /// How a server takes part in its fleet.
 #[derive(Clone, Debug)]
@@ -69,9 +73,11 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// A server that has been silent for so long is dead, milliseconds.
     pub lease_ms: u64,
-    /// Applied samples of a run between two savings of its parameters in the fleet's folder, for
-    /// evaluations; 0 for none.
-    pub milestone_samples: u64,
+    /// Host the coordinator of a fleet of so many servers when nobody else does; needs a folder.
+    pub stand_in: Option<u32>,
+    /// How long to wait for groups to leave and for a last snapshot once it shall shut down,
+    /// milliseconds.
+    pub linger_ms: u64,
 }
 
 /// Where the coordinator is.
@@ -104,7 +110,6 @@ pub async fn serve(
         origin,
         token: config.token.clone(),
         folder: config.folder.clone(),
-        milestone_samples: config.milestone_samples,
         reports: sender,
     }));
     let hosting = Hosting::new(Host {
@@ -125,6 +130,24 @@ pub async fn serve(
             anyhow::bail!("no folder is given that says where the coordinator is")
         }
     };
+    let (bond, bonded) = watch::channel(false);
+    let standing_in = match (config.stand_in, &config.folder) {
+        (Some(servers), Some(folder)) => Some(tokio::spawn(
+            StandIn {
+                server: config.server,
+                servers,
+                lease: Duration::from_millis(config.lease_ms),
+                folder: folder.clone(),
+                hosting: hosting.clone(),
+                bonded: bonded.clone(),
+            }
+            .watch(),
+        )),
+        (Some(_), None) => {
+            anyhow::bail!("no folder is given from which another coordinator could be followed")
+        }
+        (None, _) => None,
+    };
     let me = Registration {
         coordinator,
         address: config.address,
@@ -133,7 +156,9 @@ pub async fn serve(
         token: config.token.clone(),
         lease: Duration::from_millis(config.lease_ms),
     };
-    let registered = tokio::spawn(attach::stay_registered(me, registry.clone(), reports));
+    let staying = attach::stay_registered(me, registry.clone(), reports, bond);
+    let registered = tokio::spawn(staying);
+    let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
     let ask = AskToken(config.token);
     let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))
         .max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX)
@@ -156,7 +181,15 @@ pub async fn serve(
         );
     tokio::select! {
         served = serving => served?,
-        () = shutdown => tracing::info!("shutting down"),
+        () = async {
+            shutdown.await;
+            if !patience.is_zero() {
+                linger::linger(&lingering, bonded, patience).await;
+            }
+        } => tracing::info!("shutting down"),
+    }
+    if let Some(standing_in) = standing_in {
+        standing_in.abort();
     }
     registered.abort();
     Ok(())

@@ -52,16 +52,20 @@ struct Arguments {
     /// A server that has been silent for so many milliseconds is dead.
     #[arg(long, default_value_t = 10_000)]
     lease_ms: u64,
-    /// Save the parameters of every run in the fleet's folder whenever so many more samples are
-    /// applied, for evaluations; 0 for never.
-    #[arg(long, default_value_t = 0)]
-    milestone_samples: u64,
     /// Write the address (host:port) into this file once the server listens.
     #[arg(long)]
     address_file: Option<PathBuf>,
     /// Serve Prometheus metrics under this address.
     #[arg(long)]
     metrics: Option<SocketAddr>,
+    /// Host the coordinator of a fleet of this many servers when the one that does is gone and nobody
+    /// else does.
+    #[arg(long, value_name = "SERVERS", requires = "folder")]
+    stand_in: Option<u32>,
+    /// When told to end, wait for so many milliseconds at most until groups have left and what they
+    /// have trained is in a snapshot.
+    #[arg(long, default_value_t = 0)]
+    linger_ms: u64,
     /// Which life of this server; larger than all former ones.
     #[arg(long, default_value_t = 1)]
     incarnation: u64,
@@ -137,7 +141,8 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         token: Token::from_env()?,
         folder: arguments.folder,
         lease_ms: arguments.lease_ms,
-        milestone_samples: arguments.milestone_samples,
+        stand_in: arguments.stand_in,
+        linger_ms: arguments.linger_ms,
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

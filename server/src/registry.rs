@@ -1,6 +1,6 @@
 //! The shards of many runs that this server holds.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::clock::Origin;
 use crate::core::order::{NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
 use crate::core::shard::Shard;
-use crate::shard_task::ShardHandle;
+use crate::shard_task::{Message, ShardHandle};
 use crate::snapshot::Folder;
 use crate::telemetry;
 
@@ -45,8 +45,6 @@ pub struct Surroundings {
     pub token: Token,
     /// The fleet's folder, if it has one.
     pub folder: Option<PathBuf>,
-    /// Applied samples between two milestones; 0 for none.
-    pub milestone_samples: u64,
     /// Where reports go.
     pub reports: mpsc::Sender<Report>,
 }
@@ -171,7 +169,7 @@ impl Registry {
                 &entry.layout,
                 entry.placement.blocks(shard),
             )
-            .with_milestones(self.surroundings.milestone_samples);
+            .with_milestones(entry.spec.milestone_samples);
             Held {
                 handle: ShardHandle::spawn(core, (run.clone(), shard), self.surroundings.clone()),
                 lineage: Generation(0),
@@ -186,6 +184,22 @@ impl Registry {
     /// Notes where a shard's values come from.
     pub(crate) fn note(&self, run: &RunId, shard: ShardId, held: Held) {
         self.shards.insert((run.clone(), shard), held);
+    }
+
+    /// Forgets all runs but these.
+    pub(crate) async fn keep_only(&self, runs: &BTreeSet<RunId>) {
+        let mut orders = self.orders.lock().await;
+        orders.retain(|run, _| runs.contains(run));
+        self.runs.retain(|run, _| runs.contains(run));
+        let gone = |held: &(RunId, ShardId)| !runs.contains(&held.0);
+        let held: Vec<_> = self.shards.iter().map(|held| held.key().clone()).collect();
+        for (run, shard) in held.into_iter().filter(gone) {
+            if let Some(handle) = self.drop_shard(&run, shard) {
+                tracing::info!(%run, %shard, "the run is removed");
+                let _ = handle.send(Message::Close).await;
+            }
+        }
+        telemetry::runs(self.runs.len());
     }
 
     /// Holds a shard no longer.

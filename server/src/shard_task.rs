@@ -21,6 +21,7 @@ use crate::registry::{Report, Surroundings};
 use crate::replication::{Copies, Copy};
 use crate::snapshot;
 use crate::telemetry;
+use crate::turn::Turn;
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
@@ -102,6 +103,13 @@ pub struct Moved {
     pub pushed: u64,
     /// That answers to them carried.
     pub pulled: u64,
+}
+
+impl Moved {
+    /// Both together.
+    fn bytes(self) -> u64 {
+        self.pushed + self.pulled
+    }
 }
 
 /// The way to a shard.
@@ -188,7 +196,9 @@ struct Task {
 
 impl Task {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
+        let mut turn = Turn::default();
         loop {
+            let moved = self.moved.bytes();
             let timeout = self.until_timeout();
             let message = tokio::select! {
                 message = inbox.recv() => message,
@@ -212,6 +222,7 @@ impl Task {
                 Some(message) => self.handle(message),
             }
             self.drain();
+            turn.spend(self.moved.bytes() - moved).await;
             // Counters are published between bursts, not once a frame.
             if inbox.is_empty() {
                 self.shard.report_lost();

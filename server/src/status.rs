@@ -37,6 +37,10 @@ pub struct Status {
     pub lost: u64,
     /// What happened lately, oldest first.
     pub events: Vec<Event>,
+    /// All groups were asked to leave.
+    pub draining: bool,
+    /// Ranks of each group there may be.
+    pub group_sizes: Vec<u32>,
 }
 
 /// Who holds the shards of a run, and where.
@@ -70,6 +74,8 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
         snapshot: of.newest_snapshot(),
         lost: of.lost(),
         events: core.recent_events().filter(concerns).cloned().collect(),
+        draining: of.is_draining(),
+        group_sizes: of.sizes().collect(),
     })
 }
 
@@ -96,6 +102,16 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
         events: status.events.into_iter().map(event).collect(),
         lost: status.lost,
         failure,
+        draining: status.draining,
+        group_sizes: status.group_sizes,
+        ..v1::StatusReply::default()
+    }
+}
+
+/// The servers alone.
+pub(crate) fn encode_servers(servers: Vec<ServerRow>) -> v1::StatusReply {
+    v1::StatusReply {
+        servers: servers.into_iter().map(server).collect(),
         ..v1::StatusReply::default()
     }
 }
@@ -116,6 +132,7 @@ fn group(row: &GroupRow, fastest: Clock) -> v1::GroupStatus {
         lag: fastest.0 - row.clock.0,
         lease_left_ms: row.lease_left_ms,
         ranks: row.ranks.iter().map(rank).collect(),
+        draining: row.draining,
     }
 }
 

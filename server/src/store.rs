@@ -171,6 +171,21 @@ impl Store {
         }
     }
 
+    /// Gives a sign of life, for those whom the network does not reach. It need not be durable.
+    pub fn give_sign(&self, beat: u64) -> Result<(), StoreError> {
+        let path = self.within.join("alive.json");
+        let own = Alive {
+            incarnation: self.incarnation,
+            beat,
+        };
+        let part = self.within.join(format!("alive-{}.part", self.incarnation));
+        let json = serde_json::to_vec(&own).map_err(io::Error::from);
+        let written = json.and_then(|json| fs::write(&part, json));
+        written
+            .and_then(|()| fs::rename(&part, &path))
+            .map_err(at(&path))
+    }
+
     /// Whether this is still the coordinator. One that has nothing to write learns it here.
     pub fn check(&self) -> Result<(), StoreError> {
         match self.later()? {
@@ -214,6 +229,21 @@ pub fn read_address(folder: &Path) -> io::Result<Option<Address>> {
     };
     let address = serde_json::from_slice(&bytes).map_err(io::Error::from);
     address.map(Some).map_err(disk::at(&path))
+}
+
+/// A sign of life of the coordinator: `alive.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alive {
+    /// Which coordinator.
+    pub incarnation: Incarnation,
+    /// One more each time.
+    pub beat: u64,
+}
+
+/// The last sign of life; `None` if there is none that can be read.
+pub fn read_alive(folder: &Path) -> Option<Alive> {
+    let bytes = fs::read(folder.join("coordinator").join("alive.json")).ok()?;
+    serde_json::from_slice(&bytes).ok()
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> StoreError + '_ {

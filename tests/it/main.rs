@@ -24,6 +24,8 @@ mod optimizer;
 mod overlap;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
+/// Jobs of a real Slurm cluster.
+mod slurm;
 /// The staleness bound under a slow group.
 mod staleness;
 /// What a machine can keep of the house rules.

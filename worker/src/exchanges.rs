@@ -315,7 +315,7 @@ const NONE_UNDER_WAY: &str = "no exchange is under way";
 /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
 /// sum, and all take the largest, or of what is counted the sum. Counts stay exact below 2^53.
 pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError> {
-    const FIELDS: usize = 8;
+    const FIELDS: usize = 9;
     let mut slots = vec![0.0; FIELDS * group.size() as usize];
     let at = FIELDS * group.rank().0 as usize;
     slots[at..at + FIELDS].copy_from_slice(&[
@@ -327,6 +327,7 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         f64::from(u8::from(own.stop)),
         own.dropped as f64,
         own.next.0 as f64,
+        f64::from(u8::from(own.leave)),
     ]);
     group.all_reduce_sum(&mut slots)?;
     let of_ranks = |field: usize| slots.iter().skip(field).step_by(FIELDS);
@@ -340,5 +341,6 @@ pub fn over_ranks(group: &dyn Group, own: Summary) -> Result<Summary, GroupError
         stop: largest(5) > 0.0,
         dropped: of_ranks(6).sum::<f64>() as u64,
         next: Clock(largest(7) as u64),
+        leave: largest(8) > 0.0,
     })
 }

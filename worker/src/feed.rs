@@ -200,6 +200,11 @@ impl Feed {
         }
     }
 
+    /// Chunks of which every step has been applied, and that nobody was told of.
+    pub fn take_finished(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.finished)
+    }
+
     fn share(&mut self) -> Vec<usize> {
         let Place {
             group,

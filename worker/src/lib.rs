@@ -14,6 +14,7 @@ pub mod flat;
 pub mod gpu_stats;
 pub mod group;
 pub mod host;
+pub mod leaving;
 pub mod lives;
 pub mod local;
 pub mod member;

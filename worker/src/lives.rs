@@ -10,32 +10,40 @@ use std::time::Duration;
 
 use tradewind_client::directory::Directory;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
+use tradewind_client::membership::MembershipError;
 use tradewind_client::network::PAUSE;
 use tradewind_client::pulse::Pulse;
 use tradewind_common::Incarnation;
+use tradewind_proto::refusal::{self, Reason};
 
 use crate::enter::enter;
 use crate::fence::Fence;
 use crate::member::Member;
+use crate::train::End;
 use crate::verdict::Verdict;
 
 /// A rank that has entered so many lives in a row, none of which finished an exchange, gives up.
 pub const FRUITLESS_MAX: u32 = 20;
 
-/// Trains until the run's budget is applied, through all lives of the group that it takes.
-pub fn live(member: &mut Member) -> anyhow::Result<()> {
+/// Trains until the run's budget is applied or the group is asked to leave, through all lives of the
+/// group that it takes.
+pub fn live(member: &mut Member) -> anyhow::Result<End> {
     live_pausing(member, PAUSE)
 }
 
 /// `pause` grows with every life that was in vain.
-fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<()> {
+fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<End> {
     let mut last = Incarnation(0);
     let mut fruitless = 0;
     loop {
         let mut progress = false;
-        let Err(error) = one_life(member, &mut last, &mut progress) else {
-            return Ok(());
+        let error = match one_life(member, &mut last, &mut progress) {
+            Ok(end) => return Ok(end),
+            Err(error) => error,
         };
+        if was_drained(&error) {
+            return Ok(End::Left);
+        }
         if Verdict::of(&error) != Verdict::Again {
             return Err(error);
         }
@@ -56,7 +64,7 @@ fn one_life(
     member: &mut Member,
     last: &mut Incarnation,
     progress: &mut bool,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<End> {
     let joined = member.join(*last)?;
     *last = joined.incarnation;
     let (size, rank) = (joined.group_size, joined.group_rank);
@@ -77,19 +85,34 @@ fn one_life(
     let mut entered = enter(member, &joined, &directory, pulse, fence.guard())?;
     let trained = entered.worker.train(entered.seen);
     *progress = entered.worker.exchanged;
-    if let Err(error) = trained {
-        // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
-        // for the end of its collectives.
-        fence.ending();
-        drop(heartbeat);
-        drop(entered);
-        return Err(error.into());
-    }
+    let end = match trained {
+        Ok(end) => end,
+        Err(error) => {
+            // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
+            // for the end of its collectives.
+            fence.ending();
+            drop(heartbeat);
+            drop(entered);
+            return Err(error.into());
+        }
+    };
     // The first rank to leave takes the group out, which is no news for the others.
     fence.over();
-    entered.worker.member.leave(*last)?;
+    let finished = entered.worker.feed.take_finished();
+    entered.worker.member.leave(*last, finished)?;
     drop(heartbeat);
-    Ok(())
+    Ok(end)
+}
+
+/// Whether the group was asked to leave while it was not together.
+fn was_drained(error: &anyhow::Error) -> bool {
+    let refused = error.downcast_ref::<MembershipError>();
+    refused.is_some_and(|error| match error {
+        MembershipError::Refused { status, .. } => {
+            refusal::reason(status) == Some(Reason::Drained.word())
+        }
+        MembershipError::Unreachable { .. } => false,
+    })
 }
 
 fn beat(member: &Member, lease: Lease, fence: &Fence) -> Heartbeat {

@@ -7,19 +7,23 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tch::Device;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
+use tradewind_worker::c10d;
 use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
+use tradewind_worker::leaving::{Asked, Leaving};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member, build_task, run_spec};
 use tradewind_worker::precision;
 use tradewind_worker::telemetry::{Recorder, wall};
+use tradewind_worker::train::End;
 use tradewind_worker::verdict::{GivenUp, Verdict};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
@@ -28,6 +32,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The configuration is wrong, or training has diverged: another process would end the same way.
 const EXIT_GIVEN_UP: u8 = 4;
+
+/// The rank's group has left the run, as it was asked to, and the run goes on.
+const EXIT_LEFT: u8 = 5;
+
+/// As shells have it for SIGTERM.
+const EXIT_TERMINATED: i32 = 143;
 
 /// A rank of a training group, on libtorch.
 #[derive(Debug, Parser)]
@@ -68,6 +78,13 @@ enum Verb {
         /// Number of this rank among all on this machine, of whatever group: the number of its GPU.
         #[arg(long, env = "SLURM_LOCALID", default_value_t = 0)]
         local_rank: u32,
+        /// Host name or address under which the other ranks of the group reach this one; cluster.host
+        /// if not given.
+        #[arg(long)]
+        host: Option<String>,
+        /// Threads that libtorch computes with.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+        threads: i32,
         /// Append a line for each exchange to this file (the group's first rank only, whichever that
         /// is at the time).
         #[arg(long)]
@@ -123,7 +140,8 @@ fn main() -> ExitCode {
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
     match run(Arguments::parse().verb) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(End::Applied) => ExitCode::SUCCESS,
+        Ok(End::Left) => ExitCode::from(EXIT_LEFT),
         Err(error) => {
             tracing::error!("{error:#}");
             match Verdict::of(&error) {
@@ -136,23 +154,29 @@ fn main() -> ExitCode {
 
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
 /// other thread.
-fn run(verb: Verb) -> anyhow::Result<()> {
+fn run(verb: Verb) -> anyhow::Result<End> {
     let token = Token::from_env()?;
     match verb {
         Verb::Check {
             config,
             local_ranks,
             metric,
-        } => check(&read(&config)?, local_ranks, metric),
+        } => check(&read(&config)?, local_ranks, metric).map(|()| End::Applied),
         Verb::Train {
             config,
             coordinator,
             group,
             rank,
             local_rank,
+            host,
+            threads,
             metrics,
         } => {
-            let config = read(&config).map_err(GivenUp)?;
+            tch::set_num_threads(threads);
+            let mut config = read(&config).map_err(GivenUp)?;
+            if let Some(host) = host {
+                config.cluster.host = host;
+            }
             let device = open(&config, local_rank).map_err(GivenUp)?;
             let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
             let entry = Entry {
@@ -165,9 +189,17 @@ fn run(verb: Verb) -> anyhow::Result<()> {
                 token,
             };
             let runtime = runtime()?;
-            live(&mut Member::new(entry, recorder, runtime.handle())?)?;
-            tracing::info!("the budget is applied: done");
-            Ok(())
+            let mut member = Member::new(entry, recorder, runtime.handle())?;
+            leave_when_told(member.leaving.clone(), runtime.handle())?;
+            let end = live(&mut member)?;
+            tracing::info!(
+                "{}",
+                match end {
+                    End::Applied => "the budget is applied: done",
+                    End::Left => "the group has left, as it was asked to",
+                }
+            );
+            Ok(end)
         }
         Verb::Evaluate {
             config,
@@ -179,9 +211,24 @@ fn run(verb: Verb) -> anyhow::Result<()> {
             let device = open(&config, 0)?;
             let places = (out.as_path(), milestones.as_deref());
             evaluate(&config, device, &at, token, places, runtime()?.handle())?;
-            Ok(())
+            Ok(End::Applied)
         }
     }
+}
+
+/// On SIGTERM, which ends the process at once where nothing is under way.
+fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
+    let _context = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate())?;
+    runtime.spawn(async move {
+        while terminate.recv().await.is_some() {
+            match leaving.ask() {
+                Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
+                Asked::Ends => c10d::exit(EXIT_TERMINATED),
+            }
+        }
+    });
+    Ok(())
 }
 
 fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> {

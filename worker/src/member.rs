@@ -16,6 +16,7 @@ use tradewind_proto::auth::Token;
 use crate::c10d::Store;
 use crate::flat::Flat;
 use crate::gpu_stats::GpuStats;
+use crate::leaving::Leaving;
 use crate::model::{self, Task};
 use crate::telemetry::Recorder;
 use crate::verdict::GivenUp;
@@ -75,6 +76,8 @@ pub struct Member {
     pub gpu_stats: Option<GpuStats>,
     /// Where the coordinator is spoken to.
     pub runtime: Handle,
+    /// Whether it was asked to leave.
+    pub leaving: Leaving,
 }
 
 /// A model's [tensors](Task::tensors) as its servers need to know them, in order of creation.
@@ -168,6 +171,7 @@ impl Member {
             recorder,
             gpu_stats: GpuStats::of(device),
             runtime: runtime.clone(),
+            leaving: Leaving::default(),
             config,
         })
     }
@@ -192,9 +196,13 @@ impl Member {
         self.runtime.block_on(join)
     }
 
-    /// The group is done.
-    pub fn leave(&mut self, incarnation: Incarnation) -> Result<(), MembershipError> {
-        let leave = self.coordinator.leave(&self.seat, incarnation);
+    /// The group is done, and so are these chunks of data.
+    pub fn leave(
+        &mut self,
+        incarnation: Incarnation,
+        finished: Vec<u64>,
+    ) -> Result<(), MembershipError> {
+        let leave = self.coordinator.leave(&self.seat, incarnation, finished);
         self.runtime.block_on(leave)
     }
 }

@@ -25,7 +25,7 @@ use crate::norms::TensorNorms;
 use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
 use crate::telemetry::wall;
-use tradewind_client::core::session::Purpose;
+use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
@@ -62,13 +62,24 @@ pub struct Worker<'a> {
     pub exchanged: bool,
 }
 
+/// Why training has come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The run's budget is applied.
+    Applied,
+    /// The group was asked to leave; others go on.
+    Left,
+}
+
 /// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
 /// the model would never be trained.
 pub const SKIPS_MAX: u32 = 100;
 
 impl Worker<'_> {
-    /// Trains until the shards say stop. `seen` is what they have applied so far.
-    pub fn train(&mut self, mut seen: Seen) -> Result<(), TrainError> {
+    /// Trains until the shards say stop, or somebody asks the group to leave. `seen` is what has been
+    /// applied so far.
+    pub fn train(&mut self, mut seen: Seen) -> Result<End, TrainError> {
+        let _trains = self.member.leaving.train();
         let mut skips = 0;
         loop {
             let _step = open(Range::Step(self.exchanges.next_clock()));
@@ -91,7 +102,10 @@ impl Worker<'_> {
             seen = summary.seen();
             self.record(&ended);
             if summary.stop {
-                return Ok(());
+                return Ok(End::Applied);
+            }
+            if summary.leave {
+                return Ok(End::Left);
             }
             // Only where groups may be left behind this is further than it is anyway.
             let next = self.exchanges.go_on_at(summary.next);
@@ -303,9 +317,20 @@ impl Worker<'_> {
             group,
             host,
             buffers,
+            pulse,
             ..
         } = self;
-        let Member { flat, layout, .. } = &mut **member;
+        let Member {
+            flat,
+            layout,
+            leaving,
+            ..
+        } = &mut **member;
+        // What one rank was asked, all of them do.
+        let over_ranks = |group: &dyn Group, own: Summary| {
+            let leave = leaving.is_asked() || pulse.leave();
+            over_ranks(group, Summary { leave, ..own })
+        };
         let skipped = step.purpose == Purpose::Skip;
         match exchanges {
             Exchanges::Between(between) => {
@@ -354,7 +379,7 @@ impl Worker<'_> {
                 let mut seen = seen;
                 if let Some(Ended { summary, .. }) = &mut ended {
                     *summary = over_ranks(&**group, *summary)?;
-                    if summary.stop {
+                    if summary.stop || summary.leave {
                         return Ok(ended);
                     }
                     seen = summary.seen();

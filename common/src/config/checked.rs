@@ -8,6 +8,7 @@ use super::keys;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
+use super::slurm::{self, Slurm};
 use super::stragglers;
 use super::task::{self, Task};
 use super::{Problem, Values};
@@ -54,6 +55,8 @@ pub struct Config {
     pub evaluation_samples: u64,
     /// What is published.
     pub telemetry: Telemetry,
+    /// How it becomes jobs of Slurm.
+    pub slurm: Slurm,
     resolved: String,
     idle: Vec<String>,
 }
@@ -169,6 +172,7 @@ impl Config {
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
+            milestone_samples: self.evaluation_samples,
             up: self.exchange.up,
             down: self.exchange.down,
             faults: FaultSpec {
@@ -261,6 +265,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             staleness_bound: values.int("train.staleness_bound") as u64,
         },
     };
+    let slurm = slurm::read(values, groups.len(), &mut wrong);
     let policies = policy::read(values);
     let beside = Beside {
         consistency,
@@ -356,6 +361,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         stragglers,
         evaluation_samples: values.int("evaluation.every_samples") as u64,
         telemetry: Telemetry { prometheus },
+        slurm,
     })
 }
 

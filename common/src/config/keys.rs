@@ -5,6 +5,7 @@ mod compute;
 mod fleet;
 mod operation;
 mod optimizer;
+mod slurm;
 mod task;
 mod update;
 
@@ -80,6 +81,7 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
         compute::KEYS,
         optimizer::KEYS,
         operation::KEYS,
+        slurm::KEYS,
     ];
     lists.into_iter().flatten()
 }

@@ -10,6 +10,7 @@ mod optimizer;
 mod policy;
 mod read;
 mod schedule;
+mod slurm;
 mod stragglers;
 mod task;
 mod value;
@@ -22,6 +23,7 @@ pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
+pub use slurm::Slurm;
 pub use task::{Forecast, Mnist, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
@@ -168,9 +170,11 @@ fn read_override(setting: &str, values: &mut Values<'_>) -> Result<(), Problem> 
         });
     };
     let (name, text) = (name.trim(), text.trim());
+    // Where text is wanted, what looks like a number or a time is text all the same.
+    let wants_text = keys::find(name).is_some_and(|key| key.kind == Kind::Text);
     let item = match text.parse::<toml_edit::Value>() {
-        Ok(value) => Item::Value(value),
-        Err(_) => Item::Value(text.into()),
+        Ok(value) if !wants_text || value.is_str() => Item::Value(value),
+        _ => Item::Value(text.into()),
     };
     read_item(name, &item, Place::Override, values)
 }

@@ -48,6 +48,13 @@ impl Values<'_> {
         list
     }
 
+    pub(super) fn texts(&self, key: &str) -> &[String] {
+        let Value::Texts(list) = self.get(key) else {
+            unreachable!("{key} was read as a list of texts")
+        };
+        list
+    }
+
     pub(super) fn range(&self, key: &str) -> Range<usize> {
         let [begin, end] = self.ints(key) else {
             unreachable!("{key} was read as two integers")

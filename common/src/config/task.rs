@@ -131,9 +131,7 @@ fn forecast(values: &Values<'_>, folder: &Path, wrong: &mut dyn FnMut(&str, Stri
             "begins before data.validation has ended".into(),
         );
     }
-    let Value::Texts(files) = values.get("data.files") else {
-        unreachable!("read as texts")
-    };
+    let files = values.texts("data.files");
     Forecast {
         channels: values.int("model.channels"),
         depth: values.int("model.depth"),

@@ -1,6 +1,7 @@
 mod batches;
 mod local;
 mod optimizer;
+mod slurm;
 mod task;
 
 use std::path::Path;

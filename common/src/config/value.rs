@@ -52,6 +52,8 @@ pub enum Kind {
     },
     /// A list of texts, not empty.
     Texts,
+    /// A list of texts that may be empty.
+    TextsOrNone,
 }
 
 /// A value that its kind allows.
@@ -101,6 +103,7 @@ impl fmt::Display for Kind {
                 )
             }
             Self::Texts => f.write_str("list of texts"),
+            Self::TextsOrNone => f.write_str("list of texts, may be empty"),
         }
     }
 }
@@ -188,10 +191,11 @@ impl Kind {
                     list.iter().map(pair).collect::<Result<_, _>>()?,
                 ))
             }
-            Self::Texts => {
+            Self::Texts | Self::TextsOrNone => {
+                let may_be_empty = self == Self::TextsOrNone;
                 let list = toml
                     .as_array()
-                    .filter(|list| !list.is_empty())
+                    .filter(|list| may_be_empty || !list.is_empty())
                     .ok_or_else(found)?;
                 let text = |v: &Toml| v.as_str().map(str::to_owned).ok_or_else(found);
                 Ok(Value::Texts(

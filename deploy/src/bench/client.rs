@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
     }
     // The first rank to leave takes its group out; what the others' beats hear then is no news.
-    runtime.block_on(coordinator.leave(&seat, joined.incarnation))?;
+    runtime.block_on(coordinator.leave(&seat, joined.incarnation, Vec::new()))?;
     drop(heartbeat);
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
-//! servers beside bare TCP that does the same work; `apply` measures the optimizers beside memory;
+//! servers beside bare TCP that does the same work; `isolation` what one run feels of another on the
+//! same servers; `apply` measures the optimizers beside memory;
 //! `predict` measures nothing and tells what to expect.
 
 mod apply;
@@ -7,6 +8,8 @@ mod client;
 mod exchange;
 mod fleet;
 mod floor;
+mod folder;
+mod isolation;
 mod links;
 mod model;
 mod orders;
@@ -35,6 +38,8 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Exchanges between client and server processes, beside bare TCP that does the same work.
     Exchange(exchange::Arguments),
+    /// Exchanges of a run while another one floods: on the same servers, and on servers of its own.
+    Isolation(isolation::Arguments),
     /// Updates of a large vector by each optimizer, beside a triad over the same memory.
     Apply(apply::Arguments),
     /// What exchanges of a run would move and take, by the cost model; measures nothing.
@@ -72,6 +77,7 @@ impl From<anyhow::Error> for Stop {
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = match &arguments.verb {
         Verb::Exchange(arguments) => exchange::run(arguments),
+        Verb::Isolation(arguments) => isolation::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
         Verb::Predict(arguments) => predict::run(arguments),
         Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),

@@ -219,6 +219,7 @@ impl Model {
             local_steps: 1,
             chunk_samples: 1,
             lease_ms: LEASE_MS,
+            milestone_samples: 0,
             start_grace_ms: LEASE_MS,
             up: self.form(self.up),
             down: self.form(self.down),

@@ -35,7 +35,7 @@ use file::Plan;
 use matrix::Matrix;
 use reading::Reading;
 use rounds::Known;
-use runner::Runner;
+use runner::{On, Runner};
 use tuning::Searches;
 
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,13 @@ pub(crate) struct Arguments {
     /// Run nothing; write the results and the report of what has been run.
     #[arg(long)]
     report_only: bool,
+    /// Run each cell and each trial as a job of Slurm. Ctrl-C leaves the jobs alone; the same command
+    /// gathers what they have come to.
+    #[arg(long, conflicts_with = "report_only")]
+    slurm: bool,
+    /// With --slurm: jobs at a time, at most.
+    #[arg(long, value_name = "JOBS", default_value_t = 8, requires = "slurm")]
+    at_once: usize,
 }
 
 /// How an experiment ended.
@@ -105,7 +112,13 @@ async fn conduct(
     };
     let folder = arguments.out.clone();
     let folder = folder.unwrap_or_else(|| Path::new("experiments").join(&name));
-    let runner = Runner::new(&folder)?;
+    let on = match arguments.slurm {
+        true => On::Slurm {
+            at_once: arguments.at_once.max(1),
+        },
+        false => On::Machine,
+    };
+    let runner = Runner::new(&folder, on)?;
     let _lock = lock(&folder)?;
     std::fs::copy(&arguments.file, folder.join("experiment.toml"))
         .with_context(|| format!("cannot write into {}", folder.display()))?;

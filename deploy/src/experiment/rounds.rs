@@ -9,7 +9,7 @@ use super::file::Plan;
 use super::matrix::{Cell, Matrix};
 use super::prepare::{self, Needs};
 use super::reading;
-use super::runner::{Ended, Job, Ran, Runner};
+use super::runner::{Ended, Job, On, Ran, Runner};
 use super::tuning::{Searches, Trial};
 use crate::run::Interruption;
 use crate::say;
@@ -125,17 +125,19 @@ pub(super) async fn run(
         if todo.is_empty() || look_only {
             break;
         }
-        if needs.is_none() {
+        if needs.is_none() && runner.on() == On::Machine {
             let all: Vec<&Cell> = trials.iter().chain(cells.iter().copied()).collect();
             needs = prepare::prepare(plan, matrix, &all, runner, &mut interruption).await?;
         }
-        let Some(needs) = &needs else {
+        if needs.is_none() && runner.on() == On::Machine {
             interrupted = true;
             break;
-        };
+        }
+        // Jobs have nodes of their own.
+        let part = |cell: &Cell| needs.as_ref().map_or(0.0, |needs| needs.part(cell));
         let job = |cell, is_trial| Job {
             cell,
-            part: needs.part(cell),
+            part: part(cell),
             is_trial,
         };
         let jobs: Vec<Job<'_>> = todo.into_iter().map(|cell| job(cell, !tuned)).collect();
@@ -147,11 +149,22 @@ pub(super) async fn run(
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {
             let counts = (trials.len(), known.seals.len());
-            needs.announce(name, &jobs, (plan, matrix), counts, folder);
+            match &needs {
+                Some(needs) => needs.announce(name, &jobs, (plan, matrix), counts, folder),
+                None => say(format_args!(
+                    "{name}: {} cells and {} trials, as jobs; in {}",
+                    matrix.cells.len(),
+                    counts.0,
+                    folder.display()
+                )),
+            }
             Display::new(known.seals.len())
         });
         display.expect(jobs.len() + later.len(), work);
-        let at_once = plan.at_once(!tuned);
+        let at_once = match runner.on() {
+            On::Machine => plan.at_once(!tuned),
+            On::Slurm { at_once } => at_once,
+        };
         match runner
             .run(&jobs, at_once, display, &mut interruption)
             .await?
@@ -185,7 +198,7 @@ mod tests {
     fn what_missed_its_pace_counts_as_a_trial_and_is_run_again_as_a_cell() {
         let folder = tempfile::tempdir().unwrap();
         let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
-        let runner = Runner::new(folder.path()).unwrap();
+        let runner = Runner::new(folder.path(), On::Machine).unwrap();
         let cell = &matrix.cells[0];
         assert_eq!(Known::default().measure(cell, &runner), None);
         leave(&runner.run_folder(cell), "completed", 1);

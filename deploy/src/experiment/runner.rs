@@ -18,6 +18,7 @@ use super::matrix::Cell;
 use crate::launch::{LOOK, Process, Role};
 use crate::lines::Metrics;
 use crate::run::Interruption;
+use crate::slurm::has_jobs;
 
 /// How often a cell is run that fails, or that misses its pace.
 const TRIES: u32 = 2;
@@ -45,10 +46,20 @@ impl Job<'_> {
 /// What became of a cell: its seal, or why it has none.
 pub(crate) type Ended = Result<Seal, String>;
 
+/// What runs cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// This machine, as many together as it holds.
+    Machine,
+    /// Slurm, so many jobs at a time.
+    Slurm { at_once: usize },
+}
+
 /// Where cells run, and what runs them.
 pub(crate) struct Runner {
     folder: PathBuf,
     program: PathBuf,
+    on: On,
 }
 
 /// How it came to its end.
@@ -68,7 +79,7 @@ struct Running<'a> {
 
 impl Runner {
     /// For the experiment in `folder`.
-    pub(crate) fn new(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(folder: &Path, on: On) -> anyhow::Result<Self> {
         for name in ["runs", "configs", "logs"] {
             let path = folder.join(name);
             std::fs::create_dir_all(&path)
@@ -78,7 +89,13 @@ impl Runner {
         Ok(Self {
             folder: folder.to_owned(),
             program,
+            on,
         })
+    }
+
+    /// What runs cells.
+    pub(crate) fn on(&self) -> On {
+        self.on
     }
 
     /// The folder of a cell.
@@ -114,11 +131,13 @@ impl Runner {
         let mut ended = BTreeMap::new();
         let mut running: Vec<Running<'_>> = Vec::new();
         while !waiting.is_empty() || !running.is_empty() {
-            if running.is_empty() {
+            // Jobs of Slurm take nothing from each other.
+            let apart = self.on != On::Machine;
+            if running.is_empty() || apart {
                 let mut taken = 0.0;
                 while let Some((job, tries)) = waiting.front().copied()
                     && running.len() < at_once
-                    && (running.is_empty() || (tries == 1 && taken + job.part <= 1.0))
+                    && (running.is_empty() || apart || (tries == 1 && taken + job.part <= 1.0))
                 {
                     waiting.pop_front();
                     display.began(&job.cell.id, job.work());
@@ -191,16 +210,31 @@ impl Runner {
         let id = &job.cell.id;
         let folder = self.run_folder(job.cell);
         let config = self.write_config(job.cell)?;
+        let out = format!("--out={}", folder.display());
+        let config = config.display().to_string();
+        let follows = self.on != On::Machine && has_jobs(&folder)?;
+        let arguments: Vec<String> = match self.on {
+            On::Machine => vec!["run".into(), config, out],
+            // Its job was handed in before this process was there.
+            On::Slurm { .. } if follows => {
+                let folder = folder.display().to_string();
+                vec!["status".into(), "--watch".into(), folder]
+            }
+            On::Slurm { .. } => {
+                vec![
+                    "slurm".into(),
+                    "submit".into(),
+                    "--watch".into(),
+                    config,
+                    out,
+                ]
+            }
+        };
         // What a former try left says nothing: it was cut short, damaged, or another setting's.
-        if folder.exists() {
+        if folder.exists() && !follows {
             std::fs::remove_dir_all(&folder)
                 .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        let arguments = [
-            "run".to_owned(),
-            config.display().to_string(),
-            format!("--out={}", folder.display()),
-        ];
         let log = self.log(id);
         let role = Role::Bench("cell", job.cell.setting as u32);
         let process = Process::start(role, &self.program, &arguments, &BTreeMap::new(), &log)?;

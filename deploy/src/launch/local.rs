@@ -162,7 +162,6 @@ impl<'a> Local<'a> {
             format!("--folder={}", folder.path().display()),
             format!("--lease-ms={}", config.liveness.lease_ms),
             format!("--host={}", config.cluster.host),
-            format!("--milestone-samples={}", config.evaluation_samples),
         ];
         if coordinate {
             arguments.push(format!("--coordinate={}", config.cluster.servers));

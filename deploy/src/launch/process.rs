@@ -200,6 +200,11 @@ impl Process {
         self.signal(Signal::KILL);
     }
 
+    /// Asks it to end, and does not wait.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// Asks all to end, waits a while, and kills what is left.
     pub(crate) fn stop_all(mut processes: Vec<&mut Self>) {
         let mut waited = Duration::ZERO;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::member::Member;
 use hosting::Hosting;
+pub(crate) use life::PAUSES_MS;
 use life::{Life, State};
 
 /// A process that has died more often than this without progress in between is given up.
@@ -21,6 +22,9 @@ pub(crate) const DEATHS_MAX: u32 = 5;
 
 /// How a rank says that another one in its place would fare no better.
 pub(crate) const GAVE_UP: i32 = 4;
+
+/// How a rank says that its group has left the run, as it was asked to.
+pub(crate) const LEFT: i32 = 5;
 
 /// If nobody has looked for so long, the launcher itself was asleep, and knows nothing of others.
 const ASLEEP_MS: u64 = 1_000;
@@ -138,6 +142,11 @@ impl Supervisor {
         ranks.all(|(_, life)| life.state == State::Done)
     }
 
+    /// Whether that is because their groups have left, and not because the budget is applied.
+    pub(crate) fn all_left(&self) -> bool {
+        self.ranks_done() && !self.applied
+    }
+
     /// A process has ended.
     pub(crate) fn handle_death(&mut self, member: Member, death: &Death, now_ms: u64) {
         let applied = self.applied;
@@ -154,6 +163,10 @@ impl Supervisor {
             life.state = State::Done;
             self.applied = true;
             self.ended_ms.entry(group).or_insert(now_ms);
+            return;
+        }
+        if rank && death.status == Some(LEFT) {
+            life.state = State::Done;
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());

@@ -11,7 +11,7 @@ use crate::launch::processes;
 
 /// The newest snapshot of a run in its folder. Whether its files are whole is the servers' to find
 /// out: they pass over damaged ones.
-pub(super) fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
+pub(crate) fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
     if !path.join("config.toml").exists() {
         bail!(
             "there is no run in {} to resume; name its folder with --out, or leave out --resume to begin a new one",

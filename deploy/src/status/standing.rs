@@ -7,16 +7,17 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use tokio::time::timeout;
+use tradewind_common::RunId;
 use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::{self, ShardStatusReply};
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::cluster::{Access, ClusterStatus, holding};
-use crate::events::Event;
+use crate::events::{Event, Events};
 use crate::folder::is_held;
 use crate::launch::processes;
-use crate::lines::Lines;
 use crate::place::Place;
+use crate::slurm::has_jobs;
 use crate::status::device::{Device, Devices};
 
 /// Events that are kept.
@@ -32,6 +33,8 @@ const PING: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Standing {
     pub(super) run: String,
+    /// It is no run but servers of many.
+    pub(super) is_fleet: bool,
     pub(super) folder: String,
     /// How it ended; `null` if it has not.
     pub(super) ended: Option<String>,
@@ -49,8 +52,22 @@ pub(crate) struct Standing {
     pub(super) shards: Vec<Shard>,
     pub(super) snapshot: Option<Snapshot>,
     pub(super) lost: Option<u64>,
+    /// Of a fleet; empty for a run.
+    pub(super) runs: Vec<FleetRun>,
     /// Oldest first.
     pub(super) events: Vec<Event>,
+}
+
+/// A run that is on a fleet.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct FleetRun {
+    pub(super) run: String,
+    pub(super) phase: String,
+    pub(super) failure: Option<String>,
+    pub(super) groups_live: usize,
+    pub(super) groups: usize,
+    /// Of the group that has come furthest.
+    pub(super) clock: u64,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -139,6 +156,19 @@ impl Standing {
     }
 }
 
+fn fleet_run(name: &RunId, status: &v1::StatusReply) -> FleetRun {
+    let live = status.groups.iter().filter(|group| group.state == "live");
+    let clocks = status.groups.iter().map(|group| group.clock);
+    FleetRun {
+        run: name.to_string(),
+        phase: status.phase.clone(),
+        failure: Some(status.failure.clone()).filter(|text| !text.is_empty()),
+        groups_live: live.count(),
+        groups: status.groups.len(),
+        clock: clocks.max().unwrap_or_default(),
+    }
+}
+
 fn group(status: v1::GroupStatus) -> Group {
     let rank = |rank: v1::RankStatus| Rank {
         rank: rank.rank,
@@ -191,7 +221,7 @@ fn shards(holding: &Holding, told: &[Option<ShardStatusReply>]) -> Vec<Shard> {
 #[derive(Debug)]
 pub(super) struct Watcher {
     place: Place,
-    events: Lines<Event>,
+    events: Events,
     devices: Devices,
     recent: VecDeque<Event>,
 }
@@ -199,7 +229,7 @@ pub(super) struct Watcher {
 impl Watcher {
     pub(super) fn new(place: Place) -> anyhow::Result<Self> {
         Ok(Self {
-            events: Lines::new(place.path.join("events.jsonl")),
+            events: place.events(),
             devices: Devices::new(&place.path),
             place,
             recent: VecDeque::new(),
@@ -210,6 +240,7 @@ impl Watcher {
     pub(super) async fn look(&mut self) -> Standing {
         let mut standing = Standing {
             run: self.place.config.name.to_string(),
+            is_fleet: self.place.is_fleet(),
             folder: self.place.path.display().to_string(),
             ended: self.place.ended(),
             snapshot: self.snapshot(),
@@ -230,7 +261,11 @@ impl Watcher {
                 }
             }
         }
-        standing.abandoned = standing.coordinator.away.is_some() && !is_held(&self.place.path);
+        let path = &self.place.path;
+        // A job that waits holds no lock, and that of another node may not be seen.
+        standing.abandoned = standing.coordinator.away.is_some()
+            && !is_held(path)
+            && !has_jobs(path).unwrap_or(true);
         standing
     }
 
@@ -239,10 +274,36 @@ impl Watcher {
         let there = there.ok_or_else(|| anyhow::anyhow!("there was none yet"))?;
         standing.coordinator.incarnation = Some(there.incarnation.0);
         standing.coordinator.address = Some(there.address.clone());
-        let asked = access.cluster(&there.address, &self.place.config.name);
+        let asked = async {
+            match self.place.is_fleet() {
+                true => self.ask_fleet(access, &there.address, standing).await,
+                false => {
+                    let name = &self.place.config.name;
+                    standing.take_in(access.cluster(&there.address, name).await?)
+                }
+            }
+        };
         let told = timeout(ANSWER, asked).await;
-        let told = told.map_err(|_| anyhow::anyhow!("no answer within {ANSWER:?}"))?;
-        standing.take_in(told?)
+        told.map_err(|_| anyhow::anyhow!("no answer within {ANSWER:?}"))?
+    }
+
+    async fn ask_fleet(
+        &self,
+        access: &Access,
+        coordinator: &str,
+        standing: &mut Standing,
+    ) -> anyhow::Result<()> {
+        let fleet = access.fleet(coordinator).await?;
+        standing.coordinator.incarnation = Some(fleet.coordinator);
+        standing.servers = fleet.servers.into_iter().map(server).collect();
+        for name in fleet.runs {
+            let name = RunId::new(name)?;
+            // It may have been removed in between.
+            if let Ok(status) = access.status(coordinator, &name).await {
+                standing.runs.push(fleet_run(&name, &status));
+            }
+        }
+        Ok(())
     }
 
     async fn ping_all(&self, access: &Access) -> Vec<Server> {
@@ -263,7 +324,10 @@ impl Watcher {
     }
 
     fn snapshot(&self) -> Option<Snapshot> {
-        let folder = Folder::new(&self.place.path);
+        if self.place.is_fleet() {
+            return None;
+        }
+        let folder = Folder::new(&self.place.fleet);
         let run = &self.place.config.name;
         let number = manifest::list(&folder, run).ok()?.pop()?;
         let written = fs::metadata(folder.manifest(run, number)).and_then(|m| m.modified());
@@ -333,6 +397,7 @@ pub(super) mod tests {
             lag: u64::from(group),
             lease_left_ms: 9_800,
             ranks: (0..ranks).map(rank).collect(),
+            draining: false,
         };
         let server = |server, alive| ServerStatus {
             server,

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::device;
-use super::standing::{Group, Server, Shard, Standing};
+use super::standing::{FleetRun, Group, Server, Shard, Standing};
 
 /// Events that are shown.
 const EVENTS_SHOWN: usize = 12;
@@ -11,6 +11,8 @@ const EVENTS_SHOWN: usize = 12;
 /// Everything; `now` is seconds since the Unix epoch.
 pub(super) fn all(standing: &Standing, now: f64) -> String {
     let mut text = head(standing);
+    let runs = standing.runs.iter().map(fleet_run).collect();
+    part(&mut text, ["run", "state", "groups live", "clock"], runs);
     let groups = standing.groups.iter().map(group).collect();
     let header = ["group", "state", "ranks", "clock", "lag", "lease left"];
     part(&mut text, header, groups);
@@ -30,8 +32,11 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
         ["shard", "primary", "copies", "size", "versions"],
         shards,
     );
-    text.push('\n');
+    if !standing.is_fleet {
+        text.push('\n');
+    }
     match &standing.snapshot {
+        _ if standing.is_fleet => {}
         Some(snapshot) => {
             let ago = snapshot
                 .wall
@@ -49,7 +54,11 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
     }
     let old = standing.events.len().saturating_sub(EVENTS_SHOWN);
     for event in &standing.events[old..] {
-        let _ = writeln!(text, "{:>10} ago  {}", age(now - event.wall), event.text);
+        let ago = age(now - event.wall);
+        // What happens on a fleet is told with the run that it is about.
+        let run = event.run.as_ref().filter(|_| standing.is_fleet);
+        let run = run.map(|run| format!("{run}: ")).unwrap_or_default();
+        let _ = writeln!(text, "{ago:>10} ago  {run}{}", event.text);
     }
     text.truncate(text.trim_end().len());
     text
@@ -63,7 +72,8 @@ fn head(standing: &Standing) -> String {
         (_, Some(phase), _) => phase.clone(),
         _ => "under way".into(),
     };
-    let mut text = format!("run {run}: {state}");
+    let what = if standing.is_fleet { "fleet" } else { "run" };
+    let mut text = format!("{what} {run}: {state}");
     if let Some(generation) = standing.generation {
         let _ = write!(text, ", generation {generation}");
     }
@@ -87,6 +97,18 @@ fn head(standing: &Standing) -> String {
         }
     }
     text
+}
+
+fn fleet_run(run: &FleetRun) -> [String; 4] {
+    [
+        run.run.clone(),
+        match &run.failure {
+            Some(failure) => format!("failed: {failure}"),
+            None => run.phase.clone(),
+        },
+        format!("{} of {}", run.groups_live, run.groups),
+        run.clock.to_string(),
+    ]
 }
 
 fn group(group: &Group) -> [String; 6] {
@@ -182,6 +204,7 @@ mod tests {
     use super::super::standing::tests::standing;
     use super::super::standing::{Snapshot, Standing};
     use super::*;
+    use crate::events::Event;
     use crate::events::tests::event;
 
     #[test]
@@ -215,6 +238,42 @@ contributions lost by restoring: 7
 events
      3 min ago  server 1 answers for shard 0";
         assert_eq!(all(&standing, 1240.0), want);
+    }
+
+    #[test]
+    fn a_fleet_shows_its_runs() {
+        let row = |run: &str, failure: Option<&str>| FleetRun {
+            run: run.into(),
+            phase: "ready".into(),
+            failure: failure.map(str::to_owned),
+            groups_live: 2,
+            groups: 3,
+            clock: 12,
+        };
+        let mut standing = Standing {
+            run: "shared".into(),
+            is_fleet: true,
+            folder: "runs/shared".into(),
+            runs: vec![row("a", None), row("b", Some("NaN"))],
+            ..Standing::default()
+        };
+        let of_run = Event {
+            run: Some("a".into()),
+            ..event(10.0, "run_ready", "ready")
+        };
+        standing.events = vec![of_run, event(10.0, "server_up", "server 0 is up")];
+        let want = "\
+fleet shared: under way, in runs/shared
+the coordinator
+
+run   state         groups live   clock
+a     ready         2 of 3        12
+b     failed: NaN   2 of 3        12
+
+events
+       5 s ago  a: ready
+       5 s ago  server 0 is up";
+        assert_eq!(all(&standing, 15.0), want);
     }
 
     #[test]

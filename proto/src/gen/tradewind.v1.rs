@@ -281,6 +281,10 @@ pub struct RunSpec {
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,
+    /// Applied samples between two savings of the parameters in the fleet's folder, for evaluations; 0 for
+    /// none.
+    #[prost(uint64, tag = "61")]
+    pub milestone_samples: u64,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -386,6 +390,9 @@ pub struct View {
     /// The one incarnation that may create values; absent once the run is ready.
     #[prost(message, optional, tag = "4")]
     pub creator: ::core::option::Option<GroupView>,
+    /// Groups are numbered from 0; so many numbers have been given out.
+    #[prost(uint32, tag = "5")]
+    pub groups: u32,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -726,6 +733,9 @@ pub struct BeatReply {
     /// The most of steps_per_second of the other live groups; 0 if none is known.
     #[prost(double, tag = "3")]
     pub steps_per_second_max: f64,
+    /// The group shall leave.
+    #[prost(bool, tag = "4")]
+    pub leave: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaseChunkRequest {
@@ -765,9 +775,54 @@ pub struct LeaveRequest {
     pub incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub rank: u32,
+    /// Chunks whose samples have all been used, as in LeaseChunk.
+    #[prost(uint64, repeated, tag = "5")]
+    pub finished: ::prost::alloc::vec::Vec<u64>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeaveReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachRequest {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// Ranks of each, at least 1.
+    #[prost(uint32, repeated, tag = "2")]
+    pub sizes: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AttachReply {
+    /// Number of the first of them; the others follow.
+    #[prost(uint32, tag = "1")]
+    pub first_group: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainRequest {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+    /// None: all of them, and whoever joins later.
+    #[prost(uint32, repeated, tag = "2")]
+    pub groups: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DrainReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveRequest {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveReply {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeRequest {
+    #[prost(string, tag = "1")]
+    pub run: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResumeReply {
+    /// Of the snapshot.
+    #[prost(uint64, tag = "1")]
+    pub number: u64,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SnapshotRequest {
     #[prost(string, tag = "1")]
@@ -783,7 +838,7 @@ pub struct SnapshotReply {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StatusRequest {
-    /// Empty: the runs' names alone.
+    /// Empty: the runs' names and the servers alone.
     #[prost(string, tag = "1")]
     pub run: ::prost::alloc::string::String,
 }
@@ -822,6 +877,9 @@ pub struct GroupStatus {
     /// Those that are in it.
     #[prost(message, repeated, tag = "8")]
     pub ranks: ::prost::alloc::vec::Vec<RankStatus>,
+    /// It has been asked to leave.
+    #[prost(bool, tag = "9")]
+    pub draining: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerStatus {
@@ -898,6 +956,12 @@ pub struct StatusReply {
     /// Why the run has failed; empty otherwise.
     #[prost(string, tag = "12")]
     pub failure: ::prost::alloc::string::String,
+    /// All groups have been asked to leave, and nobody may join.
+    #[prost(bool, tag = "13")]
+    pub draining: bool,
+    /// Ranks of each group there may be: of those that are configured, then of those that were added.
+    #[prost(uint32, repeated, tag = "14")]
+    pub group_sizes: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
@@ -1024,6 +1088,9 @@ pub struct ServerOrder {
     pub restore: ::prost::alloc::vec::Vec<Restore>,
     #[prost(message, repeated, tag = "7")]
     pub capture: ::prost::alloc::vec::Vec<Capture>,
+    /// Where `run` is empty, and nothing else is set: the runs there are; the receiver forgets all others.
+    #[prost(string, repeated, tag = "8")]
+    pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Restore {
@@ -1266,6 +1333,96 @@ pub mod coordinator_client {
                 .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Leave"));
             self.inner.unary(req, path, codec).await
         }
+        /// Adds groups to those that are configured; they join when they like. Not under CONSISTENCY_SYNC,
+        /// whose data are dealt to the configured groups. Repeated, it adds others.
+        pub async fn attach(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AttachRequest>,
+        ) -> std::result::Result<tonic::Response<super::AttachReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Attach",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Attach"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Asks groups to leave: each finishes its exchange, returns its data, and does not come back.
+        /// Answers when that is written down, not when they have left.
+        pub async fn drain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Drain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Drain"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Forgets a run whose groups have all left: its shards go, its snapshots stay.
+        pub async fn remove(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Remove",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Remove"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes the next join of a run, which the fleet does not hold, go on from its newest whole snapshot.
+        pub async fn resume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResumeReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/tradewind.v1.Coordinator/Resume",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("tradewind.v1.Coordinator", "Resume"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Takes a snapshot now; answers when it is whole on disk.
         pub async fn snapshot(
             &mut self,
@@ -1387,6 +1544,28 @@ pub mod coordinator_server {
             &self,
             request: tonic::Request<super::LeaveRequest>,
         ) -> std::result::Result<tonic::Response<super::LeaveReply>, tonic::Status>;
+        /// Adds groups to those that are configured; they join when they like. Not under CONSISTENCY_SYNC,
+        /// whose data are dealt to the configured groups. Repeated, it adds others.
+        async fn attach(
+            &self,
+            request: tonic::Request<super::AttachRequest>,
+        ) -> std::result::Result<tonic::Response<super::AttachReply>, tonic::Status>;
+        /// Asks groups to leave: each finishes its exchange, returns its data, and does not come back.
+        /// Answers when that is written down, not when they have left.
+        async fn drain(
+            &self,
+            request: tonic::Request<super::DrainRequest>,
+        ) -> std::result::Result<tonic::Response<super::DrainReply>, tonic::Status>;
+        /// Forgets a run whose groups have all left: its shards go, its snapshots stay.
+        async fn remove(
+            &self,
+            request: tonic::Request<super::RemoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveReply>, tonic::Status>;
+        /// Makes the next join of a run, which the fleet does not hold, go on from its newest whole snapshot.
+        async fn resume(
+            &self,
+            request: tonic::Request<super::ResumeRequest>,
+        ) -> std::result::Result<tonic::Response<super::ResumeReply>, tonic::Status>;
         /// Takes a snapshot now; answers when it is whole on disk.
         async fn snapshot(
             &self,
@@ -1694,6 +1873,184 @@ pub mod coordinator_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = LeaveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Attach" => {
+                    #[allow(non_camel_case_types)]
+                    struct AttachSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::AttachRequest>
+                    for AttachSvc<T> {
+                        type Response = super::AttachReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AttachRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::attach(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AttachSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Drain" => {
+                    #[allow(non_camel_case_types)]
+                    struct DrainSvc<T: Coordinator>(pub Arc<T>);
+                    impl<T: Coordinator> tonic::server::UnaryService<super::DrainRequest>
+                    for DrainSvc<T> {
+                        type Response = super::DrainReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DrainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::drain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Remove" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::RemoveRequest>
+                    for RemoveSvc<T> {
+                        type Response = super::RemoveReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::remove(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/tradewind.v1.Coordinator/Resume" => {
+                    #[allow(non_camel_case_types)]
+                    struct ResumeSvc<T: Coordinator>(pub Arc<T>);
+                    impl<
+                        T: Coordinator,
+                    > tonic::server::UnaryService<super::ResumeRequest>
+                    for ResumeSvc<T> {
+                        type Response = super::ResumeReply;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ResumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Coordinator>::resume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ResumeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

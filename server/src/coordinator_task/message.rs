@@ -10,7 +10,9 @@ use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardI
 use tradewind_proto::holding::Holding;
 
 use crate::core::answer::{Answer, Refused};
-use crate::core::order::{NotCaptured, Order, Server, ShardFile, ShardReport};
+use crate::core::durable::Saved;
+use crate::core::fleet::ServerRow;
+use crate::core::order::{NotCaptured, Server, ShardFile, ShardReport, Told};
 use crate::core::run::{Beat, Beaten, Caller, Join};
 use crate::status::Status;
 
@@ -19,7 +21,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 /// What the coordinator is asked.
 pub enum Message {
     /// A server registers; its orders go there. Answered with the number of this bond.
-    Register(ServerId, Server, mpsc::Sender<Box<Order>>, Reply<u64>),
+    Register(ServerId, Server, mpsc::Sender<Told>, Reply<u64>),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
     /// The bond of this number with a server broke.
@@ -57,14 +59,24 @@ pub enum Message {
         Vec<u64>,
         Reply<Chunk>,
     ),
-    /// A rank is done.
-    Leave(RunId, Caller, Reply<()>),
+    /// A rank is done, and so are these chunks.
+    Leave(RunId, Caller, Vec<u64>, Reply<()>),
+    /// Groups of so many ranks may join on top of the others.
+    Attach(RunId, Vec<u32>, Reply<Answer>),
+    /// These groups shall leave; where none is named, all of them and whoever comes later.
+    Drain(RunId, Vec<GroupId>, Reply<Answer>),
+    /// Forget a run that is over.
+    Remove(RunId, Reply<Answer>),
+    /// The next join of a run goes on from this.
+    Resume(RunId, Box<Saved>, Reply<()>),
     /// Take a snapshot; answered when it is whole.
     Snapshot(RunId, Reply<Answer>),
     /// The status page.
     Status(RunId, Reply<Status>),
-    /// The names of the runs.
-    Runs(Reply<Vec<RunId>>),
+    /// Whether nothing of any run is left to be kept.
+    Idle(Reply<bool>),
+    /// The names of the runs, and the servers that they are on.
+    Fleet(Reply<(Vec<RunId>, Vec<ServerRow>)>),
 }
 
 impl Message {
@@ -76,7 +88,8 @@ impl Message {
             | Self::Check(..)
             | Self::Holding(..)
             | Self::LeaseChunk(..)
-            | Self::Runs(..) => true,
+            | Self::Idle(..)
+            | Self::Fleet(..) => true,
             Self::Register(..)
             | Self::ServerLost(..)
             | Self::Report(..)
@@ -87,6 +100,10 @@ impl Message {
             | Self::RankLost(..)
             | Self::Placement(..)
             | Self::Leave(..)
+            | Self::Attach(..)
+            | Self::Drain(..)
+            | Self::Remove(..)
+            | Self::Resume(..)
             | Self::Snapshot(..)
             | Self::Status(..) => false,
         }

@@ -45,6 +45,19 @@ pub enum Refused {
         /// How many shall.
         expected: usize,
     },
+    /// The group was asked to leave.
+    #[error("group {0} was asked to leave, and does not come back")]
+    Drained(GroupId),
+    /// The data of `sync` are dealt to the groups that there are at the beginning.
+    #[error(
+        "no group can be added to a synchronous run, whose data are dealt to its configured groups; set train.consistency to bounded or async"
+    )]
+    FixedGroups,
+    /// A run that is not over cannot be forgotten.
+    #[error(
+        "run {0} still has groups, or a snapshot of it is under way; ask its groups to leave first"
+    )]
+    StillTrains(RunId),
     /// The fleet is full.
     #[error("the fleet holds {RUNS_MAX} runs already")]
     TooManyRuns,
@@ -140,6 +153,12 @@ pub enum Answer {
         /// Its first clock.
         start: Clock,
     },
+    /// Groups were added: the number of the first.
+    Attached(GroupId),
+    /// Groups are asked to leave.
+    Draining,
+    /// The run is forgotten.
+    Removed,
     /// The snapshot is whole.
     Snapshot {
         /// Its number.

@@ -14,7 +14,7 @@ mod servers;
 
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
-use super::durable::{Durable, ManifestData, Saved};
+use super::durable::{Durable, ManifestData, Passed, Saved};
 use super::event::{EVENTS_MAX, Event, EventKind};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, Order, ShardFile, ShardReport};
@@ -28,6 +28,8 @@ pub enum Output {
     Reply(ReplyTo, Result<Answer, Refused>),
     /// Tell a server.
     Order(Box<Order>),
+    /// Tell a server which runs there are: it forgets all others.
+    Runs(ServerId, Vec<RunId>),
     /// Tell people.
     Event(Event),
     /// Write the manifest of a snapshot whose parts are all there, then say so
@@ -51,6 +53,7 @@ pub struct Coordinator {
     runs: BTreeMap<RunId, Run>,
     /// Runs that go on from a snapshot when they are joined.
     resuming: BTreeMap<RunId, Saved>,
+    passed: Passed,
     outputs: VecDeque<Output>,
     recent: VecDeque<Event>,
     events: u64,
@@ -68,6 +71,7 @@ impl Coordinator {
             snapshots,
             runs: BTreeMap::new(),
             resuming: BTreeMap::new(),
+            passed: Passed::default(),
             outputs: VecDeque::new(),
             recent: VecDeque::new(),
             events: 0,
@@ -89,6 +93,7 @@ impl Coordinator {
             fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
             runs: durable.runs,
             resuming: durable.resuming,
+            passed: durable.passed,
             now_ms,
             ..Self::new(servers, snapshots, lease_ms)
         };
@@ -108,6 +113,7 @@ impl Coordinator {
             servers: self.fleet.known().clone(),
             runs: self.runs.clone(),
             resuming: self.resuming.clone(),
+            passed: self.passed,
         }
     }
 
@@ -189,11 +195,70 @@ impl Coordinator {
         leased
     }
 
-    /// A rank is done.
-    pub fn leave(&mut self, run: &RunId, caller: Caller, now_ms: u64) -> Result<(), Refused> {
-        let left = self.run_mut(run, now_ms)?.leave(caller, now_ms);
+    /// A rank is done, and so are these chunks of data.
+    pub fn leave(
+        &mut self,
+        run: &RunId,
+        caller: Caller,
+        finished: &[u64],
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        let run = self.run_mut(run, now_ms)?;
+        let left = run.leave(caller, finished, now_ms);
         self.drain();
         left
+    }
+
+    /// Adds groups of so many ranks each; answered with the number of the first.
+    pub fn attach(&mut self, run: &RunId, sizes: &[u32], to: ReplyTo, now_ms: u64) {
+        match self.run_mut(run, now_ms) {
+            Ok(run) => run.attach(sizes, to),
+            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+        }
+        self.drain();
+    }
+
+    /// Asks groups to leave; where none is named, all of them and whoever comes later.
+    pub fn ask_to_leave(&mut self, run: &RunId, groups: &[GroupId], to: ReplyTo, now_ms: u64) {
+        match self.run_mut(run, now_ms) {
+            Ok(run) => run.drain(groups, to, now_ms),
+            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+        }
+        self.drain();
+    }
+
+    /// Forgets a run that is over.
+    pub fn remove(&mut self, name: &RunId, to: ReplyTo, now_ms: u64) {
+        let removed = self
+            .run_mut(name, now_ms)
+            .and_then(|run| match run.is_idle() {
+                true => Ok(()),
+                false => Err(Refused::StillTrains(name.clone())),
+            });
+        if let (Ok(()), Some(run)) = (&removed, self.runs.get(name)) {
+            self.passed = run.passed().max(self.passed);
+            self.runs.remove(name);
+            self.dirty = true;
+            let text = format!("run {name} is removed");
+            let mut event = Event::new(EventKind::RunRemoved, text);
+            event.run = Some(name.clone());
+            self.tell(event);
+            let servers: Vec<ServerId> = self.fleet.up().collect();
+            servers
+                .into_iter()
+                .for_each(|server| self.tell_runs(server));
+        }
+        let answer = removed.map(|()| Answer::Removed);
+        self.outputs.push_back(Output::Reply(to, answer));
+        self.drain();
+    }
+
+    /// Without a folder nobody knows whether there were others before.
+    fn tell_runs(&mut self, server: ServerId) {
+        if self.snapshots {
+            let runs = self.runs.keys().cloned().collect();
+            self.outputs.push_back(Output::Runs(server, runs));
+        }
     }
 
     /// A server that holds a shard has followed an order, or has got further.
@@ -307,6 +372,11 @@ impl Coordinator {
         self.runs
             .get(run)
             .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
+    }
+
+    /// Whether nothing of any run is left to be kept: nobody trains, and no snapshot is under way.
+    pub fn is_idle(&self) -> bool {
+        self.runs.values().all(Run::is_idle)
     }
 
     /// All runs.

@@ -17,6 +17,25 @@ pub struct Durable {
     pub(super) servers: BTreeMap<ServerId, Known>,
     pub(super) runs: BTreeMap<RunId, Run>,
     pub(super) resuming: BTreeMap<RunId, Saved>,
+    pub(super) passed: Passed,
+}
+
+/// What runs that were forgotten had come to, all together: one of the same name begins past it, so that
+/// nobody of the former one is taken for its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Passed {
+    pub(super) generation: Generation,
+    pub(super) incarnation: Incarnation,
+}
+
+impl Passed {
+    /// The further of each.
+    pub(super) fn max(self, other: Self) -> Self {
+        Self {
+            generation: self.generation.max(other.generation),
+            incarnation: self.incarnation.max(other.incarnation),
+        }
+    }
 }
 
 /// What the manifest of a snapshot says: enough to resume the run.

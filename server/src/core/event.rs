@@ -38,10 +38,16 @@ pub enum EventKind {
     GroupReforms,
     /// A group is done.
     GroupLeft,
+    /// Groups may join on top of those that are configured.
+    GroupAttached,
+    /// Groups are asked to leave.
+    GroupDrained,
     /// A run may train.
     RunReady,
     /// A run cannot go on.
     RunFailed,
+    /// A run is forgotten.
+    RunRemoved,
     /// A snapshot is whole.
     Snapshot,
     /// A snapshot was given up.
@@ -70,8 +76,11 @@ impl EventKind {
             Self::RankLost => "rank_lost",
             Self::GroupReforms => "group_reforms",
             Self::GroupLeft => "group_left",
+            Self::GroupAttached => "group_attached",
+            Self::GroupDrained => "group_drained",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",
+            Self::RunRemoved => "run_removed",
             Self::Snapshot => "snapshot",
             Self::SnapshotFailed => "snapshot_failed",
             Self::Coordinator => "coordinator",

@@ -103,6 +103,11 @@ impl Fleet {
         &self.known
     }
 
+    /// Length of a server's lease.
+    pub fn lease_ms(&self) -> u64 {
+        self.lease_ms
+    }
+
     /// How many servers the fleet shall have.
     pub fn expected(&self) -> u32 {
         self.expected

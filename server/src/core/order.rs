@@ -45,6 +45,15 @@ pub struct Order {
     pub capture: Vec<Capture>,
 }
 
+/// What the coordinator tells a server.
+#[derive(Clone, Debug)]
+pub enum Told {
+    /// A run as the server has to hold it.
+    Order(Box<Order>),
+    /// The runs there are: it forgets all others.
+    Runs(Vec<RunId>),
+}
+
 /// A shard that its primary has to restore from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {

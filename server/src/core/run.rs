@@ -17,6 +17,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 
 mod advance;
+mod attach;
 mod group;
 mod holders;
 mod membership;
@@ -24,6 +25,7 @@ mod reports;
 pub(super) mod resume;
 mod snapshots;
 
+pub use self::attach::Drained;
 use self::group::Member;
 pub use self::group::{Beat, Beaten, Caller, Group, GroupRow, GroupState, Join, RankRow};
 use self::holders::Orphan;
@@ -31,7 +33,7 @@ use self::snapshots::Snapshots;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::coordinator::Output;
-use super::durable::shared;
+use super::durable::{Passed, shared};
 use super::event::{Event, EventKind};
 use super::fleet::Fleet;
 use super::order::{Capture, Order, Restore};
@@ -92,6 +94,10 @@ pub struct Run {
     lost: BTreeMap<ShardId, (Generation, u64)>,
     lost_before: u64,
     groups: BTreeMap<GroupId, Group>,
+    /// Ranks of the groups that came on top of those that are configured.
+    attached: Vec<u32>,
+    /// Who was asked to leave.
+    drained: Drained,
     /// Groups begin past this life.
     lives_before: Incarnation,
     ledger: Ledger,
@@ -150,6 +156,8 @@ impl Run {
             lost: BTreeMap::new(),
             lost_before: 0,
             groups: BTreeMap::new(),
+            attached: Vec::new(),
+            drained: Drained::default(),
             lives_before: Incarnation(0),
             ledger: Ledger::new(chunking),
             origin: (Clock(0), 0),
@@ -176,6 +184,21 @@ impl Run {
         // Groups ask for data when they step again, which may be after failovers.
         self.settle_at_ms = Some(now_ms.saturating_add(SETTLE_LEASES * lease_ms));
         self.recover_snapshots(snapshots, now_ms);
+    }
+
+    /// How far it has come in generations and lives.
+    pub(super) fn passed(&self) -> Passed {
+        let lives = self.groups.values().map(|group| group.incarnation);
+        Passed {
+            generation: self.generation,
+            incarnation: lives.fold(self.lives_before, Incarnation::max),
+        }
+    }
+
+    /// A run that has just been made begins past these.
+    pub(super) fn begin_past(&mut self, passed: Passed) {
+        self.generation = self.generation.max(passed.generation);
+        self.lives_before = self.lives_before.max(passed.incarnation);
     }
 
     /// Its name.
@@ -243,13 +266,15 @@ impl Run {
                 }
                 Phase::Ready => None,
             },
+            groups: self.sizes().count() as u32,
         }
     }
 
     /// The groups for the status page.
     pub fn rows(&self, now_ms: u64) -> Vec<GroupRow> {
         let row = |(id, group): (&GroupId, &Group)| {
-            group.row(*id, self.spec.group_sizes[id.0 as usize], now_ms)
+            let size = self.size(*id).expect("a known group");
+            group.row((*id, size), self.drained.has(*id), now_ms)
         };
         self.groups.iter().map(row).collect()
     }
@@ -294,10 +319,9 @@ impl Run {
         if let Phase::Failed(reason) = &self.phase {
             return Err(Refused::Failed(reason.clone()));
         }
-        let sizes = &self.spec.group_sizes;
-        let last = GroupId(sizes.len() as u32 - 1);
-        let size = *sizes
-            .get(group.0 as usize)
+        let last = GroupId(self.sizes().count() as u32 - 1);
+        let size = self
+            .size(group)
             .ok_or(Refusal::UnknownGroup { group, last })?;
         if rank.0 >= size {
             return Err(Refusal::UnknownRank {

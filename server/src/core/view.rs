@@ -15,6 +15,8 @@ pub struct View {
     pub joined: BTreeMap<GroupId, Incarnation>,
     /// The one incarnation that may create; `None` once the run is ready.
     pub creator: Option<(GroupId, Incarnation)>,
+    /// How many groups there are, those among them that are not here included.
+    pub groups: u32,
 }
 
 impl View {

@@ -105,7 +105,11 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let (create, generation, start_clock) = match answer.map_err(refuse::call)? {
             Answer::Create => (true, 0, 0),
             Answer::Ready { generation, start } => (false, generation.0, start.0),
-            Answer::Joined { .. } | Answer::Snapshot { .. } => return Err(wrong_answer()),
+            Answer::Joined { .. }
+            | Answer::Attached(_)
+            | Answer::Draining
+            | Answer::Removed
+            | Answer::Snapshot { .. } => return Err(wrong_answer()),
         };
         Ok(Response::new(v1::AwaitReadyReply {
             create,
@@ -146,9 +150,61 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
         let request = request.into_inner();
         let run = run_id(&request.run)?;
         let who = caller(request.group, request.incarnation, request.rank);
-        let ask = |reply| Message::Leave(run, who, reply);
+        let ask = |reply| Message::Leave(run, who, request.finished, reply);
         self.0.current()?.call(ask).await.map_err(refuse::call)?;
         Ok(Response::new(v1::LeaveReply {}))
+    }
+
+    async fn attach(
+        &self,
+        request: Request<v1::AttachRequest>,
+    ) -> Result<Response<v1::AttachReply>, Status> {
+        let request = request.into_inner();
+        let run = run_id(&request.run)?;
+        let ask = |reply| Message::Attach(run, request.sizes, reply);
+        let answer = self.0.current()?.call(ask).await;
+        let Answer::Attached(first) = answer.map_err(refuse::call)? else {
+            return Err(wrong_answer());
+        };
+        let first_group = first.0;
+        Ok(Response::new(v1::AttachReply { first_group }))
+    }
+
+    async fn drain(
+        &self,
+        request: Request<v1::DrainRequest>,
+    ) -> Result<Response<v1::DrainReply>, Status> {
+        let request = request.into_inner();
+        let run = run_id(&request.run)?;
+        let groups = request.groups.into_iter().map(GroupId).collect();
+        let ask = |reply| Message::Drain(run, groups, reply);
+        let answer = self.0.current()?.call(ask).await;
+        let Answer::Draining = answer.map_err(refuse::call)? else {
+            return Err(wrong_answer());
+        };
+        Ok(Response::new(v1::DrainReply {}))
+    }
+
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveRequest>,
+    ) -> Result<Response<v1::RemoveReply>, Status> {
+        let run = run_id(&request.into_inner().run)?;
+        let ask = |reply| Message::Remove(run, reply);
+        let answer = self.0.current()?.call(ask).await;
+        let Answer::Removed = answer.map_err(refuse::call)? else {
+            return Err(wrong_answer());
+        };
+        Ok(Response::new(v1::RemoveReply {}))
+    }
+
+    async fn resume(
+        &self,
+        request: Request<v1::ResumeRequest>,
+    ) -> Result<Response<v1::ResumeReply>, Status> {
+        let run = run_id(&request.into_inner().run)?;
+        let number = self.0.resume(&run).await?;
+        Ok(Response::new(v1::ResumeReply { number }))
     }
 
     async fn snapshot(
@@ -172,10 +228,10 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
     ) -> Result<Response<v1::StatusReply>, Status> {
         let coordinator = self.0.current()?;
         let name = request.into_inner().run;
-        let runs = coordinator.call(Message::Runs);
-        let runs = runs.await.map_err(refuse::call)?;
+        let fleet = coordinator.call(Message::Fleet);
+        let (runs, servers) = fleet.await.map_err(refuse::call)?;
         let mut reply = if name.is_empty() {
-            v1::StatusReply::default()
+            status::encode_servers(servers)
         } else {
             let run = run_id(&name)?;
             let asked = coordinator.call(|reply| Message::Status(run, reply));

@@ -28,6 +28,7 @@ use crate::core::shard::{Answer, Reply};
 use crate::registry::{Entry, Registry};
 use crate::shard_task::{Answers, Message, ShardHandle};
 use crate::telemetry;
+use crate::turn::Turn;
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
 pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {
@@ -114,6 +115,7 @@ impl Frames {
     async fn read(&mut self, mut body: Body) -> Result<(), Status> {
         let mut reader = Reader::<PushFrame>::new(FRAME_BYTES_MAX);
         let mut arriving = None;
+        let mut turn = Turn::default();
         while let Some(frame) = body.frame().await {
             let Ok(mut bytes) = frame?.into_data() else {
                 continue;
@@ -147,6 +149,7 @@ impl Frames {
                 };
                 let shard = self.shard(&run, &entry, block).await?;
                 shard.send(message).await.map_err(refuse::gone)?;
+                turn.spend(bytes as u64).await;
             }
         }
         if reader.between_messages() {

@@ -100,6 +100,7 @@ impl Keeper {
                                 generation: told.0,
                                 holding: None,
                                 steps_per_second_max: beaten.steps_per_second_max,
+                                leave: beaten.leave,
                             };
                             if out.send(Ok(reply)).await.is_err() {
                                 break;
@@ -135,6 +136,7 @@ impl Keeper {
             generation: beaten.generation.0,
             holding: Some((&holding).into()),
             steps_per_second_max: beaten.steps_per_second_max,
+            leave: beaten.leave,
         })
     }
 }

@@ -30,6 +30,7 @@ pub fn encode_order(order: &Order, coordinator: u64) -> v1::ServerOrder {
         coordinator,
         restore: order.restore.iter().map(restore).collect(),
         capture: order.capture.iter().map(capture).collect(),
+        runs: Vec::new(),
     }
 }
 
@@ -213,6 +214,7 @@ fn encode_view(view: &View) -> v1::View {
             .map(|(g, life)| group(*g, *life, Clock(0)))
             .collect(),
         creator: view.creator.map(|(g, life)| group(g, life, Clock(0))),
+        groups: view.groups,
     }
 }
 
@@ -228,5 +230,6 @@ fn decode_view(view: v1::View) -> View {
             .collect(),
         joined: view.joined.iter().map(life).collect(),
         creator: view.creator.as_ref().map(life),
+        groups: view.groups,
     }
 }

@@ -13,7 +13,7 @@ use tradewind_proto::v1::server_report::Report;
 use super::order::{captured_from_wire, encode_order, report_from_wire};
 use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
-use crate::core::order::{Order, Server};
+use crate::core::order::{Server, Told};
 
 /// Orders on their way into a connection.
 const ORDERS_OUT_MAX: usize = 4;
@@ -41,7 +41,7 @@ pub(super) async fn serve(
         host: register.host,
     };
     let incarnation = server.incarnation;
-    let (orders, inbox) = mpsc::channel::<Box<Order>>(ORDERS_MAX);
+    let (orders, inbox) = mpsc::channel::<Told>(ORDERS_MAX);
     let ask = |reply| Message::Register(id, server, orders, reply);
     let number = coordinator.call(ask).await.map_err(refuse::call)?;
     let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
@@ -98,7 +98,7 @@ impl Bond {
 
 /// Sends orders for as long as the server reports; a report that is refused ends the stream.
 async fn give_orders(
-    mut orders: mpsc::Receiver<Box<Order>>,
+    mut orders: mpsc::Receiver<Told>,
     reports: impl Future<Output = Result<(), Status>>,
     (out, incarnation): (mpsc::Sender<Result<v1::ServerOrder, Status>>, u64),
 ) {
@@ -110,7 +110,12 @@ async fn give_orders(
                 Err(status) => Err(status),
             },
             order = orders.recv() => match order {
-                Some(order) => Ok(encode_order(&order, incarnation)),
+                Some(Told::Order(order)) => Ok(encode_order(&order, incarnation)),
+                Some(Told::Runs(runs)) => Ok(v1::ServerOrder {
+                    runs: runs.iter().map(ToString::to_string).collect(),
+                    coordinator: incarnation,
+                    ..v1::ServerOrder::default()
+                }),
                 // It registered anew, or was too slow and shall.
                 None => return,
             },

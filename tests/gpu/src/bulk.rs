@@ -65,12 +65,8 @@ impl Arguments {
             .build()?;
         let recorder = Recorder::open(Some(&self.metrics))?;
         let task = Box::new(Bulk::new(self.bytes));
-        live(&mut Member::with_task(
-            entry,
-            task,
-            recorder,
-            runtime.handle(),
-        )?)
+        let member = Member::with_task(entry, task, recorder, runtime.handle());
+        live(&mut member?).map(|_| ())
     }
 }
 

@@ -47,6 +47,34 @@ fn positive(report: &Value, pointers: &[&str]) {
 const SMALL: [&str; 4] = ["exchange", "--bytes=4MB", "--seconds=0.05", "--runs=3"];
 
 #[test]
+fn a_run_is_measured_beside_a_flood_here_and_elsewhere() {
+    let small = [
+        "isolation",
+        "--bytes=40KB",
+        "--flood-bytes=1MB",
+        "--flood-clients=2",
+        "--seconds=0.05",
+        "--runs=2",
+    ];
+    let report = measured(&mut bench(&small));
+    for kind in ["alone", "flood_elsewhere", "flood_here"] {
+        let felt = |key: &str| format!("/{kind}/{key}");
+        positive(&report, &[&felt("p50"), &felt("p99")]);
+        assert!(
+            number(&report, &felt("exchanges")) >= 2.0,
+            "one a sample, at least"
+        );
+    }
+    positive(&report, &["/flood_gb_per_s", "/ratio_p50"]);
+    let ratio = number(&report, "/flood_here/p99") / number(&report, "/flood_elsewhere/p99");
+    assert_eq!(number(&report, "/ratio_p99"), ratio);
+    let refused = bench(&["isolation", "--flood-bytes=3B"]).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(told.contains("the flood: --bytes is 3 B"), "{told}");
+    assert_eq!(refused.status.code(), Some(2), "{told}");
+}
+
+#[test]
 fn an_exchange_is_measured_beside_its_floor() {
     let report = measured(&mut bench(&SMALL));
     positive(

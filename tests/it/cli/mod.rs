@@ -4,5 +4,6 @@ mod bench;
 mod experiment;
 mod faults;
 mod files;
+mod groups;
 mod input;
 mod programs;

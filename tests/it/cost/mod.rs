@@ -76,6 +76,7 @@ impl Case {
             local_steps: 1,
             chunk_samples: 1,
             lease_ms: 600_000,
+            milestone_samples: 0,
             start_grace_ms: 600_000,
             up: self.up,
             down: self.down,

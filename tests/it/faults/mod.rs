@@ -64,6 +64,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         local_steps: 1,
         chunk_samples: 40,
         lease_ms: LONG_MS,
+        milestone_samples: 0,
         start_grace_ms: if group_sizes.iter().all(|size| *size == 1) {
             0
         } else {

@@ -58,6 +58,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         local_steps: 1,
         chunk_samples: 8,
         lease_ms: 600_000,
+        milestone_samples: 0,
         start_grace_ms: 600_000,
         up: Compression::None,
         down: Compression::None,

@@ -110,6 +110,7 @@ pub(super) fn leave(who: Who) -> Call {
         group: who.group,
         incarnation: who.incarnation,
         rank: who.rank,
+        finished: Vec::new(),
     })
 }
 

@@ -8,6 +8,7 @@ mod encoded;
 mod exchange;
 mod foreign;
 mod frames;
+mod people;
 mod pressure;
 mod python;
 mod repeats;
@@ -89,6 +90,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         local_steps: 1,
         chunk_samples: 8,
         lease_ms: 600_000,
+        milestone_samples: 0,
         start_grace_ms: if alone { 0 } else { 600_000 },
         up: None,
         down: None,

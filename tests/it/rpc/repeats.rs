@@ -138,6 +138,7 @@ fn calls_that_are_repeated_happen_once() {
                 group: 0,
                 incarnation: 2,
                 rank: 0,
+                finished: Vec::new(),
             };
             let mut coordinator = stage.fleet.client().await.coordinator;
             answer(coordinator.leave(leave)).await.unwrap();
@@ -173,6 +174,7 @@ fn creating_cannot_be_claimed() {
             group: 0,
             incarnation: 1,
             rank: 0,
+            finished: Vec::new(),
         };
         answer(client.coordinator.clone().leave(leave))
             .await

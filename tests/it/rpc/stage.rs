@@ -94,6 +94,7 @@ async fn set_ready(client: &Client) {
         group: 0,
         incarnation: 1,
         rank: 0,
+        finished: Vec::new(),
     };
     answer(client.coordinator.clone().leave(leave))
         .await

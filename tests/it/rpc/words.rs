@@ -6,7 +6,9 @@ use std::fs;
 use tradewind_proto::refusal::Reason;
 use tradewind_tests::cluster::root;
 
-use super::{coordinator, frames, repeats, replicate, serve, snapshots, specification, token};
+use super::{
+    coordinator, frames, people, repeats, replicate, serve, snapshots, specification, token,
+};
 
 /// `NotFound` as gRPC writes it: `NOT_FOUND`.
 fn code_name(reason: Reason) -> String {
@@ -62,6 +64,7 @@ fn the_tests_provoke_every_reason() {
     provoked.extend(coordinator::SNAPSHOTS.iter().map(|row| row.2.1));
     provoked.extend(replicate::RECORDS.iter().map(|row| row.3.1));
     provoked.extend(snapshots::REFUSED.iter().map(|want| want.1));
+    provoked.extend(people::REFUSED.iter().map(|want| want.1));
     provoked.extend(repeats::REFUSED.iter().map(|want| want.1));
     let given: BTreeSet<_> = Reason::ALL.iter().map(|reason| reason.word()).collect();
     assert_eq!(provoked, given);

@@ -41,6 +41,10 @@ counts! {
     malformed,
     /// Processes of ranks that began after a death, or after they were taken for dead.
     rank_restarts,
+    /// Groups that came on top of those that were configured.
+    attached,
+    /// Ranks that left because they were asked to.
+    drained,
     /// Ranks killed.
     ranks_killed,
     /// Ranks that hung for a while.

@@ -79,6 +79,24 @@ fn a_seed_replays_its_world() {
     assert_ne!(world(4), world(9), "both are async");
 }
 
+#[test]
+fn groups_come_and_go_while_everything_fails() {
+    let people = |s: Scenario| {
+        let failing = match s.seed % 4 {
+            0 => s,
+            1 => s.with_dying_ranks(),
+            2 => s.with_failing_servers(2).with_dying_ranks(),
+            _ => s.with_failing_servers(2).with_failing_coordinator(),
+        };
+        failing.with_groups_that_come_and_go()
+    };
+    check(
+        "groups come and go",
+        people,
+        &["attached", "drained", "rank_restarts", "promoted"],
+    );
+}
+
 /// A base in which groups compute on older values than others.
 fn stale(seed: u64) -> Scenario {
     let bounded = Bounded { staleness_bound: 3 };

@@ -179,7 +179,8 @@ impl Fleet {
             token: Token::new(&self.setup.token).expect("a token of visible ASCII"),
             folder: self.setup.folder.clone(),
             lease_ms: self.setup.lease_ms,
-            milestone_samples: 0,
+            stand_in: None,
+            linger_ms: 0,
         };
         let (stop, stopped) = oneshot::channel();
         let ended = runtime.spawn(serve(listener, config, async {

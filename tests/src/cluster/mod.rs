@@ -10,6 +10,7 @@ pub mod proxy;
 pub mod rank;
 pub mod raw;
 pub mod run;
+pub mod slurm;
 pub mod training;
 
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use tradewind_worker::enter::enter;
 use tradewind_worker::fence::Fence;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::telemetry::Recorder;
-use tradewind_worker::train::TrainError;
+use tradewind_worker::train::{End, TrainError};
 
 use super::training::{Alone, Training};
 
@@ -36,7 +36,7 @@ pub fn member(entry: Entry, task: impl Training + 'static, runtime: &Handle) -> 
 ///
 /// # Panics
 /// If it may not join, enter or leave.
-pub fn live(member: &mut Member) -> Result<(), TrainError> {
+pub fn live(member: &mut Member) -> Result<End, TrainError> {
     let joined = member.join(Incarnation(0)).expect("it joins");
     let fence = Fence::new(&member.runtime, NEVER);
     let pulse = Arc::<Pulse>::default();
@@ -50,7 +50,8 @@ pub fn live(member: &mut Member) -> Result<(), TrainError> {
     let mut entered = entered.expect("it enters");
     let trained = entered.worker.train(entered.seen);
     if trained.is_ok() {
-        let left = entered.worker.member.leave(joined.incarnation);
+        let finished = entered.worker.feed.take_finished();
+        let left = entered.worker.member.leave(joined.incarnation, finished);
         left.expect("it leaves");
     }
     // Ends the prefetch, and whatever exchange is under way.

@@ -377,7 +377,7 @@ pub fn kill(pid: u32) {
 }
 
 /// Whole lines only: the last one may be under way.
-fn records(out: &Path) -> Vec<StepRecord> {
+pub(super) fn records(out: &Path) -> Vec<StepRecord> {
     let text = fs::read_to_string(out.join("metrics.jsonl")).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let parse = |line| serde_json::from_str(line).expect("a line of metrics.jsonl");

@@ -143,6 +143,7 @@ impl Lease {
 
     fn take(&self, reply: BeatReply) -> Result<(), Status> {
         self.pulse.set_fastest(reply.steps_per_second_max);
+        self.pulse.set_leave(reply.leave);
         let Some(holding) = reply.holding else {
             return Ok(());
         };

@@ -271,17 +271,19 @@ impl Coordinator {
         })
     }
 
-    /// The group is done.
+    /// The group is done, and so are these chunks of data.
     pub async fn leave(
         &mut self,
         seat: &Seat,
         incarnation: Incarnation,
+        finished: Vec<u64>,
     ) -> Result<(), MembershipError> {
         let request = LeaveRequest {
             run: seat.run.to_string(),
             group: seat.group.0,
             rank: seat.rank.0,
             incarnation: incarnation.0,
+            finished,
         };
         call!(self, "leave", leave, request).map(|_| ())
     }

@@ -1,6 +1,6 @@
 //! What a rank's beats tell of it, and what they bring.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tradewind_common::Clock;
 
@@ -12,6 +12,7 @@ pub struct Pulse {
     /// Bits of f64, as the next.
     speed: AtomicU64,
     fastest: AtomicU64,
+    leave: AtomicBool,
 }
 
 impl Pulse {
@@ -40,6 +41,15 @@ impl Pulse {
     /// known.
     pub fn fastest(&self) -> f64 {
         f64::from_bits(self.fastest.load(Ordering::Relaxed))
+    }
+
+    /// Whether the coordinator has asked the group to leave.
+    pub fn leave(&self) -> bool {
+        self.leave.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_leave(&self, leave: bool) {
+        self.leave.store(leave, Ordering::Relaxed);
     }
 
     pub(crate) fn set_fastest(&self, steps_per_second: f64) {

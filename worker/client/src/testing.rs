@@ -19,10 +19,11 @@ use tradewind_common::{Compression, TensorKind, TensorSpec};
 use tradewind_proto::v1::coordinator_server::{Coordinator, CoordinatorServer};
 use tradewind_proto::v1::shard_server::{Shard, ShardServer};
 use tradewind_proto::v1::{
-    AwaitReadyReply, AwaitReadyRequest, Beat, BeatReply, Confirm, JoinReply, JoinRequest,
-    LeaseChunkReply, LeaseChunkRequest, LeaveReply, LeaveRequest, PullFrame, PushFrame, Record,
-    ServerOrder, ServerReport, ShardStatusReply, ShardStatusRequest, SnapshotReply,
-    SnapshotRequest, StatusReply, StatusRequest,
+    AttachReply, AttachRequest, AwaitReadyReply, AwaitReadyRequest, Beat, BeatReply, Confirm,
+    DrainReply, DrainRequest, JoinReply, JoinRequest, LeaseChunkReply, LeaseChunkRequest,
+    LeaveReply, LeaveRequest, PullFrame, PushFrame, Record, RemoveReply, RemoveRequest,
+    ResumeReply, ResumeRequest, ServerOrder, ServerReport, ShardStatusReply, ShardStatusRequest,
+    SnapshotReply, SnapshotRequest, StatusReply, StatusRequest,
 };
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -127,6 +128,7 @@ pub fn spec() -> RunSpec {
         local_steps: 1,
         chunk_samples: 10,
         lease_ms: 1000,
+        milestone_samples: 0,
         start_grace_ms: 1000,
         up: Compression::None,
         down: Compression::None,
@@ -304,6 +306,22 @@ impl Coordinator for FakeCoordinator {
         let incarnation = request.into_inner().incarnation;
         self.left.lock().unwrap().push(incarnation);
         Ok(Response::new(LeaveReply {}))
+    }
+
+    async fn attach(&self, _: Request<AttachRequest>) -> Answered<AttachReply> {
+        Err(Status::unimplemented("a fake"))
+    }
+
+    async fn remove(&self, _: Request<RemoveRequest>) -> Answered<RemoveReply> {
+        Err(Status::unimplemented("a fake"))
+    }
+
+    async fn resume(&self, _: Request<ResumeRequest>) -> Answered<ResumeReply> {
+        Err(Status::unimplemented("a fake"))
+    }
+
+    async fn drain(&self, _: Request<DrainRequest>) -> Answered<DrainReply> {
+        Err(Status::unimplemented("a fake"))
     }
 
     async fn snapshot(&self, _: Request<SnapshotRequest>) -> Answered<SnapshotReply> {

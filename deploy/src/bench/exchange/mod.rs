@@ -3,12 +3,13 @@
 
 mod arguments;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 
 use super::Stop;
 use super::fleet::{Fleet, Ground, Kind};
+use super::folder::Folder;
 use super::model::Model;
 use super::orders::Work;
 use super::report::{Measured, Other, Report, Side, ratios};
@@ -138,32 +139,4 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         seconds: arguments.seconds,
         server_threads: (!attached).then_some(ground.server_threads),
     })
-}
-
-/// Logs and addresses of a measurement; gone after it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create() -> anyhow::Result<Self> {
-        let name = format!("tradewind-bench-{}", &secret()?[..12]);
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Leaves it for who reads the logs, if there are any.
-    fn keep(self) {
-        let _ = std::fs::remove_dir(&self.0);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

@@ -116,6 +116,11 @@ impl Fleet {
         Ok(fleet)
     }
 
+    /// Where the coordinator of its own servers is.
+    pub(crate) fn coordinator(&self) -> &str {
+        &self.addresses[0]
+    }
+
     /// How many servers there are.
     pub(crate) fn servers(&self) -> usize {
         self.ready.first().map_or(0, |ready| ready.servers)

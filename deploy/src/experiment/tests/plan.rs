@@ -137,8 +137,8 @@ fn shipped_experiments_are_right_in_full_and_quick() {
         }
     }
     for (name, full) in [
-        // Eight settings, three profiles, five seeds.
-        ("hybrid-vs-sync", 120),
+        // Six settings, three profiles, five seeds.
+        ("hybrid-vs-sync", 90),
         ("staleness", 90),
         ("delay-policies", 40),
         // Three algorithms, four numbers of steps, two profiles, three seeds.

@@ -1,7 +1,7 @@
 //! What the supervisor knows of one member.
 
 /// Pause before a member is started again, by its deaths without progress.
-const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
+pub(crate) const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
 
 /// Where a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -146,6 +146,16 @@ fn nobody_replaces_a_rank_once_the_budget_is_applied() {
 }
 
 #[test]
+fn nobody_replaces_a_rank_whose_group_has_left() {
+    let mut s = supervisor(1);
+    s.handle_death(RANK, &ended(LEFT), 5);
+    assert!(!s.all_left(), "its peer is still there");
+    s.handle_death(PEER, &ended(LEFT), 6);
+    assert_eq!(deeds(&mut s), []);
+    assert!(s.ranks_done() && s.all_left());
+}
+
+#[test]
 fn the_only_server_comes_back_with_the_coordinator() {
     let mut s = supervisor(1);
     s.handle_death(Member::Server(0), &death("was killed by signal 9"), 5);

@@ -36,7 +36,7 @@ impl Coordinator {
             return Ok(self.runs.entry(name.clone()).or_insert(run));
         }
         let run = self.runs.get_mut(name).expect("looked up above");
-        match run.spec().difference(&spec) {
+        match run.difference(&spec) {
             None => Ok(run),
             Some(field) => Err(Refused::Differs { field }),
         }
@@ -68,10 +68,11 @@ impl Coordinator {
         }
         let (spec, placement) = (Arc::new(spec), Placement::by_bytes(&layout, servers));
         let (fleet, snapshots, now_ms) = (&self.fleet, self.snapshots, self.now_ms);
-        let run = match saved {
+        let mut run = match saved {
             Some(saved) => Run::resumed(saved, spec, placement, fleet, snapshots, now_ms),
             None => Run::new(name.clone(), spec, placement, fleet, snapshots, now_ms),
         };
+        run.begin_past(self.passed);
         self.resuming.remove(name);
         Ok(run)
     }

@@ -30,11 +30,16 @@ impl Coordinator {
         self.fleet.register(id, server, now_ms);
         self.dirty = true;
         // Orders that waited to be sent were for its former life, or for its former connection.
-        let stale = |output: &Output| matches!(output, Output::Order(o) if o.server == id);
+        let stale = |output: &Output| match output {
+            Output::Order(order) => order.server == id,
+            Output::Runs(server, _) => *server == id,
+            _ => false,
+        };
         self.outputs.retain(|output| !stale(output));
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
+        self.tell_runs(id);
         let same = |run: &&Run| !run.order_due;
         let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
         let told_nothing: Vec<RunId> = told_nothing.collect();

@@ -97,8 +97,10 @@ impl Run {
             return;
         }
         let joined = |group: &Group| matches!(group.state, GroupState::Joined(_));
+        // Those that came on top are not waited for.
+        let mut configured = (0..self.spec.group_sizes.len() as u32).map(GroupId);
         let everyone =
-            self.groups.len() == self.spec.group_sizes.len() && self.groups.values().all(joined);
+            configured.all(|id| self.drained.has(id) || self.groups.get(&id).is_some_and(joined));
         let grace_over = now_ms.saturating_sub(self.since_ms) >= self.spec.start_grace_ms;
         if !(self.formed || everyone || grace_over) {
             return;

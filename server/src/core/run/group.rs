@@ -122,7 +122,12 @@ impl Group {
         }
     }
 
-    pub(super) fn row(&self, group: GroupId, size: u32, now_ms: u64) -> GroupRow {
+    pub(super) fn row(
+        &self,
+        (group, size): (GroupId, u32),
+        draining: bool,
+        now_ms: u64,
+    ) -> GroupRow {
         let left = |member: &Member| {
             let left = member.lease.until_ms().saturating_sub(now_ms);
             if self.holds_leases() { left } else { 0 }
@@ -141,6 +146,7 @@ impl Group {
             clock: self.clock(),
             lease_left_ms: self.members.values().map(left).min().unwrap_or(0),
             ranks: self.members.iter().map(rank).collect(),
+            draining,
         }
     }
 }
@@ -162,6 +168,8 @@ pub struct GroupRow {
     pub lease_left_ms: u64,
     /// Those that are in it, or wait there for the others.
     pub ranks: Vec<RankRow>,
+    /// It has been asked to leave.
+    pub draining: bool,
 }
 
 impl GroupRow {
@@ -231,4 +239,6 @@ pub struct Beaten {
     pub generation: Generation,
     /// Steps a second of the fastest live group; 0 if none is known.
     pub steps_per_second_max: f64,
+    /// The group shall leave.
+    pub leave: bool,
 }

@@ -23,23 +23,20 @@ impl Run {
     fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
         let (id, rank) = (join.group, join.rank);
         self.check_rank(id, rank)?;
+        if self.asks_again(&join, to) {
+            return Ok(());
+        }
+        if self.drained.has(id) {
+            return Err(Refused::Drained(id));
+        }
         let before = self.lives_before;
         let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
         if group.state == GroupState::Left {
             *group = Group::new(group.incarnation);
         }
         if group.holds_leases() {
-            let lost = match group.members.get_mut(&rank) {
-                // It has not heard that it has joined, and asks again.
-                Some(member) if member.life == join.life && !member.entered => {
-                    let former = member.joining.replace(to);
-                    self.replace(id, rank, former);
-                    return Ok(());
-                }
-                Some(member) if member.life != join.life => Some(member.life),
-                _ => None,
-            };
-            match lost {
+            let known = group.members.get(&rank).map(|member| member.life);
+            match known.filter(|life| *life != join.life) {
                 Some(life) => {
                     self.tell_lost(id, rank, life, "another process has taken its place");
                 }
@@ -65,6 +62,22 @@ impl Run {
         Ok(())
     }
 
+    /// Whether it has joined and has not heard of it: then that is its answer, also of a group that was
+    /// asked to leave meanwhile, where others wait for it.
+    fn asks_again(&mut self, join: &Join, to: ReplyTo) -> bool {
+        let group = self.groups.get_mut(&join.group);
+        let group = group.filter(|group| group.holds_leases());
+        let member = group.and_then(|group| group.members.get_mut(&join.rank));
+        match member.filter(|member| member.life == join.life && !member.entered) {
+            Some(member) => {
+                let former = member.joining.replace(to);
+                self.replace(join.group, join.rank, former);
+                true
+            }
+            None => false,
+        }
+    }
+
     fn replace(&mut self, group: GroupId, rank: Rank, former: Option<ReplyTo>) {
         self.reply_all(former, Err(Refused::Replaced { group, rank }));
     }
@@ -77,7 +90,7 @@ impl Run {
         };
         let gathering: Vec<GroupId> = self.groups.keys().filter(gathering).copied().collect();
         for id in gathering {
-            let size = self.spec.group_sizes[id.0 as usize] as usize;
+            let size = self.size(id).expect("a known group") as usize;
             let group = self.groups.get_mut(&id).expect("a known group");
             let grace_ms = if group.formed {
                 self.spec.faults.reform_grace_ms
@@ -112,6 +125,11 @@ impl Run {
         self.take_out(id);
         let group = self.groups.get_mut(&id).expect("a known group");
         group.state = GroupState::Gathering;
+        if self.drained.has(id) {
+            // Ranks that are left of this life may wait for one that is lost: it is over for them.
+            group.incarnation = group.incarnation.next();
+            self.gone(id);
+        }
     }
 
     fn take_out(&mut self, id: GroupId) {
@@ -224,6 +242,7 @@ impl Run {
         Ok(Beaten {
             generation: self.generation,
             steps_per_second_max: speeds.fold(0.0, f64::max),
+            leave: self.drained.has(caller.group),
         })
     }
 
@@ -242,28 +261,36 @@ impl Run {
         finished: &[u64],
         holds: &[u64],
     ) -> Result<Chunk, Refused> {
-        let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
+        self.living(owner.0, owner.1)?;
         self.ledger.believe(owner, holds);
         self.ledger.check(owner, finished, holds)?;
-        let batches = self.spec.batches();
-        let batch = |begins| u64::from(batches.at(begins)) * ranks;
-        self.ledger.finish(owner, finished, batch);
-        self.leased = true;
+        self.finish(owner, finished)?;
         let leased = self.ledger.lease(owner, holds);
         leased.map_err(|refused: LeaseRefused| refused.into())
     }
 
+    /// The samples of these chunks have all been used.
+    fn finish(&mut self, owner: (GroupId, Incarnation), finished: &[u64]) -> Result<(), Refused> {
+        let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
+        let batches = self.spec.batches();
+        let batch = |begins| u64::from(batches.at(begins)) * ranks;
+        self.ledger.finish(owner, finished, batch);
+        self.leased = true;
+        Ok(())
+    }
+
     /// A rank of a group that is done; the first one takes the group out of the view.
-    pub(in crate::core) fn leave(&mut self, caller: Caller, now_ms: u64) -> Result<(), Refused> {
+    pub(in crate::core) fn leave(
+        &mut self,
+        caller: Caller,
+        finished: &[u64],
+        now_ms: u64,
+    ) -> Result<(), Refused> {
         if !self.has_left(caller) {
             self.member(caller)?;
+            self.finish((caller.group, caller.incarnation), finished)?;
             self.take_out(caller.group);
-            let group = self.groups.get_mut(&caller.group).expect("a member's");
-            group.state = GroupState::Left;
-            let text = format!("group {} is done and has left", caller.group);
-            let event = Event::new(EventKind::GroupLeft, text);
-            self.tell(event.group(caller.group).life(caller.incarnation.0));
-            self.want_last_snapshot();
+            self.gone(caller.group);
             self.advance(now_ms);
         }
         Ok(())

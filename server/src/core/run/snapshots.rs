@@ -302,10 +302,20 @@ impl Run {
         self.reply_all(waiting, Err(refused));
     }
 
+    /// Whether nobody trains, and no snapshot is wanted or under way.
+    pub(in crate::core) fn is_idle(&self) -> bool {
+        let snapshots = &self.snapshots;
+        !self.has_groups() && !snapshots.last_wanted && snapshots.taking.is_none()
+    }
+
+    fn has_groups(&self) -> bool {
+        let there = |group: &Group| group.state != GroupState::Left && !group.members.is_empty();
+        self.groups.values().any(there)
+    }
+
     /// A group has left: when nobody is there any more, what was trained is kept.
     pub(super) fn want_last_snapshot(&mut self) {
-        let there = |group: &Group| group.state != GroupState::Left && !group.members.is_empty();
-        if self.phase == Phase::Ready && !self.groups.values().any(there) {
+        if self.phase == Phase::Ready && !self.has_groups() {
             self.snapshots.last_wanted = self.snapshots.enabled;
             self.dirty = true;
         }

@@ -59,8 +59,10 @@ impl Shard {
     }
 
     fn check_incarnation(&self, group: GroupId, given: Incarnation) -> Result<(), Refusal> {
-        if group.0 as usize >= self.spec.group_sizes.len() {
-            let last = GroupId(self.spec.group_sizes.len() as u32 - 1);
+        // Before the first view there are those of the specification.
+        let groups = self.view.groups.max(self.spec.group_sizes.len() as u32);
+        if group.0 >= groups {
+            let last = GroupId(groups - 1);
             return Err(Refusal::UnknownGroup { group, last });
         }
         match self.view.incarnation(group) {

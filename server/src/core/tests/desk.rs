@@ -1,8 +1,11 @@
 //! A coordinator under a script of what happens, line by line, with what comes of it.
 //!
 //! Ranks: `join 0.1 b`: rank 1 of group 0 joins as process b. `await 0.1@2 [created]`, `beat 0.1@2
-//! [7]`, `lost 0.1@2`, `leave 0.1@2`: that rank in incarnation 2 calls, its connection breaks.
+//! [7]`, `lost 0.1@2`, `leave 0.1@2 [done 4]`: that rank in incarnation 2 calls, its connection breaks.
 //! `lease 0@2 [done 4] [holds 5]`: its group asks for data.
+//!
+//! `remove`: the run is forgotten. `attach 2+1`: groups of two and of one rank are added. `drain 0 1`, `drain all`: groups are asked to
+//! leave.
 //!
 //! Servers: `up 1 [life 2]` registers, `down 1` is cut off, `live 1` beats. `ack 1 [saw 7]
 //! [complete|empty] [of 1] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`:
@@ -120,7 +123,10 @@ impl Desk {
         let to = ReplyTo(self.callers.len() as u64);
         let who = words.get(1).copied().unwrap_or_default();
         self.callers.insert(to, who.into());
-        if matches!(words[0], "join" | "await" | "shot") {
+        if matches!(
+            words[0],
+            "join" | "await" | "shot" | "attach" | "drain" | "remove"
+        ) {
             self.waiting.insert(to, line.into());
         }
         let at_once = self.call(&words, to);
@@ -161,9 +167,12 @@ impl Desk {
                     steps_per_second: speed,
                 };
                 let beaten = coordinator.heartbeat(&run, caller(words[1]), beat, now_ms);
-                let text = |beaten: Beaten| match beaten.steps_per_second_max {
-                    0.0 => format!("at {}", beaten.generation),
-                    fastest => format!("at {} fastest {fastest}", beaten.generation),
+                let text = |beaten: Beaten| {
+                    let leave = if beaten.leave { " and leave" } else { "" };
+                    match beaten.steps_per_second_max {
+                        0.0 => format!("at {}{leave}", beaten.generation),
+                        fastest => format!("at {} fastest {fastest}{leave}", beaten.generation),
+                    }
                 };
                 Some(beaten.map(text))
             }
@@ -172,7 +181,8 @@ impl Desk {
                 None
             }
             "leave" => {
-                let left = coordinator.leave(&run, caller(words[1]), now_ms);
+                let finished = number("done").into_iter().collect::<Vec<_>>();
+                let left = coordinator.leave(&run, caller(words[1]), &finished, now_ms);
                 Some(left.map(|()| "left".into()))
             }
             "lease" => {
@@ -207,6 +217,21 @@ impl Desk {
                 beat.err().map(Err)
             }
             "ack" => self.acknowledge(server(), words).err().map(Err),
+            "attach" => {
+                let sizes = words[1].split('+').map(|size| size.parse().unwrap());
+                coordinator.attach(&run, &sizes.collect::<Vec<_>>(), to, now_ms);
+                None
+            }
+            "drain" => {
+                let groups = words[1..].iter().filter(|word| **word != "all");
+                let groups: Vec<_> = groups.map(|id| GroupId(id.parse().unwrap())).collect();
+                coordinator.ask_to_leave(&run, &groups, to, now_ms);
+                None
+            }
+            "remove" => {
+                coordinator.remove(&run, to, now_ms);
+                None
+            }
             "shot" => {
                 coordinator.snapshot(&run, to, now_ms);
                 None
@@ -317,7 +342,7 @@ impl Desk {
     fn outputs(&mut self) -> Vec<String> {
         let (mut said_to, mut manifest) = (Vec::new(), None);
         let (mut orders, mut last) = (BTreeMap::<ServerId, Box<Order>>::new(), None);
-        let before = self.order.clone();
+        let mut before = self.order.clone();
         while let Some(output) = self.coordinator.poll_output() {
             match output {
                 Output::Reply(to, answer) => {
@@ -332,6 +357,12 @@ impl Desk {
                     last = Some(order.server);
                     self.told.insert(order.server, order.clone());
                     orders.insert(order.server, order);
+                }
+                Output::Runs(server, runs) => {
+                    if !runs.contains(&self.run) && self.told.remove(&server).is_some() {
+                        said_to.push(format!("server {server} forgets"));
+                        before = None;
+                    }
                 }
                 Output::Event(_) => {}
                 Output::Manifest(data) => {

@@ -1,5 +1,6 @@
 //! The cores from outside: inputs go in, outputs are compared.
 
+mod attach;
 mod captures;
 mod chaos;
 mod compressed;
@@ -60,6 +61,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         local_steps: 1,
         chunk_samples: 10,
         lease_ms: 100,
+        milestone_samples: 0,
         start_grace_ms: 150,
         up: Compression::None,
         down: Compression::None,

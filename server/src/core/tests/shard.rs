@@ -35,6 +35,7 @@ pub(super) fn view(
         live: live.iter().map(start).collect(),
         joined: joined.iter().map(|group| (GroupId(*group), life)).collect(),
         creator: creator.map(|group| (GroupId(group), life)),
+        groups: 0,
     }
 }
 

@@ -52,7 +52,9 @@ impl Group {
         }
         let room = self.rooms.remove(&key).expect("entered above");
         let summaries = || room.there.values().map(Option::as_ref);
-        let outcome = summaries().fold(Outcome::default(), Outcome::with);
+        let mut outcome = summaries().fold(Outcome::default(), Outcome::with);
+        let there = room.there.keys().filter_map(|rank| self.ranks.get(rank));
+        outcome.leave = there.into_iter().any(Process::is_asked);
         let contributed = meeting == Meeting::Gather && process.contributing();
         Some(Met {
             ranks: room.there.keys().copied().collect(),

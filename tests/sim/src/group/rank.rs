@@ -50,6 +50,8 @@ pub struct Process {
     /// It waits for its peers.
     meeting: bool,
     leaving: bool,
+    /// It was asked to leave.
+    asked: bool,
     pub(super) seen: Seen,
     pub(super) finished: Option<Summary>,
     /// What it wants done.
@@ -90,6 +92,7 @@ impl Process {
             computed: false,
             meeting: false,
             leaving: false,
+            asked: false,
             seen: Seen::default(),
             finished: None,
             outs: Vec::new(),
@@ -116,6 +119,11 @@ impl Process {
     /// Its number among them.
     pub(super) fn number_among(&self) -> Rank {
         Rank(self.number)
+    }
+
+    /// Whether it was asked to leave.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked
     }
 
     /// Whether it is done and says so.
@@ -189,7 +197,8 @@ impl Process {
         }
         let call = if current { self.call.take() } else { None };
         match (call.map(|(_, call)| call), answer) {
-            (Some(Call::Leave(_)), _) => self.outs.push(Out::Left),
+            (Some(Call::Leave(_)), _) => self.outs.push(Out::Left(self.asked)),
+            (_, Err(Refused::Drained(_))) => self.outs.push(Out::Left(true)),
             (Some(call), Err(refused)) if waits(&refused) => self.call = Some((number, call)),
             (_, Err(Refused::Failed(reason))) => self.outs.push(Out::Failed(reason)),
             (_, Err(refused)) if fenced(&refused) => self.enter_again(true),
@@ -223,7 +232,10 @@ impl Process {
                 self.begin(Clock(0), Purpose::Create, common);
             }
             Some(Answer::Ready { start, .. }) => self.begin(start, Purpose::Pull, common),
-            Some(Answer::Snapshot { .. }) | None => {}
+            Some(
+                Answer::Snapshot { .. } | Answer::Attached(_) | Answer::Draining | Answer::Removed,
+            )
+            | None => {}
         }
     }
 
@@ -246,6 +258,7 @@ impl Process {
                 self.gathered(outcome, common);
             }
             Wake::Deserted(life) if life == now && !self.leaving => self.enter_again(false),
+            Wake::Asked(life) if life == now => self.asked = true,
             Wake::Stuck(life) if life == now && !self.leaving => self.outs.push(Out::Exit),
             Wake::Broken(shard, stream) => self.broken(shard, stream, common),
             Wake::ServerGone(server) => self.server_gone(server, common),
@@ -319,7 +332,8 @@ impl Process {
         if let Some(session) = self.session.as_mut().filter(|_| contributed) {
             session.go_on_at(outcome.next);
         }
-        if outcome.stop {
+        self.asked |= outcome.leave;
+        if outcome.stop || outcome.leave {
             self.leaving = true;
             self.call(Call::Leave(self.caller()));
         } else if contributed && common.overlap {

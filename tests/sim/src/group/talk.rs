@@ -84,6 +84,8 @@ pub struct Outcome {
     pub seen: Seen,
     /// Whether any block said stop.
     pub stop: bool,
+    /// Whether any rank was asked to leave.
+    pub leave: bool,
     /// The highest clock that any block makes next, where groups may be left behind.
     pub next: Clock,
 }
@@ -96,6 +98,7 @@ impl Outcome {
             seen: self.seen.latest(summary.seen()),
             stop: self.stop || summary.stop,
             next: self.next.max(summary.next),
+            ..self
         }
     }
 }
@@ -119,8 +122,8 @@ pub enum Out {
     Took(Life, BlockId, (Generation, u64), Vec<f32>),
     /// The process ends and is started again.
     Exit,
-    /// It is done.
-    Left,
+    /// It is done, or was asked to leave.
+    Left(bool),
     /// The run has failed.
     Failed(String),
     /// A refusal that no rule foresees, or a session that does not know what it does.
@@ -144,6 +147,8 @@ pub enum Wake {
     Broken(ShardId, u64),
     /// Connections to a server broke.
     ServerGone(ServerId),
+    /// Its group is asked to leave, in this life of it.
+    Asked(Incarnation),
     /// It has waited for its peers for too long in this life of the group.
     Stuck(Incarnation),
 }

@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{GroupPlan, Scenario, Stall};
 use crate::net::Party;
 use crate::random_stream;
+use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{GroupId, ServerId};
 
 /// Something that fails.
@@ -99,6 +100,16 @@ pub enum Fault {
     },
     /// A file of the newest snapshot is not any more what was written.
     Damage,
+    /// A person adds a group, if the policy lets groups come.
+    Attach {
+        /// What it is like; it starts so long after it may.
+        plan: GroupPlan,
+    },
+    /// A person asks a group to leave.
+    Drain {
+        /// Which.
+        group: u32,
+    },
     /// Everything ends, and the run is resumed on other servers with other groups.
     Resume {
         /// Servers.
@@ -260,6 +271,30 @@ impl Scenario {
                 _ => Fault::Damage,
             };
             self.plan(at_us, fault);
+        }
+        self
+    }
+
+    /// The same with groups that are asked to leave, all but the last, and where the policy lets groups
+    /// come, one or two that do.
+    pub fn with_groups_that_come_and_go(mut self) -> Self {
+        let mut rng = random_stream(self.seed, 10);
+        let last = self.groups.len() as u32 - 1;
+        for _ in 0..rng.random_range(1..=2) {
+            let group = rng.random_range(0..last);
+            let at_us = rng.random_range(0..SPAN_US / 2);
+            self.plan(at_us, Fault::Drain { group });
+        }
+        if self.consistency != ConsistencySpec::Sync {
+            for _ in 0..rng.random_range(1..=2) {
+                let plan = GroupPlan {
+                    size: rng.random_range(1..=2),
+                    step_us: rng.random_range(5_000..40_000),
+                    start_us: rng.random_range(0..100_000),
+                };
+                let at_us = rng.random_range(0..SPAN_US / 2);
+                self.plan(at_us, Fault::Attach { plan });
+            }
         }
         self
     }

@@ -58,6 +58,7 @@ impl Scenario {
             local_steps: self.local_steps,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
+            milestone_samples: 0,
             start_grace_ms: self.start_grace_ms,
             up: Compression::None,
             down: self.down,

@@ -16,9 +16,9 @@ use tradewind_server::core::run::{Beat, Join};
 use super::World;
 use super::event::{Address, Done, Event, Life, Told, Up};
 use crate::checker::{Rule, Violation};
-use crate::group::{Call, Directory, Primary};
+use crate::group::{Call, Directory, Primary, Wake};
 use crate::net::Party;
-use crate::scenario::{LEASE_MS, Sabotage};
+use crate::scenario::{GroupPlan, LEASE_MS, Sabotage};
 
 /// How often a coordinator looks at leases.
 const TICK_US: u64 = 20_000;
@@ -33,6 +33,8 @@ const LOOKS: u64 = 10;
 pub(super) struct Host {
     pub(super) core: Coordinator,
     calls: BTreeMap<ReplyTo, (Address, u64, Incarnation)>,
+    /// Groups that a person has asked for.
+    attaching: BTreeMap<ReplyTo, GroupPlan>,
     /// The bonds on which orders go out.
     pub(super) bonds: BTreeMap<ServerId, u64>,
     inbox: VecDeque<Told>,
@@ -88,6 +90,7 @@ impl World {
         let host = Host {
             core,
             calls: BTreeMap::new(),
+            attaching: BTreeMap::new(),
             bonds: BTreeMap::new(),
             inbox: VecDeque::new(),
             unsaved: false,
@@ -139,6 +142,18 @@ impl World {
                     host.core.server_lost(life.server, life.incarnation, now_ms);
                 }
             }
+            Told::Attach(plan) => {
+                self.arrivals += 1;
+                let to = ReplyTo(self.arrivals);
+                host.attaching.insert(to, plan);
+                host.core.attach(&run, &[plan.size], to, now_ms);
+            }
+            // Whether it was asked stands in the answers to its beats.
+            Told::Drain(group) => {
+                self.arrivals += 1;
+                let to = ReplyTo(self.arrivals);
+                host.core.ask_to_leave(&run, &[group], to, now_ms);
+            }
             Told::Manifest(number, result) => {
                 host.core.written(&run, number, result, now_ms);
             }
@@ -181,7 +196,7 @@ impl World {
         };
         host.calls.insert(to, (from, number, asked_in));
         let core = &mut host.core;
-        let done = match call {
+        match call {
             Call::Join { life } => {
                 let join = Join {
                     group: from.group,
@@ -190,11 +205,9 @@ impl World {
                     store_address: String::new(),
                 };
                 core.join(run, spec, join, to, now_ms);
-                None
             }
             Call::AwaitReady(caller, created) => {
                 core.await_ready(&run, caller, created, to, now_ms);
-                None
             }
             Call::Heartbeat(caller, clock) => {
                 let beat = Beat {
@@ -202,13 +215,19 @@ impl World {
                     steps_per_second: 0.0,
                 };
                 let answer = core.heartbeat(&run, caller, beat, now_ms);
-                Some(answer.map(|_| None))
+                let leave = answer.as_ref().is_ok_and(|beaten| beaten.leave);
+                host.calls.remove(&to);
+                if leave {
+                    let asked = Event::Wake(from, Wake::Asked(asked_in));
+                    self.send(Party::Coordinator, Party::Group(from.group), asked);
+                }
+                self.answer(n, (from, number, asked_in), answer.map(|_| None));
             }
-            Call::Leave(caller) => Some(core.leave(&run, caller, now_ms).map(|()| None)),
-        };
-        if let Some(answer) = done {
-            host.calls.remove(&to);
-            self.answer(n, (from, number, asked_in), answer);
+            Call::Leave(caller) => {
+                let answer = core.leave(&run, caller, &[], now_ms);
+                host.calls.remove(&to);
+                self.answer(n, (from, number, asked_in), answer.map(|()| None));
+            }
         }
     }
 
@@ -391,10 +410,15 @@ impl World {
             match output {
                 Output::Reply(to, answer) => {
                     let host = self.coordinators.get_mut(&n).expect("it has just spoken");
-                    if let Some(from) = host.calls.remove(&to) {
+                    let plan = host.attaching.remove(&to);
+                    if let (Some(plan), Ok(Answer::Attached(id))) = (plan, &answer) {
+                        self.attached(*id, plan);
+                    } else if let Some(from) = host.calls.remove(&to) {
                         self.answer(n, from, answer.map(Some));
                     }
                 }
+                // Runs are not removed here.
+                Output::Runs(..) => {}
                 Output::Order(order) => {
                     self.fake_acknowledgements(n, &order);
                     let host = &self.coordinators[&n];
@@ -426,6 +450,7 @@ impl World {
             EventKind::SnapshotFailed => counts.snapshots_failed += 1,
             EventKind::DamagedSnapshot => counts.passed_over += 1,
             EventKind::GroupFormed => counts.reformed += 1,
+            EventKind::GroupAttached => counts.attached += 1,
             _ => {}
         }
     }

@@ -14,6 +14,7 @@ use tradewind_server::core::shard::{Push, Reply};
 
 use super::disk::File;
 use crate::group::{Call, Directory, Wake};
+use crate::scenario::GroupPlan;
 
 /// One process of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +61,10 @@ pub(super) enum Told {
     ServerLost(Life, u64),
     /// A manifest is on disk, or could not be written.
     Manifest(u64, Result<(), String>),
+    /// A group like this may join.
+    Attach(GroupPlan),
+    /// A group shall leave.
+    Drain(GroupId),
     /// Time passes.
     Tick,
 }

@@ -5,7 +5,7 @@ use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
 
 use super::World;
 use super::coordinator::Host;
-use super::event::{Address, Event, Life, Process};
+use super::event::{Address, Event, Life, Process, Told};
 use super::server::Running;
 use crate::checker::Violation;
 use crate::net::Party;
@@ -107,6 +107,8 @@ impl World {
                 let damaged = self.disk.damage();
                 self.report.counts.damaged += u64::from(damaged);
             }
+            Fault::Attach { plan } => self.ask_for(index, Told::Attach(plan)),
+            Fault::Drain { group } => self.ask_for(index, Told::Drain(GroupId(group))),
             Fault::Resume { servers, groups } => {
                 let Some(saved) = self.disk.resumable() else {
                     self.after(AGAIN_US, Event::Fault(index));
@@ -119,6 +121,14 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// A person asks the coordinator for something, once there is one.
+    fn ask_for(&mut self, index: usize, told: Told) {
+        match self.acting() {
+            Some(n) => self.after(0, Event::Coordinator(n, told)),
+            None => self.after(AGAIN_US, Event::Fault(index)),
+        }
     }
 
     /// The coordinator that is to be found, if it is up.

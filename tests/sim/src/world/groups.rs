@@ -10,6 +10,7 @@ use super::event::{Address, Done, Event, Told};
 use crate::checker::{Rule, Violation};
 use crate::group::{Call, Common, Group, Out, Process, Wake};
 use crate::net::Party;
+use crate::scenario::GroupPlan;
 
 /// σ of the logarithm of a step's time.
 const STEP_SPREAD: f64 = 0.3;
@@ -54,6 +55,20 @@ impl World {
                 member.seats.entry(rank).or_default().done = false;
                 self.after(plan.start_us, Event::StartRank(id, rank));
             }
+        }
+    }
+
+    /// A group may join on top of the others: its ranks start.
+    pub(super) fn attached(&mut self, id: GroupId, plan: GroupPlan) {
+        // Numbers that were given to whoever did not hear of it stay without a group.
+        let groups = &mut self.scenario.groups;
+        groups.resize((id.0 as usize + 1).max(groups.len()), plan);
+        let member = self.groups.entry(id).or_default();
+        for rank in (0..plan.size).map(Rank) {
+            member.seats.entry(rank).or_default();
+        }
+        for rank in (0..plan.size).map(Rank) {
+            self.after(plan.start_us, Event::StartRank(id, rank));
         }
     }
 
@@ -191,7 +206,8 @@ impl World {
                 self.end_rank(id, rank, true);
                 self.after(RESTART_US, Event::StartRank(id, rank));
             }
-            Out::Left => {
+            Out::Left(asked) => {
+                self.report.counts.drained += u64::from(asked);
                 self.end_rank(id, rank, false);
                 let member = self.groups.get_mut(&id).expect("a configured group");
                 let seat = member.seats.get_mut(&rank).expect("a configured rank");

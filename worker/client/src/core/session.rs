@@ -116,6 +116,8 @@ pub struct Summary {
     pub samples_applied: u64,
     /// Whether any block said stop.
     pub stop: bool,
+    /// Whether the group was asked to leave. No block says so.
+    pub leave: bool,
 }
 
 impl Summary {

@@ -86,6 +86,7 @@ fn renewed(holding: Option<Holding>) -> Does<BeatReply> {
         generation: 3,
         holding: holding.as_ref().map(Into::into),
         steps_per_second_max: FASTEST,
+        leave: false,
     })
 }
 

@@ -59,7 +59,7 @@ fn train(loss: fn(&Tensor) -> Tensor, staged: bool, last: u64, overrides: &[&str
     let text = std::fs::read_to_string(&metrics).unwrap();
     let steps = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let heard = std::mem::take(&mut *heard.lock().unwrap());
-    (heard, steps.collect(), ended)
+    (heard, steps.collect(), ended.map(|_| ()))
 }
 
 #[test]

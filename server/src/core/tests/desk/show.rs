@@ -28,6 +28,9 @@ pub(super) fn word(answer: &Answer) -> String {
         }
         Answer::Create => "create".into(),
         Answer::Ready { start, .. } => format!("start at {start}"),
+        Answer::Attached(first) => format!("attached {first}"),
+        Answer::Draining => "draining".into(),
+        Answer::Removed => "removed".into(),
         Answer::Snapshot { number } => format!("snapshot {number}"),
     }
 }

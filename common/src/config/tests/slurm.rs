@@ -1,0 +1,45 @@
+use super::*;
+
+#[test]
+fn what_becomes_jobs_has_a_shape() {
+    let groups = "cluster.groups=[4, 4, 2]";
+    let slurm = parse(GOOD, &[groups]).unwrap().slurm;
+    assert_eq!((slurm.min_groups, slurm.ranks_per_node), (3, None));
+    let set = [
+        groups,
+        "slurm.min_groups=1",
+        "slurm.ranks_per_node=2",
+        "slurm.time_limit=02:30:00",
+        "slurm.options=[\"--account=m1\", \"--qos=debug\"]",
+        "slurm.interface=hsn0",
+    ];
+    let slurm = parse(GOOD, &set).unwrap().slurm;
+    assert_eq!((slurm.min_groups, slurm.ranks_per_node), (1, Some(2)));
+    assert_eq!(slurm.time_limit.as_deref(), Some("02:30:00"));
+    assert_eq!(slurm.options, ["--account=m1", "--qos=debug"]);
+    assert_eq!(slurm.interface.as_deref(), Some("hsn0"));
+}
+
+#[test]
+fn what_slurm_would_misunderstand_is_refused() {
+    let check = |set: &str, want: &str| {
+        let error = parse(GOOD, &[set]).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    };
+    check(
+        "slurm.min_groups=2",
+        "slurm.min_groups = 2 is more than cluster.groups has, 1",
+    );
+    check("slurm.time_limit=2h", "is no time such as");
+    check("slurm.time_limit=1:2:3:4", "is no time such as");
+    check("slurm.options=[\"-A m1\"]", "which is no long option");
+    check(
+        "slurm.group_options=[\"--nodes=4\"]",
+        "has --nodes, which follows from other keys",
+    );
+    check("slurm.setup=[\"a\\nb\"]", "has a line break in a line");
+    check(
+        "slurm.interface=\"my lan\"",
+        "cannot name a network interface",
+    );
+}

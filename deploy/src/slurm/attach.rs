@@ -1,0 +1,110 @@
+//! `tradewind slurm attach` and `detach`: groups come to a run under way, and leave it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use tradewind_common::config::Config;
+
+use super::job::Component;
+use super::render::{Purpose, Script};
+use super::submit::{about, of, program};
+use super::{client, job, jobs};
+use crate::cluster::Access;
+use crate::place::Place;
+use crate::say;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Attach {
+    /// The run's folder.
+    run: PathBuf,
+    /// How many groups.
+    #[arg(long, default_value_t = 1)]
+    groups: u32,
+    /// Ranks of each; as many as the run's first group has if not given.
+    #[arg(long)]
+    ranks: Option<u32>,
+    /// Option of sbatch, passed through. May be given several times.
+    #[arg(long = "option", value_name = "OPTION")]
+    options: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Detach {
+    /// The run's folder.
+    run: PathBuf,
+    /// The group's number.
+    group: u32,
+}
+
+/// Submits more groups as a job of their own.
+pub(super) async fn attach(arguments: &Attach) -> anyhow::Result<()> {
+    let place = Place::find(Some(&arguments.run))?;
+    let (access, coordinator) = reach(&place)?;
+    let config = &place.config;
+    let size = arguments.ranks.unwrap_or(config.cluster.groups[0]);
+    let added = vec![size; arguments.groups as usize];
+    let first = access.attach(&coordinator, &config.name, &added).await?;
+    // Others may have been added meanwhile; theirs are before these, or after.
+    let status = access.status(&coordinator, &config.name).await?;
+    let known = &status.group_sizes[..(first + arguments.groups) as usize];
+    let text = std::fs::read_to_string(place.path.join("config.toml"))?;
+    let groups = format!("cluster.groups={known:?}");
+    let own = Config::parse(&text, "config.toml", &place.path, &[groups])?;
+    let numbers = first..first + arguments.groups;
+    let slurm = place.path.join("slurm");
+    std::fs::create_dir_all(&slurm)?;
+    for number in numbers.clone() {
+        std::fs::write(slurm.join(format!("group-{number}.toml")), own.resolved())?;
+    }
+    let components: Vec<Component> = numbers
+        .map(|number| job::group(&config.slurm, number, size))
+        .collect();
+    let lead = jobs::read(&place.path)?
+        .into_iter()
+        .rfind(|job| job.servers);
+    let script = Script {
+        config,
+        components: &components,
+        folder: &place.path,
+        program: &program()?,
+        purpose: Purpose::Groups {
+            beside: lead.map(|lead| lead.job),
+        },
+    };
+    let path = slurm.join(format!("groups-from-{first}.sh"));
+    std::fs::write(&path, script.text())?;
+    let job = client::submit(&path, &arguments.options)?;
+    jobs::add(&place.path, of(job, &components))?;
+    say(format_args!("job {job}: {}", about(&components)));
+    Ok(())
+}
+
+/// Asks a group to leave when its exchange has ended.
+pub(super) async fn detach(arguments: &Detach) -> anyhow::Result<()> {
+    let place = Place::find(Some(&arguments.run))?;
+    let (access, coordinator) = reach(&place)?;
+    let (name, group) = (&place.config.name, arguments.group);
+    access.drain(&coordinator, name, &[group]).await?;
+    say(format_args!(
+        "group {group} leaves when its exchange has ended"
+    ));
+    let jobs = jobs::read(&place.path)?.into_iter();
+    let mut alone = jobs.filter(|job| !job.servers && job.groups == [group]);
+    if let Some(job) = alone.next_back() {
+        say(format_args!("its job {} ends then", job.job));
+    }
+    Ok(())
+}
+
+fn reach(place: &Place) -> anyhow::Result<(Access, String)> {
+    if let Some(status) = place.ended() {
+        bail!("run {} has ended: {status}", place.config.name);
+    }
+    let there = place.coordinator()?.with_context(|| {
+        format!(
+            "run {} has no coordinator yet; try again when its job has started",
+            place.config.name
+        )
+    })?;
+    Ok((place.access()?, there.address))
+}

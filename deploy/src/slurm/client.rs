@@ -1,0 +1,137 @@
+//! Slurm's own commands.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, bail};
+
+/// A job, or a component of one, as squeue tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    /// `4711`, or `4711+1` for a component.
+    pub(super) job: String,
+    pub(super) name: String,
+    /// `PENDING`, `RUNNING`, `COMPLETING`, …
+    pub(super) state: String,
+    pub(super) elapsed: String,
+    /// Why it is pending, or its nodes.
+    pub(super) reason: String,
+}
+
+/// What squeue is asked for: fields of [`Row`].
+const FORMAT: &str = "%i|%j|%T|%M|%R";
+
+/// Hands a script in; the job's number.
+pub(super) fn submit(script: &Path, options: &[String]) -> anyhow::Result<u32> {
+    let mut arguments = vec!["--parsable".to_owned()];
+    arguments.extend_from_slice(options);
+    arguments.push(script.display().to_string());
+    let told = run("sbatch", &arguments)?;
+    number(&told).with_context(|| format!("sbatch told no job number: {}", told.trim()))
+}
+
+/// `12`, or `12;cluster`.
+fn number(told: &str) -> Option<u32> {
+    told.trim().split(';').next()?.parse().ok()
+}
+
+/// What sbatch thinks of a script, without handing it in.
+pub(super) fn test(script: &Path) -> anyhow::Result<String> {
+    let arguments = ["--test-only".to_owned(), script.display().to_string()];
+    let output = call("sbatch", &arguments)?;
+    // It speaks on standard error, well or not.
+    let told = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !output.status.success() {
+        bail!("sbatch would not take it: {told}");
+    }
+    Ok(told)
+}
+
+/// Those of these jobs that Slurm still knows, with their components.
+pub(super) fn queue(jobs: &[u32]) -> anyhow::Result<Vec<Row>> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let list: Vec<String> = jobs.iter().map(u32::to_string).collect();
+    let arguments = [
+        "--noheader".to_owned(),
+        "--states=all".to_owned(),
+        format!("--format={FORMAT}"),
+        format!("--jobs={}", list.join(",")),
+    ];
+    let output = call("squeue", &arguments)?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    // Of a job that ended long ago it knows nothing any more.
+    if !output.status.success() && !error.contains("Invalid job id") {
+        bail!("squeue: {}", error.trim());
+    }
+    Ok(rows(&String::from_utf8_lossy(&output.stdout)))
+}
+
+fn rows(told: &str) -> Vec<Row> {
+    let row = |line: &str| {
+        let mut fields = line.splitn(5, '|').map(|field| field.trim().to_owned());
+        Some(Row {
+            job: fields.next().filter(|job| !job.is_empty())?,
+            name: fields.next()?,
+            state: fields.next()?,
+            elapsed: fields.next()?,
+            reason: fields.next()?,
+        })
+    };
+    told.lines().filter_map(row).collect()
+}
+
+/// Ends jobs: their processes are told to end, and killed after Slurm's `KillWait`.
+pub(super) fn cancel(jobs: &[u32]) -> anyhow::Result<()> {
+    let jobs: Vec<String> = jobs.iter().map(u32::to_string).collect();
+    run("scancel", &jobs).map(|_| ())
+}
+
+/// Puts a job back into the queue.
+pub(super) fn requeue(job: u32) -> anyhow::Result<()> {
+    run("scontrol", &["requeue".to_owned(), job.to_string()]).map(|_| ())
+}
+
+fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<String> {
+    let output = call(program, arguments)?;
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("{program}: {}", error.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn call(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<Output> {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    command.output().with_context(|| {
+        format!("cannot run {program}; is this a machine with Slurm, and are its commands in PATH?")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_slurm_tells_is_read() {
+        assert_eq!(number("4711\n"), Some(4711));
+        assert_eq!(number("4711;perlmutter\n"), Some(4711));
+        assert_eq!(number("sbatch: error"), None);
+        let told = "12+0|climate|RUNNING|1:02|n[1-2]\n12+1|climate|PENDING|0:00|(Resources)\n\n";
+        let row = |job: &str, state: &str, elapsed: &str, reason: &str| Row {
+            job: job.into(),
+            name: "climate".into(),
+            state: state.into(),
+            elapsed: elapsed.into(),
+            reason: reason.into(),
+        };
+        let want = [
+            row("12+0", "RUNNING", "1:02", "n[1-2]"),
+            row("12+1", "PENDING", "0:00", "(Resources)"),
+        ];
+        assert_eq!(rows(told), want);
+    }
+}

@@ -1,0 +1,89 @@
+//! `tradewind slurm`: runs as jobs of Slurm. Slurm starts, watches and ends them; what is here writes
+//! scripts, says who is who inside of a job, and shows jobs beside the runs that they belong to.
+
+mod address;
+mod attach;
+mod client;
+mod gave_up;
+mod job;
+mod jobs;
+mod lead;
+mod render;
+mod seat;
+mod standing;
+mod start;
+mod submit;
+mod task;
+
+use std::process::ExitCode;
+
+use crate::config::EXIT_BAD_INPUT;
+use crate::runtime::one_thread;
+use crate::status;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print the batch script of a run: a component for the servers, and one for each group.
+    Render(submit::Render),
+    /// Hand a run in, and print its jobs.
+    Submit(submit::Submit),
+    /// Hand in servers that many runs can be on.
+    Serve(submit::Serve),
+    /// Hand in more groups for a run under way, as a job of their own.
+    Attach(attach::Attach),
+    /// Ask a group to leave its run.
+    Detach(attach::Detach),
+    /// Show the jobs of runs, with Slurm's reasons for those that wait.
+    Status(standing::Status),
+    /// End all jobs of a run.
+    Cancel(standing::Cancel),
+    /// Start the server or the rank of this task, again and again: what srun runs.
+    #[command(hide = true)]
+    Task(task::Arguments),
+    /// See a run to its end: what the batch script becomes.
+    #[command(hide = true)]
+    Lead(lead::Arguments),
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let done = match &arguments.verb {
+        Verb::Task(arguments) => return task::run(arguments),
+        Verb::Lead(arguments) => return lead::run(arguments),
+        Verb::Render(arguments) => submit::render(arguments),
+        Verb::Submit(arguments) => match submit::submit(arguments) {
+            Ok(Some(folder)) => return status::watch(folder),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        },
+        Verb::Serve(arguments) => submit::serve(arguments),
+        Verb::Attach(arguments) => wait(attach::attach(arguments)),
+        Verb::Detach(arguments) => wait(attach::detach(arguments)),
+        Verb::Status(arguments) => wait(standing::status(arguments)),
+        Verb::Cancel(arguments) => standing::cancel(arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            match error.is::<tradewind_common::config::ConfigError>() {
+                true => ExitCode::from(EXIT_BAD_INPUT),
+                false => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+/// Whether a run has jobs that are not over.
+pub(crate) fn has_jobs(run: &std::path::Path) -> anyhow::Result<bool> {
+    standing::unfinished(run).map(|job| job.is_some())
+}
+
+fn wait(done: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    one_thread()?.block_on(done)
+}

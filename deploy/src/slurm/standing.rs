@@ -1,0 +1,317 @@
+//! `tradewind slurm status` and `cancel`: the jobs of runs beside the runs themselves.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::time::timeout;
+use tradewind_proto::v1::StatusReply;
+
+use super::client::{self, Row};
+use super::jobs::{self, Job};
+use crate::place::Place;
+use crate::say;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Status {
+    /// The run's folder; all in runs/ that have jobs if not given.
+    run: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cancel {
+    /// The run's folder.
+    run: PathBuf,
+}
+
+/// How long a coordinator may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Prints the jobs, and what the run says of what they have.
+pub(super) async fn status(arguments: &Status) -> anyhow::Result<()> {
+    let runs = match &arguments.run {
+        Some(run) => vec![run.clone()],
+        None => with_jobs(Path::new("runs"))?,
+    };
+    if runs.is_empty() {
+        bail!("no run in runs/ has jobs; name a run's folder");
+    }
+    for run in runs {
+        let place = Place::find(Some(&run))?;
+        let known = jobs::read(&place.path)?;
+        let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
+        let rows = client::queue(&numbers)?;
+        let told = told(&place).await;
+        let head = format!("{}: {}", run.display(), head(&place, told.as_ref()));
+        say(table(&head, told.as_ref(), &known, &rows));
+    }
+    Ok(())
+}
+
+/// What the coordinator says, if it answers.
+async fn told(place: &Place) -> Option<StatusReply> {
+    if place.ended().is_some() {
+        return None;
+    }
+    let access = place.access().ok()?;
+    let there = place.coordinator().ok()??;
+    let asked = async {
+        match place.is_fleet() {
+            true => access.fleet(&there.address).await,
+            false => access.status(&there.address, &place.config.name).await,
+        }
+    };
+    timeout(ANSWER, asked).await.ok()?.ok()
+}
+
+/// How a run or a fleet stands, in a line.
+fn head(place: &Place, told: Option<&StatusReply>) -> String {
+    if let Some(ended) = place.ended() {
+        return ended;
+    }
+    let Some(told) = told else {
+        return "not ended; no coordinator answers".into();
+    };
+    if place.is_fleet() {
+        return match told.runs.is_empty() {
+            true => "a fleet without runs".into(),
+            false => format!("a fleet with runs {}", told.runs.join(", ")),
+        };
+    }
+    if !told.failure.is_empty() {
+        return format!("failed: {}", told.failure);
+    }
+    let live = told.groups.iter().filter(|group| group.state == "live");
+    let clock = told.groups.iter().map(|group| group.clock).max();
+    format!(
+        "{}, {} of {} groups live, clock {}",
+        told.phase,
+        live.count(),
+        told.group_sizes.len(),
+        clock.unwrap_or_default()
+    )
+}
+
+/// Ends all jobs of a run.
+pub(super) fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
+    let place = Place::find(Some(&arguments.run))?;
+    let known = jobs::read(&place.path)?;
+    let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
+    let rows = client::queue(&numbers)?;
+    let left = |job: &u32| {
+        rows.iter()
+            .any(|row| number(row) == Some(*job) && !is_over(row))
+    };
+    let left: Vec<u32> = numbers.into_iter().filter(left).collect();
+    if left.is_empty() {
+        bail!("run {} has no jobs any more", place.config.name);
+    }
+    client::cancel(&left)?;
+    let list: Vec<String> = left.iter().map(u32::to_string).collect();
+    say(format_args!("cancelled: {}", list.join(", ")));
+    Ok(())
+}
+
+/// The folders in `runs` that have jobs.
+fn with_jobs(runs: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for entry in entries {
+        if !jobs::read(&entry.path())?.is_empty() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A job of a run that is not over.
+pub(super) fn unfinished(run: &Path) -> anyhow::Result<Option<u32>> {
+    let numbers: Vec<u32> = jobs::read(run)?.iter().map(|job| job.job).collect();
+    let rows = client::queue(&numbers)?;
+    Ok(rows.iter().find(|row| !is_over(row)).and_then(number))
+}
+
+/// Whether Slurm will do nothing more for a job.
+pub(super) fn is_over(row: &Row) -> bool {
+    const OVER: [&str; 9] = [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "TIMEOUT",
+    ];
+    OVER.contains(&row.state.as_str())
+}
+
+/// `12` of `12+1`.
+pub(super) fn number(row: &Row) -> Option<u32> {
+    row.job.split('+').next()?.parse().ok()
+}
+
+fn table(head: &str, told: Option<&StatusReply>, jobs: &[Job], rows: &[Row]) -> String {
+    let mut text = format!("{head}\n");
+    let mut line = |fields: [&str; 6]| {
+        let [job, what, state, time, within, reason] = fields;
+        let _ = writeln!(
+            text,
+            "  {job:10} {what:24} {state:12} {time:>12}  {within:20} {reason}"
+        );
+    };
+    line([
+        "job",
+        "what",
+        "state",
+        "time",
+        "in the run",
+        "nodes, or why not",
+    ]);
+    for job in jobs {
+        let own: Vec<&Row> = rows
+            .iter()
+            .filter(|row| number(row) == Some(job.job))
+            .collect();
+        if own.is_empty() {
+            line([
+                &job.job.to_string(),
+                &what(&parts(job, None)),
+                "gone",
+                "",
+                &within(&parts(job, None), told),
+                "Slurm does not know it any more",
+            ]);
+        }
+        for row in own {
+            let component = row.job.split('+').nth(1).and_then(|n| n.parse().ok());
+            let parts = parts(job, component);
+            line([
+                &row.job,
+                &what(&parts),
+                &row.state,
+                &row.elapsed,
+                &within(&parts, told),
+                &row.reason,
+            ]);
+        }
+    }
+    text.pop();
+    text
+}
+
+/// What a component of a job has.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Servers,
+    Group(u32),
+}
+
+/// What a job, or a component of it, has.
+fn parts(job: &Job, component: Option<usize>) -> Vec<Part> {
+    let servers = job.servers.then_some(Part::Servers).into_iter();
+    let groups = job.groups.iter().copied().map(Part::Group);
+    let all: Vec<Part> = servers.chain(groups).collect();
+    match component.and_then(|number| all.get(number)) {
+        Some(one) => vec![*one],
+        None => all,
+    }
+}
+
+fn what(parts: &[Part]) -> String {
+    let one = |part: &Part| match part {
+        Part::Servers => "servers".to_owned(),
+        Part::Group(number) => format!("group {number}"),
+    };
+    parts.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What the run says of it.
+fn within(parts: &[Part], told: Option<&StatusReply>) -> String {
+    let Some(told) = told else {
+        return "-".into();
+    };
+    let one = |part: &Part| match part {
+        Part::Servers => {
+            let up = told.servers.iter().filter(|server| server.alive).count();
+            format!("{up} of {} up", told.servers.len())
+        }
+        Part::Group(number) => {
+            let known = told.groups.iter().find(|group| group.group == *number);
+            match known {
+                Some(group) if group.draining && group.state != "left" => "leaves".to_owned(),
+                Some(group) => format!("{}, clock {}", group.state, group.clock),
+                None => "not yet there".to_owned(),
+            }
+        }
+    };
+    parts.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_proto::v1::{GroupStatus, ServerStatus};
+
+    use super::*;
+
+    #[test]
+    fn components_stand_beside_what_they_have() {
+        let jobs = [
+            Job {
+                job: 12,
+                servers: true,
+                groups: vec![0, 1],
+            },
+            Job {
+                job: 14,
+                servers: false,
+                groups: vec![2],
+            },
+            Job {
+                job: 15,
+                servers: false,
+                groups: vec![3],
+            },
+        ];
+        let row = |job: &str, state: &str, reason: &str| Row {
+            job: job.into(),
+            name: "r".into(),
+            state: state.into(),
+            elapsed: "1:02".into(),
+            reason: reason.into(),
+        };
+        let rows = [
+            row("12+0", "RUNNING", "n[1-2]"),
+            row("12+2", "RUNNING", "n4"),
+            row("14", "PENDING", "(Resources)"),
+        ];
+        let told = StatusReply {
+            groups: vec![GroupStatus {
+                group: 1,
+                state: "live".into(),
+                clock: 412,
+                ..GroupStatus::default()
+            }],
+            servers: [true, true, false]
+                .map(|alive| ServerStatus {
+                    alive,
+                    ..ServerStatus::default()
+                })
+                .into(),
+            ..StatusReply::default()
+        };
+        let want = "\
+runs/r: ready
+  job        what                     state                time  in the run           nodes, or why not
+  12+0       servers                  RUNNING              1:02  2 of 3 up            n[1-2]
+  12+2       group 1                  RUNNING              1:02  live, clock 412      n4
+  14         group 2                  PENDING              1:02  not yet there        (Resources)
+  15         group 3                  gone                       not yet there        Slurm does not know it any more";
+        assert_eq!(table("runs/r: ready", Some(&told), &jobs, &rows), want);
+        let silent = table("runs/r: completed", None, &jobs, &rows);
+        assert!(silent.contains("1:02  -                    n4"), "{silent}");
+    }
+}

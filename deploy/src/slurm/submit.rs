@@ -1,0 +1,271 @@
+//! `tradewind slurm render`, `submit` and `serve`: a configuration becomes jobs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use tradewind_common::config::Config;
+
+use super::client;
+use super::job::{self, Component, What};
+use super::jobs::{self, Job};
+use super::render::{Purpose, Script};
+use super::standing::unfinished;
+use crate::config;
+use crate::folder::RunFolder;
+use crate::place::{FLEET, IS_FLEET, Place};
+use crate::run::{newest_snapshot, secret};
+use crate::say;
+
+/// What is to become jobs.
+#[derive(Debug, clap::Args)]
+struct Asked {
+    /// The configuration.
+    config: PathBuf,
+    /// Override a key: key=value. May be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// The folder, on a file system that all nodes share; runs/NAME if not given.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Render {
+    #[command(flatten)]
+    asked: Asked,
+    /// On the servers of this fleet.
+    #[arg(long, value_name = "DIR")]
+    fleet: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    asked: Asked,
+    /// On the servers of this fleet, which `tradewind slurm serve` has started.
+    #[arg(long, value_name = "DIR")]
+    fleet: Option<PathBuf>,
+    /// Go on from the newest snapshot in the run's folder.
+    #[arg(long)]
+    resume: bool,
+    /// Say what sbatch thinks of the script, and hand nothing in.
+    #[arg(long, conflicts_with_all = ["watch", "resume"])]
+    dry_run: bool,
+    /// Follow the run until it ends; Ctrl-C leaves it alone.
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Of its keys those of the servers count: cluster.servers, liveness, slurm.
+    #[command(flatten)]
+    asked: Asked,
+    /// Go on in the folder of a fleet that has ended, where the snapshots of its runs are.
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Asked {
+    fn read(&self) -> anyhow::Result<(Config, PathBuf)> {
+        let config = config::read(&self.config, &self.set)?;
+        let out = self.out.clone();
+        let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
+        Ok((config, std::path::absolute(out)?))
+    }
+}
+
+/// The components of a run: on a fleet it has groups alone.
+fn components(config: &Config, fleet: Option<&PathBuf>) -> Vec<Component> {
+    match fleet {
+        Some(_) => job::of_groups(config),
+        None => job::of_run(config),
+    }
+}
+
+/// Prints the script of a run.
+pub(super) fn render(arguments: &Render) -> anyhow::Result<()> {
+    let (config, out) = arguments.asked.read()?;
+    let script = Script {
+        config: &config,
+        components: &components(&config, arguments.fleet.as_ref()),
+        purpose: Purpose::Run,
+        folder: &out,
+        program: &program()?,
+    };
+    print!("{}", script.text());
+    Ok(())
+}
+
+/// Hands the run in. Its folder, if it is to be followed.
+pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
+    let (config, out) = arguments.asked.read()?;
+    let components = components(&config, arguments.fleet.as_ref());
+    let script = Script {
+        config: &config,
+        components: &components,
+        purpose: Purpose::Run,
+        folder: &out,
+        program: &program()?,
+    };
+    if arguments.dry_run {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let path = folder.path().join("job.sh");
+        std::fs::write(&path, script.text())?;
+        say(client::test(&path)?);
+        return Ok(None);
+    }
+    let fleet = arguments.fleet.as_deref().map(fleet).transpose()?;
+    check_free(&out)?;
+    let folder = match arguments.resume {
+        true => {
+            newest_snapshot(
+                fleet.as_ref().map_or(&out, |fleet| &fleet.path),
+                &config.name,
+            )?;
+            RunFolder::reopen(&out)?
+        }
+        false => RunFolder::create(&out)?,
+    };
+    let token = match &fleet {
+        Some(fleet) => {
+            folder.write(FLEET, &fleet.path.display().to_string())?;
+            fleet.token()?
+        }
+        None => secret()?,
+    };
+    let out = folder.path().to_owned();
+    let script = Script {
+        folder: &out,
+        ..script
+    };
+    let lead = hand_in(folder, &script, &token)?;
+    let sizes = config.cluster.groups.iter().zip(0..);
+    for (size, number) in sizes.skip(config.slurm.min_groups) {
+        let group = [job::group(&config.slurm, number, *size)];
+        let more = Script {
+            components: &group,
+            purpose: Purpose::Groups { beside: Some(lead) },
+            ..script
+        };
+        let path = out.join(format!("slurm/group-{number}.sh"));
+        std::fs::write(&path, more.text())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let job = client::submit(&path, &[])?;
+        jobs::add(&out, of(job, &group))?;
+        say(format_args!("job {job}: {}", about(&group)));
+    }
+    say(format_args!("the run is in {}", out.display()));
+    Ok(arguments.watch.then_some(out))
+}
+
+/// Hands servers in that many runs can be on.
+pub(super) fn serve(arguments: &Serve) -> anyhow::Result<()> {
+    let (config, out) = arguments.asked.read()?;
+    check_free(&out)?;
+    let (folder, token) = match arguments.resume {
+        true => {
+            let token = fleet(&out)?.token()?;
+            (RunFolder::reopen(&out)?, token)
+        }
+        false => (RunFolder::create(&out)?, secret()?),
+    };
+    std::fs::create_dir_all(folder.file("slurm"))?;
+    folder.write(IS_FLEET, "")?;
+    let out = folder.path().to_owned();
+    let script = Script {
+        config: &config,
+        components: &[job::servers(&config)],
+        purpose: Purpose::Fleet,
+        folder: &out,
+        program: &program()?,
+    };
+    hand_in(folder, &script, &token)?;
+    say(format_args!(
+        "the fleet is in {}; `tradewind slurm submit CONFIG --fleet` puts runs on it",
+        out.display()
+    ));
+    Ok(())
+}
+
+/// Hands in the job that a folder is about; its number.
+fn hand_in(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
+    if let Some(moved) = &folder.moved {
+        say(format_args!("what was there is now in {}", moved.display()));
+    }
+    std::fs::create_dir_all(folder.file("slurm"))?;
+    folder.write("config.toml", script.config.resolved())?;
+    folder.write_secret("token", token)?;
+    folder.write("slurm/job.sh", &script.text())?;
+    match client::submit(&folder.file("slurm/job.sh"), &[]) {
+        Ok(job) => {
+            jobs::add(folder.path(), of(job, script.components))?;
+            say(format_args!("job {job}: {}", about(script.components)));
+            Ok(job)
+        }
+        Err(error) => {
+            folder.discard();
+            Err(error)
+        }
+    }
+}
+
+/// The fleet in this folder.
+fn fleet(path: &Path) -> anyhow::Result<Place> {
+    let path = std::fs::canonicalize(path)
+        .with_context(|| format!("there is no fleet in {}", path.display()))?;
+    let place = Place::find(Some(&path))?;
+    if !place.is_fleet() {
+        bail!(
+            "{} is a run, and no fleet; `tradewind slurm serve` starts one",
+            path.display()
+        );
+    }
+    Ok(place)
+}
+
+/// A job that waits holds no lock; its folder is not to be moved aside.
+fn check_free(out: &Path) -> anyhow::Result<()> {
+    match unfinished(out)? {
+        Some(job) => bail!(
+            "{} has job {job}, which is not over; wait for it, cancel it (tradewind slurm cancel), or choose another folder with --out or --set run.name=…",
+            out.display()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// A job of these components.
+pub(super) fn of(job: u32, components: &[Component]) -> Job {
+    let groups = components
+        .iter()
+        .filter_map(|component| match component.what {
+            What::Group(number) => Some(number),
+            What::Servers => None,
+        });
+    Job {
+        job,
+        servers: components[0].what == What::Servers,
+        groups: groups.collect(),
+    }
+}
+
+/// `4 servers on 4 nodes, group 0 on 2, group 1 on 2`.
+pub(super) fn about(components: &[Component]) -> String {
+    let one = |component: &Component| {
+        let nodes = match component.nodes() {
+            1 => "1 node".to_owned(),
+            n => format!("{n} nodes"),
+        };
+        match component.what {
+            What::Servers => format!("{} servers on {nodes}", component.tasks),
+            What::Group(number) => format!("group {number} on {nodes}"),
+        }
+    };
+    components.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// `tradewind` itself, which nodes run as well.
+pub(super) fn program() -> anyhow::Result<PathBuf> {
+    std::env::current_exe().context("cannot tell where tradewind lies")
+}

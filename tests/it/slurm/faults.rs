@@ -1,0 +1,106 @@
+//! Nodes lose power or their cable; the run goes on.
+
+use tradewind_tests::cluster::slurm::{Slurm, Submitted};
+use tradewind_tests::cluster::wait_for;
+
+use super::endless;
+
+/// A run whose groups have come some way, and what happens to it; it finishes if somebody sees it to its
+/// end, and nothing acknowledged is lost.
+fn check(nodes: &[&str], finishes: bool, happen: impl FnOnce(&Slurm, &Submitted<'_>)) {
+    let slurm = Slurm::take();
+    // Slurm ends a component of which no node is left, and with it the others: so each has two.
+    let run = endless()
+        .key("cluster.groups", "[2, 2]")
+        .key("slurm.ranks_per_node", "1");
+    // Half a minute and more of two groups.
+    let run = match finishes {
+        true => run.key("train.samples", "25600"),
+        false => run,
+    };
+    let submitted = slurm.submit(&run);
+    submitted.goes_on(0, 5);
+    submitted.goes_on(1, 5);
+    happen(&slurm, &submitted);
+    if finishes {
+        let summary = submitted.summary();
+        assert_eq!(summary["status"], "completed", "{}", submitted.log());
+        assert_eq!(summary["faults"]["lost"], 0, "{summary}");
+        assert!(summary["metric"]["value"].is_f64(), "{summary}");
+    }
+    drop(submitted);
+    for node in nodes {
+        slurm.node("on", node);
+        slurm.node("uncut", node);
+    }
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn the_node_of_a_group_is_powered_off() {
+    check(&["n8"], true, |slurm, submitted| {
+        slurm.node("off", "n8");
+        submitted.goes_on(0, 100);
+        assert!(submitted.status().contains("rank 1 of group 1 is lost"));
+    });
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn the_node_of_a_server_is_powered_off() {
+    check(&["n2"], true, |slurm, submitted| {
+        slurm.node("off", "n2");
+        submitted.goes_on(0, 100);
+        submitted.goes_on(1, 100);
+        let told = submitted.status();
+        assert!(told.contains("server 0 answers for shard 1"), "{told}");
+        assert!(
+            told.contains("contributions lost by restoring: 0"),
+            "{told}"
+        );
+    });
+}
+
+/// With it go the batch script, a server and the coordinator.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn the_batch_node_is_powered_off() {
+    check(&["n1"], false, |slurm, submitted| {
+        slurm.node("off", "n1");
+        submitted.goes_on(0, 100);
+        submitted.goes_on(1, 100);
+        let told = submitted.status();
+        assert!(told.contains("coordinator 2 at"), "{told}");
+        assert!(
+            told.contains("contributions lost by restoring: 0"),
+            "{told}"
+        );
+        let jobs = submitted.verb("status", &[]);
+        assert!(jobs.contains("RUNNING"), "{jobs}");
+        let told = submitted.verb("cancel", &[]);
+        assert!(told.starts_with("cancelled: "), "{told}");
+    });
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_cable_is_cut_and_plugged_in_again() {
+    for node in ["n2", "n5"] {
+        check(&[node], true, |slurm, submitted| {
+            slurm.node("cut", node);
+            wait_for("somebody to be missed", || {
+                let told = submitted.status();
+                let missed = ["is gone: its lease ran out", "is lost"];
+                missed.iter().any(|text| told.contains(text)).then_some(())
+            });
+            slurm.node("uncut", node);
+            submitted.goes_on(0, 100);
+            submitted.goes_on(1, 100);
+            let told = submitted.status();
+            assert!(
+                told.contains("contributions lost by restoring: 0"),
+                "{told}"
+            );
+        });
+    }
+}

@@ -1,0 +1,111 @@
+//! A run is a job; it ends with a result, or goes on in the next one.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use tradewind_tests::cluster::run::Run;
+use tradewind_tests::cluster::slurm::Slurm;
+use tradewind_tests::cluster::{root, wait_for};
+
+use super::{endless, on_nodes};
+
+/// Under `sync` bits follow from the seed, wherever servers and ranks are.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_job_of_three_components_comes_to_what_a_local_run_comes_to() {
+    let slurm = Slurm::take();
+    let run = || {
+        Run::shipped("climate-forecast.toml")
+            .key("train.consistency", "\"sync\"")
+            .key("train.samples", "1376")
+            .key("schedule.warmup_samples", "172")
+    };
+    let local = run().complete();
+    assert!(local.status.success(), "{}", local.stderr);
+    let submitted = slurm.submit(&on_nodes(run()));
+    let summary = submitted.summary();
+    assert_eq!(summary["status"], "completed", "{}", submitted.log());
+    assert_eq!(
+        summary["metric"]["value"],
+        local.summary()["metric"]["value"]
+    );
+    let jobs = wait_for("the end of the job", || {
+        let jobs = submitted.jobs();
+        let over = jobs.iter().all(|job| job.state == "COMPLETED");
+        over.then_some(jobs)
+    });
+    assert_eq!(jobs.len(), 3, "{jobs:?}");
+    let status = submitted.verb("status", &[]);
+    assert!(status.contains("out: completed\n"), "{status}");
+    assert!(status.contains("group 1"), "{status}");
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn before_the_time_limit_a_run_is_kept_and_goes_on_at_its_clock() {
+    let slurm = Slurm::take();
+    let run = endless()
+        .key("train.consistency", "\"sync\"")
+        .key("slurm.time_limit", "\"00:01:00\"")
+        .key("liveness.notice_ms", "5000");
+    let submitted = slurm.submit(&run);
+    wait_for("the second start", || {
+        let restored = submitted.log().matches("has restored shard").count();
+        (restored >= 2).then_some(())
+    });
+    submitted.goes_on(0, 5);
+    let log = submitted.log();
+    assert!(
+        log.contains("the time limit is near: groups leave"),
+        "{log}"
+    );
+    assert!(log.contains("goes back into the queue"), "{log}");
+    assert!(!log.contains("is lost"), "{log}");
+    // What was trained before the limit was kept to the last step, and nothing was trained twice. The
+    // groups need not leave at the same clock, but they go on at one.
+    let records = submitted.records();
+    let clocks = |group| {
+        let own = records.iter().filter(move |record| record.group == group);
+        own.map(|record| record.clock).collect::<Vec<u64>>()
+    };
+    let all: BTreeSet<u64> = [clocks(0), clocks(1)].concat().into_iter().collect();
+    assert!(all.iter().copied().eq(0..all.len() as u64), "{all:?}");
+    for group in [0, 1] {
+        let own = clocks(group);
+        assert!(own.is_sorted_by(|a, b| a < b), "of group {group}: {own:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_cancelled_run_leaves_a_snapshot() {
+    let slurm = Slurm::take();
+    let submitted = slurm.submit(&endless());
+    submitted.goes_on(0, 5);
+    submitted.goes_on(1, 5);
+    let told = submitted.verb("cancel", &[]);
+    assert!(told.starts_with("cancelled: "), "{told}");
+    wait_for("the end of the jobs", || {
+        let jobs = submitted.jobs();
+        jobs.iter()
+            .all(|job| job.state == "CANCELLED")
+            .then_some(())
+    });
+    // The first is taken before training begins.
+    let snapshots = fs::read_dir(submitted.out().join("snapshots/small")).unwrap();
+    assert!(snapshots.count() >= 2);
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn sbatch_takes_the_scripts_of_shipped_configurations() {
+    let slurm = Slurm::take();
+    for name in ["climate-forecast", "mnist", "resnet50", "perlmutter"] {
+        let config = root().join(format!("deploy/configs/{name}.toml"));
+        let config = config.display().to_string();
+        let out = tempfile::tempdir().unwrap();
+        let out = out.path().join("r").display().to_string();
+        let told = slurm.tradewind(&["slurm", "submit", &config, "--out", &out, "--dry-run"]);
+        assert!(told.contains("to start at"), "{name}: {told}");
+    }
+}

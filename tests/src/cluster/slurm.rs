@@ -1,0 +1,237 @@
+//! A real Slurm cluster on this machine, as `deploy/slurm/cluster.sh up` brings it up, and runs on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tradewind_common::record::StepRecord;
+
+use super::run::{Run, records};
+use super::{programs, root, wait_for};
+
+/// One test at a time has the cluster's nodes.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// The cluster: nodes n1 to n4 have CPUs, n5 to n8 what stands for GPUs besides.
+pub struct Slurm {
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A run that was handed in.
+pub struct Submitted<'a> {
+    slurm: &'a Slurm,
+    folder: TempDir,
+}
+
+/// A line of squeue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// `4`, or `4+1` for a component.
+    pub number: String,
+    /// `RUNNING`, `PENDING`, …
+    pub state: String,
+    /// Its nodes, or why it has none.
+    pub reason: String,
+}
+
+impl Slurm {
+    /// The cluster, with all its nodes idle.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn take() -> Self {
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let slurm = Self { _alone: alone };
+        slurm.run(&["scancel", "--user=root"]);
+        wait_for("all nodes to be idle", || {
+            let told = slurm.run(&["sinfo", "--noheader", "--format=%T"]);
+            (told.trim() == "idle").then_some(())
+        });
+        slurm
+    }
+
+    /// What a command on the head prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run(&self, command: &[&str]) -> String {
+        let output = self.call(command);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (out, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{command:?}: {out}{errors}");
+        out
+    }
+
+    /// The same, however it ends.
+    pub fn call(&self, command: &[&str]) -> Output {
+        let mut all = vec!["run"];
+        all.extend_from_slice(command);
+        cluster(&all)
+    }
+
+    /// What `tradewind` prints on the head.
+    pub fn tradewind(&self, arguments: &[&str]) -> String {
+        let program = programs().join("tradewind").display().to_string();
+        self.run(&[&[program.as_str()], arguments].concat())
+    }
+
+    /// `off`, `on`, `cut` or `uncut` a node.
+    pub fn node(&self, what: &str, node: &str) {
+        let output = cluster(&[what, node]);
+        assert!(output.status.success(), "{what} {node}: {output:?}");
+    }
+
+    /// Starts `tradewind` on the head in the background. Ending this process does not end it.
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        let program = programs().join("tradewind").display().to_string();
+        let mut command = script(&[&["run", program.as_str()], arguments].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::inherit());
+        command.spawn().expect("the cluster's script starts")
+    }
+
+    /// Hands a run in.
+    pub fn submit(&self, run: &Run) -> Submitted<'_> {
+        self.hand_in("submit", run, &[])
+    }
+
+    /// Hands a run in that has its servers on a fleet.
+    pub fn submit_on(&self, fleet: &Submitted<'_>, run: &Run) -> Submitted<'_> {
+        self.hand_in("submit", run, &["--fleet", &fleet.path("out")])
+    }
+
+    /// Hands a fleet in, for runs whose servers are as this one's.
+    pub fn serve(&self, run: &Run) -> Submitted<'_> {
+        self.hand_in("serve", run, &[])
+    }
+
+    fn hand_in(&self, verb: &str, run: &Run, more: &[&str]) -> Submitted<'_> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let submitted = Submitted {
+            slurm: self,
+            folder,
+        };
+        fs::write(submitted.file("config.toml"), run.text()).expect("the configuration is written");
+        let (config, out) = (submitted.path("config.toml"), submitted.path("out"));
+        self.tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat());
+        submitted
+    }
+}
+
+impl Submitted<'_> {
+    /// The run's folder.
+    pub fn out(&self) -> PathBuf {
+        self.file("out")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.file(name).display().to_string()
+    }
+
+    /// What `tradewind status` prints about it.
+    pub fn status(&self) -> String {
+        self.slurm.tradewind(&["status", &self.path("out")])
+    }
+
+    /// What a verb of `tradewind slurm` prints about this run.
+    pub fn verb(&self, verb: &str, more: &[&str]) -> String {
+        let out = self.path("out");
+        self.slurm
+            .tradewind(&[&["slurm", verb, out.as_str()], more].concat())
+    }
+
+    /// Exchanges, as far as they are written down.
+    pub fn records(&self) -> Vec<StepRecord> {
+        records(&self.out())
+    }
+
+    /// How far a group has come; `None` before its first exchange.
+    pub fn clock(&self, group: u32) -> Option<u64> {
+        let records = self.records();
+        let own = records.iter().filter(|record| record.group == group);
+        own.map(|record| record.clock).max()
+    }
+
+    /// Waits until a group has finished so many exchanges more.
+    pub fn goes_on(&self, group: u32, exchanges: u64) {
+        let before = self.clock(group);
+        wait_for("exchanges of a group", || {
+            let now = self.clock(group)?;
+            (before.map_or(now, |before| now - before) >= exchanges).then_some(())
+        });
+    }
+
+    /// The jobs that squeue shows of it.
+    pub fn jobs(&self) -> Vec<Job> {
+        let told = fs::read_to_string(self.file("out/slurm/jobs.json")).expect("it has jobs");
+        let jobs: Value = serde_json::from_str(&told).expect("JSON");
+        let jobs = jobs.as_array().expect("a list").iter();
+        let numbers: Vec<String> = jobs.map(|job| job["job"].to_string()).collect();
+        let list = format!("--jobs={}", numbers.join(","));
+        let format = "--format=%i|%T|%R";
+        let told = self
+            .slurm
+            .run(&["squeue", "--noheader", "--states=all", format, &list]);
+        let job = |line: &str| {
+            let mut fields = line.split('|').map(|field| field.trim().to_owned());
+            let mut next = || fields.next().expect("three fields");
+            Job {
+                number: next(),
+                state: next(),
+                reason: next(),
+            }
+        };
+        told.lines().map(job).collect()
+    }
+
+    /// Waits for the end of the run; its summary.
+    pub fn summary(&self) -> Value {
+        let path = self.out().join("summary.json");
+        let text = wait_for("the summary", || fs::read_to_string(&path).ok());
+        serde_json::from_str(&text).expect("a summary")
+    }
+
+    /// What the leading job has printed.
+    pub fn log(&self) -> String {
+        let logs = fs::read_dir(self.out().join("logs")).into_iter().flatten();
+        let own = logs.flatten().map(|entry| entry.path());
+        let name = |path: &Path| path.file_name().and_then(|n| n.to_str()).map(str::to_owned);
+        let mut own: Vec<PathBuf> = own
+            .filter(|path| name(path).is_some_and(|name| name.starts_with("slurm-")))
+            .collect();
+        own.sort();
+        let texts = own
+            .iter()
+            .map(|path| fs::read_to_string(path).unwrap_or_default());
+        texts.collect()
+    }
+}
+
+impl Drop for Submitted<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+        let out = self.path("out");
+        let program = programs().join("tradewind").display().to_string();
+        // It may have no jobs any more.
+        let _ = self.slurm.call(&[&program, "slurm", "cancel", &out]);
+    }
+}
+
+fn cluster(arguments: &[&str]) -> Output {
+    let output = script(arguments).output();
+    output.expect("the cluster's script starts")
+}
+
+fn script(arguments: &[&str]) -> Command {
+    let mut command = Command::new(root().join("deploy/slurm/cluster.sh"));
+    command.args(arguments).current_dir(root());
+    command
+}
