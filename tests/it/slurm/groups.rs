@@ -40,10 +40,10 @@ fn groups_are_attached_and_detached_while_others_train() {
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn a_group_that_waits_for_nodes_holds_nobody_up() {
     let slurm = Slurm::take();
-    // The third group asks for more nodes than there are.
+    // The third group asks for all four nodes of its kind, of which the first two have one each.
     let run = endless()
-        .key("cluster.groups", "[1, 1, 64]")
-        .key("slurm.ranks_per_node", "8")
+        .key("cluster.groups", "[1, 1, 4]")
+        .key("slurm.ranks_per_node", "1")
         .key("slurm.min_groups", "2")
         .key("liveness.start_grace_ms", "2000");
     let submitted = slurm.submit(&run);
