@@ -18,7 +18,7 @@ pub(crate) struct Attach {
     /// The run's folder.
     run: PathBuf,
     /// How many groups.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     groups: u32,
     /// Ranks of each; as many as the run's first group has if not given.
     #[arg(long)]
@@ -50,33 +50,64 @@ pub(super) async fn attach(arguments: &Attach) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(place.path.join("config.toml"))?;
     let groups = format!("cluster.groups={known:?}");
     let own = Config::parse(&text, "config.toml", &place.path, &[groups])?;
-    let numbers = first..first + arguments.groups;
-    let slurm = place.path.join("slurm");
-    std::fs::create_dir_all(&slurm)?;
-    for number in numbers.clone() {
-        std::fs::write(slurm.join(format!("group-{number}.toml")), own.resolved())?;
-    }
-    let components: Vec<Component> = numbers
-        .map(|number| job::group(&config.slurm, number, size))
-        .collect();
-    let lead = jobs::read(&place.path)?
-        .into_iter()
-        .rfind(|job| job.servers);
-    let script = Script {
-        config,
-        components: &components,
-        folder: &place.path,
-        program: &program()?,
-        purpose: Purpose::Groups {
-            beside: lead.map(|lead| lead.job),
-        },
+    let numbers: Vec<u32> = (first..first + arguments.groups).collect();
+    let added = Added {
+        place: &place,
+        numbers: &numbers,
+        size,
+        own: own.resolved(),
     };
-    let path = slurm.join(format!("groups-from-{first}.sh"));
-    std::fs::write(&path, script.text())?;
-    let job = client::submit(&path, &arguments.options)?;
-    jobs::add(&place.path, of(job, &components))?;
-    say(format_args!("job {job}: {}", about(&components)));
+    if let Err(error) = added.hand_in(&arguments.options) {
+        // The run would show groups that never come.
+        let undone = access.drain(&coordinator, &config.name, &numbers).await;
+        return Err(match undone {
+            Ok(()) => error,
+            Err(why) => error.context(format!("the run still expects groups {numbers:?}: {why:#}")),
+        });
+    }
     Ok(())
+}
+
+/// Groups that the coordinator knows, and Slurm does not yet.
+struct Added<'a> {
+    place: &'a Place,
+    numbers: &'a [u32],
+    /// Ranks of each.
+    size: u32,
+    /// A configuration that has them.
+    own: &'a str,
+}
+
+impl Added<'_> {
+    /// Hands them in as one job.
+    fn hand_in(&self, options: &[String]) -> anyhow::Result<()> {
+        let Place { path, config, .. } = self.place;
+        let slurm = path.join("slurm");
+        std::fs::create_dir_all(&slurm)?;
+        for number in self.numbers {
+            let file = slurm.join(format!("group-{number}.toml"));
+            std::fs::write(&file, self.own)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        let group = |number: &u32| job::group(&config.slurm, *number, self.size);
+        let components: Vec<Component> = self.numbers.iter().map(group).collect();
+        let script = Script {
+            config,
+            components: &components,
+            folder: path,
+            program: &program()?,
+            purpose: Purpose::Groups {
+                beside: jobs::lead(path)?,
+            },
+        };
+        let file = slurm.join(format!("groups-from-{}.sh", self.numbers[0]));
+        std::fs::write(&file, script.text())
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        let job = client::submit(&file, options)?;
+        jobs::add(path, &of(job, &script))?;
+        say(format_args!("job {job}: {}", about(&components)));
+        Ok(())
+    }
 }
 
 /// Asks a group to leave when its exchange has ended.
@@ -89,7 +120,7 @@ pub(super) async fn detach(arguments: &Detach) -> anyhow::Result<()> {
         "group {group} leaves when its exchange has ended"
     ));
     let jobs = jobs::read(&place.path)?.into_iter();
-    let mut alone = jobs.filter(|job| !job.servers && job.groups == [group]);
+    let mut alone = jobs.filter(|job| !job.leads && job.groups == [group]);
     if let Some(job) = alone.next_back() {
         say(format_args!("its job {} ends then", job.job));
     }

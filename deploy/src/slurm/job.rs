@@ -2,6 +2,8 @@
 
 use tradewind_common::config::{Config, Slurm};
 
+use crate::place::Place;
+
 /// Nodes of one kind, and what runs on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Component {
@@ -35,6 +37,14 @@ pub(super) fn of_run(config: &Config) -> Vec<Component> {
     let mut components = vec![servers(config)];
     components.extend(of_groups(config));
     components
+}
+
+/// The job that leads a run: on a fleet it has groups alone.
+pub(super) fn of_lead(place: &Place) -> Vec<Component> {
+    match place.is_on_fleet() {
+        true => of_groups(&place.config),
+        false => of_run(&place.config),
+    }
 }
 
 /// The groups that start together.

@@ -2,6 +2,10 @@
 //! to its end: the evaluation, or before the time limit a last snapshot and the next job. If its node is
 //! lost, the run goes on without it.
 
+mod begin;
+mod finish;
+mod steps;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,24 +16,19 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::snapshot::{Folder, manifest};
 use tradewind_server::store::read_address;
 
-use super::job::{self, Component, What};
 use super::seat::job_start;
-use super::start::{Start, resumes};
-use super::{client, gave_up};
+use super::start::Start;
+use super::{gave_up, job};
 use crate::clock::Clock;
-use crate::cluster::{Access, ClusterStatus};
+use crate::cluster::Access;
 use crate::events::Events;
-use crate::failure::{Cause, Failure};
+use crate::failure::Failure;
 use crate::folder::RunFolder;
-use crate::launch::{LOOK, Process, Programs, Role, environment};
 use crate::lines::Metrics;
 use crate::place::Place;
 use crate::progress::Progress;
-use crate::results::{End, finish};
-use crate::run::EXIT_INTERRUPTED;
 use crate::runtime::one_thread;
-use crate::say;
-use crate::summary::Status;
+use steps::Steps;
 
 /// Pause between two looks at the run.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -44,8 +43,12 @@ const AWAY_LEASES: u32 = 12;
 /// A coordinator that shall end and has been silent for so long has ended.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
-const LEAVING_TRIES: u32 = 60;
+/// How long all groups must have left before the run has ended without its budget: what they wrote
+/// last on other nodes may be seen later than that they have left.
+const LEFT_FOR: Duration = Duration::from_secs(5);
+
+/// How long a run may go on without a live group when those of its job have all ended.
+const STUCK: Duration = Duration::from_secs(60);
 
 /// How long groups and the last snapshot may take once Slurm ends the job: it kills after `KillWait`.
 const ENDING: Duration = Duration::from_secs(25);
@@ -54,6 +57,8 @@ const ENDING: Duration = Duration::from_secs(25);
 pub(crate) struct Arguments {
     /// The run's folder.
     run: PathBuf,
+    /// The processes of the steps, in the order of the components: children of the batch script.
+    steps: Vec<i32>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
@@ -90,14 +95,23 @@ struct Lead {
     place: Place,
     folder: RunFolder,
     access: Access,
+    start: Start,
+    steps: Steps,
     clock: Clock,
     metrics: Metrics,
     events: Events,
-    /// Samples applied, as groups have told.
+    /// Samples applied, as groups of this start have told.
     applied: u64,
+    /// The same, of starts before.
+    applied_before: u64,
     status: Option<StatusReply>,
     /// When the coordinator has answered last.
     heard: Duration,
+    /// When it was last so that not all groups had left, and when one was live.
+    some_stayed: Duration,
+    some_lived: Duration,
+    /// When the servers of this job were last there.
+    served: Duration,
     near_limit: Signal,
     terminate: Signal,
 }
@@ -108,40 +122,29 @@ impl Lead {
         let folder = RunFolder::reopen(&place.path)?;
         let mut lead = Self {
             access: place.access()?,
+            start: job_start()?,
+            steps: Steps::new(&arguments.steps, &job::of_lead(&place))?,
             clock: Clock::start(),
             metrics: Metrics::new(folder.file("metrics.jsonl")),
             events: place.events(),
             applied: 0,
+            applied_before: 0,
             status: None,
             heard: Duration::ZERO,
+            some_stayed: Duration::ZERO,
+            some_lived: Duration::ZERO,
+            served: Duration::ZERO,
             near_limit: signal(SignalKind::user_defined1())?,
             terminate: signal(SignalKind::terminate())?,
             folder,
             place,
         };
-        // What former jobs have written is known.
-        lead.metrics.fresh()?;
+        // What former starts have written is known.
+        let before = lead.metrics.fresh()?;
+        let before = before.iter().map(|record| record.samples_applied);
+        lead.applied_before = before.max().unwrap_or_default();
         lead.events.fresh()?;
         Ok(lead)
-    }
-
-    /// On a fleet a run that was begun before goes on from its last snapshot; its groups wait until
-    /// that is said.
-    async fn begin(&self) -> anyhow::Result<()> {
-        if !self.place.is_on_fleet() {
-            return Ok(());
-        }
-        let name = &self.place.config.name;
-        if resumes(&self.place.fleet, name) {
-            let there = self.place.coordinator()?;
-            let there = there.ok_or_else(|| anyhow::anyhow!("the fleet has no coordinator"))?;
-            // A former start may have been ended before it could do so.
-            let _ = self.access.drain(&there.address, name, &[]).await;
-            let _ = self.access.remove(&there.address, name).await;
-            self.access.resume(&there.address, name).await?;
-        }
-        job_start()?.begin(&self.place.path, true)?;
-        Ok(())
     }
 
     async fn follow(&mut self) -> Why {
@@ -161,14 +164,16 @@ impl Lead {
                 return why;
             }
             match stopping {
-                None if self.all_have_left() => {
-                    let text = "every group has left before train.samples were applied; `tradewind slurm submit --resume` goes on from the last snapshot";
-                    return Why::Failed(Failure::of_run(text.into()));
+                None => {
+                    if let Some(why) = self.has_no_one(progress) {
+                        return why;
+                    }
                 }
                 Some((why, until, before)) => {
-                    // The servers may have ended as well; what they have written is there.
+                    // What the servers have written before they ended is there, and no more will be.
                     let silent = self.clock.elapsed() - self.heard > SILENT;
-                    if (silent || self.all_are_gone()) && self.newest_snapshot() > before {
+                    let kept = (silent || self.all_are_gone()) && self.newest_snapshot() > before;
+                    if kept || self.steps.servers_are_over() {
                         return why;
                     }
                     if self.clock.elapsed() >= until {
@@ -177,7 +182,6 @@ impl Lead {
                     }
                     stopping = Some((why, until, before));
                 }
-                None => {}
             }
             let notice = Duration::from_millis(self.place.config.liveness.notice_ms);
             let (why, time, text) = tokio::select! {
@@ -210,7 +214,7 @@ impl Lead {
                 progress.message(&event.text);
             }
         }
-        if let Some(why) = gave_up::read(&self.place.path) {
+        if let Some(why) = gave_up::read(&self.place.path, self.start) {
             return Some(Why::Failed(Failure::of_run(why)));
         }
         match self.ask().await {
@@ -240,6 +244,50 @@ impl Lead {
         (done && self.all_are_gone()).then_some(Why::Completed)
     }
 
+    /// Why the run cannot go on: its servers have ended, or no group is left.
+    fn has_no_one(&mut self, progress: &mut Progress) -> Option<Why> {
+        let fails = |text: String| Some(Why::Failed(Failure::of_run(text)));
+        let log = format!("logs/slurm-{}.log", self.start.job);
+        let log = self.folder.file(&log);
+        let ended = match self.steps.fresh() {
+            Ok(ended) => ended,
+            Err(error) => return fails(format!("the steps of the job: {error:#}")),
+        };
+        let texts: Vec<String> = ended.iter().filter_map(|end| end.text(&log)).collect();
+        texts.iter().for_each(|text| progress.message(text));
+        let now = self.clock.elapsed();
+        if !self.steps.servers_are_over() {
+            self.served = now;
+        }
+        // They also end because the job does, of which the lead hears at about the same time.
+        if now - self.served >= SILENT {
+            return fails(format!(
+                "the servers have ended; {} says why",
+                log.display()
+            ));
+        }
+        if !self.all_have_left() {
+            self.some_stayed = now;
+        }
+        if !self.steps.groups_are_over() || self.has_live_group() {
+            self.some_lived = now;
+        }
+        if now - self.some_stayed >= LEFT_FOR {
+            // A run whose budget was applied before this start has only its end yet to come.
+            if self.applied_before >= self.place.config.train.samples {
+                return Some(Why::Completed);
+            }
+            return fails("every group has left before train.samples were applied; `tradewind slurm submit --resume` goes on from the last snapshot".into());
+        }
+        if now - self.some_lived >= STUCK {
+            return fails(format!(
+                "no group is left, since {STUCK:?}; {} says why; `tradewind slurm submit --resume` goes on from the last snapshot",
+                log.display()
+            ));
+        }
+        None
+    }
+
     async fn ask(&self) -> Option<StatusReply> {
         let there = read_address(&self.place.fleet).ok()??;
         let asked = self.access.status(&there.address, &self.place.config.name);
@@ -251,6 +299,11 @@ impl Lead {
         let groups = self.status.iter().flat_map(|status| &status.groups);
         let mut groups = groups.peekable();
         groups.peek().is_some() && groups.all(|group| states.contains(&group.state.as_str()))
+    }
+
+    fn has_live_group(&self) -> bool {
+        let mut groups = self.status.iter().flat_map(|status| &status.groups);
+        groups.any(|group| group.state == "live")
     }
 
     fn all_have_left(&self) -> bool {
@@ -274,121 +327,4 @@ impl Lead {
         let name = &self.place.config.name;
         timeout(ANSWER, self.access.drain(&there.address, name, &[])).await?
     }
-
-    async fn finish(self, why: Why) -> anyhow::Result<ExitCode> {
-        if matches!(why, Why::TimeIsUp) && self.place.config.slurm.requeue {
-            // It is not over, so there is no summary.
-            let Start { job, .. } = job_start()?;
-            say(format_args!("job {job} goes back into the queue"));
-            client::requeue(job)?;
-            return Ok(ExitCode::from(EXIT_INTERRUPTED));
-        }
-        let cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
-        let (status, failure) = match why {
-            Why::Completed => {
-                say("training is done; evaluating the servers' parameters");
-                match self.evaluate().await {
-                    Ok(()) => (Status::Completed, None),
-                    Err(error) => failed(error.into()),
-                }
-            }
-            Why::Failed(failure) => failed(failure),
-            Why::TimeIsUp | Why::Ended => (Status::Interrupted, None),
-        };
-        let end = End {
-            status,
-            failure,
-            cluster,
-            resumed_from: None,
-            wall: self.clock.elapsed(),
-        };
-        let status = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
-        if self.place.is_on_fleet() {
-            self.leave_fleet().await;
-        }
-        Ok(match status {
-            Status::Completed => ExitCode::SUCCESS,
-            Status::Failed => ExitCode::FAILURE,
-            Status::Interrupted => ExitCode::from(EXIT_INTERRUPTED),
-        })
-    }
-
-    /// Others are on it; what is left here is in snapshots.
-    async fn leave_fleet(&self) {
-        let name = &self.place.config.name;
-        let left = async {
-            let there = self.place.coordinator()?;
-            let there = there.ok_or_else(|| anyhow::anyhow!("the fleet has no coordinator"))?;
-            self.access.drain(&there.address, name, &[]).await?;
-            let mut tries = 0;
-            loop {
-                match self.access.remove(&there.address, name).await {
-                    Err(_) if tries < LEAVING_TRIES => tries += 1,
-                    removed => return removed,
-                }
-                sleep(PAUSE).await;
-            }
-        };
-        if let Err(error) = left.await {
-            eprintln!("run {name} stays on its fleet: {error:#}");
-        }
-    }
-
-    async fn cluster(&self) -> Option<ClusterStatus> {
-        let there = read_address(&self.place.fleet).ok()??;
-        let asked = self.access.cluster(&there.address, &self.place.config.name);
-        asked.await.ok()
-    }
-
-    /// In a step of its own, where the first group's ranks were.
-    async fn evaluate(&self) -> anyhow::Result<()> {
-        let components = match self.place.is_on_fleet() {
-            true => job::of_groups(&self.place.config),
-            false => job::of_run(&self.place.config),
-        };
-        let is_group = |component: &Component| matches!(component.what, What::Group(_));
-        let number = components.iter().position(is_group);
-        let number = number.ok_or_else(|| anyhow::anyhow!("the job has no group"))?;
-        let group = &components[number];
-        let run = self.place.path.display();
-        let fleet = self.place.fleet.display();
-        let het = (components.len() > 1).then(|| format!("--het-group={number}"));
-        let mut arguments: Vec<String> = het.into_iter().collect();
-        arguments.extend([
-            "--overlap".into(),
-            "--nodes=1".into(),
-            "--ntasks=1".into(),
-            format!("--cpus-per-task={}", group.cpus),
-        ]);
-        if group.gpus > 0 {
-            arguments.push(format!("--gpus-per-task={}", group.gpus));
-        }
-        arguments.extend(self.place.config.slurm.step_options.iter().cloned());
-        arguments.extend([
-            Programs::find()?.worker.display().to_string(),
-            "evaluate".into(),
-            format!("--config={run}/config.toml"),
-            format!("--coordinator-file={fleet}/coordinator/address.json"),
-            format!("--out={run}"),
-        ]);
-        if self.place.config.evaluation_samples > 0 {
-            arguments.push(format!("--milestones={fleet}"));
-        }
-        let environment = environment(&self.place.token()?);
-        let log = self.folder.file("logs/evaluate.log");
-        let srun = std::path::Path::new("srun");
-        let mut process = Process::start(Role::Evaluation, srun, &arguments, &environment, &log)?;
-        loop {
-            match process.poll()? {
-                Some(ended) if ended.success => return Ok(()),
-                Some(ended) => return Err(ended.into()),
-                None => sleep(LOOK).await,
-            }
-        }
-    }
-}
-
-fn failed(failure: Failure) -> (Status, Option<Cause>) {
-    eprintln!("the run failed: {}", failure.text);
-    (Status::Failed, Some(failure.cause))
 }

@@ -4,6 +4,7 @@
 mod address;
 mod attach;
 mod client;
+mod fleet;
 mod gave_up;
 mod job;
 mod jobs;
@@ -14,6 +15,7 @@ mod standing;
 mod start;
 mod submit;
 mod task;
+mod visit;
 
 use std::process::ExitCode;
 
@@ -65,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Verb::Attach(arguments) => wait(attach::attach(arguments)),
         Verb::Detach(arguments) => wait(attach::detach(arguments)),
         Verb::Status(arguments) => wait(standing::status(arguments)),
-        Verb::Cancel(arguments) => standing::cancel(arguments),
+        Verb::Cancel(arguments) => standing::cancel_all(arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

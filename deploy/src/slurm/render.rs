@@ -26,8 +26,8 @@ pub(super) struct Script<'a> {
 /// What a job is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A run: it has its own servers, unless they are a fleet's.
-    Run,
+    /// A run: it has its own servers, unless they are a fleet's, whose job is to start first.
+    Run { after: Option<u32> },
     /// Servers of many runs.
     Fleet,
     /// More groups of a run; they start after this job.
@@ -45,7 +45,7 @@ impl Script<'_> {
     }
 
     fn leads(&self) -> bool {
-        self.purpose == Purpose::Run
+        matches!(self.purpose, Purpose::Run { .. })
     }
 
     fn has_servers(&self) -> bool {
@@ -55,10 +55,12 @@ impl Script<'_> {
     fn head(&self, text: &mut String) {
         let name = &self.config.name;
         let about = match (self.purpose, self.has_servers()) {
-            (Purpose::Run, true) => {
+            (Purpose::Run { .. }, true) => {
                 format!("# Run {name}: its servers and the groups that start with them.")
             }
-            (Purpose::Run, false) => format!("# Run {name}: its groups; a fleet has the servers."),
+            (Purpose::Run { .. }, false) => {
+                format!("# Run {name}: its groups; a fleet has the servers.")
+            }
             (Purpose::Fleet, _) => "# Servers of many runs.".to_owned(),
             (Purpose::Groups { .. }, _) => {
                 format!("# More groups for run {name}; they leave when this job ends.")
@@ -90,15 +92,15 @@ impl Script<'_> {
                     true => "#SBATCH --requeue",
                     false => "#SBATCH --no-requeue",
                 });
-                if let Purpose::Groups { beside: Some(job) } = self.purpose {
+                if let Purpose::Groups { beside: Some(job) } | Purpose::Run { after: Some(job) } =
+                    self.purpose
+                {
                     say(&format!("#SBATCH --dependency=after:{job}"));
                 }
             }
-            if self.has_servers() {
-                say(
-                    "#SBATCH --no-kill              # a node that is lost takes along only what was on it, where others are left",
-                );
-            }
+            say(
+                "#SBATCH --no-kill              # a node that is lost takes along only what was on it, where others are left",
+            );
             if let Some(time) = &slurm.time_limit {
                 say(&format!("#SBATCH --time={time}"));
             }
@@ -133,14 +135,15 @@ impl Script<'_> {
             "# A step for each component, so that the end of one is not the end of another. Each task starts its",
         );
         say("# process again where it dies, in the same step, with the same CPUs and GPUs.");
-        let mut step = "step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none".to_owned();
-        if self.has_servers() {
-            step += " --no-kill";
-        }
+        let mut step =
+            "step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none --no-kill".to_owned();
         for option in &slurm.step_options {
             step += &format!(" {}", word(option));
         }
         say(&(step + ")"));
+        if self.leads() {
+            say("steps=()");
+        }
         for (number, component) in self.components.iter().enumerate() {
             let het = match self.components.len() {
                 1 => String::new(),
@@ -154,13 +157,16 @@ impl Script<'_> {
                 "\"${{step[@]}}\"{het} {} \\\n    \"$tradewind\" slurm task \"$run\" {who} &",
                 shape(component)
             ));
+            if self.leads() {
+                say("steps+=($!)");
+            }
         }
         say("");
         if self.leads() {
             say(
                 "# Sees the run to its end. Before the time limit it takes a last snapshot and ends or requeues the job.",
             );
-            say("exec \"$tradewind\" slurm lead \"$run\"");
+            say("exec \"$tradewind\" slurm lead \"$run\" \"${steps[@]}\"");
         } else {
             say("wait");
         }

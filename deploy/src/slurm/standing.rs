@@ -94,8 +94,13 @@ fn head(place: &Place, told: Option<&StatusReply>) -> String {
 }
 
 /// Ends all jobs of a run.
-pub(super) fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
-    let place = Place::find(Some(&arguments.run))?;
+pub(super) fn cancel_all(arguments: &Cancel) -> anyhow::Result<()> {
+    cancel(&arguments.run)
+}
+
+/// Ends all jobs of the run in this folder.
+pub(super) fn cancel(run: &Path) -> anyhow::Result<()> {
+    let place = Place::find(Some(run))?;
     let known = jobs::read(&place.path)?;
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let rows = client::queue(&numbers)?;
@@ -262,16 +267,19 @@ mod tests {
         let jobs = [
             Job {
                 job: 12,
+                leads: true,
                 servers: true,
                 groups: vec![0, 1],
             },
             Job {
                 job: 14,
+                leads: false,
                 servers: false,
                 groups: vec![2],
             },
             Job {
                 job: 15,
+                leads: false,
                 servers: false,
                 groups: vec![3],
             },

@@ -18,7 +18,7 @@ use crate::folder::free_name;
 use crate::launch::LOOK;
 
 /// How long a task waits for that of the first server: nodes of a job do not start at once.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(super) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One start of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,7 @@ impl Start {
                 .with_context(|| format!("cannot move {} aside", state.display()))?;
         }
         // They tell of the end, which is yet to come.
-        for name in ["summary.json", "evaluation.json", "slurm/gave-up"] {
+        for name in ["summary.json", "evaluation.json"] {
             let path = run.join(name);
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use tradewind_common::config::Config;
 
-use super::client;
 use super::job::{self, Component, What};
 use super::jobs::{self, Job};
 use super::render::{Purpose, Script};
-use super::standing::unfinished;
+use super::standing::{cancel, unfinished};
+use super::{client, fleet};
 use crate::config;
 use crate::folder::RunFolder;
-use crate::place::{FLEET, IS_FLEET, Place};
+use crate::place::{FLEET, IS_FLEET};
 use crate::run::{newest_snapshot, secret};
 use crate::say;
 
@@ -89,7 +89,7 @@ pub(super) fn render(arguments: &Render) -> anyhow::Result<()> {
     let script = Script {
         config: &config,
         components: &components(&config, arguments.fleet.as_ref()),
-        purpose: Purpose::Run,
+        purpose: Purpose::Run { after: None },
         folder: &out,
         program: &program()?,
     };
@@ -104,27 +104,25 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let script = Script {
         config: &config,
         components: &components,
-        purpose: Purpose::Run,
+        purpose: Purpose::Run { after: None },
         folder: &out,
         program: &program()?,
     };
     if arguments.dry_run {
-        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let path = folder.path().join("job.sh");
-        std::fs::write(&path, script.text())?;
-        say(client::test(&path)?);
-        return Ok(None);
+        return dry_run(&script).map(|()| None);
     }
-    let fleet = arguments.fleet.as_deref().map(fleet).transpose()?;
+    let fleet = arguments.fleet.as_deref().map(fleet::find).transpose()?;
+    let after = fleet.as_ref().map(fleet::job).transpose()?;
     check_free(&out)?;
+    if arguments.resume {
+        let at = fleet.as_ref().map_or(&out, |fleet| &fleet.path);
+        newest_snapshot(at, &config.name)?;
+    }
+    if let Some(fleet) = &fleet {
+        fleet::claim(&fleet.path, &config.name, &out, arguments.resume)?;
+    }
     let folder = match arguments.resume {
-        true => {
-            newest_snapshot(
-                fleet.as_ref().map_or(&out, |fleet| &fleet.path),
-                &config.name,
-            )?;
-            RunFolder::reopen(&out)?
-        }
+        true => RunFolder::reopen(&out)?,
         false => RunFolder::create(&out)?,
     };
     let token = match &fleet {
@@ -137,26 +135,74 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let out = folder.path().to_owned();
     let script = Script {
         folder: &out,
+        purpose: Purpose::Run { after },
         ..script
     };
     let lead = hand_in(folder, &script, &token)?;
+    if let Err(error) = hand_in_groups(&script, lead) {
+        // All of it or nothing: what is there has begun to wait for the others.
+        cancel(&out)?;
+        return Err(error.context("the run's jobs were cancelled"));
+    }
+    say(format_args!("the run is in {}", out.display()));
+    if let Some(note) = lone_nodes(&components) {
+        say(note);
+    }
+    Ok(arguments.watch.then_some(out))
+}
+
+/// Hands in the groups that are jobs of their own.
+fn hand_in_groups(script: &Script<'_>, lead: u32) -> anyhow::Result<()> {
+    let (config, out) = (script.config, script.folder);
     let sizes = config.cluster.groups.iter().zip(0..);
     for (size, number) in sizes.skip(config.slurm.min_groups) {
         let group = [job::group(&config.slurm, number, *size)];
         let more = Script {
             components: &group,
             purpose: Purpose::Groups { beside: Some(lead) },
-            ..script
+            ..*script
         };
         let path = out.join(format!("slurm/group-{number}.sh"));
         std::fs::write(&path, more.text())
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let job = client::submit(&path, &[])?;
-        jobs::add(&out, of(job, &group))?;
+        let job =
+            client::submit(&path, &[]).with_context(|| format!("group {number} is not taken"))?;
+        jobs::add(out, &of(job, &more))?;
         say(format_args!("job {job}: {}", about(&group)));
     }
-    say(format_args!("the run is in {}", out.display()));
-    Ok(arguments.watch.then_some(out))
+    Ok(())
+}
+
+/// Says what sbatch thinks of a script.
+fn dry_run(script: &Script<'_>) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let path = folder.path().join("job.sh");
+    std::fs::write(&path, script.text())?;
+    say(client::test(&path)?);
+    Ok(())
+}
+
+/// Components that end the whole job when Slurm loses their only node, if there are some.
+fn lone_nodes(components: &[Component]) -> Option<String> {
+    if components.len() == 1 {
+        return None;
+    }
+    let lone = components.iter().filter(|component| component.nodes() == 1);
+    let lone: Vec<String> = lone
+        .map(|component| match component.what {
+            What::Servers => "the servers".to_owned(),
+            What::Group(number) => format!("group {number}"),
+        })
+        .collect();
+    let (last, before) = lone.split_last()?;
+    let (who, verb) = match before {
+        [] => (last.clone(), "has"),
+        _ => (format!("{} and {last}", before.join(", ")), "have"),
+    };
+    Some(format!(
+        "note: {who} {verb} a single node; should Slurm lose it, it ends and requeues the whole job. \
+         Components of two nodes, or groups that are jobs of their own (slurm.min_groups), go on"
+    ))
 }
 
 /// Hands servers in that many runs can be on.
@@ -165,7 +211,7 @@ pub(super) fn serve(arguments: &Serve) -> anyhow::Result<()> {
     check_free(&out)?;
     let (folder, token) = match arguments.resume {
         true => {
-            let token = fleet(&out)?.token()?;
+            let token = fleet::find(&out)?.token()?;
             (RunFolder::reopen(&out)?, token)
         }
         false => (RunFolder::create(&out)?, secret()?),
@@ -199,7 +245,7 @@ fn hand_in(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Resul
     folder.write("slurm/job.sh", &script.text())?;
     match client::submit(&folder.file("slurm/job.sh"), &[]) {
         Ok(job) => {
-            jobs::add(folder.path(), of(job, script.components))?;
+            jobs::add(folder.path(), &of(job, script))?;
             say(format_args!("job {job}: {}", about(script.components)));
             Ok(job)
         }
@@ -208,20 +254,6 @@ fn hand_in(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Resul
             Err(error)
         }
     }
-}
-
-/// The fleet in this folder.
-fn fleet(path: &Path) -> anyhow::Result<Place> {
-    let path = std::fs::canonicalize(path)
-        .with_context(|| format!("there is no fleet in {}", path.display()))?;
-    let place = Place::find(Some(&path))?;
-    if !place.is_fleet() {
-        bail!(
-            "{} is a run, and no fleet; `tradewind slurm serve` starts one",
-            path.display()
-        );
-    }
-    Ok(place)
 }
 
 /// A job that waits holds no lock; its folder is not to be moved aside.
@@ -235,8 +267,9 @@ fn check_free(out: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// A job of these components.
-pub(super) fn of(job: u32, components: &[Component]) -> Job {
+/// The job that came of a script.
+pub(super) fn of(job: u32, script: &Script<'_>) -> Job {
+    let components = script.components;
     let groups = components
         .iter()
         .filter_map(|component| match component.what {
@@ -245,6 +278,7 @@ pub(super) fn of(job: u32, components: &[Component]) -> Job {
         });
     Job {
         job,
+        leads: !matches!(script.purpose, Purpose::Groups { .. }),
         servers: components[0].what == What::Servers,
         groups: groups.collect(),
     }
@@ -268,4 +302,35 @@ pub(super) fn about(components: &[Component]) -> String {
 /// `tradewind` itself, which nodes run as well.
 pub(super) fn program() -> anyhow::Result<PathBuf> {
     std::env::current_exe().context("cannot tell where tradewind lies")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_of_one_node_are_pointed_out() {
+        let component = |what, tasks| Component {
+            what,
+            tasks,
+            tasks_per_node: 2,
+            cpus: 1,
+            gpus: 0,
+            options: Vec::new(),
+        };
+        let servers = |tasks| component(What::Servers, tasks);
+        let group = |number, tasks| component(What::Group(number), tasks);
+        assert_eq!(lone_nodes(&[group(0, 2)]), None, "it is all of the job");
+        assert_eq!(lone_nodes(&[servers(3), group(0, 4)]), None);
+        let note = lone_nodes(&[servers(2), group(0, 4), group(1, 1)]).unwrap();
+        assert!(
+            note.starts_with("note: the servers and group 1 have a single node; "),
+            "{note}"
+        );
+        let note = lone_nodes(&[servers(4), group(0, 1)]).unwrap();
+        assert!(
+            note.starts_with("note: group 0 has a single node; "),
+            "{note}"
+        );
+    }
 }

@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::sleep;
+use tokio::time::{interval, sleep};
 
 use super::start::{Start, next_life, resumes};
+use super::visit::{self, Next, Visit};
 use super::{address, gave_up, seat::Seat};
 use crate::clock::Clock;
 use crate::launch::{
@@ -104,7 +105,17 @@ impl Task {
             Member::Rank { group, .. } if self.place.started_with_servers(group) => {
                 Start::of(&self.seat).begun(run).await
             }
-            Member::Rank { .. } => Ok(()),
+            Member::Rank { .. } => Visit::begun(run).await,
+        }
+    }
+
+    /// What a rank goes by whose group is a job of its own.
+    fn visit(&self) -> Option<Visit<'_>> {
+        match self.member {
+            Member::Rank { group, .. } if !self.place.started_with_servers(group) => {
+                Some(Visit::new(&self.place, group))
+            }
+            _ => None,
         }
     }
 
@@ -113,10 +124,13 @@ impl Task {
         let lease = Duration::from_millis(self.place.config.liveness.lease_ms);
         let mut terminate = signal(SignalKind::terminate())?;
         let mut deaths = 0;
+        let mut visit = self.visit();
         loop {
             let mut process = self.start()?;
             let clock = Clock::start();
             let mut told = false;
+            let mut anew = false;
+            let mut looks = interval(visit::PAUSE);
             let ended = loop {
                 if let Some(ended) = process.poll()? {
                     break ended;
@@ -126,16 +140,33 @@ impl Task {
                         told = true;
                         process.terminate();
                     }
+                    _ = looks.tick(), if !told && !anew => {
+                        match visit.as_mut().map_or(Next::Stay, Visit::next) {
+                            Next::Stay => {}
+                            Next::Anew => {
+                                anew = true;
+                                process.terminate();
+                            }
+                            Next::End => {
+                                told = true;
+                                process.terminate();
+                            }
+                        }
+                    }
                     () = sleep(LOOK) => {}
                 }
             };
             let is_rank = matches!(self.member, Member::Rank { .. });
             match ended.status {
                 _ if told => return Ok(ExitCode::SUCCESS),
+                _ if anew => {
+                    deaths = 0;
+                    continue;
+                }
                 Some(0) => return Ok(ExitCode::SUCCESS),
                 Some(LEFT) if is_rank => return Ok(ExitCode::SUCCESS),
                 Some(GAVE_UP) if is_rank => {
-                    gave_up::write(&self.place.path, &ended.to_string())?;
+                    gave_up::write(&self.place.path, Start::of(&self.seat), &ended.to_string())?;
                     return Ok(ExitCode::from(GAVE_UP as u8));
                 }
                 _ => {}
@@ -148,7 +179,7 @@ impl Task {
             };
             if deaths > DEATHS_MAX {
                 let why = format!("{ended}\n{deaths} times without progress");
-                gave_up::write(&self.place.path, &why)?;
+                gave_up::write(&self.place.path, Start::of(&self.seat), &why)?;
                 return Ok(ExitCode::FAILURE);
             }
             let pause_ms = PAUSES_MS[(deaths as usize - 1).min(PAUSES_MS.len() - 1)];

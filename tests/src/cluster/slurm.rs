@@ -169,10 +169,12 @@ impl Submitted<'_> {
 
     /// The jobs that squeue shows of it.
     pub fn jobs(&self) -> Vec<Job> {
-        let told = fs::read_to_string(self.file("out/slurm/jobs.json")).expect("it has jobs");
-        let jobs: Value = serde_json::from_str(&told).expect("JSON");
-        let jobs = jobs.as_array().expect("a list").iter();
-        let numbers: Vec<String> = jobs.map(|job| job["job"].to_string()).collect();
+        let entries = fs::read_dir(self.file("out/slurm/jobs")).expect("it has jobs");
+        let names = entries.map(|entry| entry.expect("an entry").file_name());
+        let names = names.filter_map(|name| name.into_string().ok());
+        let numbers: Vec<String> = names
+            .filter_map(|name| name.strip_suffix(".json").map(str::to_owned))
+            .collect();
         let list = format!("--jobs={}", numbers.join(","));
         let format = "--format=%i|%T|%R";
         let told = self

@@ -21,7 +21,7 @@ fn script<'a>(config: &'a Config, components: &'a [Component]) -> Script<'a> {
         components,
         folder: Path::new("/scratch/runs/example"),
         program: Path::new("/opt/tradewind/bin/tradewind"),
-        purpose: Purpose::Run,
+        purpose: Purpose::Run { after: None },
     }
 }
 
@@ -65,7 +65,11 @@ fn a_fleet_and_a_run_on_it_have_scripts() {
     };
     check("perlmutter-fleet", &fleet.text());
     let groups = job::of_groups(&config);
-    check("perlmutter-on-fleet", &script(&config, &groups).text());
+    let run = Script {
+        purpose: Purpose::Run { after: Some(4711) },
+        ..script(&config, &groups)
+    };
+    check("perlmutter-on-fleet", &run.text());
 }
 
 #[test]

@@ -1,0 +1,168 @@
+//! The end of a run: the next start of its job, or the evaluation and the summary.
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use tokio::time::{sleep, timeout};
+use tradewind_server::store::read_address;
+
+use super::super::client;
+use super::super::job::{self, Component, What};
+use super::{ANSWER, Lead, PAUSE, Why};
+use crate::cluster::ClusterStatus;
+use crate::failure::{Cause, Failure};
+use crate::launch::{LOOK, Process, Programs, Role, environment};
+use crate::results::{End, finish};
+use crate::run::EXIT_INTERRUPTED;
+use crate::say;
+use crate::summary::Status;
+
+/// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
+const LEAVING_TRIES: u32 = 60;
+
+/// On the nodes of how many groups the evaluation is tried.
+const PLACES_MAX: usize = 3;
+
+impl Lead {
+    /// Ends the run, or puts its job back into the queue.
+    pub(super) async fn finish(mut self, why: Why) -> anyhow::Result<ExitCode> {
+        if matches!(why, Why::TimeIsUp) && self.place.config.slurm.requeue {
+            // It is not over, so there is no summary.
+            let job = self.start.job;
+            say(format_args!("job {job} goes back into the queue"));
+            client::requeue(job)?;
+            return Ok(ExitCode::from(EXIT_INTERRUPTED));
+        }
+        let cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
+        let (status, failure) = match why {
+            Why::Completed => {
+                say("training is done; evaluating the servers' parameters");
+                match self.evaluate().await {
+                    Ok(true) => (Status::Completed, None),
+                    Ok(false) => {
+                        say("the job was ended before the evaluation was done");
+                        (Status::Interrupted, None)
+                    }
+                    Err(error) => failed(error.into()),
+                }
+            }
+            Why::Failed(failure) => failed(failure),
+            Why::TimeIsUp | Why::Ended => (Status::Interrupted, None),
+        };
+        let end = End {
+            status,
+            failure,
+            cluster,
+            resumed_from: None,
+            wall: self.clock.elapsed(),
+        };
+        let status = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
+        if self.place.is_on_fleet() {
+            self.leave_fleet().await;
+        }
+        Ok(match status {
+            Status::Completed => ExitCode::SUCCESS,
+            Status::Failed => ExitCode::FAILURE,
+            Status::Interrupted => ExitCode::from(EXIT_INTERRUPTED),
+        })
+    }
+
+    /// Others are on it; what is left here is in snapshots.
+    async fn leave_fleet(&self) {
+        let name = &self.place.config.name;
+        let left = async {
+            let there = self.place.coordinator()?;
+            let there = there.ok_or_else(|| anyhow::anyhow!("the fleet has no coordinator"))?;
+            self.access.drain(&there.address, name, &[]).await?;
+            let mut tries = 0;
+            loop {
+                match self.access.remove(&there.address, name).await {
+                    Err(_) if tries < LEAVING_TRIES => tries += 1,
+                    removed => return removed,
+                }
+                sleep(PAUSE).await;
+            }
+        };
+        if let Err(error) = left.await {
+            eprintln!("run {name} stays on its fleet: {error:#}");
+        }
+    }
+
+    async fn cluster(&self) -> Option<ClusterStatus> {
+        let there = read_address(&self.place.fleet).ok()??;
+        let asked = self.access.cluster(&there.address, &self.place.config.name);
+        asked.await.ok()
+    }
+
+    /// In a step of its own, where one group's ranks were; another's if those nodes are lost. Whether
+    /// it was done: the job may be ended meanwhile.
+    async fn evaluate(&mut self) -> anyhow::Result<bool> {
+        let components = job::of_lead(&self.place);
+        let is_group = |component: &Component| matches!(component.what, What::Group(_));
+        let places = components.iter().enumerate();
+        let places = places.filter(|(_, component)| is_group(component));
+        let places = places.take(PLACES_MAX);
+        let mut error = anyhow::anyhow!("the job has no group");
+        for (number, group) in places {
+            let het = (components.len() > 1).then_some(number);
+            match self.evaluate_at(group, het).await {
+                Ok(done) => return Ok(done),
+                Err(why) => {
+                    eprintln!(
+                        "it was not evaluated on the nodes of {:?}: {why:#}",
+                        group.what
+                    );
+                    error = why;
+                }
+            }
+        }
+        Err(error)
+    }
+
+    async fn evaluate_at(&mut self, group: &Component, het: Option<usize>) -> anyhow::Result<bool> {
+        let run = self.place.path.display();
+        let fleet = self.place.fleet.display();
+        let het = het.map(|number| format!("--het-group={number}"));
+        let mut arguments: Vec<String> = het.into_iter().collect();
+        arguments.extend([
+            "--overlap".into(),
+            "--nodes=1".into(),
+            "--ntasks=1".into(),
+            format!("--cpus-per-task={}", group.cpus),
+        ]);
+        if group.gpus > 0 {
+            arguments.push(format!("--gpus-per-task={}", group.gpus));
+        }
+        arguments.extend(self.place.config.slurm.step_options.iter().cloned());
+        arguments.extend([
+            Programs::find()?.worker.display().to_string(),
+            "evaluate".into(),
+            format!("--config={run}/config.toml"),
+            format!("--coordinator-file={fleet}/coordinator/address.json"),
+            format!("--out={run}"),
+        ]);
+        if self.place.config.evaluation_samples > 0 {
+            arguments.push(format!("--milestones={fleet}"));
+        }
+        let environment = environment(&self.place.token()?);
+        let log = self.folder.file("logs/evaluate.log");
+        let srun = std::path::Path::new("srun");
+        let mut process = Process::start(Role::Evaluation, srun, &arguments, &environment, &log)?;
+        loop {
+            match process.poll()? {
+                Some(ended) if ended.success => return Ok(true),
+                Some(ended) => bail!(ended),
+                None => {}
+            }
+            tokio::select! {
+                _ = self.terminate.recv() => return Ok(false),
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+}
+
+fn failed(failure: Failure) -> (Status, Option<Cause>) {
+    eprintln!("the run failed: {}", failure.text);
+    (Status::Failed, Some(failure.cause))
+}
