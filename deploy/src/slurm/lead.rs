@@ -132,7 +132,7 @@ impl Lead {
             return Ok(());
         }
         let name = &self.place.config.name;
-        if resumes(&self.place.fleet, name) {
+        if resumes(&self.place.fleet, name)? {
             let there = self.place.coordinator()?;
             let there = there.ok_or_else(|| anyhow::anyhow!("the fleet has no coordinator"))?;
             // A former start may have been ended before it could do so.
