@@ -315,7 +315,8 @@ impl Task {
                 self.core.remove(&run, to, now_ms);
             }
             Message::Resume(run, saved, reply) => {
-                let _ = reply.send(core.resume(run, *saved));
+                let to = self.wait(reply);
+                self.core.ask_to_resume(run, *saved, to);
             }
             Message::Snapshot(run, reply) => {
                 let to = self.wait(reply);

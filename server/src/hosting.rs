@@ -1,9 +1,9 @@
 //! The coordinator, if this server hosts it; any server can be made to.
 
-use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, RwLock, TryLockError};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tonic::Status;
 use tradewind_common::RunId;
 use tradewind_proto::refusal::{self, Reason};
@@ -12,7 +12,7 @@ use crate::clock::Origin;
 use crate::coordinator_task::{CoordinatorHandle, Message};
 use crate::core::answer::Refused;
 use crate::core::coordinator::Coordinator;
-use crate::core::durable::{ManifestData, Saved};
+use crate::core::durable::{Durable, ManifestData, Saved};
 use crate::durable::Disk;
 use crate::rpc::refuse;
 use crate::snapshot::Folder;
@@ -28,6 +28,8 @@ pub struct Host {
     pub folder: Option<PathBuf>,
     /// Length of a server's lease, milliseconds.
     pub lease_ms: u64,
+    /// The run that this start of the fleet goes on with, whoever of its servers hosts first.
+    pub resume: Option<RunId>,
     /// The server's clock.
     pub origin: Origin,
 }
@@ -37,6 +39,8 @@ pub struct Host {
 pub struct Hosting {
     host: Host,
     current: Arc<RwLock<Option<CoordinatorHandle>>>,
+    /// Held by who is about to host, which may take long: it is not begun twice.
+    beginning: Arc<Mutex<()>>,
 }
 
 impl Hosting {
@@ -45,6 +49,7 @@ impl Hosting {
         Self {
             host,
             current: Arc::default(),
+            beginning: Arc::default(),
         }
     }
 
@@ -56,44 +61,75 @@ impl Hosting {
         current.cloned().ok_or_else(elsewhere)
     }
 
-    /// Hosts the coordinator of a fleet of `servers`, from its durable state if there is some, and
-    /// says where it is. Joins of `resume` go on from its newest whole snapshot. Answers which life
-    /// of the coordinator it is.
-    pub fn begin(&self, servers: u32, resume: Option<&RunId>) -> anyhow::Result<u64> {
+    /// Hosts the coordinator of a fleet of `servers`, from its durable state if there is some. What that
+    /// does not know of the run to be resumed is in its newest whole snapshot. Answers which life of the
+    /// coordinator it is.
+    ///
+    /// It may take as long as reading a snapshot.
+    pub fn begin(&self, servers: u32) -> anyhow::Result<u64> {
+        let begun = self.begin_if(servers, || true)?;
+        Ok(begun.expect("it is wanted"))
+    }
+
+    /// As [`begin`](Self::begin), unless it is not wanted any more once all is read; then `None`.
+    pub fn begin_if(
+        &self,
+        servers: u32,
+        wanted: impl FnOnce() -> bool,
+    ) -> anyhow::Result<Option<u64>> {
+        let _beginning = match self.beginning.try_lock() {
+            Err(TryLockError::WouldBlock) => bail!("this server is about to host it already"),
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
         let Host {
             address,
             folder,
             lease_ms,
+            resume,
             origin,
         } = &self.host;
         let Some(folder) = folder else {
+            if let Some(run) = resume {
+                bail!("run {run} cannot be resumed: the fleet has no folder");
+            }
             let core = Coordinator::new(servers, false, *lease_ms);
-            return Ok(self.put(CoordinatorHandle::spawn(core, None, *origin)));
+            return Ok(Some(
+                self.put(CoordinatorHandle::spawn(core, None, *origin)),
+            ));
         };
+        // A claim deposes whoever has claimed before. If all who read for long had claimed first, none
+        // of them would ever come to act.
+        let saved = match resume {
+            Some(run) if !knows(Store::look(folder)?, run)? => Some(newest(folder, run)?),
+            _ => None,
+        };
+        if !wanted() {
+            return Ok(None);
+        }
         let Claimed {
             store,
             incarnation,
             former,
         } = Store::claim(folder)?;
-        let mut core = match (former, resume) {
-            (Some(bytes), None) => {
-                let durable = serde_json::from_slice(&bytes)
-                    .context("the coordinator's durable state cannot be understood")?;
-                Coordinator::recover(servers, true, *lease_ms, durable, origin.now_ms())
-            }
-            // A resumed run begins anew from its snapshot, under a higher incarnation.
-            (_, Some(_)) | (None, None) => Coordinator::new(servers, true, *lease_ms),
+        let former = former.as_deref().map(understand).transpose()?;
+        let unknown = |run: &&RunId| former.as_ref().is_none_or(|former| !former.knows(run));
+        let resume = resume.as_ref().filter(unknown);
+        let mut core = match former {
+            Some(former) => Coordinator::recover(servers, true, *lease_ms, former, origin.now_ms()),
+            None => Coordinator::new(servers, true, *lease_ms),
         };
+        // Who has recorded the run has got further with it than the snapshot.
         if let Some(run) = resume {
-            let snapshots = Folder::new(folder);
-            let saved = newest_whole(&snapshots, run)
-                .with_context(|| format!("run {run} cannot be resumed"))?;
+            let saved = saved.map_or_else(|| newest(folder, run), Ok)?;
             core.resume(run.clone(), saved)?;
         }
         let disk = Disk::new((store, incarnation), folder)?;
         tracing::info!(%incarnation, "hosting the coordinator");
         let disk = Some((disk, address.clone()));
-        Ok(self.put(CoordinatorHandle::spawn(core, disk, *origin)))
+        Ok(Some(
+            self.put(CoordinatorHandle::spawn(core, disk, *origin)),
+        ))
     }
 
     fn put(&self, handle: CoordinatorHandle) -> u64 {
@@ -131,6 +167,23 @@ impl Hosting {
     pub fn address(&self) -> &str {
         &self.host.address
     }
+}
+
+/// A coordinator's durable state.
+fn understand(state: &[u8]) -> anyhow::Result<Durable> {
+    serde_json::from_slice(state).context("the coordinator's durable state cannot be understood")
+}
+
+/// Whether the coordinator that has left this state has recorded the run.
+fn knows(state: Option<Vec<u8>>, run: &RunId) -> anyhow::Result<bool> {
+    let state = state.as_deref().map(understand).transpose()?;
+    Ok(state.is_some_and(|state| state.knows(run)))
+}
+
+/// What there is on disk of a run that shall go on.
+fn newest(folder: &Path, run: &RunId) -> anyhow::Result<Saved> {
+    let saved = newest_whole(&Folder::new(folder), run);
+    saved.with_context(|| format!("run {run} cannot be resumed"))
 }
 
 /// What the newest whole snapshot of a run says; those that are damaged are named.

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tokio::task::spawn_blocking;
 use tokio_stream::StreamExt;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
@@ -71,6 +72,9 @@ pub struct Config {
     /// The fleet's folder: snapshots, and what the coordinator must not forget. Without one nothing
     /// outlives the processes.
     pub folder: Option<PathBuf>,
+    /// Go on with this run from its newest whole snapshot, unless the coordinator's state in the folder
+    /// has got it already; all servers of a fleet say the same. Needs a folder.
+    pub resume: Option<RunId>,
     /// A server that has been silent for so long is dead, milliseconds.
     pub lease_ms: u64,
     /// Host the coordinator of a fleet of so many servers when nobody else does; needs a folder.
@@ -87,8 +91,6 @@ pub enum CoordinatorAt {
     Here {
         /// At least 1.
         servers: u32,
-        /// Go on with this run from its newest whole snapshot.
-        resume: Option<RunId>,
     },
     /// At host:port.
     Elsewhere(String),
@@ -116,11 +118,17 @@ pub async fn serve(
         address: config.address.clone(),
         folder: config.folder.clone(),
         lease_ms: config.lease_ms,
+        resume: config.resume.clone(),
         origin,
     });
+    let mut hosts_later = None;
     let coordinator = match (&config.coordinator, &config.folder) {
-        (CoordinatorAt::Here { servers, resume }, folder) => {
-            hosting.begin(*servers, resume.as_ref())?;
+        (CoordinatorAt::Here { servers }, folder) => {
+            // Whoever reads a snapshot answers pings meanwhile.
+            match config.resume {
+                Some(_) => hosts_later = Some((hosting.clone(), *servers)),
+                None => _ = hosting.begin(*servers)?,
+            }
             let own = || Found::At(config.address.clone());
             folder.clone().map_or_else(own, Found::In)
         }
@@ -179,8 +187,15 @@ pub async fn serve(
         .serve_with_incoming(
             TcpIncoming::from(listener).map(|accepted| accepted.inspect(socket::tune)),
         );
+    let hosts = async {
+        if let Some((hosting, servers)) = hosts_later {
+            spawn_blocking(move || hosting.begin(servers)).await??;
+        }
+        std::future::pending::<anyhow::Result<()>>().await
+    };
     tokio::select! {
         served = serving => served?,
+        failed = hosts => failed?,
         () = async {
             shutdown.await;
             if !patience.is_zero() {

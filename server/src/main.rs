@@ -43,8 +43,10 @@ struct Arguments {
     /// outlives the processes.
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Go on with this run from its newest whole snapshot.
-    #[arg(long, value_name = "RUN", requires = "coordinate", requires = "folder")]
+    /// Go on with this run from its newest whole snapshot, unless the coordinator's state in the folder
+    /// has got it already. To be given to all servers of the fleet: any of them may be the first that
+    /// hosts the coordinator.
+    #[arg(long, value_name = "RUN", requires = "folder")]
     resume: Option<String>,
     /// Name of this machine: copies of a shard go to different ones; the advertised host if not given.
     #[arg(long)]
@@ -118,10 +120,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let coordinator = match (arguments.coordinate, arguments.coordinator) {
         (Some(0), _) => anyhow::bail!("--coordinate 0: a fleet has at least 1 server"),
-        (Some(servers), _) => CoordinatorAt::Here {
-            servers,
-            resume: arguments.resume.map(RunId::new).transpose()?,
-        },
+        (Some(servers), _) => CoordinatorAt::Here { servers },
         (None, Some(address)) => CoordinatorAt::Elsewhere(address),
         (None, None) => CoordinatorAt::InFolder,
     };
@@ -140,6 +139,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         coordinator,
         token: Token::from_env()?,
         folder: arguments.folder,
+        resume: arguments.resume.map(RunId::new).transpose()?,
         lease_ms: arguments.lease_ms,
         stand_in: arguments.stand_in,
         linger_ms: arguments.linger_ms,

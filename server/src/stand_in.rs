@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tradewind_common::ServerId;
 
@@ -55,8 +56,14 @@ impl StandIn {
                 continue;
             }
             tracing::warn!("no coordinator for {patience:?}; hosting it here");
-            if let Err(error) = self.hosting.begin(self.servers, None) {
-                tracing::error!("cannot host the coordinator: {error:#}");
+            let (hosting, servers) = (self.hosting.clone(), self.servers);
+            let bonded = self.bonded.clone();
+            // Another one may have been quicker.
+            let begin = move || hosting.begin_if(servers, || !*bonded.borrow());
+            match spawn_blocking(begin).await.map_err(Into::into).flatten() {
+                Ok(Some(_)) => {}
+                Ok(None) => tracing::info!("there is a coordinator again; not hosting it here"),
+                Err(error) => tracing::error!("cannot host the coordinator: {error:#}"),
             }
         }
     }

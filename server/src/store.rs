@@ -94,6 +94,12 @@ pub struct Address {
 }
 
 impl Store {
+    /// The state that the last coordinator wrote; `None` if none ever has. Who only looks deposes nobody.
+    pub fn look(folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+        let newest = read_newest(&folder.join("coordinator"), Incarnation(u64::MAX))?;
+        Ok(newest.map(|(_, state)| state))
+    }
+
     /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
     /// [`StoreError::Deposed`] if somebody else has done so meanwhile.
     pub fn claim(folder: &Path) -> Result<Claimed, StoreError> {

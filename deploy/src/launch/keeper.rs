@@ -265,7 +265,7 @@ impl<'a> Keeper<'a> {
                     member,
                     life,
                     coordinate,
-                } => match self.local.start(member, life, coordinate, false) {
+                } => match self.local.start(member, life, coordinate) {
                     Ok(()) => {
                         self.supervisor.handle_started(member, now_ms);
                         self.write_down(found);

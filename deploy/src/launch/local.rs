@@ -83,8 +83,7 @@ impl<'a> Local<'a> {
         let life = self.ground.lives_before + 1;
         for server in 0..self.ground.config.cluster.servers {
             let member = Member::Server(server);
-            let first = server == 0;
-            self.start(member, life, first, first && self.ground.resume)?;
+            self.start(member, life, server == 0)?;
             let file = self.address_file(server);
             let running = self.running.get_mut(&member).expect("it was started");
             let address = wait_for_address(&mut running.process, &file)?;
@@ -92,7 +91,7 @@ impl<'a> Local<'a> {
             running.address = Some(address);
         }
         for member in ranks(self.ground.config) {
-            self.start(member, life, false, false)?;
+            self.start(member, life, false)?;
         }
         self.write_down()
     }
@@ -103,7 +102,6 @@ impl<'a> Local<'a> {
         member: Member,
         life: u64,
         coordinate: bool,
-        resume: bool,
     ) -> anyhow::Result<()> {
         let Ground {
             programs, token, ..
@@ -118,7 +116,7 @@ impl<'a> Local<'a> {
                     }
                     _ => {}
                 }
-                let arguments = self.server_arguments(server, life, coordinate, resume);
+                let arguments = self.server_arguments(server, life, coordinate);
                 (&programs.server, arguments)
             }
             Member::Rank { group, rank } => (&programs.worker, self.worker_arguments(group, rank)),
@@ -141,16 +139,11 @@ impl<'a> Local<'a> {
         Ok(())
     }
 
-    fn server_arguments(
-        &self,
-        server: u32,
-        life: u64,
-        coordinate: bool,
-        resume: bool,
-    ) -> Vec<String> {
+    fn server_arguments(&self, server: u32, life: u64, coordinate: bool) -> Vec<String> {
         let Ground {
             config,
             folder,
+            resume,
             fronts,
             ..
         } = self.ground;
@@ -166,6 +159,7 @@ impl<'a> Local<'a> {
         if coordinate {
             arguments.push(format!("--coordinate={}", config.cluster.servers));
         }
+        // Whoever hosts the coordinator first: server 0 may die before it has written anything down.
         if resume {
             arguments.push(format!("--resume={}", config.name));
         }

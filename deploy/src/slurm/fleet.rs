@@ -56,7 +56,7 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
         }
         Err(error) => return Err(error).with_context(write),
     }
-    if !resume && resumes(fleet, name) {
+    if !resume && resumes(fleet, name)? {
         bail!(
             "the fleet in {} has snapshots of a run {name}; go on from them with --resume, or choose another name with --set run.name=…",
             fleet.display()

@@ -42,7 +42,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Job>> {
 
 /// The job that leads the run, if one was handed in.
 pub(super) fn lead(run: &Path) -> anyhow::Result<Option<u32>> {
-    let all = read(run)?.into_iter();
+    let mut all = read(run)?.into_iter();
     Ok(all.rfind(|job| job.leads).map(|job| job.job))
 }
 

@@ -91,9 +91,15 @@ impl Start {
     }
 }
 
-/// Whether there is a snapshot that a fleet can go on from.
-pub(super) fn resumes(run: &Path, name: &RunId) -> bool {
-    manifest::list(&Folder::new(run), name).is_ok_and(|numbers| !numbers.is_empty())
+/// Whether there is a snapshot that a fleet can go on from. That it cannot be told does not mean that
+/// there is none: the run would begin anew.
+pub(super) fn resumes(run: &Path, name: &RunId) -> anyhow::Result<bool> {
+    let folder = Folder::new(run);
+    let numbers = manifest::list(&folder, name).with_context(|| {
+        let snapshots = folder.run(name);
+        format!("cannot look for snapshots in {}", snapshots.display())
+    })?;
+    Ok(!numbers.is_empty())
 }
 
 /// The next life of a server: one past all that the folder knows of, whoever asks.

@@ -227,9 +227,11 @@ impl Task {
         ];
         if founds {
             arguments.push(format!("--coordinate={}", config.cluster.servers));
-            if !is_fleet && resumes(path, &config.name) {
-                arguments.push(format!("--resume={}", config.name));
-            }
+        }
+        // Whoever hosts the coordinator first: this start has put the state before it aside, so a state
+        // that is there is its own, and wins. Snapshots may have come since, then it knows the run.
+        if !is_fleet && resumes(path, &config.name)? {
+            arguments.push(format!("--resume={}", config.name));
         }
         arguments.push(format!("--stand-in={}", config.cluster.servers));
         if let Some(first) = config.telemetry.prometheus {

@@ -67,8 +67,8 @@ pub enum Message {
     Drain(RunId, Vec<GroupId>, Reply<Answer>),
     /// Forget a run that is over.
     Remove(RunId, Reply<Answer>),
-    /// The next join of a run goes on from this.
-    Resume(RunId, Box<Saved>, Reply<()>),
+    /// The next join of a run goes on from this; answered when it is written down.
+    Resume(RunId, Box<Saved>, Reply<Answer>),
     /// Take a snapshot; answered when it is whole.
     Snapshot(RunId, Reply<Answer>),
     /// The status page.

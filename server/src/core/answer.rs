@@ -159,6 +159,8 @@ pub enum Answer {
     Draining,
     /// The run is forgotten.
     Removed,
+    /// The next join of the run resumes it.
+    Resumes,
     /// The snapshot is whole.
     Snapshot {
         /// Its number.

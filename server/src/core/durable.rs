@@ -20,6 +20,13 @@ pub struct Durable {
     pub(super) passed: Passed,
 }
 
+impl Durable {
+    /// Whether the run is there, or shall be resumed.
+    pub fn knows(&self, run: &RunId) -> bool {
+        self.runs.contains_key(run) || self.resuming.contains_key(run)
+    }
+}
+
 /// What runs that were forgotten had come to, all together: one of the same name begins past it, so that
 /// nobody of the former one is taken for its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

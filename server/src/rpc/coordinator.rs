@@ -109,6 +109,7 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             | Answer::Attached(_)
             | Answer::Draining
             | Answer::Removed
+            | Answer::Resumes
             | Answer::Snapshot { .. } => return Err(wrong_answer()),
         };
         Ok(Response::new(v1::AwaitReadyReply {

@@ -36,7 +36,7 @@ impl v1::host_server::Host for HostService {
         let hosting = self.hosting.clone();
         let begin = tokio::task::spawn_blocking({
             let hosting = hosting.clone();
-            move || hosting.begin(servers, None)
+            move || hosting.begin(servers)
         });
         let begun = begin
             .await

@@ -15,13 +15,13 @@ use super::watch::{
 use super::{LEASE_MS, RUN, after, initial, layout, spec};
 
 /// Has a server host the coordinator; which life of it that is, once everybody can find it.
-async fn coordinate(fleet: &Fleet, server: usize) -> u64 {
-    let client = fleet.client().await;
+pub(super) async fn coordinate(fleet: &Fleet, server: usize) -> u64 {
+    let client = fleet.client_of(server).await;
     let request = CoordinateRequest { servers: 3 };
     let reply = answer(client.hosts[server].clone().coordinate(request)).await;
     let reply = reply.unwrap().into_inner();
     until("the coordinator's new address", async || {
-        (fleet.coordinator_address() == reply.address).then_some(())
+        (fleet.try_coordinator_address()? == reply.address).then_some(())
     })
     .await;
     reply.incarnation

@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tradewind_common::spec::RunSpec;
-use tradewind_proto::v1::JoinRequest;
+use tradewind_proto::v1::{JoinRequest, LeaveRequest, RemoveRequest, ResumeRequest};
 use tradewind_tests::cluster::client::answer;
 use tradewind_tests::cluster::fleet::Setup;
 use tradewind_tests::cluster::member::{Joining, read};
-use tradewind_tests::cluster::wait_for;
+use tradewind_tests::cluster::{until, wait_for};
 
 use super::pushing::{Pushing, member, pushes};
 use super::watch::{events, shows, snapshot, status};
@@ -98,6 +99,45 @@ fn while_the_coordinator_cannot_write_groups_train_and_joins_wait() {
         let pushed = [(0, 0..zero.clock()), (1, start..one.clock())];
         let all = after(layout.elements(), &pushed);
         assert_eq!(read(&fleet, RUN, &layout).await, all);
+    });
+}
+
+/// A successor would not know of it, and have the run created anew.
+#[test]
+fn while_the_coordinator_cannot_write_nobody_hears_that_a_run_will_be_resumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Setup::of(1).folder(folder.path()).start();
+    fleet.block_on(async {
+        let spec = spec(&[1], 1);
+        let client = fleet.client().await;
+        let mut group = member(&fleet, 0, &spec).await;
+        pushes(0, &mut group, 2).await;
+        let mut coordinator = client.coordinator.clone();
+        let leave = LeaveRequest {
+            run: RUN.into(),
+            incarnation: group.incarnation.0,
+            ..LeaveRequest::default()
+        };
+        answer(coordinator.leave(leave)).await.unwrap();
+        until("its last snapshot", async || {
+            let run = RUN.into();
+            let removed = client.coordinator.clone().remove(RemoveRequest { run });
+            answer(removed).await.ok()
+        })
+        .await;
+
+        let broken = Broken::new(&folder.path().join("coordinator"));
+        let resume = ResumeRequest { run: RUN.into() };
+        let resuming = tokio::spawn(async move { coordinator.resume(resume).await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!resuming.is_finished(), "nobody would know of it later");
+        drop(broken);
+        answer(async { resuming.await.unwrap() }).await.unwrap();
+        let group = Joining::join(&fleet, (RUN, 0), &spec).await.keeping();
+        let never = vec![f32::NAN; layout(&spec).elements()];
+        let group = group.begin(&never).await;
+        let layout = layout(&spec);
+        assert_eq!(group.values, after(layout.elements(), &[(0, 0..2)]));
     });
 }
 

@@ -6,6 +6,7 @@
 
 mod coordinator;
 mod disk;
+mod ending;
 mod failover;
 mod groups;
 mod leases;

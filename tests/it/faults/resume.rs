@@ -1,14 +1,20 @@
 //! A whole fleet ends, and another one goes on with its run from a snapshot.
 
+use std::path::Path;
+
 use tradewind_common::RunId;
 use tradewind_proto::v1::{LeaseChunkReply, LeaseChunkRequest};
+use tradewind_server::core::coordinator::Coordinator;
+use tradewind_server::store::Store;
 use tradewind_tests::cluster::client::{Client, answer};
-use tradewind_tests::cluster::fleet::Setup;
-use tradewind_tests::cluster::member::{Joining, read};
+use tradewind_tests::cluster::fleet::{Fleet, Setup};
+use tradewind_tests::cluster::member::{Joining, Member, read};
+use tradewind_tests::cluster::until;
 
-use super::pushing::{member, pushes};
+use super::coordinator::coordinate;
+use super::pushing::{Pushing, member, pushes};
 use super::watch::{all_full, events, shows, snapshot, status};
-use super::{RUN, after, initial, layout, spec};
+use super::{LEASE_MS, RUN, after, initial, layout, spec};
 
 async fn lease(client: &Client, group: u32, incarnation: u64, finished: &[u64]) -> LeaseChunkReply {
     let request = LeaseChunkRequest {
@@ -84,5 +90,117 @@ fn a_run_goes_on_with_other_numbers_of_servers_and_groups() {
             (status.snapshot == Some(number)).then_some(())
         })
         .await;
+    });
+}
+
+/// Trains the run on a fleet that then ends; the values of its snapshot, which is after four exchanges.
+fn interrupted(folder: &Path) -> Vec<f32> {
+    let fleet = Setup::of(2).folder(folder).start();
+    fleet.block_on(async {
+        let spec = spec(&[1], 1);
+        let mut group = member(&fleet, 0, &spec).await;
+        pushes(0, &mut group, 4).await;
+        snapshot(&fleet.client().await).await;
+        pushes(0, &mut group, 2).await;
+        after(layout(&spec).elements(), &[(0, 0..4)])
+    })
+}
+
+/// Three servers that are to resume it.
+fn resuming(folder: &Path) -> Setup {
+    Setup {
+        resume: Some(RunId::new(RUN).unwrap()),
+        ..Setup::of(3).folder(folder)
+    }
+}
+
+/// Its group comes, creates nothing and has the snapshot's values.
+async fn goes_on(fleet: &Fleet, saved: &Vec<f32>) -> Member {
+    let spec = spec(&[1], 2);
+    let joining = Joining::join(fleet, (RUN, 0), &spec).await.keeping();
+    assert!(joining.joined.incarnation.0 > 1);
+    let never = vec![f32::NAN; layout(&spec).elements()];
+    let mut group = joining.begin(&never).await;
+    assert_eq!(&group.values, saved);
+    assert!(group.clock() >= 4);
+    pushes(0, &mut group, 2).await;
+    group
+}
+
+/// The first host has claimed the folder and, before it died, written down what this says, if
+/// anything; then the other servers are there, and nobody has told them to host.
+fn without_the_first(setup: Setup, state: Option<&Coordinator>) -> Fleet {
+    let folder = setup.folder.clone().unwrap();
+    let setup = Setup {
+        started: 0,
+        stand_in: true,
+        ..setup
+    };
+    let fleet = setup.start();
+    let claimed = Store::claim(&folder).unwrap();
+    if let Some(state) = state {
+        let state = serde_json::to_vec(&state.durable()).unwrap();
+        claimed.store.write(&state).unwrap();
+    }
+    (0..3).for_each(|server| fleet.begin(server));
+    fleet
+}
+
+#[test]
+fn who_is_asked_to_host_resumes_what_the_first_host_has_not_written_down() {
+    let empty = Coordinator::new(3, true, LEASE_MS);
+    for state in [None, Some(&empty)] {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = interrupted(folder.path());
+        let fleet = without_the_first(resuming(folder.path()), state);
+        fleet.block_on(async {
+            assert!(coordinate(&fleet, 1).await > 1);
+            goes_on(&fleet, &saved).await;
+        });
+    }
+}
+
+#[test]
+fn who_stands_in_resumes_what_the_first_host_has_not_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = interrupted(folder.path());
+    let setup = Setup {
+        lease_ms: LEASE_MS,
+        ..resuming(folder.path())
+    };
+    let fleet = without_the_first(setup, None);
+    fleet.block_on(async {
+        until("a coordinator", async || fleet.try_coordinator_address()).await;
+        goes_on(&fleet, &saved).await;
+    });
+}
+
+#[test]
+fn who_hosts_after_the_run_has_gone_on_does_not_go_back_to_the_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = interrupted(folder.path());
+    let setup = Setup {
+        lease_ms: LEASE_MS,
+        ..resuming(folder.path())
+    };
+    let fleet = setup.start();
+    fleet.block_on(async {
+        let group = goes_on(&fleet, &saved).await;
+        let client = fleet.client().await;
+        all_full(&client, 1).await;
+        let pushing = Pushing::start(0, group);
+        pushing.goes_on(2).await;
+        let before = status(&client).await.coordinator;
+        fleet.kill(0);
+        let life = coordinate(&fleet, 1).await;
+        assert!(life > before);
+        pushing.goes_on(2).await;
+        fleet.begin(0);
+        all_full(&fleet.client().await, 1).await;
+        let group = pushing.stop().await;
+        assert!(!group.lost(), "it went on in its life");
+        let status = status(&fleet.client().await).await;
+        assert_eq!((status.coordinator, status.lost), (life, 0));
+        assert_eq!(read(&fleet, RUN, &group.layout).await, group.values);
     });
 }

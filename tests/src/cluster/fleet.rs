@@ -38,8 +38,13 @@ pub struct Setup {
     pub folder: Option<PathBuf>,
     /// Length of a server's lease.
     pub lease_ms: u64,
-    /// The run that its first join resumes.
+    /// The run that this start of the fleet goes on with; what the start before left of its fleet is put
+    /// aside.
     pub resume: Option<RunId>,
+    /// No server is told to host the coordinator: they stand in for it.
+    pub stand_in: bool,
+    /// How long servers that are told to end wait for the last snapshots.
+    pub linger_ms: u64,
     /// Servers that others reach through a gate: [`Fleet::gate`].
     pub gated: Vec<u32>,
     /// Servers that reach the coordinator through a gate: [`Fleet::bond`].
@@ -56,6 +61,8 @@ impl Setup {
             folder: None,
             lease_ms: LEASE_MS,
             resume: None,
+            stand_in: false,
+            linger_ms: 0,
             gated: Vec::new(),
             bonds: Vec::new(),
         }
@@ -124,6 +131,9 @@ impl Fleet {
 
     fn of(setup: Setup) -> Self {
         let started = setup.started;
+        if let (Some(folder), Some(_)) = (&setup.folder, &setup.resume) {
+            put_aside(folder);
+        }
         let former = setup.folder.as_deref().and_then(life);
         let fleet = Self {
             runtime: threads(),
@@ -161,9 +171,8 @@ impl Fleet {
             .filter(|_| self.setup.bonds.contains(&server));
         let bond = bond.map(|coordinator| Gate::start(coordinator));
         let coordinator = match (first, &self.setup.folder) {
-            _ if server == 0 && fresh => CoordinatorAt::Here {
+            _ if server == 0 && fresh && !self.setup.stand_in => CoordinatorAt::Here {
                 servers: self.setup.servers,
-                resume: self.setup.resume.clone(),
             },
             (Some(first), None) => {
                 CoordinatorAt::Elsewhere(bond.as_ref().map_or(first, |b| b.address().to_owned()))
@@ -178,9 +187,10 @@ impl Fleet {
             coordinator,
             token: Token::new(&self.setup.token).expect("a token of visible ASCII"),
             folder: self.setup.folder.clone(),
+            resume: self.setup.resume.clone(),
             lease_ms: self.setup.lease_ms,
-            stand_in: None,
-            linger_ms: 0,
+            stand_in: self.setup.stand_in.then_some(self.setup.servers),
+            linger_ms: self.setup.linger_ms,
         };
         let (stop, stopped) = oneshot::channel();
         let ended = runtime.spawn(serve(listener, config, async {
@@ -213,6 +223,30 @@ impl Fleet {
         let serving = self.seats()[server as usize].serving.take();
         let serving = serving.expect("it runs");
         serving.runtime.shutdown_background();
+    }
+
+    /// Tells servers to end, as SIGTERM does, and waits until they have.
+    ///
+    /// # Panics
+    /// If one does not run, or ends with an error.
+    pub async fn terminate(&self, servers: impl IntoIterator<Item = u32>) {
+        let take = |server: u32| self.seats()[server as usize].serving.take();
+        let serving: Vec<Option<Serving>> = servers.into_iter().map(take).collect();
+        let mut ending = Vec::new();
+        for serving in serving {
+            let Serving {
+                runtime,
+                stop,
+                ended,
+            } = serving.expect("it runs");
+            let _ = stop.send(());
+            ending.push((runtime, ended));
+        }
+        for (runtime, ended) in ending {
+            let ended = ended.await.expect("a server does not panic");
+            ended.expect("a server ends well");
+            runtime.shutdown_background();
+        }
     }
 
     /// Waits until a coordinator after `former` has said in the folder where it is.
@@ -267,12 +301,21 @@ impl Fleet {
     /// # Panics
     /// If the folder does not say.
     pub fn coordinator_address(&self) -> String {
+        let found = self.try_coordinator_address();
+        found.expect("there has been a coordinator")
+    }
+
+    /// As [`coordinator_address`](Self::coordinator_address), if there has been one.
+    ///
+    /// # Panics
+    /// If the folder cannot be read.
+    pub fn try_coordinator_address(&self) -> Option<String> {
         match &self.setup.folder {
             Some(folder) => {
                 let found = read_address(folder).expect("the folder can be read");
-                found.expect("there has been a coordinator").address
+                found.map(|found| found.address)
             }
-            None => self.addresses()[0].clone(),
+            None => Some(self.addresses()[0].clone()),
         }
     }
 
@@ -305,6 +348,14 @@ impl Fleet {
     fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Puts aside what a former start knew of its fleet.
+fn put_aside(folder: &Path) {
+    let aside = (1..).map(|n| folder.join(format!("coordinator-{n}")));
+    let mut free = aside.filter(|path| !path.exists());
+    let free = free.next().expect("a free name");
+    std::fs::rename(folder.join("coordinator"), free).expect("a former start");
 }
 
 /// Which life of the coordinator the folder names.

@@ -248,6 +248,11 @@ impl Member {
         kept.is_some_and(|kept| kept.lost.load(Ordering::Relaxed))
     }
 
+    /// Whether its group was asked to leave.
+    pub fn asked_to_leave(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.pulse.leave())
+    }
+
     /// One exchange of a flat gradient, the mean over so many samples.
     ///
     /// # Errors

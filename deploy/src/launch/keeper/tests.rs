@@ -32,6 +32,7 @@ struct Stage {
     config: Config,
     programs: Programs,
     folder: RunFolder,
+    resume: bool,
 }
 
 impl Stage {
@@ -64,6 +65,7 @@ impl Stage {
                 worker: script("worker", worker),
             },
             folder: RunFolder::create(&root.path().join("r")).unwrap(),
+            resume: false,
             _root: root,
         }
     }
@@ -99,7 +101,7 @@ impl Stage {
                 folder: &self.folder,
                 token: "secret",
                 lives_before: 0,
-                resume: false,
+                resume: self.resume,
                 roster: &Roster::default(),
                 fronts: &[],
             };
@@ -218,6 +220,7 @@ fn a_silent_host_of_the_coordinator_is_killed_and_a_survivor_takes_over() {
     let log = fs::read_to_string(stage.file("logs/server-0.log")).unwrap();
     let lives: Vec<bool> = log.lines().map(|l| l.contains("--coordinate=2")).collect();
     assert_eq!(lives, [true, false], "it hosts it no more: {log}");
+    assert!(!log.contains("--resume"), "{log}");
 }
 
 #[test]
@@ -278,7 +281,8 @@ fn a_server_that_dies_is_started_again_as_another_life() {
         r#"case $1$2 in --server=1--incarnation=1) while ! test -e "$0.go"; do sleep 0.05; done; exit 7 ;; esac
 while"#,
     );
-    let stage = Stage::new(&server, "sleep 1000");
+    let mut stage = Stage::new(&server, "sleep 1000");
+    stage.resume = true;
     fs::write(stage.programs.server.with_extension("go"), "").unwrap();
     let listens = |keeper: &Keeper<'_>| keeper.local.address(1).is_some_and(|(life, _)| life == 2);
     let (messages, _) = stage.keep(|_, keeper| listens(keeper));
@@ -290,6 +294,9 @@ while"#,
     assert!(lives.iter().all(|life| !life.contains("--coordinate=")));
     let first = fs::read_to_string(stage.file("logs/server-0.log")).unwrap();
     assert!(first.contains("--coordinate=2"), "{first}");
+    // Whichever of them hosts first goes on from the snapshot.
+    let resumes = |life: &&str| life.contains(" --resume=r");
+    assert!(first.lines().chain(lives).all(|life| resumes(&life)));
     assert!(
         first.contains("--lease-ms=20000 --host=127.0.0.1"),
         "{first}"

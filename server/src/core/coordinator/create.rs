@@ -6,8 +6,9 @@ use tradewind_common::RunId;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 
-use super::Coordinator;
-use crate::core::answer::{RUNS_MAX, Refused};
+use super::{Coordinator, Output};
+use crate::core::ReplyTo;
+use crate::core::answer::{Answer, RUNS_MAX, Refused};
 use crate::core::durable::Saved;
 use crate::core::run::{Run, resume};
 
@@ -27,6 +28,13 @@ impl Coordinator {
         self.resuming.insert(run, saved);
         self.dirty = true;
         Ok(())
+    }
+
+    /// As [`resume`](Self::resume); answered when that is written down: whoever has heard of it may
+    /// join at a successor.
+    pub fn ask_to_resume(&mut self, run: RunId, saved: Saved, to: ReplyTo) {
+        let answer = self.resume(run, saved).map(|()| Answer::Resumes);
+        self.outputs.push_back(Output::Reply(to, answer));
     }
 
     /// The run that a rank joins; the first one creates it.

@@ -100,7 +100,11 @@ impl Run {
         if let Some(group) = groups.iter().copied().find(|group| *group > last) {
             return Err(Refusal::UnknownGroup { group, last }.into());
         }
-        self.drained.all |= groups.is_empty();
+        // The launcher and the servers may both ask for it.
+        if self.drained.all {
+            return Ok(());
+        }
+        self.drained.all = groups.is_empty();
         self.drained.groups.extend(groups);
         self.dirty = true;
         let text = match groups {

@@ -31,6 +31,7 @@ pub(super) fn word(answer: &Answer) -> String {
         Answer::Attached(first) => format!("attached {first}"),
         Answer::Draining => "draining".into(),
         Answer::Removed => "removed".into(),
+        Answer::Resumes => "resumes".into(),
         Answer::Snapshot { number } => format!("snapshot {number}"),
     }
 }
