@@ -9,6 +9,7 @@ use tradewind_server::core::state::BlockState;
 use tradewind_server::core::view::View;
 
 use super::history::Step;
+use super::optimizer;
 use super::terms::{Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::{self, Life};
@@ -17,8 +18,9 @@ use crate::values::{self, Life};
 /// most a dozen, so anything missing makes a larger difference.
 pub(super) const TOLERANCE: f64 = 1e-3;
 
-/// Whether a value is what was recomputed. That is no number where the momentum was measured and
-/// nobody was told of it, for want of a copy.
+/// Whether a value is what was recomputed. That is no number where nobody but the primary can know:
+/// where the momentum was measured and nobody was told of it, for want of a copy, and where rounding
+/// decides whether a tensor's merged gradient is 0.
 pub(super) fn near(recomputed: f64, value: f32) -> bool {
     recomputed.is_nan() || (recomputed - f64::from(value)).abs() < TOLERANCE
 }
@@ -101,14 +103,23 @@ impl Record {
     }
 
     /// The first values win.
-    pub(super) fn created(&mut self, state: &BlockState, life: Life) -> Result<(), Violation> {
-        let mut step = Step::of(state);
+    pub(super) fn created(
+        &mut self,
+        state: &BlockState,
+        life: Life,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let step = Step::of(state);
         let first = values::initial(life, self.id, self.length);
-        if *state.values != first || state.version != 0 || !state.decided.is_empty() {
+        let slots = match self.kind {
+            TensorKind::Parameter => optimizer::keeps(terms.optimizer),
+            TensorKind::Buffer => 0,
+        };
+        let kept = step.slots == vec![vec![0.0; self.length]; slots];
+        if *state.values != first || state.version != 0 || !state.decided.is_empty() || !kept {
             let text = format!("{life:?} created {first:?}, but it is {state:?}");
             return Err(Violation::new(Rule::NoFreshStart, text));
         }
-        step.velocity = vec![0.0; self.length];
         self.history = vec![step];
         Ok(())
     }

@@ -165,7 +165,7 @@ impl Log {
                 let text = format!("block {id} was created when the run was ready");
                 return Err(Violation::new(Rule::NoFreshStart, text));
             };
-            record.created(&state, creator)?;
+            record.created(&state, creator, terms)?;
         }
         for (group, place) in record.live.clone() {
             if place.attaching

@@ -10,8 +10,10 @@
 //!   decision moves it on. So c − m can be checked at every decision (rule 1), with m taken over
 //!   the checker's own record of the live groups;
 //! - what version and values must be: the first values that were created, and from there every
-//!   update recomputed in f64 from the *live* life's gradients (`decide.rs`). A contribution that
-//!   is applied twice, or not, or for a fenced life, shows at once (rules 2 and 3);
+//!   update recomputed in f64 from the *live* life's gradients (`decide.rs`), merged (`apply.rs`) and
+//!   applied as the paper of the optimizer has it (`optimizer.rs`), with all that it keeps beside the
+//!   values. A contribution that is applied twice, or not, or for a fenced life, shows at once (rules
+//!   2 and 3);
 //! - what a group makes of answers that are differences: values within the form's bound of the
 //!   block's, and one state for each version, whichever of its answers arrives (`held.rs`);
 //! - what is lost: a primary's decisions are a history, and each of its answers tells one step of
@@ -24,12 +26,14 @@
 //! What it cannot see: an update that is taken back before the call that made it returns, and in
 //! which order the contributions of one update were summed.
 
+mod apply;
 mod block;
 mod copies;
 mod decide;
 mod held;
 mod history;
 mod log;
+mod optimizer;
 mod order;
 mod rules;
 mod snapshots;
@@ -141,7 +145,7 @@ impl Checker {
     ) -> Self {
         let block = |b: &Block| (b.id, (b.kind, b.elements.len()));
         Self {
-            terms: Terms::new(spec, skip_one_in),
+            terms: Terms::new(spec, layout, skip_one_in),
             placement,
             blocks: layout.blocks.iter().map(block).collect(),
             logs: BTreeMap::new(),
@@ -418,6 +422,11 @@ impl Checker {
     pub fn blocks(&self, shard: ShardId) -> Vec<(BlockId, usize)> {
         let of_shard = self.placement.blocks(shard);
         of_shard.map(|id| (id, self.blocks[&id].1)).collect()
+    }
+
+    /// How many norms a block's gradient comes with.
+    pub fn norms_wanted(&self, block: BlockId) -> usize {
+        self.terms.norms_wanted(block)
     }
 
     /// The lineage of a shard on its primary.
