@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use crate::launch::LOOK;
+use crate::lock;
 
 /// How often the lock of a folder is tried.
 const LOCK_TRIES: u32 = 4;
@@ -45,7 +46,12 @@ impl RunFolder {
         let made = fs::create_dir_all(path.join("logs"));
         made.with_context(|| format!("cannot make {}", path.display()))?;
         let path = fs::canonicalize(path)?;
-        let lock = lock(&path)?;
+        // One that cannot be locked is nobody's; what was made here would be in the way of the next try.
+        let lock = try_lock(&path).inspect_err(|_| {
+            let _ = fs::remove_file(path.join(".lock"));
+            let _ = fs::remove_dir(path.join("logs")).and_then(|()| fs::remove_dir(&path));
+        })?;
+        let lock = lock.with_context(|| under_way(&path))?;
         Ok(Self {
             path,
             _lock: lock,
@@ -114,28 +120,28 @@ impl RunFolder {
     }
 }
 
-/// Whether a launcher holds the folder.
-pub(crate) fn is_held(path: &Path) -> bool {
-    // Nothing is left behind where no run ever was.
-    let file = File::open(path.join(".lock"));
-    file.is_ok_and(|file| file.try_lock_shared().is_err())
-}
-
 /// The lock goes with the launcher, however it ends.
 fn lock(path: &Path) -> anyhow::Result<File> {
-    let file = File::create(path.join(".lock"))
-        .with_context(|| format!("cannot write into {}", path.display()))?;
+    try_lock(path)?.with_context(|| under_way(path))
+}
+
+/// `None` if another launcher has it.
+fn try_lock(path: &Path) -> anyhow::Result<Option<File>> {
     // Whoever only looks has it for a moment.
     for _ in 0..LOCK_TRIES {
-        if file.try_lock().is_ok() {
-            return Ok(file);
+        if let Some(lock) = lock::take(path)? {
+            return Ok(Some(lock));
         }
         std::thread::sleep(LOOK);
     }
-    bail!(
+    Ok(None)
+}
+
+fn under_way(path: &Path) -> String {
+    format!(
         "a run is under way in {}; wait for it, or choose another with --out or --set run.name=…",
         path.display()
-    );
+    )
 }
 
 /// A name beside `path` that nothing has yet: with -1, -2, … behind it.
@@ -154,6 +160,7 @@ pub(crate) fn free_name(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::is_held;
 
     #[test]
     fn a_former_run_is_moved_aside_and_a_live_one_is_left_alone() {

@@ -13,6 +13,7 @@ mod failure;
 mod folder;
 mod launch;
 mod lines;
+mod lock;
 mod place;
 mod progress;
 mod report;

@@ -1,8 +1,10 @@
 //! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
 
 mod device;
+mod jobs;
 mod standing;
 mod table;
+mod watcher;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,8 +19,8 @@ use crate::place::Place;
 use crate::run::Interruption;
 use crate::runtime::one_thread;
 use crate::say;
-use standing::Watcher;
 pub(crate) use table::size;
+use watcher::Watcher;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -77,12 +79,18 @@ async fn show(arguments: &Arguments) -> anyhow::Result<()> {
         };
         say(format_args!("{}{text}", if clears { CLEAR } else { "" }));
         if !arguments.watch || standing.over() {
-            break match standing.abandoned {
-                true => {
+            match (standing.abandoned, standing.is_slurm) {
+                (false, _) => return Ok(()),
+                (true, false) => {
                     bail!("its launcher is gone; `tradewind run --resume` goes on from a snapshot")
                 }
-                false => Ok(()),
-            };
+                (true, true) => {
+                    let verb = if standing.is_fleet { "serve" } else { "submit" };
+                    bail!(
+                        "its jobs are over, and it has not ended; `tradewind slurm {verb} --resume` goes on from a snapshot"
+                    )
+                }
+            }
         }
         tokio::select! {
             () = sleep(PAUSE) => {}

@@ -3,19 +3,20 @@
 //! is also measured beside the same flood on servers of its own: the difference is what sharing costs.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use anyhow::Context;
 use serde::Serialize;
 
 use super::Stop;
 use super::fleet::{Fleet, Ground, Kind, Names, Sample};
-use super::folder::Folder;
+use super::folder::measured;
 use super::model::{Form, Model, OptimizerName};
 use super::orders::Work;
+use super::report::exchange_times;
 use super::size;
-use super::steady::{RUNS_MAX, Series};
-use crate::run::{Interruption, secret};
-use crate::runtime::one_thread;
+use super::steady::{Quantiles, RUNS_MAX, Series};
+use crate::run::secret;
 use crate::say;
 
 #[derive(Debug, clap::Args)]
@@ -63,9 +64,9 @@ const APART: Names = Names {
 /// What the run's exchanges took.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Felt {
-    /// Median over all exchanges, seconds.
-    p50: f64,
-    p99: f64,
+    /// Over all exchanges, seconds.
+    #[serde(flatten)]
+    times: Quantiles,
     /// Of this many exchanges.
     exchanges: usize,
 }
@@ -93,20 +94,7 @@ struct Report {
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     arguments.check().map_err(Stop::Input)?;
-    let runtime = one_thread().context("cannot start")?;
-    let folder = Folder::create()?;
-    let measured = runtime.block_on(async {
-        let mut interruption = Interruption::new()?;
-        tokio::select! {
-            measured = arguments.measure(&folder) => Ok(measured?),
-            by = interruption.wait() => Err(Stop::Interrupted(by)),
-        }
-    });
-    if let Err(Stop::Failed(_)) = &measured {
-        // The message names a log in it.
-        folder.keep();
-    }
-    let report = measured?;
+    let report = measured(async |folder| arguments.measure(folder).await)?;
     match arguments.json {
         true => say(serde_json::to_string_pretty(&report).context("cannot write the report")?),
         false => say(report.table()),
@@ -155,10 +143,10 @@ impl Arguments {
         self.server_threads.unwrap_or(share.clamp(1, 8))
     }
 
-    async fn measure(&self, folder: &Folder) -> anyhow::Result<Report> {
+    async fn measure(&self, folder: &Path) -> anyhow::Result<Report> {
         let token = secret()?;
         let ground = |run| Ground {
-            folder: folder.path(),
+            folder,
             token: &token,
             run,
             wrap: "",
@@ -207,8 +195,8 @@ impl Arguments {
             flood_elsewhere,
             flood_here,
             flood_gb_per_s: flood.median().unwrap_or(f64::NAN),
-            ratio_p50: flood_here.p50 / flood_elsewhere.p50,
-            ratio_p99: flood_here.p99 / flood_elsewhere.p99,
+            ratio_p50: flood_here.times.p50 / flood_elsewhere.times.p50,
+            ratio_p99: flood_here.times.p99 / flood_elsewhere.times.p99,
             runs: self.runs,
             seconds: self.seconds,
         })
@@ -227,15 +215,10 @@ impl Arguments {
 }
 
 fn felt(samples: &[Sample]) -> Felt {
-    let clients = samples.iter().flat_map(|sample| &sample.clients);
-    let seconds: Series = clients
-        .flat_map(|client| client.done.seconds.iter().copied())
-        .collect();
-    let quantile = |part| seconds.quantile(part).unwrap_or(f64::NAN);
+    let times = exchange_times(samples);
     Felt {
-        p50: quantile(0.5),
-        p99: quantile(0.99),
-        exchanges: seconds.len(),
+        times: times.quantiles(),
+        exchanges: times.len(),
     }
 }
 
@@ -265,8 +248,8 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{what:32} {:>11} {:>11} {:>10}",
-                ms(felt.p50),
-                ms(felt.p99),
+                ms(felt.times.p50),
+                ms(felt.times.p99),
                 felt.exchanges
             );
         }
@@ -298,7 +281,7 @@ mod tests {
             ..Sample::default()
         };
         let felt = felt(&[sample(&[1.0, 2.0]), sample(&[3.0])]);
-        assert_eq!((felt.p50, felt.exchanges), (2.0, 3));
-        assert!((felt.p99 - 2.98).abs() < 1e-9);
+        assert_eq!((felt.times.p50, felt.exchanges), (2.0, 3));
+        assert!((felt.times.p99 - 2.98).abs() < 1e-9);
     }
 }

@@ -1,5 +1,7 @@
 //! How often a measurement is repeated, and what its samples come to.
 
+use serde::Serialize;
+
 /// Samples below this number are never enough, unless fewer are allowed.
 pub(crate) const RUNS_MIN: usize = 7;
 
@@ -11,6 +13,13 @@ const STEADY: f64 = 0.02;
 
 /// Chance that the median lies outside its interval, on each side.
 const TAIL: f64 = 0.025;
+
+/// The middle and the end of samples; not a number without any.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Quantiles {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
 
 /// Samples of one quantity.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +45,14 @@ impl Series {
 
     pub(crate) fn median(&self) -> Option<f64> {
         self.quantile(0.5)
+    }
+
+    pub(crate) fn quantiles(&self) -> Quantiles {
+        let quantile = |part| self.quantile(part).unwrap_or(f64::NAN);
+        Quantiles {
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+        }
     }
 
     /// Interquartile range over median.

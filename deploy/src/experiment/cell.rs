@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tradewind_common::config::Config;
 
 use super::matrix::Cell;
-use super::reading::{MISSED_MAX, Reading};
+use super::reading::{self, MISSED_MAX, Reading};
 
 /// What a rank is told to end with when another one would fail as well (training has diverged).
 const GAVE_UP: &str = "ended with status 4";
+
+/// Status of a run that has trained to its end.
+const COMPLETED: &str = "completed";
 
 /// Files that a cell's results are read from.
 const FILES: &[&str] = &["config.toml", "summary.json", "metrics.jsonl"];
@@ -78,7 +82,7 @@ pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
 /// Why nothing came of it: another try may come further.
 pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     let summary = &reading.summary;
-    if summary.status != "completed" {
+    if summary.status != COMPLETED {
         let reason = match &summary.failure {
             Some(failure) => format!("{}: {}", failure.role, failure.reason),
             None => format!("it was {}", summary.status),
@@ -131,6 +135,34 @@ pub(crate) fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
         Outcome::Void(_) => Err(Unfinished::Void(seal)),
         _ => Ok(seal),
     }
+}
+
+/// As [`finished`], but a cell that has come to its end while nobody looked gets its seal now.
+pub(crate) fn gather(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
+    match finished(cell, folder) {
+        Err(Unfinished::NotRun) if is_over(folder) && is_of(cell, folder) => {}
+        found => return found,
+    }
+    match seal(cell, folder) {
+        Ok(_) => finished(cell, folder),
+        // It was cut short, or failed in a way that another try may not.
+        Err(_) if reading::summary(folder).is_ok_and(|told| told.status != COMPLETED) => {
+            Err(Unfinished::NotRun)
+        }
+        Err(error) => Err(Unfinished::Damaged(format!("{error:#}"))),
+    }
+}
+
+/// Whether the run in this folder has come to its end, however.
+pub(crate) fn is_over(folder: &Path) -> bool {
+    folder.join("summary.json").exists()
+}
+
+/// Whether the run in this folder has a cell's configuration.
+pub(crate) fn is_of(cell: &Cell, folder: &Path) -> bool {
+    let text = std::fs::read_to_string(folder.join("config.toml"));
+    let config = text.map(|text| Config::parse(&text, "config.toml", folder, &[]));
+    matches!(config, Ok(Ok(config)) if config.resolved() == cell.config.resolved())
 }
 
 /// Why a cell has to be run.

@@ -4,6 +4,7 @@ pub(crate) mod analysis;
 pub(crate) mod cell;
 mod display;
 pub(crate) mod file;
+mod former;
 pub(crate) mod grid;
 mod machine;
 pub(crate) mod matrix;
@@ -23,9 +24,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 use crate::config::EXIT_BAD_INPUT;
+use crate::lock;
 use crate::report::html::{self as page, Page};
 use crate::run::EXIT_INTERRUPTED;
 use crate::runtime::one_thread;
@@ -211,13 +213,11 @@ fn read_lines(
 
 /// One at a time works on an experiment; the lock goes with its process, however that ends.
 fn lock(folder: &Path) -> anyhow::Result<File> {
-    let file = File::create(folder.join(".lock"))
-        .with_context(|| format!("cannot write into {}", folder.display()))?;
-    if file.try_lock().is_err() {
-        bail!(
+    let lock = lock::take(folder)?;
+    lock.with_context(|| {
+        format!(
             "an experiment is under way in {}; wait for it, or choose another folder with --out",
             folder.display()
-        );
-    }
-    Ok(file)
+        )
+    })
 }

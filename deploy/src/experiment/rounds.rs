@@ -30,7 +30,7 @@ impl Known {
         if self.seals.contains_key(&cell.id) || self.failures.contains_key(&cell.id) {
             return false;
         }
-        let seal = match cell::finished(cell, &runner.run_folder(cell)) {
+        let seal = match cell::gather(cell, &runner.run_folder(cell)) {
             Ok(seal) => seal,
             // Its measure counts, not its time, and another one might move the optimum.
             Err(Unfinished::Void(seal)) if is_trial => seal,

@@ -7,21 +7,27 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use tradewind_common::record::StepRecord;
 
 use super::cell::{self, Outcome, Seal};
 use super::display::Display;
+use super::former::{Next, Queue, Try};
 use super::machine;
 use super::matrix::Cell;
+use crate::clock::Clock;
 use crate::launch::{LOOK, Process, Role};
 use crate::lines::Metrics;
 use crate::run::Interruption;
-use crate::slurm::has_jobs;
+use crate::slurm::is_handed_in;
 
 /// How often a cell is run that fails, or that misses its pace.
 const TRIES: u32 = 2;
+
+/// How long handing a job in may take when this command is interrupted.
+const HANDING_IN: Duration = Duration::from_secs(30);
 
 /// A cell that is to be run, and the part of the machine that it takes.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +66,7 @@ pub(crate) struct Runner {
     folder: PathBuf,
     program: PathBuf,
     on: On,
+    queue: Queue,
 }
 
 /// How it came to its end.
@@ -70,7 +77,8 @@ pub(crate) enum Ran {
 
 struct Running<'a> {
     job: Job<'a>,
-    tries: u32,
+    /// Which try it is.
+    number: u32,
     process: Process,
     metrics: Metrics,
     applied: u64,
@@ -90,7 +98,18 @@ impl Runner {
             folder: folder.to_owned(),
             program,
             on,
+            queue: Queue::slurm(),
         })
+    }
+
+    /// With another program and queue in place of `tradewind` and Slurm.
+    #[cfg(test)]
+    pub(crate) fn with(self, program: &Path, queue: Queue) -> Self {
+        Self {
+            program: program.to_owned(),
+            queue,
+            ..self
+        }
     }
 
     /// What runs cells.
@@ -127,28 +146,59 @@ impl Runner {
         display: &mut Display,
         interruption: &mut Interruption,
     ) -> anyhow::Result<Ran> {
-        let mut waiting: VecDeque<(Job<'_>, u32)> = jobs.iter().map(|job| (*job, 1)).collect();
+        let clock = Clock::start();
+        let mut waiting: VecDeque<Try<'_>> = jobs.iter().map(|job| Try::new(*job, 1)).collect();
         let mut ended = BTreeMap::new();
         let mut running: Vec<Running<'_>> = Vec::new();
-        while !waiting.is_empty() || !running.is_empty() {
+        // Those whose former jobs are not over.
+        let mut held: Vec<Try<'_>> = Vec::new();
+        while !waiting.is_empty() || !running.is_empty() || !held.is_empty() {
             // Jobs of Slurm take nothing from each other.
             let apart = self.on != On::Machine;
+            let now = clock.elapsed();
+            let mut due: Vec<Try<'_>> = held.extract_if(.., |one| one.is_due(now)).collect();
             if running.is_empty() || apart {
                 let mut taken = 0.0;
-                while let Some((job, tries)) = waiting.front().copied()
-                    && running.len() < at_once
-                    && (running.is_empty() || apart || (tries == 1 && taken + job.part <= 1.0))
+                while let Some(Try { job, number, .. }) = waiting.front()
+                    && running.len() + held.len() + due.len() < at_once
+                    && (due.is_empty() || apart || (*number == 1 && taken + job.part <= 1.0))
                 {
-                    waiting.pop_front();
                     display.began(&job.cell.id, job.work());
-                    running.push(self.start(job, tries)?);
                     // One that is run again has the machine to itself.
-                    taken += if tries == 1 { job.part } else { f64::INFINITY };
+                    taken += if *number == 1 {
+                        job.part
+                    } else {
+                        f64::INFINITY
+                    };
+                    due.extend(waiting.pop_front());
                 }
+            }
+            for one in due {
+                let id = one.job.cell.id.clone();
+                let came_to = match self.next(one, now, display) {
+                    Next::Begin { this, follows } => {
+                        running.push(self.start(this, follows)?);
+                        continue;
+                    }
+                    Next::Wait(this) => {
+                        held.push(this);
+                        continue;
+                    }
+                    Next::Ended(seal) => Ok(seal),
+                    Next::GiveUp(why) => Err(why),
+                };
+                display.ended(&id, &in_words(&came_to), false);
+                ended.insert(id, came_to);
             }
             tokio::select! {
                 by = interruption.wait() => {
-                    display.message(&format!("{by}: ending all cells; the same command goes on with those that are not finished"));
+                    display.message(&format!("{by}: {}", match apart {
+                        true => "the jobs are left alone; the same command gathers what they come to",
+                        false => "ending all cells; the same command goes on with those that are not finished",
+                    }));
+                    if apart {
+                        self.let_hand_in(&mut running).await;
+                    }
                     Process::stop_all(running.iter_mut().map(|r| &mut r.process).collect());
                     return Ok(Ran::Interrupted(ended));
                 }
@@ -163,10 +213,10 @@ impl Runner {
                     continue;
                 };
                 let came_to = self.seal(one.job.cell, end.to_string());
-                let again = one.tries < TRIES && !is_final(&came_to, one.job.is_trial);
+                let again = one.number < TRIES && !is_final(&came_to, one.job.is_trial);
                 display.ended(&one.job.cell.id, &in_words(&came_to), again);
                 if again {
-                    waiting.push_back((one.job, one.tries + 1));
+                    waiting.push_back(Try::new(one.job, one.number + 1));
                 } else {
                     ended.insert(one.job.cell.id.clone(), came_to);
                 }
@@ -187,7 +237,7 @@ impl Runner {
             part: 1.0,
             is_trial: false,
         };
-        let mut running = self.start(alone, 1)?;
+        let mut running = self.start(Try::new(alone, 1), false)?;
         let mut bytes = 0.0_f64;
         loop {
             tokio::select! {
@@ -206,16 +256,43 @@ impl Runner {
         }
     }
 
-    fn start<'a>(&self, job: Job<'a>, tries: u32) -> anyhow::Result<Running<'a>> {
+    /// What comes next for a try. On this machine nothing of a former one is left.
+    fn next<'a>(&self, one: Try<'a>, now: Duration, display: &Display) -> Next<'a> {
+        match self.on {
+            On::Machine => Next::Begin {
+                this: one,
+                follows: false,
+            },
+            On::Slurm { .. } => {
+                let folder = self.run_folder(one.job.cell);
+                one.look(&folder, &self.queue, now, display)
+            }
+        }
+    }
+
+    /// Lets those that are just handing a job in do so: one whose number nobody has written down would
+    /// be handed in a second time.
+    async fn let_hand_in(&self, running: &mut [Running<'_>]) {
+        let mut waited = Duration::ZERO;
+        let handing_in = |one: &mut Running<'_>| {
+            !is_handed_in(&self.run_folder(one.job.cell)) && matches!(one.process.poll(), Ok(None))
+        };
+        while waited < HANDING_IN && running.iter_mut().any(handing_in) {
+            tokio::time::sleep(LOOK).await;
+            waited += LOOK;
+        }
+    }
+
+    fn start<'a>(&self, this: Try<'a>, follows: bool) -> anyhow::Result<Running<'a>> {
+        let Try { job, number, .. } = this;
         let id = &job.cell.id;
         let folder = self.run_folder(job.cell);
         let config = self.write_config(job.cell)?;
         let out = format!("--out={}", folder.display());
         let config = config.display().to_string();
-        let follows = self.on != On::Machine && has_jobs(&folder)?;
         let arguments: Vec<String> = match self.on {
             On::Machine => vec!["run".into(), config, out],
-            // Its job was handed in before this process was there.
+            // Its job was handed in when this command was called before.
             On::Slurm { .. } if follows => {
                 let folder = folder.display().to_string();
                 vec!["status".into(), "--watch".into(), folder]
@@ -240,7 +317,7 @@ impl Runner {
         let process = Process::start(role, &self.program, &arguments, &BTreeMap::new(), &log)?;
         Ok(Running {
             job,
-            tries,
+            number,
             process,
             metrics: Metrics::new(folder.join("metrics.jsonl")),
             applied: 0,

@@ -9,6 +9,7 @@ mod gave_up;
 mod job;
 mod jobs;
 mod lead;
+mod queue;
 mod render;
 mod seat;
 mod standing;
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 use crate::config::EXIT_BAD_INPUT;
 use crate::runtime::one_thread;
 use crate::status;
+pub(crate) use queue::{Queued, is_handed_in, queued};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::device;
 use super::standing::{FleetRun, Group, Server, Shard, Standing};
+use crate::slurm::Queued;
 
 /// Events that are shown.
 const EVENTS_SHOWN: usize = 12;
@@ -95,6 +96,15 @@ fn head(standing: &Standing) -> String {
         (Some(away), None) => {
             let _ = writeln!(text, "{which} does not answer at the moment: {away}");
         }
+    }
+    // Of what runs the run itself tells more.
+    for Queued { job, state, reason } in &standing.jobs {
+        if state != "RUNNING" {
+            let _ = writeln!(text, "job {job} is {state} {reason}");
+        }
+    }
+    if let Some(why) = &standing.jobs_unknown {
+        let _ = writeln!(text, "Slurm cannot be asked for its jobs: {why}");
     }
     text
 }
@@ -274,6 +284,30 @@ events
        5 s ago  a: ready
        5 s ago  server 0 is up";
         assert_eq!(all(&standing, 15.0), want);
+    }
+
+    #[test]
+    fn a_job_that_waits_is_told_with_the_reason_and_one_that_runs_is_not() {
+        let job = |job, state: &str, reason: &str| Queued {
+            job,
+            state: state.into(),
+            reason: reason.into(),
+        };
+        let mut standing = Standing {
+            run: "r".into(),
+            folder: "runs/r".into(),
+            jobs: vec![
+                job(12, "RUNNING", "n[1-2]"),
+                job(14, "PENDING", "(Resources)"),
+            ],
+            ..Standing::default()
+        };
+        let want = "run r: under way, in runs/r\nthe coordinator\njob 14 is PENDING (Resources)\n\nnewest snapshot: none yet";
+        assert_eq!(all(&standing, 0.0), want);
+        standing.jobs.clear();
+        standing.jobs_unknown = Some("squeue: Socket timed out".into());
+        let text = all(&standing, 0.0);
+        assert!(text.contains("\nSlurm cannot be asked for its jobs: squeue: Socket timed out\n"));
     }
 
     #[test]

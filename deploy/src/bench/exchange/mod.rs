@@ -9,13 +9,12 @@ use anyhow::Context;
 
 use super::Stop;
 use super::fleet::{Fleet, Ground, Kind};
-use super::folder::Folder;
+use super::folder::measured;
 use super::model::Model;
 use super::orders::Work;
 use super::report::{Measured, Other, Report, Side, ratios};
 use super::steady::{self, Series};
-use crate::run::{Interruption, secret};
-use crate::runtime::one_thread;
+use crate::run::secret;
 use crate::say;
 
 pub(crate) use self::arguments::Arguments;
@@ -25,20 +24,7 @@ const ONE_WAY_RUNS: usize = 7;
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     arguments.check().map_err(Stop::Input)?;
-    let runtime = one_thread().context("cannot start")?;
-    let folder = Folder::create()?;
-    let measured = runtime.block_on(async {
-        let mut interruption = Interruption::new()?;
-        tokio::select! {
-            measured = measure(arguments, folder.path()) => Ok(measured?),
-            by = interruption.wait() => Err(Stop::Interrupted(by)),
-        }
-    });
-    if let Err(Stop::Failed(_)) = &measured {
-        // The message names a log in it.
-        folder.keep();
-    }
-    let report = Report::new(&measured?);
+    let report = Report::new(&measured(async |folder| measure(arguments, folder).await)?);
     if arguments.json {
         say(serde_json::to_string_pretty(&report).context("cannot write the report")?);
     } else {

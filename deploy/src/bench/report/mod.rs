@@ -10,7 +10,7 @@ use tradewind_common::compress::Compression;
 
 use super::fleet::{Cpu, Peaks, Sample};
 use super::model::Model;
-use super::steady::Series;
+use super::steady::{Quantiles, Series};
 
 /// One side and what it did.
 #[derive(Clone, Debug)]
@@ -69,6 +69,14 @@ pub(crate) fn ratios(samples: &[Sample], others: &[Sample]) -> Series {
         .collect()
 }
 
+/// Seconds of every exchange of every client.
+pub(crate) fn exchange_times(samples: &[Sample]) -> Series {
+    let clients = samples.iter().flat_map(|sample| &sample.clients);
+    clients
+        .flat_map(|client| client.done.seconds.iter().copied())
+        .collect()
+}
+
 /// What `--json` prints. GB = 10^9 bytes; payload is counted once in each direction, as f32 in
 /// whatever form it travels; a spread is
 /// the interquartile range over the median; `null` stands for what was not measured.
@@ -119,12 +127,6 @@ struct Rates {
     push: Option<f64>,
     pull: Option<f64>,
     exchange: f64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct Quantiles {
-    p50: f64,
-    p99: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -227,10 +229,7 @@ impl Report {
         let model = &main.model;
         let spec = model.spec();
         let rates = main.rates();
-        let seconds = main.samples.iter().flat_map(|sample| &sample.clients);
-        let seconds: Series = seconds
-            .flat_map(|c| c.done.seconds.iter().copied())
-            .collect();
+        let seconds = exchange_times(&main.samples).quantiles();
         let (floor, baseline) = match &measured.other {
             None => (None, None),
             Some(Other::Floor(floor)) => (Some(floor), None),
@@ -263,13 +262,10 @@ impl Report {
                 pull: one_way(&measured.pulls),
                 exchange: rates.median().unwrap_or(f64::NAN),
             },
-            exchange_seconds: Quantiles {
-                p50: seconds.quantile(0.5).unwrap_or(f64::NAN),
-                p99: seconds.quantile(0.99).unwrap_or(f64::NAN),
-            },
+            exchange_seconds: seconds,
             step: model.step_seconds.map(|computation| Step {
                 computation,
-                over_computation: seconds.quantile(0.5).unwrap_or(f64::NAN) / computation,
+                over_computation: seconds.p50 / computation,
             }),
             cpu_seconds_per_gb: cpu.total,
             cpu_seconds_per_gb_by: cpu,

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod cell;
+mod jobs;
 mod plan;
 mod tuning;
 
