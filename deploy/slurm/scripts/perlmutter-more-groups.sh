@@ -8,6 +8,7 @@
 #SBATCH --signal=TERM@30
 #SBATCH --no-requeue
 #SBATCH --dependency=after:4711
+#SBATCH --no-kill              # a node that is lost takes along only what was on it, where others are left
 #SBATCH --time=06:00:00
 #SBATCH --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32 --gpus-per-task=1
 #SBATCH --account=m1234
@@ -15,6 +16,7 @@
 #SBATCH --qos=regular
 #SBATCH hetjob
 # Component 1: group 3, 8 ranks.
+#SBATCH --no-kill              # a node that is lost takes along only what was on it, where others are left
 #SBATCH --time=06:00:00
 #SBATCH --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32 --gpus-per-task=1
 #SBATCH --account=m1234
@@ -30,7 +32,7 @@ run=/scratch/runs/example
 
 # A step for each component, so that the end of one is not the end of another. Each task starts its
 # process again where it dies, in the same step, with the same CPUs and GPUs.
-step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none)
+step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none --no-kill)
 "${step[@]}" --het-group=0 --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32 --gpus-per-task=1 \
     "$tradewind" slurm task "$run" group 2 &
 "${step[@]}" --het-group=1 --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=32 --gpus-per-task=1 \

@@ -21,10 +21,13 @@ run=/scratch/runs/example
 # A step for each component, so that the end of one is not the end of another. Each task starts its
 # process again where it dies, in the same step, with the same CPUs and GPUs.
 step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none --no-kill)
+steps=()
 "${step[@]}" --het-group=0 --nodes=4 --ntasks=4 --ntasks-per-node=1 --cpus-per-task=4 \
     "$tradewind" slurm task "$run" servers &
+steps+=($!)
 "${step[@]}" --het-group=1 --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task=1 \
     "$tradewind" slurm task "$run" group 0 &
+steps+=($!)
 
 # Sees the run to its end. Before the time limit it takes a last snapshot and ends or requeues the job.
-exec "$tradewind" slurm lead "$run"
+exec "$tradewind" slurm lead "$run" "${steps[@]}"

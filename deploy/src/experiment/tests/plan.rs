@@ -137,12 +137,12 @@ fn shipped_experiments_are_right_in_full_and_quick() {
         }
     }
     for (name, full) in [
-        // Six settings, three profiles, five seeds.
-        ("hybrid-vs-sync", 90),
-        ("staleness", 90),
-        ("delay-policies", 40),
-        // Three algorithms, four numbers of steps, two profiles, three seeds.
-        ("local-steps", 72),
+        // Settings, profiles, seeds.
+        ("hybrid-vs-sync", 5 * 3 * 5),
+        ("staleness", 6 * 3 * 5),
+        ("delay-policies", 8 * 5),
+        // Algorithms, numbers of steps, profiles, seeds.
+        ("local-steps", 3 * 4 * 2 * 3),
     ] {
         assert_eq!(cells[&(name.to_owned(), false)], full, "{name}");
         assert!(cells[&(name.to_owned(), true)] <= 12, "{name}");

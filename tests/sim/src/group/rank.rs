@@ -233,7 +233,11 @@ impl Process {
             }
             Some(Answer::Ready { start, .. }) => self.begin(start, Purpose::Pull, common),
             Some(
-                Answer::Snapshot { .. } | Answer::Attached(_) | Answer::Draining | Answer::Removed,
+                Answer::Snapshot { .. }
+                | Answer::Attached(_)
+                | Answer::Draining
+                | Answer::Removed
+                | Answer::Resumes,
             )
             | None => {}
         }
