@@ -206,4 +206,18 @@ mod tests {
         assert_eq!(Known::default().measure(cell, &runner), Some(Some(0.6)));
         assert!(Known::default().is_todo(cell, &runner, false));
     }
+
+    #[test]
+    fn a_cell_that_ended_while_nobody_looked_is_not_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+        let runner = Runner::new(folder.path(), On::Machine).unwrap();
+        let cell = &matrix.cells[0];
+        let run = runner.run_folder(cell);
+        leave(&run, "completed", 0);
+        std::fs::write(run.join("config.toml"), cell.config.resolved()).unwrap();
+        let mut known = Known::default();
+        assert!(!known.is_todo(cell, &runner, false));
+        assert!(known.seals.contains_key(&cell.id));
+    }
 }
