@@ -1,13 +1,14 @@
 //! The end of a run: the next start of its job, or the evaluation and the summary.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
 use tradewind_server::store::read_address;
 
-use super::super::client;
 use super::super::job::{self, Component, What};
+use super::super::{client, jobs, standing};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::cluster::ClusterStatus;
 use crate::failure::{Cause, Failure};
@@ -57,6 +58,10 @@ impl Lead {
             wall: self.clock.elapsed(),
         };
         let status = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
+        // Groups that train find the summary and end; those that have not begun never shall.
+        if let Err(error) = cancel_waiting(&self.place.path) {
+            eprintln!("jobs of this run may be left in the queue: {error:#}");
+        }
         if self.place.is_on_fleet() {
             self.leave_fleet().await;
         }
@@ -146,7 +151,7 @@ impl Lead {
         }
         let environment = environment(&self.place.token()?);
         let log = self.folder.file("logs/evaluate.log");
-        let srun = std::path::Path::new("srun");
+        let srun = Path::new("srun");
         let mut process = Process::start(Role::Evaluation, srun, &arguments, &environment, &log)?;
         loop {
             match process.poll()? {
@@ -159,6 +164,20 @@ impl Lead {
                 () = sleep(LOOK) => {}
             }
         }
+    }
+}
+
+/// Ends the jobs of a run that wait for nodes.
+fn cancel_waiting(run: &Path) -> anyhow::Result<()> {
+    let jobs = jobs::read(run)?.into_iter();
+    let guests: Vec<u32> = jobs.filter(|job| !job.leads).map(|job| job.job).collect();
+    let rows = client::queue(&guests)?;
+    let waiting = rows.iter().filter(|row| row.state == "PENDING");
+    let mut waiting: Vec<u32> = waiting.filter_map(standing::number).collect();
+    waiting.dedup();
+    match waiting.is_empty() {
+        true => Ok(()),
+        false => client::cancel(&waiting),
     }
 }
 
