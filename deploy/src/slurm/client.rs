@@ -89,6 +89,25 @@ pub(super) fn cancel(jobs: &[u32]) -> anyhow::Result<()> {
     run("scancel", &jobs).map(|_| ())
 }
 
+/// Sends a signal to what the batch script of a job has become, and to nobody else.
+pub(super) fn signal_batch(job: u32, signal: &str) -> anyhow::Result<()> {
+    signal_with("--batch", job, signal)
+}
+
+/// Sends a signal to all tasks of a job's steps, and not to its batch script.
+pub(super) fn signal_steps(job: u32, signal: &str) -> anyhow::Result<()> {
+    signal_with("--quiet", job, signal)
+}
+
+fn signal_with(option: &str, job: u32, signal: &str) -> anyhow::Result<()> {
+    let arguments = [
+        option.to_owned(),
+        format!("--signal={signal}"),
+        job.to_string(),
+    ];
+    run("scancel", &arguments).map(|_| ())
+}
+
 /// Puts a job back into the queue.
 pub(super) fn requeue(job: u32) -> anyhow::Result<()> {
     run("scontrol", &["requeue".to_owned(), job.to_string()]).map(|_| ())

@@ -88,6 +88,8 @@ enum Why {
     TimeIsUp,
     /// The job is being ended.
     Ended,
+    /// Somebody has asked for the end.
+    Cancelled,
     Failed(Failure),
 }
 
@@ -113,6 +115,8 @@ struct Lead {
     /// When the servers of this job were last there.
     served: Duration,
     near_limit: Signal,
+    /// Of `tradewind slurm cancel`.
+    asked: Signal,
     terminate: Signal,
 }
 
@@ -135,6 +139,7 @@ impl Lead {
             some_lived: Duration::ZERO,
             served: Duration::ZERO,
             near_limit: signal(SignalKind::user_defined1())?,
+            asked: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
             folder,
             place,
@@ -186,6 +191,7 @@ impl Lead {
             let notice = Duration::from_millis(self.place.config.liveness.notice_ms);
             let (why, time, text) = tokio::select! {
                 _ = self.near_limit.recv() => (Why::TimeIsUp, notice, "the time limit is near"),
+                _ = self.asked.recv() => (Why::Cancelled, notice, "the run is cancelled"),
                 _ = self.terminate.recv() => (Why::Ended, ENDING, "the job is being ended"),
                 () = sleep(PAUSE) => continue,
             };

@@ -3,6 +3,7 @@
 
 mod address;
 mod attach;
+mod cancel;
 mod client;
 mod fleet;
 mod gave_up;
@@ -45,8 +46,8 @@ enum Verb {
     Detach(attach::Detach),
     /// Show the jobs of runs, with Slurm's reasons for those that wait.
     Status(standing::Status),
-    /// End all jobs of a run.
-    Cancel(standing::Cancel),
+    /// End all jobs of a run, after a last snapshot.
+    Cancel(cancel::Cancel),
     /// Start the server or the rank of this task, again and again: what srun runs.
     #[command(hide = true)]
     Task(task::Arguments),
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Verb::Attach(arguments) => wait(attach::attach(arguments)),
         Verb::Detach(arguments) => wait(attach::detach(arguments)),
         Verb::Status(arguments) => wait(standing::status(arguments)),
-        Verb::Cancel(arguments) => standing::cancel_all(arguments),
+        Verb::Cancel(arguments) => wait(cancel::cancel(arguments)),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

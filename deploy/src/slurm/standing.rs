@@ -1,4 +1,4 @@
-//! `tradewind slurm status` and `cancel`: the jobs of runs beside the runs themselves.
+//! `tradewind slurm status`: the jobs of runs beside the runs themselves.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,6 @@ use crate::say;
 pub(crate) struct Status {
     /// The run's folder; all in runs/ that have jobs if not given.
     run: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Cancel {
-    /// The run's folder.
-    run: PathBuf,
 }
 
 /// How long a coordinator may take to answer.
@@ -91,31 +85,6 @@ fn head(place: &Place, told: Option<&StatusReply>) -> String {
         told.group_sizes.len(),
         clock.unwrap_or_default()
     )
-}
-
-/// Ends all jobs of a run.
-pub(super) fn cancel_all(arguments: &Cancel) -> anyhow::Result<()> {
-    cancel(&arguments.run)
-}
-
-/// Ends all jobs of the run in this folder.
-pub(super) fn cancel(run: &Path) -> anyhow::Result<()> {
-    let place = Place::find(Some(run))?;
-    let known = jobs::read(&place.path)?;
-    let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
-    let rows = client::queue(&numbers)?;
-    let left = |job: &u32| {
-        rows.iter()
-            .any(|row| number(row) == Some(*job) && !is_over(row))
-    };
-    let left: Vec<u32> = numbers.into_iter().filter(left).collect();
-    if left.is_empty() {
-        bail!("run {} has no jobs any more", place.config.name);
-    }
-    client::cancel(&left)?;
-    let list: Vec<String> = left.iter().map(u32::to_string).collect();
-    say(format_args!("cancelled: {}", list.join(", ")));
-    Ok(())
 }
 
 /// The folders in `runs` that have jobs.

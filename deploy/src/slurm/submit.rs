@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use tradewind_common::config::Config;
 
+use super::cancel::cancel_now;
 use super::job::{self, Component, What};
 use super::jobs::{self, Job};
 use super::render::{Purpose, Script};
-use super::standing::{cancel, unfinished};
+use super::standing::unfinished;
 use super::{client, fleet};
 use crate::config;
 use crate::folder::RunFolder;
@@ -141,7 +142,7 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let lead = hand_in(folder, &script, &token)?;
     if let Err(error) = hand_in_groups(&script, lead) {
         // All of it or nothing: what is there has begun to wait for the others.
-        cancel(&out)?;
+        cancel_now(&out)?;
         return Err(error.context("the run's jobs were cancelled"));
     }
     say(format_args!("the run is in {}", out.display()));

@@ -45,6 +45,42 @@ fn the_node_of_a_group_is_powered_off() {
     });
 }
 
+/// Slurm ends the whole job then, puts it back into the queue, and starts it when there is a node.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn the_only_node_of_a_group_is_powered_off() {
+    let slurm = Slurm::take();
+    let run = endless()
+        .key("train.samples", "12800")
+        .key("liveness.snapshot_ms", "2000");
+    let submitted = slurm.submit(&run);
+    submitted.goes_on(0, 50);
+    submitted.goes_on(1, 50);
+    let jobs = submitted.jobs();
+    let own = jobs.iter().find(|job| job.number.ends_with("+2")).unwrap();
+    let node = own.reason.clone();
+    slurm.node("off", &node);
+    wait_for("the job to be in the queue again", || {
+        let jobs = submitted.jobs();
+        jobs.iter().all(|job| job.state == "PENDING").then_some(())
+    });
+    slurm.node("on", &node);
+    slurm.is_idle();
+    // Slurm would wait for two minutes more.
+    for job in submitted.jobs() {
+        slurm.run(&[
+            "scontrol",
+            "update",
+            &format!("JobId={}", job.number),
+            "StartTime=now",
+        ]);
+    }
+    let summary = submitted.summary_of("completed");
+    assert!(summary["metric"]["value"].is_f64(), "{summary}");
+    let log = submitted.log();
+    assert!(log.contains("has restored shard"), "{log}");
+}
+
 #[test]
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn the_node_of_a_server_is_powered_off() {

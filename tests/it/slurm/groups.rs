@@ -44,6 +44,10 @@ fn a_group_that_waits_for_nodes_holds_nobody_up() {
     let run = endless()
         .key("cluster.groups", "[1, 1, 4]")
         .key("slurm.ranks_per_node", "1")
+        .key(
+            "slurm.group_options",
+            "[\"--constraint=gpu\", \"--exclusive\"]",
+        )
         .key("slurm.min_groups", "2")
         .key("liveness.start_grace_ms", "2000");
     let submitted = slurm.submit(&run);

@@ -46,11 +46,16 @@ impl Slurm {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let slurm = Self { _alone: alone };
         slurm.run(&["scancel", "--user=root"]);
+        slurm.is_idle();
+        slurm
+    }
+
+    /// Waits until all nodes are idle.
+    pub fn is_idle(&self) {
         wait_for("all nodes to be idle", || {
-            let told = slurm.run(&["sinfo", "--noheader", "--format=%T"]);
+            let told = self.run(&["sinfo", "--noheader", "--format=%T"]);
             (told.trim() == "idle").then_some(())
         });
-        slurm
     }
 
     /// What a command on the head prints.
@@ -197,6 +202,15 @@ impl Submitted<'_> {
         let path = self.out().join("summary.json");
         let text = wait_for("the summary", || fs::read_to_string(&path).ok());
         serde_json::from_str(&text).expect("a summary")
+    }
+
+    /// Waits for an end of this kind: what is requeued has ended in another one before.
+    pub fn summary_of(&self, status: &str) -> Value {
+        let path = self.out().join("summary.json");
+        wait_for("the summary", || {
+            let summary: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+            (summary["status"] == status).then_some(summary)
+        })
     }
 
     /// What the leading job has printed.

@@ -34,6 +34,7 @@ impl Lead {
             client::requeue(job)?;
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
         }
+        let is_cancelled = matches!(why, Why::Cancelled);
         let cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
         let (status, failure) = match why {
             Why::Completed => {
@@ -48,7 +49,7 @@ impl Lead {
                 }
             }
             Why::Failed(failure) => failed(failure),
-            Why::TimeIsUp | Why::Ended => (Status::Interrupted, None),
+            Why::TimeIsUp | Why::Ended | Why::Cancelled => (Status::Interrupted, None),
         };
         let end = End {
             status,
@@ -64,6 +65,10 @@ impl Lead {
         }
         if self.place.is_on_fleet() {
             self.leave_fleet().await;
+        }
+        if is_cancelled {
+            // So that Slurm does not call it failed.
+            client::cancel(&[self.start.job])?;
         }
         Ok(match status {
             Status::Completed => ExitCode::SUCCESS,
@@ -160,6 +165,7 @@ impl Lead {
                 None => {}
             }
             tokio::select! {
+                _ = self.asked.recv() => return Ok(false),
                 _ = self.terminate.recv() => return Ok(false),
                 () = sleep(LOOK) => {}
             }
