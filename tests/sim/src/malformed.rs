@@ -1,6 +1,7 @@
 //! Frames that a shard has to refuse without any effect (rule 7).
 
 use rand::Rng;
+use tradewind_common::pieces::Norms;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId, ShardId};
 use tradewind_server::core::askers::Wants;
@@ -32,13 +33,17 @@ pub fn draw(
         return refused.then(|| frame(nobody, block, action));
     };
     let (incarnation, clock, attaching) = checker.place(place, block, *group)?;
+    let one = Norms {
+        values: 1.0,
+        gradient: 1.0,
+    };
     let good = Gradient {
         values: vec![1.0; length],
         samples: 1,
         pulled_version: 0,
         lineage: checker.lineage(place)?,
         seen: Seen::default(),
-        norms: Vec::new(),
+        norms: vec![one; checker.norms_wanted(block)],
     };
     let here = (*group, incarnation, clock);
     let contribute = |gradient| Action::Contribute(Some(gradient));
@@ -51,7 +56,7 @@ pub fn draw(
         let action = contribute(good.clone());
         frame((group, incarnation, clock), block, action)
     };
-    Some(match rng.random_range(0..12) {
+    Some(match rng.random_range(0..14) {
         0 => frame(here, BlockId(u32::MAX), contribute(good)),
         1 => speaker(GroupId(u32::MAX), incarnation, clock),
         2 => speaker(*group, Incarnation(incarnation.0 - 1), clock),
@@ -63,6 +68,11 @@ pub fn draw(
         8 => with(&|g| g.values[0] = f32::INFINITY),
         9 => with(&|g| g.samples = 0),
         10 => with(&|g| g.pulled_version = u64::MAX),
+        11 => with(&|g| g.norms.push(one)),
+        12 => with(&|g| match g.norms.last_mut() {
+            Some(last) => last.gradient = f64::NAN,
+            None => g.samples = 0,
+        }),
         _ => frame(here, block, Action::Create(vec![0.0; length])),
     })
 }

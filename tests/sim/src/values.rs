@@ -2,7 +2,10 @@
 //! −8 to 8, so that sums in f32 are exact in any order. They differ between lives of a group, so
 //! that a gradient of a fenced life in the values is seen.
 
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
+use std::ops::Range;
+
+use tradewind_common::pieces::Norms;
+use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout};
 
 /// A life of a group.
 pub type Life = (GroupId, Incarnation);
@@ -19,6 +22,28 @@ pub fn gradient(
     // The ranks of a group agree on it, so it does not depend on the block.
     let skips = skip_one_in > 0 && mix(key).is_multiple_of(skip_one_in);
     (!skips).then(|| numbers(key ^ mix(u64::from(block.0)), length))
+}
+
+/// The norms that a life brings at a clock of a tensor that stands there in the flat vector: of its
+/// whole gradient, and of the values that it was computed on, which nobody here computes on: so
+/// that is some whole number.
+pub fn norms(life: Life, clock: Clock, layout: &Layout, tensor: &Range<usize>) -> Norms {
+    let mut squares = 0.0;
+    for block in &layout.blocks {
+        let (start, end) = (block.elements.start, block.elements.end);
+        if end <= tensor.start || tensor.end <= start {
+            continue;
+        }
+        let part = tensor.start.max(start) - start..tensor.end.min(end) - start;
+        let gradient = gradient(life, clock, block.id, end - start, 0).expect("it is not skipped");
+        let of_part = gradient[part].iter().map(|g| f64::from(*g).powi(2));
+        squares += of_part.sum::<f64>();
+    }
+    let key = mix(u64::from(life.0.0) + 3000) ^ life.1.0 ^ mix(clock.0) ^ tensor.start as u64;
+    Norms {
+        values: (1 + mix(key) % 16) as f64,
+        gradient: squares.sqrt(),
+    }
 }
 
 /// How many steps a life takes before its exchange at a clock, of at most so many.

@@ -2,7 +2,9 @@
 
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
+use tradewind_common::spec::OptimizerSpec;
 use tradewind_sim::checker::Rule;
+use tradewind_sim::scenario::OPTIMIZERS;
 use tradewind_sim::seeds::first_failure;
 use tradewind_sim::{Sabotage, Scenario};
 
@@ -164,4 +166,31 @@ fn creating_over_trained_state() {
         Rule::Snapshots,
     ];
     found(Sabotage::CreatesOverTrained, &rules, alone);
+}
+
+/// A base whose steps follow from the norms of tensors.
+fn layerwise(seed: u64) -> Scenario {
+    let layerwise = |(optimizer, _): &(OptimizerSpec, f64)| optimizer.layerwise();
+    let mut all = (0..OPTIMIZERS.len()).filter(|number| layerwise(&OPTIMIZERS[*number]));
+    let number = all.nth(seed as usize % 2).expect("LARS and LARC");
+    asynchronous(seed).with_optimizer(number)
+}
+
+#[test]
+fn not_telling_copies_what_norms_make_of_a_step() {
+    let copies = |seed| layerwise(seed).with_failing_servers(2);
+    let told = Sabotage::KeepsScalesToItself;
+    found(told, &[Rule::NothingLost], copies);
+}
+
+#[test]
+fn taking_a_part_for_the_whole_tensor() {
+    let parts = Sabotage::TakesPartsForTensors;
+    found(parts, &[Rule::ExactlyOnce], layerwise);
+}
+
+#[test]
+fn forgetting_moments_when_taking_over() {
+    let copies = |seed| asynchronous(seed).with_failing_servers(2);
+    found(Sabotage::ForgetsMoments, &[Rule::NothingLost], copies);
 }

@@ -6,7 +6,6 @@ use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
 use tradewind_sim::report::Counts;
-use tradewind_sim::scenario::MOMENTUM;
 use tradewind_sim::seeds::all_hold;
 use tradewind_sim::{Scenario, World};
 
@@ -100,13 +99,10 @@ fn groups_come_and_go_while_everything_fails() {
 /// A base in which groups compute on older values than others.
 fn stale(seed: u64) -> Scenario {
     let bounded = Bounded { staleness_bound: 3 };
-    let mut scenario = base(seed);
-    scenario.consistency = if seed.is_multiple_of(2) {
-        Async
-    } else {
-        bounded
-    };
-    scenario
+    base(seed).with_consistency(match seed % 2 {
+        0 => Async,
+        _ => bounded,
+    })
 }
 
 #[test]
@@ -131,20 +127,24 @@ fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
     );
 }
 
-/// A primary that takes over has none of the values that were sent before: so servers live here.
 #[test]
-fn stale_gradients_are_compensated_while_ranks_die() {
+fn stale_gradients_are_compensated_while_everything_fails() {
     let policies = |s: Scenario| {
         let policy = StalenessSpec::Compensate {
             lambda: 0.015_625,
             mean_square_decay: s.seed.is_multiple_of(4).then_some(0.75),
         };
-        stale(s.seed).with_staleness(policy).with_dying_ranks()
+        let s = stale(s.seed).with_staleness(policy).with_dying_ranks();
+        match s.seed / 4 % 3 {
+            0 => s,
+            1 => s.with_failing_servers(1),
+            _ => s.with_failing_servers(2),
+        }
     };
     check(
         "compensated",
         policies,
-        &["repeated", "reformed", "malformed"],
+        &["repeated", "reformed", "malformed", "promoted", "restored"],
     );
 }
 
@@ -166,7 +166,6 @@ fn momentum_is_measured_while_ranks_die() {
         let mut s = stale(s.seed).with_momentum(loops).with_dying_ranks();
         s.servers = s.servers.max(2);
         s.replication = 2;
-        s.momentum = MOMENTUM;
         s.down = Compression::None;
         s
     };
@@ -228,8 +227,7 @@ fn what_comes_about_the_same_time_is_merged() {
 #[test]
 fn windows_close_while_everything_fails() {
     let windows = |s: Scenario| {
-        let mut s = stale(s.seed).with_windows();
-        s.consistency = Async;
+        let s = stale(s.seed).with_windows().with_consistency(Async);
         s.with_failing_servers(2).with_dying_ranks()
     };
     check("windows and faults", windows, &["promoted", "reformed"]);
@@ -252,8 +250,7 @@ fn stragglers_hold_nobody_up_for_good() {
 fn groups_count_all_the_same() {
     let equal = |mut s: Scenario| {
         s.policies.weights = Weights::Groups;
-        s.consistency = Sync;
-        s
+        s.with_consistency(Sync)
     };
     check("equal weights", equal, &ALWAYS);
 }

@@ -7,7 +7,7 @@ use super::{Optimizer, Step};
 /// LARS (You et al. 2017, equation 6). With l as there, c = min(l/γ, 1), g ← c(g + λθ),
 /// v ← μv + g, θ ← θ − γv: as NVIDIA's implementation with `clip`, which the exascale climate
 /// analysis used (Kurth et al. 2018, section V-B2). A tensor that weight decay spares has c = 1
-/// and λ = 0, and so has one whose values or gradient are all 0.
+/// and λ = 0. One whose values or gradient are all 0 has c = 1, and without a gradient λ = 0 too.
 ///
 /// It does not normalise: a step below the limit is as long as its gradient says, and one above it
 /// is cut to l, whether the gradient or the rate is made smaller.
@@ -43,6 +43,9 @@ impl Optimizer for Larc {
     }
 
     fn scale(&self, rate: f64, norms: Norms) -> f64 {
+        if norms.gradient == 0.0 {
+            return 0.0;
+        }
         let ratio = ratio(self.trust, f64::from(self.weight_decay), norms);
         // At rate 0 the quotient is infinite, and nothing moves.
         ratio.map_or(1.0, |ratio| (ratio / rate).min(1.0))

@@ -5,7 +5,8 @@ use super::{Optimizer, Step};
 /// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, "Large Batch Training of
 /// Convolutional Networks", algorithm 1 and equation 6), with the rate inside the velocity as
 /// there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + γl(g + βθ), θ ← θ − v. A tensor that weight decay spares
-/// has l = 1 and β = 0, and so has one whose values or gradient are all 0: l would say nothing.
+/// has l = 1 and β = 0. One whose values or gradient are all 0 has l = 1, for the quotient would say
+/// nothing; without a gradient it has β = 0 too, or it would decay at a rate meant for l.
 #[derive(Clone, Copy, Debug)]
 pub struct Lars {
     /// m, in `0..1`; 0 keeps no velocity.
@@ -44,6 +45,9 @@ impl Optimizer for Lars {
     }
 
     fn scale(&self, _rate: f64, norms: Norms) -> f64 {
+        if norms.gradient == 0.0 {
+            return 0.0;
+        }
         ratio(self.trust, f64::from(self.weight_decay), norms).unwrap_or(1.0)
     }
 }

@@ -11,7 +11,7 @@ use super::holders::Stage;
 use super::optimizers::run;
 use super::shard::push;
 use crate::core::block::Gradient;
-use crate::core::optimizer::from_spec;
+use crate::core::optimizer::{Step, from_spec};
 use crate::core::shard::Action;
 
 const TRUST: f64 = 0.2;
@@ -170,7 +170,29 @@ fn larc_only_shortens_steps() {
     assert_eq!(optimizer.scale(0.01, norms(1.0, 1.0)), 1.0, "never longer");
     assert_eq!(optimizer.scale(0.0, norms(1.0, 1.0)), 1.0);
     assert_eq!(optimizer.scale(RATE, norms(0.0, 1.0)), 1.0);
-    assert_eq!(optimizer.scale(RATE, norms(1.0, 0.0)), 1.0);
+}
+
+/// As in NVIDIA's LARC: with the whole rate instead of a part of it, decay alone would move a tensor
+/// by far more than a gradient may.
+#[test]
+fn a_tensor_without_a_gradient_does_not_decay() {
+    for optimizer in [lars(MOMENTUM), larc(MOMENTUM), lars(0.0), larc(0.0)] {
+        let optimizer = from_spec(optimizer);
+        for (rate, values) in [(RATE, 1.0), (RATE, 0.0), (0.0, 1.0)] {
+            let gradient = 0.0;
+            let scale = optimizer.scale(rate, Norms { values, gradient });
+            let step = Step {
+                scale: scale as f32,
+                ..Step::new(rate, 1)
+            };
+            let (mut values, mut velocity) = ([values as f32; 2], [0.0; 2]);
+            let slots = optimizer.slots();
+            let mut slots: Vec<&mut [f32]> = [&mut velocity[..]].into_iter().take(slots).collect();
+            let before = values;
+            optimizer.apply(step, &mut values, &mut slots, &[0.0; 2]);
+            assert_eq!((values, velocity), (before, [0.0; 2]));
+        }
+    }
 }
 
 /// With two groups a total of 2/3 leaves [`MOMENTUM`]: 2 updates late, of which asynchrony has one.

@@ -1,6 +1,6 @@
 //! What an observer can know of one block at one primary.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
@@ -9,6 +9,7 @@ use tradewind_server::core::state::BlockState;
 use tradewind_server::core::view::View;
 
 use super::history::Step;
+use super::optimizer;
 use super::terms::{Terms, Traffic};
 use super::{Rule, Violation};
 use crate::values::{self, Life};
@@ -17,8 +18,9 @@ use crate::values::{self, Life};
 /// most a dozen, so anything missing makes a larger difference.
 pub(super) const TOLERANCE: f64 = 1e-3;
 
-/// Whether a value is what was recomputed. That is no number where the momentum was measured and
-/// nobody was told of it, for want of a copy.
+/// Whether a value is what was recomputed. That is no number where nobody but the primary can know:
+/// where the momentum was measured and nobody was told of it, for want of a copy, and where rounding
+/// decides whether a tensor's merged gradient is 0.
 pub(super) fn near(recomputed: f64, value: f32) -> bool {
     recomputed.is_nan() || (recomputed - f64::from(value)).abs() < TOLERANCE
 }
@@ -53,6 +55,8 @@ pub(super) struct Record {
     /// Lives that ended before their first clock was decided here. Each may have spent a clock
     /// that nobody computes again.
     spent: u64,
+    /// Versions whose values this primary has answered each life with.
+    pub(super) sent: BTreeSet<(Life, u64)>,
     /// Of its values.
     pub(super) lineage: Generation,
     pub(super) lag_max: u64,
@@ -70,6 +74,7 @@ impl Record {
             live: BTreeMap::new(),
             decided: BTreeMap::new(),
             spent: 0,
+            sent: BTreeSet::new(),
             lineage: Generation(0),
             lag_max: 0,
             settling: false,
@@ -91,6 +96,14 @@ impl Record {
         record
     }
 
+    /// Somebody else is its primary, who has what copies and snapshots have and no more.
+    pub(super) fn taken_over(&mut self) {
+        self.sent.clear();
+        if let Some(now) = self.history.last_mut() {
+            now.mean_square.clear();
+        }
+    }
+
     /// The present step.
     pub(super) fn now(&self) -> Option<&Step> {
         self.history.last()
@@ -101,14 +114,23 @@ impl Record {
     }
 
     /// The first values win.
-    pub(super) fn created(&mut self, state: &BlockState, life: Life) -> Result<(), Violation> {
-        let mut step = Step::of(state);
+    pub(super) fn created(
+        &mut self,
+        state: &BlockState,
+        life: Life,
+        terms: &Terms,
+    ) -> Result<(), Violation> {
+        let step = Step::of(state);
         let first = values::initial(life, self.id, self.length);
-        if *state.values != first || state.version != 0 || !state.decided.is_empty() {
+        let slots = match self.kind {
+            TensorKind::Parameter => optimizer::keeps(terms.optimizer),
+            TensorKind::Buffer => 0,
+        };
+        let kept = step.slots == vec![vec![0.0; self.length]; slots];
+        if *state.values != first || state.version != 0 || !state.decided.is_empty() || !kept {
             let text = format!("{life:?} created {first:?}, but it is {state:?}");
             return Err(Violation::new(Rule::NoFreshStart, text));
         }
-        step.velocity = vec![0.0; self.length];
         self.history = vec![step];
         Ok(())
     }

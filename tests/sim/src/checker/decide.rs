@@ -7,6 +7,7 @@ use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
+use super::apply::Brought;
 use super::block::{Record, Verdict, near};
 use super::history::Step;
 use super::stale;
@@ -181,8 +182,7 @@ impl Record {
         (traffic, told, late): (&Traffic, Option<f64>, bool),
         terms: &Terms,
     ) -> Result<(), Violation> {
-        let mut brought: Vec<(Vec<f64>, f64, f64)> = Vec::new();
-        let mut samples = 0;
+        let mut brought = Vec::new();
         for (group, incarnation, decided) in update {
             let life = (*group, *incarnation);
             let clock = decided.clock;
@@ -217,47 +217,36 @@ impl Record {
             let (Some(gradient), Some(pushed)) = (applied, pushed) else {
                 continue;
             };
+            let exchange = traffic.seen.get(&(life, clock));
+            if exchange != Some(&pushed.seen) {
+                let text = format!(
+                    "block {}, {life:?}: {pushed:?} at {clock}, but elsewhere {exchange:?}",
+                    self.id
+                );
+                return Err(Violation::new(Rule::ExactlyOnce, text));
+            }
             let mut gradient: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
             let mut then = self
                 .history
                 .iter()
                 .filter(|old| old.version == pushed.version);
-            if let Some(then) = then.next().filter(|_| measured) {
+            // Nobody else knows what a group was sent.
+            let sent = measured && self.sent.contains(&(life, pushed.version));
+            if let Some(then) = then.next().filter(|_| sent) {
                 let moved = step.values.iter().zip(&then.values);
                 let moved: Vec<f64> = moved.map(|(now, then)| now - then).collect();
                 stale::compensate(staleness, &mut gradient, &moved, &mut step.mean_square);
             }
-            samples += u64::from(pushed.samples);
-            let scale = stale::scale(staleness, delay.unwrap_or(0));
-            brought.push((gradient, terms.policies.weights.of(pushed.samples), scale));
+            brought.push(Brought {
+                gradient,
+                weight: terms.policies.weights.of(pushed.samples),
+                scale: stale::scale(staleness, delay.unwrap_or(0)),
+                norms: terms.norms(self.id, life, clock),
+                samples: u64::from(pushed.samples),
+                seen: pushed.seen,
+            });
         }
-        if brought.is_empty() {
-            return Ok(());
-        }
-        let total: f64 = brought.iter().map(|(_, weight, _)| weight).sum();
-        let share = match terms.consistency {
-            ConsistencySpec::Sync => 1.0,
-            _ => brought.len() as f64 / self.live.len() as f64,
-        };
-        let momentum = terms.momentum(self.live.len(), brought.len(), told);
-        for index in 0..self.length {
-            let weighted = brought
-                .iter()
-                .map(|(gradient, weight, scale)| weight * scale / total * gradient[index]);
-            let mean: f64 = weighted.sum();
-            match (self.kind, terms.elastic) {
-                (TensorKind::Parameter, Some(alpha)) => {
-                    step.values[index] += alpha * (mean - step.values[index]);
-                }
-                (TensorKind::Parameter, None) => {
-                    step.velocity[index] = momentum * step.velocity[index] + mean;
-                    step.values[index] -= step.velocity[index];
-                }
-                (TensorKind::Buffer, _) => step.values[index] += share * mean,
-            }
-        }
-        step.version += 1;
-        step.samples += samples;
+        self.merge(step, &brought, told, terms);
         Ok(())
     }
 
@@ -267,23 +256,24 @@ impl Record {
         let id = self.id;
         let step = self.history.last_mut().expect("it is created");
         let near = |(x, y): (&f64, &f32)| near(*x, *y);
-        let equal = step.values.len() == state.values.len()
-            && step.values.iter().zip(state.values.iter()).all(near);
+        let all_near =
+            |own: &[f64], of: &[f32]| own.len() == of.len() && own.iter().zip(of).all(near);
+        let mut slots = step.slots.iter().zip(&state.slots);
+        let equal = all_near(&step.values, &state.values)
+            && step.slots.len() == state.slots.len()
+            && slots.all(|(own, of)| all_near(own, of));
         let seen = (state.version, state.samples_applied);
         let want = (step.version, step.samples);
         if seen != want || !equal {
             let text = format!(
-                "block {id}: (version, samples) are {seen:?}, not {want:?}; values {:?}, not {:?}",
-                state.values, step.values
+                "block {id}: (version, samples) are {seen:?}, not {want:?}; values {:?} and {:?}, \
+                 not {:?} and {:?}",
+                state.values, state.slots, step.values, step.slots
             );
             return Err(Violation::new(Rule::ExactlyOnce, text));
         }
         if step.state.is_none() {
             *step = Step {
-                velocity: match state.slots.is_empty() {
-                    true => std::mem::take(&mut step.velocity),
-                    false => Step::of(state).velocity,
-                },
                 mean_square: std::mem::take(&mut step.mean_square),
                 ..Step::of(state)
             };

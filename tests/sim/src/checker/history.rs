@@ -15,7 +15,8 @@ pub(super) struct Step {
     pub(super) version: u64,
     pub(super) samples: u64,
     pub(super) values: Vec<f64>,
-    pub(super) velocity: Vec<f64>,
+    /// What the optimizer keeps beside them.
+    pub(super) slots: Vec<Vec<f64>>,
     /// Of gradients, where the staleness policy has one; empty before the first.
     pub(super) mean_square: Vec<f64>,
     pub(super) last: Last,
@@ -27,14 +28,12 @@ impl Step {
     /// A block as somebody has it.
     pub(super) fn of(state: &BlockState) -> Self {
         let wide = |values: &[f32]| values.iter().map(|x| f64::from(*x)).collect();
-        let values: Vec<f64> = wide(&state.values);
-        let velocity = state.slots.first().map(|slot| wide(slot));
         Self {
             version: state.version,
             samples: state.samples_applied,
-            velocity: velocity.unwrap_or_else(|| vec![0.0; values.len()]),
+            values: wide(&state.values),
+            slots: state.slots.iter().map(|slot| wide(slot)).collect(),
             mean_square: Vec::new(),
-            values,
             last: state.decided.clone(),
             state: Some(state.clone()),
         }
@@ -54,8 +53,11 @@ impl Step {
             }
             None => {
                 let near = |(x, y): (&f64, &f32)| super::block::near(*x, *y);
-                let same = self.values.iter().zip(state.values.iter()).all(near);
-                (!same).then(|| format!("{:?} and {state:?}", self.values))
+                let all_near = |own: &[f64], of: &[f32]| own.iter().zip(of).all(near);
+                let mut slots = self.slots.iter().zip(&state.slots);
+                let same = all_near(&self.values, &state.values)
+                    && slots.all(|(own, of)| all_near(own, of));
+                (!same).then(|| format!("{self:?} and {state:?}"))
             }
         }
     }

@@ -108,7 +108,9 @@ impl Log {
                 return Err(Violation::new(Rule::NothingLost, text));
             }
             lacks += (record.history.len() - 1 - step) as u64;
-            log.records.insert(id, record.at(step));
+            let mut record = record.at(step);
+            record.taken_over();
+            log.records.insert(id, record);
             log.fork.insert(id, step);
             log.floor.extend(floor.map(|floor| (id, floor)));
         }
@@ -165,7 +167,7 @@ impl Log {
                 let text = format!("block {id} was created when the run was ready");
                 return Err(Violation::new(Rule::NoFreshStart, text));
             };
-            record.created(&state, creator)?;
+            record.created(&state, creator, terms)?;
         }
         for (group, place) in record.live.clone() {
             if place.attaching

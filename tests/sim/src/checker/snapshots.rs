@@ -12,7 +12,6 @@ use tradewind_server::core::state::BlockState;
 
 use super::block::Record;
 use super::history::find;
-use super::terms::Terms;
 use super::{Checker, Rule, Violation};
 
 /// What the observer knows of a block in a snapshot.
@@ -138,6 +137,7 @@ impl Checker {
                 return Err(Violation::new(rule, text));
             }
             record.live.clear();
+            record.taken_over();
             records.insert(block, record);
         }
         Ok(records)
@@ -145,7 +145,7 @@ impl Checker {
 
     /// Everything has ended, and the run goes on from a snapshot, elsewhere.
     pub fn resumed(&mut self, spec: &RunSpec, placement: Arc<Placement>) {
-        self.terms = Terms::new(spec, self.terms.skip_one_in);
+        self.terms = self.terms.of_resumed(spec);
         self.placement = placement;
         self.logs.clear();
         self.roles.clear();

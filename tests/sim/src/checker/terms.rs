@@ -1,42 +1,77 @@
 //! What the records of all blocks need to know of the run.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
+use tradewind_common::layout::Block;
+use tradewind_common::pieces::Norms;
 use tradewind_common::policy::{MomentumSpec, Policies};
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId};
+use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Layout, TensorKind};
 
-use crate::values::Life;
+use super::apply::{self, Part};
+use crate::values::{self, Life};
 
 /// What the records of all blocks need to know of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) consistency: ConsistencySpec,
     pub(super) policies: Policies,
-    momentum: f64,
-    /// α, if the values move towards what is pushed.
-    pub(super) elastic: Option<f64>,
+    pub(super) optimizer: OptimizerSpec,
+    /// Whether steps follow from the norms of tensors.
+    pub(super) layerwise: bool,
+    pub(super) schedule: Schedule,
     pub(super) samples: u64,
     pub(super) skip_one_in: u64,
     pub(super) down: Compression,
+    layout: Layout,
+    /// Of tensors, in each block.
+    pub(super) parts: BTreeMap<BlockId, Vec<Part>>,
+    /// In the flat vector, the tensors whose norms each block's gradient comes with.
+    spanning: BTreeMap<BlockId, Vec<Range<usize>>>,
 }
 
 impl Terms {
-    pub(super) fn new(spec: &RunSpec, skip_one_in: u64) -> Self {
-        let (momentum, elastic) = match spec.optimizer {
-            OptimizerSpec::Sgd { momentum, .. } => (momentum, None),
-            OptimizerSpec::Elastic => (0.0, Some(spec.schedule.learning_rate)),
-            _ => panic!("the observer knows SGD, momentum and elastic averaging"),
+    pub(super) fn new(spec: &RunSpec, layout: &Layout, skip_one_in: u64) -> Self {
+        let of_block = |block: &Block| (block.id, apply::parts(spec, layout, &block.elements));
+        let parameters = layout.blocks.iter();
+        let parameters = parameters.filter(|block| block.kind == TensorKind::Parameter);
+        let parts: BTreeMap<_, _> = parameters.map(of_block).collect();
+        let travel = |(id, parts): (&BlockId, &Vec<Part>)| {
+            let travel = parts.iter().filter(|part| part.travels(spec));
+            (*id, travel.map(|part| part.tensor.clone()).collect())
         };
         Self {
             consistency: spec.consistency,
             policies: spec.policies,
-            momentum,
-            elastic,
+            optimizer: spec.optimizer,
+            layerwise: spec.optimizer.layerwise(),
+            schedule: spec.schedule.clone(),
             samples: spec.samples,
             skip_one_in,
             down: spec.down,
+            layout: layout.clone(),
+            spanning: parts.iter().map(travel).collect(),
+            parts,
         }
+    }
+
+    /// The same for a run that goes on elsewhere.
+    pub(super) fn of_resumed(&self, spec: &RunSpec) -> Self {
+        Self::new(spec, &self.layout, self.skip_one_in)
+    }
+
+    /// How many norms a block's gradient comes with.
+    pub(super) fn norms_wanted(&self, block: BlockId) -> usize {
+        self.spanning.get(&block).map_or(0, Vec::len)
+    }
+
+    /// The norms that a life brings at a clock with a block's gradient.
+    pub(super) fn norms(&self, block: BlockId, life: Life, clock: Clock) -> Vec<Norms> {
+        let tensors = self.spanning.get(&block).into_iter().flatten();
+        let of = |tensor| values::norms(life, clock, &self.layout, tensor);
+        tensors.map(of).collect()
     }
 }
 
@@ -50,11 +85,18 @@ impl Terms {
     /// primary has measured is believed, as it tells its copies, within bounds; not a number if
     /// there were none.
     pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
+        let own = match self.optimizer {
+            OptimizerSpec::Sgd { momentum, .. }
+            | OptimizerSpec::Lars { momentum, .. }
+            | OptimizerSpec::Larc { momentum, .. } => momentum,
+            // The others use their own.
+            _ => 0.0,
+        };
         match self.policies.momentum {
-            MomentumSpec::Fixed => self.momentum,
+            MomentumSpec::Fixed => own,
             MomentumSpec::Lowered => {
                 let late = live as f64 / merged as f64 - 1.0;
-                let held = (self.momentum / (1.0 - self.momentum) - late).max(0.0);
+                let held = (own / (1.0 - own) - late).max(0.0);
                 held / (1.0 + held)
             }
             MomentumSpec::ClosedLoop { .. } => told.map_or(f64::NAN, |told| told.clamp(-0.9, 1.0)),
@@ -77,6 +119,8 @@ pub(super) struct Pushed {
     pub(super) version: u64,
     pub(super) lineage: Generation,
     pub(super) samples: u32,
+    /// What it took to be applied.
+    pub(super) seen: Seen,
     /// When it came first, wherever.
     pub(super) at_us: u64,
 }
@@ -86,6 +130,8 @@ pub(super) struct Pushed {
 pub(super) struct Traffic {
     pub(super) now_us: u64,
     pub(super) pushed: BTreeMap<(BlockId, Life, Clock), Pushed>,
+    /// What a life took to be applied when it began an exchange: the same at all blocks.
+    pub(super) seen: BTreeMap<(Life, Clock), Seen>,
     /// The last clock whose verdict a life was told.
     pub(super) told: BTreeMap<(BlockId, Life), Clock>,
     /// The highest clock at which a life was told that the others are, by any block.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tradewind_client::core::session::{self, Frame, Identity, Kind, Purpose, Session};
+use tradewind_common::pieces::{Cut, Measured, Norms, Spanning};
 use tradewind_common::{BlockId, Clock, ServerId, ShardId, TensorKind};
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::{Gradient, Verdict};
@@ -12,7 +13,7 @@ use tradewind_server::core::shard::{self, Action, Push, Reply};
 
 use super::rank::{Process, Stream};
 use super::talk::{Common, Directory, Out, Wake};
-use crate::values;
+use crate::values::{self, Life};
 
 /// Pause before a refused stream is tried again.
 const PAUSE_US: u64 = 20_000;
@@ -227,7 +228,7 @@ impl Process {
                     pulled_version: frame.pulled_version,
                     lineage: frame.lineage,
                     seen: frame.seen,
-                    norms: Vec::new(),
+                    norms: norms(life, frame.clock, frame.block, common),
                 }))
             }
             Purpose::Skip => Action::Contribute(None),
@@ -243,6 +244,20 @@ impl Process {
             action,
         }
     }
+}
+
+/// The norms that a block's gradient is pushed with, as a client finds them.
+fn norms(life: Life, clock: Clock, block: BlockId, common: &Common) -> Vec<Norms> {
+    if !common.spec.optimizer.layerwise() {
+        return Vec::new();
+    }
+    let (cut, layout) = (Cut::of(&common.spec), &common.layout);
+    let spanning = Arc::new(Spanning::new(cut, layout, &[block]));
+    let tensors = spanning.tensors().iter();
+    let norms = tensors.map(|tensor| values::norms(life, clock, layout, tensor));
+    Measured::new(&spanning, norms.collect())
+        .of_block(block)
+        .to_vec()
 }
 
 /// What a session needs to know of a reply.

@@ -4,17 +4,20 @@
 mod faults;
 mod mix;
 mod network;
+mod optimizers;
 mod spec;
 
 use rand::Rng;
 use tradewind_common::compress::Compression;
-use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec};
-use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec};
+use tradewind_common::schedule::Schedule;
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
+pub use self::mix::MIXES;
 pub use self::network::{NetworkPlan, Stall};
-pub use self::spec::{ALPHA, MOMENTUM, MOMENTUM_TOTAL};
+pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};
 use crate::random_stream;
 
 /// One simulated run.
@@ -34,12 +37,16 @@ pub struct Scenario {
     pub policies: Policies,
     /// Whether exchanges run behind the next step.
     pub overlap: bool,
-    /// Of the optimizer, which then keeps something besides the values; 0 is without.
-    pub momentum: f64,
+    /// How a gradient is applied.
+    pub optimizer: OptimizerSpec,
+    /// The learning rate.
+    pub rate: f64,
+    /// What becomes of it; its own rate is 1.
+    pub schedule: Schedule,
+    /// Which tensors weight decay spares.
+    pub decay_exempt: DecayExempt,
     /// Most steps of a group between two exchanges; how many it takes differs.
     pub local_steps: u32,
-    /// Whether groups push values, towards which those of the servers move.
-    pub elastic: bool,
     /// How answers travel.
     pub down: Compression,
     /// The budget, in samples.
@@ -92,6 +99,12 @@ pub enum Sabotage {
     LowersTooMuch,
     /// Copies are not told the momentum of an update.
     KeepsMomentumToItself,
+    /// Copies are not told what the norms of tensors make of a step.
+    KeepsScalesToItself,
+    /// The norm of a block's part of a gradient is taken for that of the whole tensor.
+    TakesPartsForTensors,
+    /// A copy that takes over does not know what the optimizer keeps beside the values.
+    ForgetsMoments,
     /// A block does not wait for one group more than there are backups.
     OneBackupTooMany,
     /// What comes too late for its clock is applied.
@@ -153,9 +166,11 @@ impl Scenario {
             consistency,
             policies: Policies::default(),
             overlap: false,
-            momentum: if seed % 5 == 1 { MOMENTUM } else { 0.0 },
+            optimizer: OPTIMIZERS[0].0,
+            rate: OPTIMIZERS[0].1,
+            schedule: Schedule::constant(1.0),
+            decay_exempt: DecayExempt::None,
             local_steps: 1,
-            elastic: false,
             down: Compression::None,
             stragglers: Stragglers::none(seed, Vec::new()),
             network: NetworkPlan::random(&mut rng),
@@ -169,6 +184,13 @@ impl Scenario {
             reform_grace_ms: 300,
             sabotage: None,
         }
+        .drawn()
+    }
+
+    /// The same with another consistency.
+    pub fn with_consistency(mut self, consistency: ConsistencySpec) -> Self {
+        self.consistency = consistency;
+        self.fitting()
     }
 
     /// The same with exchanges behind the next step.
@@ -183,7 +205,7 @@ impl Scenario {
         let topk = Compression::TopK { fraction: 0.5 };
         let int8 = random_stream(self.seed, 5).random_bool(0.5);
         self.down = if int8 { Compression::Int8 } else { topk };
-        self
+        self.fitting()
     }
 
     /// The same with updates that merge what comes about the same time.
@@ -194,7 +216,7 @@ impl Scenario {
             grace_ms_max: rng.random_range(0..=20),
             wait_ms_max: rng.random_range(0..=50),
         });
-        self
+        self.fitting()
     }
 
     /// The same with as many backup groups as the seed says, under `sync`.
@@ -202,7 +224,7 @@ impl Scenario {
         let most = self.groups.len() as u64 - 1;
         self.consistency = ConsistencySpec::Sync;
         self.policies.backup_groups = (1 + self.seed % most) as u32;
-        self
+        self.fitting()
     }
 
     /// The same with a staleness policy. One that compensates knows no compressed answers.
@@ -211,13 +233,7 @@ impl Scenario {
         if staleness.compensates() {
             self.down = Compression::None;
         }
-        self
-    }
-
-    /// The same with momentum that follows from a policy.
-    pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
-        (self.momentum, self.policies.momentum) = (MOMENTUM_TOTAL, momentum);
-        self
+        self.fitting()
     }
 
     /// The same with groups that take up to so many steps between two exchanges, other numbers of
@@ -230,9 +246,10 @@ impl Scenario {
 
     /// The same with elastic averaging, which neither `sync` nor compressed answers go with.
     pub fn with_elastic(mut self) -> Self {
-        (self.elastic, self.momentum) = (true, 0.0);
         self.consistency = ConsistencySpec::Async;
         self.down = Compression::None;
+        (self.optimizer, self.rate) = (OptimizerSpec::Elastic, ALPHA);
+        self.schedule = Schedule::constant(1.0);
         self
     }
 

@@ -3,54 +3,45 @@
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{FaultSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::{BATCH, LEASE_MS, Scenario};
-
-/// Of the optimizer, where it keeps something; halves of whole numbers are exact for long enough.
-pub const MOMENTUM: f64 = 0.5;
-
-/// The same where asynchrony has a part in it: a gradient is held back by 7 updates.
-pub const MOMENTUM_TOTAL: f64 = 0.875;
-
-/// Part of the way that the centre of elastic averaging moves towards a group.
-pub const ALPHA: f64 = 0.25;
 
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
 
 impl Scenario {
-    /// The run's specification: a few tensors cut into small blocks, and plain SGD of rate 1, so
-    /// that the values are the initial ones minus the sum of what was applied, if without momentum.
+    /// The run's specification: a few tensors cut into small blocks. In flat order a matrix that
+    /// ends in the second block, which has a vector and another matrix whole, and one that begins
+    /// there; then statistics.
     pub fn spec(&self) -> RunSpec {
-        let tensor = |name: &str, elements, kind| TensorSpec {
+        let tensor = |name: &str, shape: &[u64], kind| TensorSpec {
             name: name.into(),
-            shape: vec![elements],
+            shape: shape.to_vec(),
             kind,
         };
+        let parameter = TensorKind::Parameter;
         RunSpec {
             seed: self.seed,
             group_sizes: self.groups.iter().map(|g| g.size).collect(),
             tensors: vec![
-                tensor("first", 5, TensorKind::Parameter),
-                tensor("mean", 3, TensorKind::Buffer),
-                tensor("second", 7, TensorKind::Parameter),
+                tensor("first", &[5, 1], parameter),
+                tensor("mean", &[3], TensorKind::Buffer),
+                tensor("scale", &[1, 1], parameter),
+                tensor("bias", &[1], parameter),
+                tensor("second", &[5, 1], parameter),
             ],
             bucket_bytes: 64,
             block_bytes: 16,
             consistency: self.consistency,
             policies: self.possible(),
-            optimizer: match self.elastic {
-                true => OptimizerSpec::Elastic,
-                false => OptimizerSpec::Sgd {
-                    momentum: self.momentum,
-                    nesterov: false,
-                    weight_decay: 0.0,
-                },
+            optimizer: self.optimizer,
+            decay_exempt: self.decay_exempt,
+            schedule: Schedule {
+                learning_rate: self.rate,
+                ..self.schedule.clone()
             },
-            decay_exempt: DecayExempt::None,
-            schedule: Schedule::constant(if self.elastic { ALPHA } else { 1.0 }),
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
+use tradewind_common::pieces::norm;
 use tradewind_common::policy::{MergeSpec, StalenessSpec};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::staleness::StalenessBound;
@@ -13,7 +14,7 @@ use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
 use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync, Window};
 use tradewind_server::core::delay::{self, Delay, Unchanged};
-use tradewind_server::core::log::{Confirm, Entry};
+use tradewind_server::core::log::{Applied, Confirm, Entry};
 use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_server::core::state::BlockState;
@@ -85,11 +86,15 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
 pub(super) fn forget_training(states: &mut [BlockState]) {
     for state in states {
         state.values = Arc::new(vec![0.0; state.values.len()]);
-        state.slots.iter_mut().for_each(|slot| {
-            *slot = Arc::new(vec![0.0; slot.len()]);
-        });
+        forget_slots(state);
         (state.version, state.samples_applied) = (0, 0);
         state.decided.clear();
+    }
+}
+
+fn forget_slots(state: &mut BlockState) {
+    for slot in &mut state.slots {
+        *slot = Arc::new(vec![0.0; slot.len()]);
     }
 }
 
@@ -106,15 +111,19 @@ impl Saboteur {
 
     /// A copy that is about to take over.
     pub(super) fn before_order(&mut self, shard: &mut Shard, role: Role) {
-        if self.sabotage != Some(Sabotage::ForgetsOnTakingOver)
-            || !matches!(role, Role::Primary(_))
-            || !matches!(shard.role(), Some(Role::Copy(_)))
-        {
+        let forget: fn(&mut BlockState) = match self.sabotage {
+            Some(Sabotage::ForgetsOnTakingOver) => |state| state.decided.clear(),
+            Some(Sabotage::ForgetsMoments) => forget_slots,
+            _ => return,
+        };
+        let takes_over =
+            matches!(role, Role::Primary(_)) && matches!(shard.role(), Some(Role::Copy(_)));
+        if !takes_over {
             return;
         }
         let states = shard.blocks().filter_map(|(_, block)| block.state());
         let mut states: Vec<_> = states.collect();
-        states.iter_mut().for_each(|state| state.decided.clear());
+        states.iter_mut().for_each(forget);
         let lineage = shard.lineage();
         shard.restore(states, lineage);
     }
@@ -135,6 +144,13 @@ impl Saboteur {
                 }
             }
             Some(Sabotage::ForgetsDecided) => self.forgetful.push(&mut push, to),
+            Some(Sabotage::TakesPartsForTensors) => {
+                if let Action::Contribute(Some(gradient)) = &mut push.action {
+                    let part = norm(&gradient.values);
+                    let norms = gradient.norms.iter_mut();
+                    norms.for_each(|norms| norms.gradient = part);
+                }
+            }
             Some(Sabotage::IgnoresHeld) => {
                 self.askers.insert(to, push.group);
                 if let Wants::Difference { holds: Some(holds) } = &mut push.wants {
@@ -176,14 +192,10 @@ impl Saboteur {
                 outputs.extend(std::iter::from_fn(|| shard.poll_output()));
             }
             Some(Sabotage::KeepsMomentumToItself) => {
-                for output in &mut outputs {
-                    if let Output::Record { record, .. } = output
-                        && let Entry::Update(update) = &mut record.entry
-                        && let Some(applied) = &mut update.applied
-                    {
-                        applied.momentum = None;
-                    }
-                }
+                passed_on(&mut outputs, |applied| applied.momentum = None);
+            }
+            Some(Sabotage::KeepsScalesToItself) => {
+                passed_on(&mut outputs, |applied| applied.scales.clear());
             }
             Some(Sabotage::IgnoresHeld) => outputs.iter().for_each(|o| self.note(o)),
             _ => {}
@@ -199,6 +211,18 @@ impl Saboteur {
             && let Some(group) = self.askers.get(to)
         {
             self.answered.insert((*group, reply.block), reply.version);
+        }
+    }
+}
+
+/// Changes the updates that copies are sent.
+fn passed_on(outputs: &mut [Output], change: impl Fn(&mut Applied)) {
+    for output in outputs {
+        if let Output::Record { record, .. } = output
+            && let Entry::Update(update) = &mut record.entry
+            && let Some(applied) = &mut update.applied
+        {
+            change(applied);
         }
     }
 }
