@@ -127,20 +127,24 @@ fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
     );
 }
 
-/// A primary that takes over has none of the values that were sent before: so servers live here.
 #[test]
-fn stale_gradients_are_compensated_while_ranks_die() {
+fn stale_gradients_are_compensated_while_everything_fails() {
     let policies = |s: Scenario| {
         let policy = StalenessSpec::Compensate {
             lambda: 0.015_625,
             mean_square_decay: s.seed.is_multiple_of(4).then_some(0.75),
         };
-        stale(s.seed).with_staleness(policy).with_dying_ranks()
+        let s = stale(s.seed).with_staleness(policy).with_dying_ranks();
+        match s.seed / 4 % 3 {
+            0 => s,
+            1 => s.with_failing_servers(1),
+            _ => s.with_failing_servers(2),
+        }
     };
     check(
         "compensated",
         policies,
-        &["repeated", "reformed", "malformed"],
+        &["repeated", "reformed", "malformed", "promoted", "restored"],
     );
 }
 

@@ -142,8 +142,13 @@ impl Block {
         if !terms.delay.compensates() || self.kind == TensorKind::Buffer {
             return true;
         }
+        // A version of another lineage must not pass for one of this, whose values may still be
+        // computed on.
+        if !measured {
+            return false;
+        }
         let computed_on = self.backups.computed_on(group, gradient.pulled_version);
-        let (Some(then), Some(now), true) = (computed_on, &self.values, measured) else {
+        let (Some(then), Some(now)) = (computed_on, &self.values) else {
             return false;
         };
         let mean_square = &mut self.backups.mean_square;

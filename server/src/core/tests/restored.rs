@@ -1,5 +1,6 @@
 //! A shard that is restored from a snapshot, under groups that go on.
 
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
@@ -151,6 +152,28 @@ fn versions_of_another_lineage_mean_nothing() {
     stage.push(push(0, 10, WEIGHT, of(lineage, 5)), 0);
     assert!(stage.answer().is_ok());
     assert_eq!(stage.at(0).counters().delays[3], 1);
+}
+
+/// With overlap a gradient that was computed on what was lost may come after the pull, and before one
+/// that is computed on what was pulled.
+#[test]
+fn versions_of_another_lineage_are_compensated_by_nothing_and_keep_no_others_from_it() {
+    let compensated = StalenessSpec::Compensate {
+        lambda: 1.0,
+        mean_square_decay: None,
+    };
+    let mut spec = spec(&[1, 1], Async);
+    spec.policies.staleness = compensated;
+    let (mut stage, lineage) = restored_as(spec, &[]);
+    stage.push(push(0, 0, WEIGHT, Action::Pull), 0);
+    assert_eq!(stage.answer().unwrap().version, 6);
+    let bare = stage.at(0).counters().bare;
+    stage.push(push(0, 8, WEIGHT, of(Generation(0), 100)), 0);
+    assert_eq!(stage.answer().unwrap().version, 7);
+    assert_eq!(stage.at(0).counters().bare, bare + 1);
+    stage.push(push(0, 9, WEIGHT, of(lineage, 6)), 0);
+    assert_eq!(stage.answer().unwrap().version, 8);
+    assert_eq!(stage.at(0).counters().bare, bare + 1);
 }
 
 #[test]

@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
+use tradewind_common::layout::PlacedTensor;
 use tradewind_common::pieces::Norms;
+use tradewind_common::schedule::Seen;
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Layout, TensorKind};
 
 use super::block::Record;
 use super::history::Step;
 use super::optimizer::{At, normalises, step};
+use super::rate::rate;
 use super::terms::Terms;
 
 /// Below this a merged gradient is 0 but for rounding: what is applied are whole numbers over small
@@ -39,7 +42,7 @@ impl Part {
 
 /// The parts of tensors in a block that stands there in the flat vector.
 pub(super) fn parts(spec: &RunSpec, layout: &Layout, block: &Range<usize>) -> Vec<Part> {
-    let part = |tensor: &tradewind_common::layout::PlacedTensor| {
+    let part = |tensor: &PlacedTensor| {
         let start = tensor.elements.start.max(block.start);
         let end = tensor.elements.end.min(block.end);
         (start < end).then(|| Part {
@@ -62,6 +65,8 @@ pub(super) struct Brought {
     /// Of the tensors whose norms travel, in flat order.
     pub(super) norms: Vec<Norms>,
     pub(super) samples: u64,
+    /// What its life took to be applied.
+    pub(super) seen: Seen,
 }
 
 impl Record {
@@ -77,7 +82,8 @@ impl Record {
             return;
         }
         step.version += 1;
-        step.samples += brought.iter().map(|b| b.samples).sum::<u64>();
+        let samples = brought.iter().map(|b| b.samples).sum();
+        step.samples += samples;
         let total: f64 = brought.iter().map(|b| b.weight).sum();
         let counts: f64 = brought.iter().map(|b| b.weight * b.scale).sum();
         match self.kind {
@@ -93,7 +99,10 @@ impl Record {
             TensorKind::Parameter => {
                 let normalises = normalises(terms.optimizer);
                 let divisor = if normalises { counts } else { total };
-                let rate = terms.rate * if normalises { counts / total } else { 1.0 };
+                let seen = brought.iter().map(|b| b.seen).reduce(Seen::latest);
+                let seen = seen.expect("something was brought");
+                let rate = rate(&terms.schedule, seen, samples, terms.samples);
+                let rate = rate * if normalises { counts / total } else { 1.0 };
                 let momentum = terms.momentum(self.live.len(), brought.len(), told);
                 self.optimize(step, brought, (divisor, rate, momentum), terms);
             }

@@ -1,6 +1,6 @@
 //! What an observer can know of one block at one primary.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
@@ -55,6 +55,8 @@ pub(super) struct Record {
     /// Lives that ended before their first clock was decided here. Each may have spent a clock
     /// that nobody computes again.
     spent: u64,
+    /// Versions whose values this primary has answered each life with.
+    pub(super) sent: BTreeSet<(Life, u64)>,
     /// Of its values.
     pub(super) lineage: Generation,
     pub(super) lag_max: u64,
@@ -72,6 +74,7 @@ impl Record {
             live: BTreeMap::new(),
             decided: BTreeMap::new(),
             spent: 0,
+            sent: BTreeSet::new(),
             lineage: Generation(0),
             lag_max: 0,
             settling: false,
@@ -91,6 +94,14 @@ impl Record {
             place.next = of.map_or(place.start, |(_, decided)| decided.clock.tick());
         }
         record
+    }
+
+    /// Somebody else is its primary, who has what copies and snapshots have and no more.
+    pub(super) fn taken_over(&mut self) {
+        self.sent.clear();
+        if let Some(now) = self.history.last_mut() {
+            now.mean_square.clear();
+        }
     }
 
     /// The present step.

@@ -217,12 +217,22 @@ impl Record {
             let (Some(gradient), Some(pushed)) = (applied, pushed) else {
                 continue;
             };
+            let exchange = traffic.seen.get(&(life, clock));
+            if exchange != Some(&pushed.seen) {
+                let text = format!(
+                    "block {}, {life:?}: {pushed:?} at {clock}, but elsewhere {exchange:?}",
+                    self.id
+                );
+                return Err(Violation::new(Rule::ExactlyOnce, text));
+            }
             let mut gradient: Vec<f64> = gradient.iter().map(|g| f64::from(*g)).collect();
             let mut then = self
                 .history
                 .iter()
                 .filter(|old| old.version == pushed.version);
-            if let Some(then) = then.next().filter(|_| measured) {
+            // Nobody else knows what a group was sent.
+            let sent = measured && self.sent.contains(&(life, pushed.version));
+            if let Some(then) = then.next().filter(|_| sent) {
                 let moved = step.values.iter().zip(&then.values);
                 let moved: Vec<f64> = moved.map(|(now, then)| now - then).collect();
                 stale::compensate(staleness, &mut gradient, &moved, &mut step.mean_square);
@@ -233,6 +243,7 @@ impl Record {
                 scale: stale::scale(staleness, delay.unwrap_or(0)),
                 norms: terms.norms(self.id, life, clock),
                 samples: u64::from(pushed.samples),
+                seen: pushed.seen,
             });
         }
         self.merge(step, &brought, told, terms);

@@ -108,7 +108,9 @@ impl Log {
                 return Err(Violation::new(Rule::NothingLost, text));
             }
             lacks += (record.history.len() - 1 - step) as u64;
-            log.records.insert(id, record.at(step));
+            let mut record = record.at(step);
+            record.taken_over();
+            log.records.insert(id, record);
             log.fork.insert(id, step);
             log.floor.extend(floor.map(|floor| (id, floor)));
         }

@@ -11,8 +11,8 @@
 //!   the checker's own record of the live groups;
 //! - what version and values must be: the first values that were created, and from there every
 //!   update recomputed in f64 from the *live* life's gradients (`decide.rs`), merged (`apply.rs`) and
-//!   applied as the paper of the optimizer has it (`optimizer.rs`), with all that it keeps beside the
-//!   values. A contribution that is applied twice, or not, or for a fenced life, shows at once (rules
+//!   applied as the paper of the optimizer has it (`optimizer.rs`, `rate.rs`), with all that it keeps
+//!   beside the values. A contribution that is applied twice, or not, or for a fenced life, shows at once (rules
 //!   2 and 3);
 //! - what a group makes of answers that are differences: values within the form's bound of the
 //!   block's, and one state for each version, whichever of its answers arrives (`held.rs`);
@@ -26,6 +26,7 @@
 //! What it cannot see: an update that is taken back before the call that made it returns, and in
 //! which order the contributions of one update were summed.
 
+mod answers;
 mod apply;
 mod block;
 mod copies;
@@ -35,12 +36,13 @@ mod history;
 mod log;
 mod optimizer;
 mod order;
+mod rate;
 mod rules;
 mod snapshots;
 mod stale;
 mod terms;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,9 +53,8 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 use tradewind_server::core::ReplyTo;
-use tradewind_server::core::block::Verdict;
 use tradewind_server::core::log::Entry;
-use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
+use tradewind_server::core::shard::{Action, Output, Push, Shard};
 
 use crate::Report;
 use crate::values::Life;
@@ -188,8 +189,11 @@ impl Checker {
                 version: gradient.pulled_version,
                 lineage: gradient.lineage,
                 samples: gradient.samples,
+                seen: gradient.seen,
                 at_us: now_us,
             };
+            let exchange = self.traffic.seen.entry((life, push.clock));
+            exchange.or_insert(gradient.seen);
             let key = (push.block, life, push.clock);
             self.traffic.pushed.entry(key).or_insert(pushed);
         }
@@ -247,141 +251,6 @@ impl Checker {
             }
         }
         Ok(decided > 0)
-    }
-
-    fn answered(
-        &mut self,
-        (server, shard): (ServerId, ShardId),
-        to: ReplyTo,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
-        let life = self.streams[&to];
-        let Some(log) = self.log(server, shard) else {
-            let text = format!("server {server} is not primary of shard {shard}: {reply:?}");
-            return Err(Violation::new(Rule::NothingLost, text));
-        };
-        let broken = |text: String| Err(Violation::new(Rule::NoFreshStart, text));
-        match reply.answer {
-            Answer::Created if !log.creates.contains(&(to, reply.block)) => {
-                return broken(format!("{life:?} created block {}", reply.block));
-            }
-            Answer::Read | Answer::Decided(..) if !log.ready => {
-                return broken(format!(
-                    "block {} was read or pushed before ready",
-                    reply.block
-                ));
-            }
-            _ => {}
-        }
-        let step = log.told((to, life), reply)?;
-        self.check_values((to, life), (server, shard), step, reply)?;
-        if let Answer::Decided(decided, repeat) = reply.answer {
-            self.report.counts.repeated += u64::from(repeat);
-            let dropped = decided.verdict == Verdict::Dropped && !repeat;
-            self.report.counts.dropped += u64::from(dropped);
-            let told = self.traffic.told.entry((reply.block, life));
-            let told = told.or_insert(decided.clock);
-            *told = (*told).max(decided.clock);
-            let next = self.traffic.next.entry(life).or_default();
-            *next = (*next).max(reply.next);
-        }
-        let since = self.roles[&(server, shard)];
-        self.tell(shard, since, reply.block, step)
-    }
-
-    /// Every answer shows a step as it was.
-    fn check_values(
-        &mut self,
-        (to, life): (ReplyTo, Life),
-        (server, shard): (ServerId, ShardId),
-        step: usize,
-        reply: &Reply,
-    ) -> Result<(), Violation> {
-        let since = self.roles[&(server, shard)];
-        let log = &self.logs[&shard][&since];
-        let record = &log.records[&reply.block];
-        let step = &record.history[step];
-        let stop = step.samples >= self.terms.samples;
-        let broken = |text| Err(Violation::new(Rule::ExactlyOnce, text));
-        if (reply.lineage, reply.samples_applied, reply.stop) != (log.lineage, step.samples, stop) {
-            return broken(format!("{reply:?} of {step:?}"));
-        }
-        if record.kind == TensorKind::Parameter && self.terms.down.lossy() {
-            let held = self.held.entry(reply.block).or_default();
-            let exact = (self.terms.down, &step.values[..]);
-            let taken = held.answered((to, life, since), reply, exact);
-            return taken
-                .or_else(|problem| broken(format!("block {}, {life:?}: {problem}", reply.block)));
-        }
-        let fresh = reply.fresh.values();
-        let near = |(x, y): (&f64, &f32)| block::near(*x, *y);
-        let equal = match &step.state {
-            Some(state) => **state.values == *fresh,
-            None => fresh.len() == step.values.len() && step.values.iter().zip(fresh).all(near),
-        };
-        if equal {
-            return Ok(());
-        }
-        broken(format!("{reply:?} of {step:?}"))
-    }
-
-    /// A step was told: all that follow this primary must have it.
-    fn tell(
-        &mut self,
-        shard: ShardId,
-        since: Generation,
-        block: BlockId,
-        step: usize,
-    ) -> Result<(), Violation> {
-        let logs = self.logs.get_mut(&shard).expect("it has a log");
-        if logs.last_key_value().is_some_and(|(last, _)| *last > since) {
-            self.report.counts.late_answers += 1;
-        }
-        let mut parents = BTreeSet::from([since]);
-        for (of, log) in logs.range_mut(since..) {
-            if *of != since && log.parent.is_none_or(|parent| !parents.contains(&parent)) {
-                continue;
-            }
-            parents.insert(*of);
-            let fork = log.fork.get(&block).copied().unwrap_or(usize::MAX);
-            if *of != since && step > fork {
-                let text = format!(
-                    "the primary of shard {shard} since {since} answered step {step} of block \
-                     {block}, but the one since {of} has only {fork} of it"
-                );
-                return Err(Violation::new(Rule::NothingLost, text));
-            }
-            let floor = log.floor.entry(block).or_insert(step);
-            *floor = (*floor).max(step);
-        }
-        Ok(())
-    }
-
-    /// A life has taken the answer of a version in, and has these values now.
-    pub fn took(
-        &self,
-        life: Life,
-        block: BlockId,
-        version: (Generation, u64),
-        values: &[f32],
-    ) -> Result<(), Violation> {
-        if self.held[&block].has(life, version, values) {
-            return Ok(());
-        }
-        let text = format!("{life:?} has {values:?} of block {block} at version {version:?}");
-        Err(Violation::new(Rule::ExactlyOnce, text))
-    }
-
-    /// A group holds the answers of all blocks: each of them must have been decided.
-    pub fn ticked(&self, life: Life, clock: Clock) -> Result<(), Violation> {
-        let told = |block| self.traffic.told.get(&(block, life)).copied();
-        let missing = self.blocks.keys().filter(|id| told(**id) < Some(clock));
-        let missing: BTreeSet<_> = missing.map(|id| id.0).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let text = format!("{life:?} finished clock {clock} without blocks {missing:?}");
-        Err(Violation::new(Rule::ExactlyOnce, text))
     }
 
     fn latest(&self) -> impl Iterator<Item = &Log> {

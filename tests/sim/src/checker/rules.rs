@@ -34,11 +34,13 @@ impl Record {
             return Ok(());
         };
         let waited_us = traffic.now_us - first_us;
-        let min = self.live.values().map(|place| place.next).min();
+        // Who has not been heard since values were restored may be far behind, or wait elsewhere.
+        let heard = || self.live.values().filter(|place| !place.attaching);
+        let min = heard().map(|place| place.next).min();
         let bound = terms.consistency.bound();
         let admits =
             |place: &&Place| bound.admit(place.next, min.unwrap_or_default()) == Admit::Now;
-        let possible = self.live.values().filter(admits).count();
+        let possible = heard().filter(admits).count();
         let enough = (merge.min_groups as usize).min(possible);
         if update.len() >= enough || waited_us >= merge.wait_ms_max * 1000 {
             return Ok(());

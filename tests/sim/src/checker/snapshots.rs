@@ -137,6 +137,7 @@ impl Checker {
                 return Err(Violation::new(rule, text));
             }
             record.live.clear();
+            record.taken_over();
             records.insert(block, record);
         }
         Ok(records)

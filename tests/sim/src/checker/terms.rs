@@ -6,6 +6,7 @@ use std::ops::Range;
 use tradewind_common::layout::Block;
 use tradewind_common::pieces::Norms;
 use tradewind_common::policy::{MomentumSpec, Policies};
+use tradewind_common::schedule::{Schedule, Seen};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Layout, TensorKind};
 
@@ -20,7 +21,7 @@ pub(super) struct Terms {
     pub(super) optimizer: OptimizerSpec,
     /// Whether steps follow from the norms of tensors.
     pub(super) layerwise: bool,
-    pub(super) rate: f64,
+    pub(super) schedule: Schedule,
     pub(super) samples: u64,
     pub(super) skip_one_in: u64,
     pub(super) down: Compression,
@@ -46,7 +47,7 @@ impl Terms {
             policies: spec.policies,
             optimizer: spec.optimizer,
             layerwise: spec.optimizer.layerwise(),
-            rate: spec.schedule.learning_rate,
+            schedule: spec.schedule.clone(),
             samples: spec.samples,
             skip_one_in,
             down: spec.down,
@@ -118,6 +119,8 @@ pub(super) struct Pushed {
     pub(super) version: u64,
     pub(super) lineage: Generation,
     pub(super) samples: u32,
+    /// What it took to be applied.
+    pub(super) seen: Seen,
     /// When it came first, wherever.
     pub(super) at_us: u64,
 }
@@ -127,6 +130,8 @@ pub(super) struct Pushed {
 pub(super) struct Traffic {
     pub(super) now_us: u64,
     pub(super) pushed: BTreeMap<(BlockId, Life, Clock), Pushed>,
+    /// What a life took to be applied when it began an exchange: the same at all blocks.
+    pub(super) seen: BTreeMap<(Life, Clock), Seen>,
     /// The last clock whose verdict a life was told.
     pub(super) told: BTreeMap<(BlockId, Life), Clock>,
     /// The highest clock at which a life was told that the others are, by any block.

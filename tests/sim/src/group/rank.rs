@@ -331,7 +331,7 @@ impl Process {
     fn gathered(&mut self, outcome: Outcome, common: &Common) {
         self.meeting = false;
         let contributed = std::mem::take(&mut self.contributing);
-        self.seen = self.seen.latest(outcome.seen);
+        self.seen = outcome.seen;
         // Who has only pulled begins where the coordinator said.
         if let Some(session) = self.session.as_mut().filter(|_| contributed) {
             session.go_on_at(outcome.next);

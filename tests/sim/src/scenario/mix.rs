@@ -1,49 +1,47 @@
 //! Which faults come together in a run.
 
-use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::policy::MomentumSpec;
+use tradewind_common::spec::OptimizerSpec;
 
 use super::Scenario;
 
+/// Mixes of faults that rounds go through.
+pub const MIXES: u64 = 7;
+
 impl Scenario {
-    /// Two of every four seeds overlap, two of every eight answer with differences besides.
-    pub fn varied(seed: u64, consistency: ConsistencySpec) -> Self {
-        let mut scenario = Self::random(seed, consistency);
-        if seed % 4 >= 2 {
-            scenario = scenario.with_overlap();
+    /// The same with overlap, with answers that are differences if those go together with the rest,
+    /// and with faults, round by round.
+    pub fn varied(mut self, round: u64) -> Self {
+        let (optimizer, policies) = (self.optimizer, self.policies);
+        let compensates = policies.staleness.compensates();
+        let measured = matches!(policies.momentum, MomentumSpec::ClosedLoop { .. });
+        if measured {
+            self.servers = self.servers.max(2);
+            self.replication = 2;
         }
-        if seed % 8 >= 4 {
+        let mut scenario = match round % 2 {
+            0 => self,
+            _ => self.with_overlap(),
+        };
+        if round / 2 % 2 == 1 && !compensates && optimizer != OptimizerSpec::Elastic {
             scenario = scenario.with_differences();
         }
-        scenario
-    }
-
-    /// A run on servers that never fail; of every second seed ranks and groups die.
-    pub fn with_sound_servers(seed: u64, consistency: ConsistencySpec) -> Self {
-        let scenario = Self::varied(seed, consistency);
-        if seed.is_multiple_of(2) {
-            scenario
-        } else {
-            scenario.with_dying_ranks()
-        }
-    }
-
-    /// A run on servers that fail, and with them, in turn, ranks, the coordinator, disks, all of
-    /// them, or the whole run, which is then resumed elsewhere.
-    pub fn with_everything(seed: u64, consistency: ConsistencySpec, replication: u32) -> Self {
-        let scenario = Self::varied(seed, consistency).with_failing_servers(replication);
-        match (seed / 8) % 7 {
+        match round % MIXES {
             0 => scenario,
             1 => scenario.with_dying_ranks(),
-            2 => scenario.with_failing_coordinator(),
-            3 => scenario.with_failing_disk(),
-            4 => scenario.with_failing_coordinator().with_failing_disk(),
-            5 => scenario
-                .with_dying_ranks()
+            // What is measured is known from what copies are told.
+            2 => scenario.with_failing_servers(if measured { 2 } else { 1 }),
+            3 => scenario.with_failing_servers(2).with_dying_ranks(),
+            4 => scenario
+                .with_failing_servers(3)
                 .with_failing_coordinator()
                 .with_failing_disk(),
+            5 => scenario
+                .with_failing_servers(2)
+                .with_groups_that_come_and_go(),
             _ => scenario
+                .with_failing_servers(2)
                 .with_dying_ranks()
-                .with_failing_coordinator()
                 .with_resume(),
         }
     }

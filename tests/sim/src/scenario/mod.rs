@@ -10,10 +10,12 @@ mod spec;
 use rand::Rng;
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec};
+use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
+pub use self::mix::MIXES;
 pub use self::network::{NetworkPlan, Stall};
 pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};
 use crate::random_stream;
@@ -39,6 +41,8 @@ pub struct Scenario {
     pub optimizer: OptimizerSpec,
     /// The learning rate.
     pub rate: f64,
+    /// What becomes of it; its own rate is 1.
+    pub schedule: Schedule,
     /// Which tensors weight decay spares.
     pub decay_exempt: DecayExempt,
     /// Most steps of a group between two exchanges; how many it takes differs.
@@ -164,6 +168,7 @@ impl Scenario {
             overlap: false,
             optimizer: OPTIMIZERS[0].0,
             rate: OPTIMIZERS[0].1,
+            schedule: Schedule::constant(1.0),
             decay_exempt: DecayExempt::None,
             local_steps: 1,
             down: Compression::None,
@@ -244,6 +249,7 @@ impl Scenario {
         self.consistency = ConsistencySpec::Async;
         self.down = Compression::None;
         (self.optimizer, self.rate) = (OptimizerSpec::Elastic, ALPHA);
+        self.schedule = Schedule::constant(1.0);
         self
     }
 

@@ -1,10 +1,11 @@
-//! Which optimizer a run has.
+//! Which optimizer a run has, and what becomes of its rate.
 
 use rand::Rng;
 use tradewind_common::policy::MomentumSpec;
+use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
-use super::Scenario;
+use super::{BATCH, Scenario};
 use crate::random_stream;
 
 /// Of optimizers that have one.
@@ -80,10 +81,13 @@ const fn sgd(momentum: f64, nesterov: bool, weight_decay: f64) -> OptimizerSpec 
 }
 
 impl Scenario {
-    /// The same with one of [`OPTIMIZERS`].
+    /// The same with one of [`OPTIMIZERS`], of which elastic averaging has no schedule.
     pub fn with_optimizer(mut self, number: usize) -> Self {
         (self.optimizer, self.rate) = OPTIMIZERS[number];
-        self
+        if self.optimizer == OptimizerSpec::Elastic {
+            self.schedule = Schedule::constant(1.0);
+        }
+        self.with_total()
     }
 
     /// The same with momentum that follows from a policy.
@@ -102,7 +106,7 @@ impl Scenario {
         let mut fit: Vec<_> = all.filter(|it| it.spec().check().is_ok()).collect();
         assert!(!fit.is_empty(), "nothing goes with {self:?}");
         let drawn = random_stream(self.seed, 8).random_range(0..fit.len());
-        fit.swap_remove(drawn).with_total()
+        fit.swap_remove(drawn)
     }
 
     /// Where asynchrony has a part in the momentum, there has to be some left.
@@ -112,13 +116,15 @@ impl Scenario {
         | OptimizerSpec::Lars { momentum, .. }
         | OptimizerSpec::Larc { momentum, .. } = &mut self.optimizer
             && lowered
+            && *momentum > 0.0
         {
             *momentum = MOMENTUM_TOTAL;
         }
         self
     }
 
-    /// An optimizer that follows from the seed, and whether there is weight decay for vectors.
+    /// An optimizer that follows from the seed, whether there is weight decay for vectors, and
+    /// what becomes of the rate: nothing, every second time.
     pub(super) fn drawn(self) -> Self {
         let mut rng = random_stream(self.seed, 7);
         let number = rng.random_range(0..OPTIMIZERS.len());
@@ -126,6 +132,46 @@ impl Scenario {
         if rng.random_bool(0.5) {
             drawn.decay_exempt = DecayExempt::Vectors;
         }
+        if rng.random_bool(0.5) {
+            drawn.schedule = drawn.scheduled(rng.random_range(0..4));
+        }
         drawn.fitting()
+    }
+
+    fn scheduled(&self, kind: u32) -> Schedule {
+        let ranks: u32 = self.groups.iter().map(|group| group.size).sum();
+        // An update of all groups has the whole rate, and one of a single group a part of it.
+        let reference = u64::from(ranks * BATCH);
+        let samples = Schedule::constant(1.0);
+        let updates = Schedule {
+            unit: Unit::Updates { end: 16 },
+            ..samples.clone()
+        };
+        let floor = 0.125;
+        match kind {
+            0 => Schedule {
+                warmup: self.samples / 3,
+                scaling: Scaling::Linear { reference },
+                ..samples
+            },
+            1 => Schedule {
+                decay: Decay::Step {
+                    milestones: vec![self.samples / 4, self.samples / 2],
+                    gamma: 0.5,
+                },
+                ..samples
+            },
+            2 => Schedule {
+                warmup: self.samples / 4,
+                decay: Decay::Cosine { floor },
+                ..samples
+            },
+            _ => Schedule {
+                warmup: 3,
+                decay: Decay::Polynomial { power: 2.0, floor },
+                scaling: Scaling::Sqrt { reference },
+                ..updates
+            },
+        }
     }
 }

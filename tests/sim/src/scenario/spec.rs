@@ -38,7 +38,10 @@ impl Scenario {
             policies: self.possible(),
             optimizer: self.optimizer,
             decay_exempt: self.decay_exempt,
-            schedule: Schedule::constant(self.rate),
+            schedule: Schedule {
+                learning_rate: self.rate,
+                ..self.schedule.clone()
+            },
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,

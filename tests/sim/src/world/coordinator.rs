@@ -6,19 +6,17 @@ use std::sync::Arc;
 
 use tradewind_common::{Incarnation, ServerId};
 use tradewind_server::core::ReplyTo;
-use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::coordinator::{Coordinator, Output};
+use tradewind_server::core::coordinator::Coordinator;
 use tradewind_server::core::durable::{Durable, ManifestData};
-use tradewind_server::core::event::EventKind;
 use tradewind_server::core::order::Server;
 use tradewind_server::core::run::{Beat, Join};
 
 use super::World;
 use super::event::{Address, Done, Event, Life, Told, Up};
 use crate::checker::{Rule, Violation};
-use crate::group::{Call, Directory, Primary, Wake};
+use crate::group::{Call, Directory, Wake};
 use crate::net::Party;
-use crate::scenario::{GroupPlan, LEASE_MS, Sabotage};
+use crate::scenario::{GroupPlan, LEASE_MS};
 
 /// How often a coordinator looks at leases.
 const TICK_US: u64 = 20_000;
@@ -32,9 +30,9 @@ const LOOKS: u64 = 10;
 /// A coordinator's process.
 pub(super) struct Host {
     pub(super) core: Coordinator,
-    calls: BTreeMap<ReplyTo, (Address, u64, Incarnation)>,
+    pub(super) calls: BTreeMap<ReplyTo, (Address, u64, Incarnation)>,
     /// Groups that a person has asked for.
-    attaching: BTreeMap<ReplyTo, GroupPlan>,
+    pub(super) attaching: BTreeMap<ReplyTo, GroupPlan>,
     /// The bonds on which orders go out.
     pub(super) bonds: BTreeMap<ServerId, u64>,
     inbox: VecDeque<Told>,
@@ -45,7 +43,7 @@ pub(super) struct Host {
     ticks: u64,
     ticked_ms: u64,
     /// What ranks are told: nothing that is not written down.
-    directory: Arc<Directory>,
+    pub(super) directory: Arc<Directory>,
 }
 
 impl Host {
@@ -231,41 +229,6 @@ impl World {
         }
     }
 
-    fn answer(
-        &mut self,
-        n: u64,
-        (to, number, asked_in): (Address, u64, Incarnation),
-        answer: Result<Option<Answer>, Refused>,
-    ) {
-        let directory = self.coordinators[&n].directory.clone();
-        let event = Event::Answered(to, (number, asked_in), answer, directory);
-        self.send(Party::Coordinator, Party::Group(to.group), event);
-    }
-
-    /// Who answers for the shards, as it is written down.
-    fn publish_directory(&mut self, n: u64) {
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        let run = host.core.run(&self.common.run);
-        let directory = run.map(|run| {
-            let primary = |holders: &tradewind_common::holders::Holders| {
-                holders.primary.map(|primary| Primary {
-                    server: primary.server,
-                    since: primary.since,
-                })
-            };
-            Directory {
-                generation: run.generation(),
-                primaries: run.holders().iter().map(primary).collect(),
-            }
-        });
-        let directory = directory.unwrap_or_default();
-        if directory.generation > host.directory.generation {
-            host.directory = Arc::new(directory);
-        }
-    }
-
     fn reported(&mut self, n: u64, life: Life, bond: u64, up: Up) {
         let (now_ms, run, server) = (self.now_ms(), self.common.run.clone(), life.server);
         let Some(host) = self.coordinators.get_mut(&n) else {
@@ -397,82 +360,6 @@ impl World {
                 self.now_us + LEASE_MS * 2_000
             };
             self.at(us, Event::Server(life, Done::BondBroke(bond)));
-        }
-    }
-
-    fn drain_coordinator(&mut self, n: u64) {
-        self.publish_directory(n);
-        while let Some(output) = self
-            .coordinators
-            .get_mut(&n)
-            .and_then(|host| host.core.poll_output())
-        {
-            match output {
-                Output::Reply(to, answer) => {
-                    let host = self.coordinators.get_mut(&n).expect("it has just spoken");
-                    let plan = host.attaching.remove(&to);
-                    if let (Some(plan), Ok(Answer::Attached(id))) = (plan, &answer) {
-                        self.attached(*id, plan);
-                    } else if let Some(from) = host.calls.remove(&to) {
-                        self.answer(n, from, answer.map(Some));
-                    }
-                }
-                // Runs are not removed here.
-                Output::Runs(..) => {}
-                Output::Order(order) => {
-                    self.fake_acknowledgements(n, &order);
-                    let host = &self.coordinators[&n];
-                    if let Some(bond) = host.bonds.get(&order.server).copied() {
-                        self.send_order(n, bond, order);
-                    }
-                }
-                Output::Event(event) => {
-                    self.say(|| format!("coordinator {n}: {}", event.text));
-                    self.count_event(event.kind);
-                }
-                Output::Manifest(manifest) => {
-                    let takes_us = self.disk.takes_us(self.now_us);
-                    self.after(takes_us, Event::Finish(n, manifest));
-                }
-                Output::Delete { number, .. } => {
-                    let takes_us = self.disk.takes_us(self.now_us);
-                    self.after(takes_us, Event::Delete(number));
-                }
-            }
-        }
-    }
-
-    fn count_event(&mut self, kind: EventKind) {
-        let counts = &mut self.report.counts;
-        match kind {
-            EventKind::CopyFull => counts.filled += 1,
-            EventKind::Snapshot => counts.snapshots += 1,
-            EventKind::SnapshotFailed => counts.snapshots_failed += 1,
-            EventKind::DamagedSnapshot => counts.passed_over += 1,
-            EventKind::GroupFormed => counts.reformed += 1,
-            EventKind::GroupAttached => counts.attached += 1,
-            _ => {}
-        }
-    }
-
-    /// Broken on purpose: the servers are taken to know what they have only been sent.
-    fn fake_acknowledgements(&mut self, n: u64, order: &tradewind_server::core::order::Order) {
-        if self.scenario.sabotage != Some(Sabotage::FormsWithoutFencing) {
-            return;
-        }
-        let now_ms = self.now_ms();
-        let Some(up) = self.servers.get(&order.server).and_then(|s| s.up.as_ref()) else {
-            return;
-        };
-        let mut reports = Vec::new();
-        for (shard, held) in &up.shards {
-            let mut seen = held.last_seen.clone();
-            seen.generation = order.view.generation;
-            reports.push(super::server::plain_report(*shard, seen));
-        }
-        let host = self.coordinators.get_mut(&n).expect("it has just spoken");
-        for report in reports {
-            let _ = host.core.report(order.server, &order.run, report, now_ms);
         }
     }
 

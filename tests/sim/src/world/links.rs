@@ -4,9 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::holders::Role;
-use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
-use tradewind_server::core::log::{Confirm, Record};
 use tradewind_server::core::order::Order;
 
 use super::World;
@@ -17,7 +14,7 @@ use crate::net::Party;
 use crate::scenario::LEASE_MS;
 
 /// Pause before a broken connection is made again.
-const RETRY_US: u64 = 100_000;
+pub(super) const RETRY_US: u64 = 100_000;
 
 /// Beats of a server in a lease.
 const BEATS: u64 = 5;
@@ -33,15 +30,6 @@ pub(super) struct Link {
     held_until_us: u64,
 }
 
-/// A primary's way to a copy.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
-    since: Generation,
-    incarnation: Incarnation,
-    number: u64,
-    linked: bool,
-}
-
 /// Whether a connection is one to the coordinator.
 fn bond(from: Party, to: Party) -> bool {
     from == Party::Coordinator || to == Party::Coordinator
@@ -55,7 +43,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    fn open(&mut self) -> u64 {
+    pub(super) fn open(&mut self) -> u64 {
         self.next += 1;
         self.links.insert(self.next, Link::default());
         self.next
@@ -73,7 +61,7 @@ impl Links {
         link.is_some_and(|link| link.until_us.is_none())
     }
 
-    fn end(&mut self, number: u64, until_us: u64) {
+    pub(super) fn end(&mut self, number: u64, until_us: u64) {
         if let Some(link) = self.links.get_mut(&number) {
             let until = link.until_us.unwrap_or(u64::MAX);
             link.until_us = Some(until.min(until_us));
@@ -83,7 +71,13 @@ impl Links {
 
 impl World {
     /// When a message on a connection arrives; `None` if the connection breaks instead.
-    fn on_link(&mut self, number: u64, back: bool, from: Party, to: Party) -> Option<u64> {
+    pub(super) fn on_link(
+        &mut self,
+        number: u64,
+        back: bool,
+        from: Party,
+        to: Party,
+    ) -> Option<u64> {
         let now_us = self.now_us;
         let link = *self.links.links.get(&number)?;
         if link.until_us.is_some() {
@@ -243,161 +237,6 @@ impl World {
         }
         server.obeyed = n;
         self.order(life, order)
-    }
-
-    // Ways.
-
-    /// A primary has ways to its copies and no others.
-    pub(super) fn follow_ways(&mut self, life: Life, id: ShardId, order: &Order, role: Role) {
-        let copies = match role {
-            Role::Primary(_) => &order.holders[id.0 as usize].copies[..],
-            Role::Copy(_) => &[],
-        };
-        let wanted = copies.iter().filter_map(|copy| {
-            let server = order.servers.get(&copy.server)?;
-            Some((copy.server, (copy.since, server.incarnation)))
-        });
-        let wanted: BTreeMap<_, _> = wanted.collect();
-        let server = self
-            .servers
-            .get_mut(&life.server)
-            .and_then(|s| s.up.as_mut());
-        let held = server.and_then(|up| up.shards.get_mut(&id));
-        let held = held.expect("it is held");
-        let stays =
-            |to: &ServerId, way: &Way| wanted.get(to) == Some(&(way.since, way.incarnation));
-        let gone: Vec<_> = held
-            .ways
-            .extract_if(.., |to, way| !stays(to, way))
-            .collect();
-        let mut new = Vec::new();
-        for (to, (since, incarnation)) in wanted {
-            if held.ways.contains_key(&to) {
-                continue;
-            }
-            let number = self.links.open();
-            let way = Way {
-                since,
-                incarnation,
-                number,
-                linked: false,
-            };
-            held.ways.insert(to, way);
-            new.push((to, number));
-        }
-        for (_, way) in gone {
-            let rest_us = self.network.between(0, 20_000);
-            self.links.end(way.number, self.now_us + rest_us);
-        }
-        for (to, number) in new {
-            let takes_us = self.network.draw_us();
-            self.after(takes_us, Event::Server(life, Done::Link(id, to, number)));
-        }
-    }
-
-    /// A way is tried: it is there if the copy's process is.
-    pub(super) fn link(
-        &mut self,
-        life: Life,
-        id: ShardId,
-        to: ServerId,
-        number: u64,
-    ) -> Result<(), Violation> {
-        let (here, there) = (Party::Server(life.server), Party::Server(to));
-        let cut = self.network.cut_until(self.now_us, here, there).is_some();
-        let up = self.servers.get(&to).and_then(|s| s.up.as_ref());
-        let up = up.map(|up| up.life.incarnation);
-        let Some(server) = self.running(life) else {
-            return Ok(());
-        };
-        let Some(held) = server.shards.get_mut(&id) else {
-            return Ok(());
-        };
-        let Some(way) = held.ways.get_mut(&to).filter(|way| way.number == number) else {
-            return Ok(());
-        };
-        if cut || up != Some(way.incarnation) {
-            self.after(RETRY_US, Event::Server(life, Done::Link(id, to, number)));
-            return Ok(());
-        }
-        way.linked = true;
-        held.shard.handle_link(to);
-        self.drain_shard(life, id, &[])
-    }
-
-    /// A record leaves, if there is a way.
-    pub(super) fn send_record(&mut self, life: Life, id: ShardId, to: ServerId, record: Record) {
-        let Some(server) = self.running(life) else {
-            return;
-        };
-        let way = server.shards.get(&id).and_then(|held| held.ways.get(&to));
-        let Some(way) = way.copied().filter(|way| way.linked) else {
-            return;
-        };
-        let copy = Life {
-            server: to,
-            incarnation: way.incarnation,
-        };
-        let (here, there) = (Party::Server(life.server), Party::Server(to));
-        match self.on_link(way.number, false, here, there) {
-            Some(at_us) => {
-                let done = Done::Record(life, id, way.number, Box::new(record));
-                self.at(at_us, Event::Server(copy, done));
-            }
-            None => self.break_way(life, id, to, way.number),
-        }
-    }
-
-    pub(super) fn send_confirm(
-        &mut self,
-        copy: Life,
-        primary: Life,
-        id: ShardId,
-        way: u64,
-        confirm: Confirm,
-    ) {
-        let (here, there) = (Party::Server(copy.server), Party::Server(primary.server));
-        match self.on_link(way, true, here, there) {
-            Some(at_us) => {
-                let done = Done::Confirm(id, way, confirm);
-                self.at(at_us, Event::Server(primary, done));
-            }
-            None => self.break_way(primary, id, copy.server, way),
-        }
-    }
-
-    /// A copy refuses what comes on a way, and ends it.
-    pub(super) fn refuse_way(&mut self, primary: Life, id: ShardId, copy: ServerId, way: u64) {
-        self.links.end(way, self.now_us);
-        let us = self.network.notice(self.now_us);
-        self.at(us, Event::Server(primary, Done::Unlinked(id, copy, way)));
-    }
-
-    /// A way breaks; what is under way may arrive for a while.
-    pub(super) fn break_way(&mut self, primary: Life, id: ShardId, copy: ServerId, way: u64) {
-        if !self.links.lives(way) {
-            return;
-        }
-        self.report.counts.links_broken += 1;
-        let rest_us = self.network.between(0, 60_000);
-        self.links.end(way, self.now_us + rest_us);
-        let us = self.network.notice(self.now_us);
-        self.at(us, Event::Server(primary, Done::Unlinked(id, copy, way)));
-    }
-
-    /// A primary has noticed that a way broke, and tries again.
-    pub(super) fn unlinked(&mut self, life: Life, id: ShardId, to: ServerId, number: u64) {
-        let fresh = self.links.open();
-        let Some(server) = self.running(life) else {
-            return;
-        };
-        let way = server.shards.get_mut(&id).and_then(|h| h.ways.get_mut(&to));
-        let Some(way) = way.filter(|way| way.number == number) else {
-            return;
-        };
-        (way.number, way.linked) = (fresh, false);
-        let takes_us = self.network.between(1_000, RETRY_US);
-        self.after(takes_us, Event::Server(life, Done::Link(id, to, fresh)));
     }
 
     /// The ends of connections to a process that died notice.

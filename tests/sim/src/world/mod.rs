@@ -1,5 +1,6 @@
 //! World: virtual time, the queue of what will happen, and the actors between which it happens.
 
+mod announce;
 mod coordinator;
 mod disk;
 mod event;
@@ -10,6 +11,7 @@ mod saboteur;
 mod server;
 mod shards;
 mod store;
+mod ways;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

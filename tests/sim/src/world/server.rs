@@ -10,8 +10,8 @@ use tradewind_server::core::view::{Acknowledge, View};
 
 use super::World;
 use super::event::{Done, Event, Life, Up};
-use super::links::Way;
 use super::saboteur::Saboteur;
+use super::ways::Way;
 use crate::checker::{Rule, Violation};
 use crate::scenario::Sabotage;
 
