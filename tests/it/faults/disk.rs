@@ -121,8 +121,8 @@ fn while_the_coordinator_cannot_write_nobody_hears_that_a_run_will_be_resumed() 
         answer(coordinator.leave(leave)).await.unwrap();
         until("its last snapshot", async || {
             let run = RUN.into();
-            let removed = client.coordinator.clone().remove(RemoveRequest { run });
-            answer(removed).await.ok()
+            let mut coordinator = client.coordinator.clone();
+            answer(coordinator.remove(RemoveRequest { run })).await.ok()
         })
         .await;
 
