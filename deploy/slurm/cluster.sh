@@ -57,7 +57,7 @@ SlurmctldHost=head($(addr 254))
 SlurmctldPort=17000
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket=$D/run/munge.sock,cred_expire=5
+AuthInfo=socket=$D/run/munge.sock,cred_expire=10
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation=$D/state
 SlurmdSpoolDir=$D/spool/%n

@@ -5,6 +5,7 @@
 mod begin;
 mod finish;
 mod steps;
+mod stop;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +14,11 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 use tradewind_proto::v1::StatusReply;
-use tradewind_server::snapshot::{Folder, manifest};
 use tradewind_server::store::read_address;
 
 use super::seat::job_start;
 use super::start::Start;
-use super::{gave_up, job};
+use super::{client, gave_up, job};
 use crate::clock::Clock;
 use crate::cluster::Access;
 use crate::events::Events;
@@ -29,6 +29,7 @@ use crate::place::Place;
 use crate::progress::Progress;
 use crate::runtime::one_thread;
 use steps::Steps;
+use stop::Stopping;
 
 /// Pause between two looks at the run.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -49,9 +50,6 @@ const LEFT_FOR: Duration = Duration::from_secs(5);
 
 /// How long a run may go on without a live group when those of its job have all ended.
 const STUCK: Duration = Duration::from_secs(60);
-
-/// How long groups and the last snapshot may take once Slurm ends the job: it kills after `KillWait`.
-const ENDING: Duration = Duration::from_secs(25);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -86,6 +84,9 @@ enum Why {
     Completed,
     /// The time limit is near: groups have left, and a last snapshot is whole, if there was time.
     TimeIsUp,
+    /// Slurm has taken a component away whose nodes are lost, and starts it again beside this one,
+    /// which it then cannot: see `Lead::lost_component`.
+    NodesLost,
     /// The job is being ended.
     Ended,
     /// Somebody has asked for the end.
@@ -163,47 +164,28 @@ impl Lead {
     }
 
     async fn follow_with(&mut self, progress: &mut Progress) -> Why {
-        let mut stopping: Option<(Why, Duration, Option<u64>)> = None;
+        let mut stopping: Option<Stopping> = None;
         loop {
             if let Some(why) = self.look(progress).await {
                 return why;
             }
-            match stopping {
-                None => {
-                    if let Some(why) = self.has_no_one(progress) {
-                        return why;
-                    }
-                }
-                Some((why, until, before)) => {
-                    // What the servers have written before they ended is there, and no more will be.
-                    let silent = self.clock.elapsed() - self.heard > SILENT;
-                    let kept = (silent || self.all_are_gone()) && self.newest_snapshot() > before;
-                    if kept || self.steps.servers_are_over() {
-                        return why;
-                    }
-                    if self.clock.elapsed() >= until {
-                        progress.message("groups or the last snapshot were not done in time; what came after the one before is lost");
-                        return why;
-                    }
-                    stopping = Some((why, until, before));
-                }
-            }
-            let notice = Duration::from_millis(self.place.config.liveness.notice_ms);
-            let (why, time, text) = tokio::select! {
-                _ = self.near_limit.recv() => (Why::TimeIsUp, notice, "the time limit is near"),
-                _ = self.asked.recv() => (Why::Cancelled, notice, "the run is cancelled"),
-                _ = self.terminate.recv() => (Why::Ended, ENDING, "the job is being ended"),
-                () = sleep(PAUSE) => continue,
+            let ends = match stopping.take_if(|stopping| self.is_stopped(stopping, progress)) {
+                Some(stopped) => return stopped.why,
+                None if stopping.is_some() => None,
+                None => self.has_no_one(progress),
+            };
+            let why = match ends {
+                Some(Why::NodesLost) => Why::NodesLost,
+                Some(why) => return why,
+                None => tokio::select! {
+                    _ = self.near_limit.recv() => Why::TimeIsUp,
+                    _ = self.asked.recv() => Why::Cancelled,
+                    _ = self.terminate.recv() => Why::Ended,
+                    () = sleep(PAUSE) => continue,
+                },
             };
             if stopping.is_none() {
-                progress.message(&format!(
-                    "{text}: groups leave, and a last snapshot is taken"
-                ));
-                let before = self.newest_snapshot();
-                stopping = Some((why, self.clock.elapsed() + time, before));
-                if let Err(error) = self.drain().await {
-                    progress.message(&format!("groups cannot be asked to leave: {error:#}"));
-                }
+                stopping = Some(self.stop(why, progress).await);
             }
         }
     }
@@ -261,6 +243,9 @@ impl Lead {
         };
         let texts: Vec<String> = ended.iter().filter_map(|end| end.text(&log)).collect();
         texts.iter().for_each(|text| progress.message(text));
+        if !texts.is_empty() && self.lost_component(progress) {
+            return Some(Why::NodesLost);
+        }
         let now = self.clock.elapsed();
         if !self.steps.servers_are_over() {
             self.served = now;
@@ -294,6 +279,21 @@ impl Lead {
         None
     }
 
+    /// Whether Slurm has put another component back into the queue while this one runs on, thanks to
+    /// `--no-kill`. As soon as there are nodes it starts the whole job again; a batch node where it still
+    /// runs is drained then ("Duplicate jobid"), and the job is held.
+    fn lost_component(&self, progress: &mut Progress) -> bool {
+        match client::queue(&[self.start.job]) {
+            Ok(rows) => rows.iter().any(|row| row.state == "PENDING"),
+            Err(error) => {
+                progress.message(&format!(
+                    "cannot ask for the components of the job: {error:#}"
+                ));
+                false
+            }
+        }
+    }
+
     async fn ask(&self) -> Option<StatusReply> {
         let there = read_address(&self.place.fleet).ok()??;
         let asked = self.access.status(&there.address, &self.place.config.name);
@@ -319,18 +319,5 @@ impl Lead {
     /// Whether nobody is there any more; a group whose nodes are lost is dead and cannot leave.
     fn all_are_gone(&self) -> bool {
         self.all_are(&["left", "dead"])
-    }
-
-    /// The newest whole snapshot on disk.
-    fn newest_snapshot(&self) -> Option<u64> {
-        let numbers = manifest::list(&Folder::new(&self.place.fleet), &self.place.config.name);
-        numbers.ok()?.last().copied()
-    }
-
-    async fn drain(&self) -> anyhow::Result<()> {
-        let there = read_address(&self.place.fleet)?;
-        let there = there.ok_or_else(|| anyhow::anyhow!("there is no coordinator"))?;
-        let name = &self.place.config.name;
-        timeout(ANSWER, self.access.drain(&there.address, name, &[])).await?
     }
 }

@@ -27,7 +27,8 @@ const PLACES_MAX: usize = 3;
 impl Lead {
     /// Ends the run, or puts its job back into the queue.
     pub(super) async fn finish(mut self, why: Why) -> anyhow::Result<ExitCode> {
-        if matches!(why, Why::TimeIsUp) && self.place.config.slurm.requeue {
+        let again = matches!(why, Why::TimeIsUp | Why::NodesLost);
+        if again && self.place.config.slurm.requeue {
             // It is not over, so there is no summary.
             let job = self.start.job;
             say(format_args!("job {job} goes back into the queue"));
@@ -49,7 +50,9 @@ impl Lead {
                 }
             }
             Why::Failed(failure) => failed(failure),
-            Why::TimeIsUp | Why::Ended | Why::Cancelled => (Status::Interrupted, None),
+            Why::TimeIsUp | Why::NodesLost | Why::Ended | Why::Cancelled => {
+                (Status::Interrupted, None)
+            }
         };
         let end = End {
             status,
