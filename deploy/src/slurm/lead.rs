@@ -48,6 +48,10 @@ const SILENT: Duration = Duration::from_secs(2);
 /// last on other nodes may be seen later than that they have left.
 const LEFT_FOR: Duration = Duration::from_secs(5);
 
+/// For how many looks Slurm is asked for the job's components once a step has ended, and at which.
+const ASKS: u32 = 16;
+const ASK_EVERY: u32 = 4;
+
 /// How long a run may go on without a live group when those of its job have all ended.
 const STUCK: Duration = Duration::from_secs(60);
 
@@ -115,6 +119,8 @@ struct Lead {
     some_lived: Duration,
     /// When the servers of this job were last there.
     served: Duration,
+    /// Looks for which Slurm is still asked for the job's components.
+    asks_left: u32,
     near_limit: Signal,
     /// Of `tradewind slurm cancel`.
     asked: Signal,
@@ -139,6 +145,7 @@ impl Lead {
             some_stayed: Duration::ZERO,
             some_lived: Duration::ZERO,
             served: Duration::ZERO,
+            asks_left: 0,
             near_limit: signal(SignalKind::user_defined1())?,
             asked: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
@@ -243,8 +250,15 @@ impl Lead {
         };
         let texts: Vec<String> = ended.iter().filter_map(|end| end.text(&log)).collect();
         texts.iter().for_each(|text| progress.message(text));
-        if !texts.is_empty() && self.lost_component(progress) {
-            return Some(Why::NodesLost);
+        // A step ends a moment before or after its component.
+        if !ended.is_empty() {
+            self.asks_left = ASKS;
+        }
+        if self.asks_left > 0 {
+            self.asks_left -= 1;
+            if self.asks_left % ASK_EVERY == 0 && self.lost_component(progress) {
+                return Some(Why::NodesLost);
+            }
         }
         let now = self.clock.elapsed();
         if !self.steps.servers_are_over() {
