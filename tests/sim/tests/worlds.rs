@@ -285,6 +285,17 @@ fn servers_fail_with_one_copy() {
     check("two holders", |s| s.with_failing_servers(2), &must);
 }
 
+/// What is late is no second fault beside a server that died: nothing is lost for it.
+#[test]
+fn servers_fail_with_one_copy_while_messages_are_late() {
+    let late = |mut s: Scenario| {
+        s.network.hold = 0.05;
+        s.network.hold_us = 600_000;
+        s.with_failing_servers(2)
+    };
+    check("late messages", late, &["servers_killed", "promoted"]);
+}
+
 #[test]
 fn servers_fail_with_two_copies() {
     let must = [
