@@ -273,6 +273,13 @@ fn servers_fail_without_copies() {
     check("one holder", |s| s.with_failing_servers(1), &must);
 }
 
+/// Groups wait for each other, each where another does not come any more.
+#[test]
+fn sync_goes_on_after_servers_have_lost_something() {
+    let sync = |s: Scenario| s.with_consistency(Sync).with_failing_servers(1);
+    check("lost under sync", sync, &["restored", "lost", "dropped"]);
+}
+
 #[test]
 fn servers_fail_with_one_copy() {
     let must = [
