@@ -76,6 +76,8 @@ struct Waiting {
     contribution: Contribution,
     /// Whether its delay can be measured: the version it was computed on is of this lineage.
     measured: bool,
+    /// Whether its group had not been heard before since values were restored.
+    first: bool,
     askers: Askers,
 }
 

@@ -238,14 +238,20 @@ impl Shard {
             if let Some(capture) = &mut self.capture {
                 capture.look(block, self.consistency.leaves_behind());
             }
-            // A clock that is averaged is made with everybody, or not; but where groups may be left
-            // behind, one that is silent here may wait elsewhere for one that waits here.
-            let standing = if terms.averages && !self.consistency.leaves_behind() {
-                block.standing()
+            // A clock that is averaged is made with everybody, or not: what was under way when values
+            // were lost is left out. But where groups may be left behind, one that is silent here
+            // may wait elsewhere for one that waits here.
+            let everybody = terms.averages && !self.consistency.leaves_behind();
+            let (standing, interrupted) = if everybody {
+                (block.standing(), block.interrupted())
             } else {
-                block.heard()
+                (block.heard(), Vec::new())
             };
-            let decision = self.consistency.decide(&block.scene(&standing, now_us));
+            let decision = if interrupted.is_empty() {
+                self.consistency.decide(&block.scene(&standing, now_us))
+            } else {
+                Decision::LeaveOut(interrupted)
+            };
             let (groups, late) = match decision {
                 Decision::Merge(groups) => (groups, false),
                 Decision::LeaveOut(groups) => (groups, true),

@@ -273,6 +273,13 @@ fn servers_fail_without_copies() {
     check("one holder", |s| s.with_failing_servers(1), &must);
 }
 
+/// Groups wait for each other, each where another does not come any more.
+#[test]
+fn sync_goes_on_after_servers_have_lost_something() {
+    let sync = |s: Scenario| s.with_consistency(Sync).with_failing_servers(1);
+    check("lost under sync", sync, &["restored", "lost", "dropped"]);
+}
+
 #[test]
 fn servers_fail_with_one_copy() {
     let must = [
@@ -283,6 +290,17 @@ fn servers_fail_with_one_copy() {
         "compared",
     ];
     check("two holders", |s| s.with_failing_servers(2), &must);
+}
+
+/// What is late is no second fault beside a server that died: nothing is lost for it.
+#[test]
+fn servers_fail_with_one_copy_while_messages_are_late() {
+    let late = |mut s: Scenario| {
+        s.network.hold = 0.05;
+        s.network.hold_us = 600_000;
+        s.with_failing_servers(2)
+    };
+    check("late messages", late, &["servers_killed", "promoted"]);
 }
 
 #[test]

@@ -64,6 +64,18 @@ impl Block {
         standing
     }
 
+    /// Groups whose first contribution since values were restored waits and was not computed on what
+    /// was restored. Their exchange had begun before: a group that is answered at one block, and will
+    /// not come there again, may wait at another for one that waits here.
+    pub fn interrupted(&self) -> Vec<GroupId> {
+        let interrupted = |cursor: &Cursor| {
+            let waiting = cursor.waiting.as_ref().filter(|waiting| waiting.first);
+            waiting.is_some_and(|w| w.contribution.is_none() || !w.measured)
+        };
+        let all = self.cursors.iter().filter(|(_, c)| interrupted(c));
+        all.map(|(group, _)| *group).collect()
+    }
+
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
@@ -181,6 +193,7 @@ impl Block {
                 cursor.waiting = Some(Waiting {
                     contribution,
                     measured,
+                    first: cursor.attaching,
                     askers: Askers::new(asker, now_us),
                 });
                 None

@@ -18,7 +18,14 @@ pub struct Sync {
 
 impl Consistency for Sync {
     fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let (all, Some(clock)) = (scene.standing, present(scene)) else {
+        let all = scene.standing;
+        // Without backup groups nobody is late: what was decided of a later clock was left out
+        // because values had been restored.
+        let clock = match self.backup_groups {
+            0 => all.iter().map(|s| s.next).min(),
+            _ => present(scene),
+        };
+        let Some(clock) = clock else {
             return Decision::Wait;
         };
         let groups = |of: &dyn Fn(&&Standing) -> bool| -> Vec<GroupId> {
@@ -104,6 +111,9 @@ mod tests {
         // With fewer live groups than backups the first one is enough.
         check(2, 4, "5! 5", merge(&[0]));
         check(2, 4, "5", Decision::Wait);
+        // Nobody is late where everybody is waited for.
+        check(0, 8, "5! 5! 9", merge(&[0, 1]));
+        check(0, 8, "5! 5 9!", Decision::Wait);
         // One that starts later is not counted before.
         check(1, 4, "5! 5 9+", merge(&[0]));
         check(1, 8, "9! 9 9+", Decision::Wait);

@@ -6,11 +6,13 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
 
 use super::holders::{Stage, wave};
-use super::shard::{WEIGHT, gradient, push};
+use super::shard::{MEAN, WEIGHT, gradient, push};
 use super::spec;
 use crate::core::askers::{Fresh, Wants};
+use crate::core::block::Verdict;
 use crate::core::refusal::Refusal;
 use crate::core::shard::{Action, Answer, Push};
+use crate::core::state::BlockState;
 
 const BOTH: &[(u32, u64)] = &[(0, 0), (1, 0)];
 
@@ -43,7 +45,11 @@ fn restored_as(spec: RunSpec, copies: &[u32]) -> (Stage, Generation) {
 }
 
 fn of(lineage: Generation, pulled_version: u64) -> Action {
-    let Action::Contribute(Some(mut gradient)) = gradient(&[1.0; 3], 1) else {
+    of_length(3, lineage, pulled_version)
+}
+
+fn of_length(length: usize, lineage: Generation, pulled_version: u64) -> Action {
+    let Action::Contribute(Some(mut gradient)) = gradient(&vec![1.0; length], 1) else {
         unreachable!()
     };
     gradient.lineage = lineage;
@@ -125,6 +131,86 @@ fn sync_goes_on_where_the_groups_are() {
     stage.push(push(1, 6, WEIGHT, of(lineage, 3)), 1);
     assert_eq!(stage.answers().len(), 2);
     assert_eq!(stage.at(0).counters().lost, 3 + 2);
+}
+
+/// When the server died, each group had the answer of another block of clock 3, and goes there no
+/// more: neither waits for what the other will not bring.
+#[test]
+fn sync_leaves_out_what_was_under_way() {
+    let mean = |lineage| of_length(2, lineage, 0);
+    let lost = Generation(0);
+    let skip = || Action::Contribute(None);
+    for (weight, other) in [
+        (of(lost, 4), mean(lost)),
+        (of(lost, 4), skip()),
+        (skip(), skip()),
+    ] {
+        let (mut stage, lineage) = restored(Sync, &[1]);
+        let before = stage.states(0);
+        for frame in [push(0, 3, WEIGHT, weight), push(1, 3, MEAN, other)] {
+            stage.push(frame, 0);
+            stage.settle();
+            let reply = stage.answer().unwrap();
+            let Answer::Decided(decided, false) = reply.answer else {
+                panic!("{reply:?}")
+            };
+            assert_eq!(
+                (decided.clock, decided.verdict),
+                (Clock(3), Verdict::Dropped)
+            );
+        }
+        let values = |states: &[BlockState]| -> Vec<_> {
+            let all = states.iter().map(|s| (s.version, s.values.clone()));
+            all.collect()
+        };
+        assert_eq!(values(&before), values(&stage.states(0)));
+        // Each is heard at the other block, and the next clock is made with both.
+        for (block, action) in [(WEIGHT, of(lineage, 3)), (MEAN, mean(lineage))] {
+            stage.push(push(0, 4, block, action.clone()), 0);
+            stage.settle();
+            assert!(stage.answers().is_empty());
+            stage.push(push(1, 4, block, action), 0);
+            stage.settle();
+            let answers = stage.answers();
+            assert_eq!(answers.len(), 2);
+            for (_, reply) in answers {
+                let reply = reply.unwrap();
+                let Answer::Decided(decided, false) = reply.answer else {
+                    panic!("{reply:?}")
+                };
+                assert_eq!(
+                    (decided.clock, decided.verdict),
+                    (Clock(4), Verdict::Applied)
+                );
+            }
+        }
+        let lost = stage.at(0).counters().lost;
+        assert_eq!(
+            lost,
+            1 + 3 + 4,
+            "of group 1 at one block, of both at the other"
+        );
+        stage.assert_equal();
+    }
+}
+
+/// With overlap a second gradient was computed on what was lost: it waits for the others.
+#[test]
+fn sync_leaves_out_no_more_than_what_was_under_way() {
+    let (mut stage, lineage) = restored(Sync, &[]);
+    stage.push(push(1, 4, WEIGHT, of(Generation(0), 4)), 0);
+    assert_eq!(stage.answer().unwrap().clock, Clock(4));
+    // One that is behind is not too late for it.
+    stage.push(push(0, 4, WEIGHT, of(lineage, 3)), 0);
+    let Answer::Decided(decided, false) = stage.answer().unwrap().answer else {
+        panic!("it is alone there")
+    };
+    assert_eq!(decided.verdict, Verdict::Applied);
+    stage.push(push(1, 5, WEIGHT, of(Generation(0), 4)), 0);
+    assert!(stage.answers().is_empty());
+    stage.push(push(0, 5, WEIGHT, of(lineage, 4)), 0);
+    assert_eq!(stage.answers().len(), 2);
+    assert_eq!(stage.at(0).counters().dropped, 1);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::{Clock, GroupId, Incarnation, TensorKind};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, TensorKind};
 use tradewind_server::core::block::{self, Decided};
 use tradewind_server::core::state::BlockState;
 
@@ -43,6 +43,11 @@ impl Record {
         let mut news: Vec<Decision> = news.map(|(g, (life, d))| (*g, *life, *d)).collect();
         let count = news.len() as u64;
         if terms.consistency == ConsistencySpec::Sync {
+            let interrupted = |decision: &mut Decision| self.interrupted(*decision, traffic, terms);
+            let interrupted: Vec<Decision> = news.extract_if(.., interrupted).collect();
+            for decision in interrupted {
+                self.update(&[decision], (traffic, None, true), terms)?;
+            }
             let (from, to) = self.present_clock(traffic);
             let behind = terms.leaves_behind();
             let late = |(_, _, decided): &Decision| {
@@ -81,6 +86,17 @@ impl Record {
         self.check_state(state)?;
         self.check_lag(terms)?;
         Ok(count)
+    }
+
+    /// Whether a clock that is made with everybody, or not, left out what was under way when values
+    /// were restored: it is not computed on them, or was skipped.
+    fn interrupted(&self, of: Decision, traffic: &Traffic, terms: &Terms) -> bool {
+        let (group, life, decided) = of;
+        let pushed = traffic.pushed.get(&(self.id, (group, life), decided.clock));
+        self.lineage > Generation(0)
+            && !terms.leaves_behind()
+            && decided.verdict == block::Verdict::Dropped
+            && pushed.is_none_or(|pushed| pushed.lineage != self.lineage)
     }
 
     /// Which of several decisions of one instant can have come first: the delay tells. Admitting

@@ -3,7 +3,7 @@
 use tradewind_common::Clock;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::{Admit, StalenessBound};
-use tradewind_server::core::block::Decided;
+use tradewind_server::core::block::{self, Decided};
 
 use super::block::{Place, Record};
 use super::decide::Decision;
@@ -154,7 +154,10 @@ impl Record {
         start: Clock,
         terms: &Terms,
     ) -> Result<(), Violation> {
-        let made = self.decided.keys().map(|(_, clock)| *clock).max();
+        // What was left out because values were restored made no clock.
+        let all = self.decided.values().map(|verdict| verdict.decided);
+        let made = all.filter(|decided| decided.verdict != block::Verdict::Dropped);
+        let made = made.map(|decided| decided.clock).max();
         let own = self.decided.keys().filter(|(group, _)| *group == life.0);
         let own = own.map(|(_, clock)| *clock).max();
         let broken = |rule, what: String| {

@@ -19,6 +19,9 @@ pub(super) const RETRY_US: u64 = 100_000;
 /// Beats of a server in a lease.
 const BEATS: u64 = 5;
 
+/// Pause between two beats of a server.
+const BEAT_US: u64 = LEASE_MS * 1000 / BEATS;
+
 /// A connection, or what is left of one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Link {
@@ -83,7 +86,8 @@ impl World {
         if link.until_us.is_some() {
             return None;
         }
-        // A server whose bond breaks is taken for dead: a fault that comes when it may.
+        // A server whose bond breaks, or is silent for a lease, is taken for dead: a fault that comes
+        // when it may. A message that is late makes all that follow it on its connection late.
         let spared = self.scenario.promise && bond(from, to);
         let mut begins_us = now_us.max(link.held_until_us);
         if let Some(until_us) = self.network.cut_until(now_us, from, to) {
@@ -97,7 +101,11 @@ impl World {
             return None;
         }
         let last_us = link.last_us[usize::from(back)];
-        let at_us = (begins_us + self.network.draw_us()).max(last_us + 1);
+        let mut delay_us = self.network.draw_us();
+        if spared {
+            delay_us = delay_us.min(BEAT_US);
+        }
+        let at_us = (begins_us + delay_us).max(last_us + 1);
         let link = self.links.links.get_mut(&number)?;
         link.last_us[usize::from(back)] = at_us;
         link.held_until_us = if begins_us > now_us { begins_us } else { 0 };
@@ -131,8 +139,7 @@ impl World {
             coordinator: n,
         });
         self.report_up(life, Up::Register);
-        let every_us = LEASE_MS * 1000 / BEATS;
-        self.after(every_us, Event::Server(life, Done::Beat(number)));
+        self.after(BEAT_US, Event::Server(life, Done::Beat(number)));
     }
 
     /// A server tells its coordinator something, if it has one.
@@ -162,8 +169,7 @@ impl World {
         if moved || self.silent(bond.coordinator) {
             self.break_bond(life, number);
         } else {
-            let every_us = LEASE_MS * 1000 / BEATS;
-            self.after(every_us, Event::Server(life, Done::Beat(number)));
+            self.after(BEAT_US, Event::Server(life, Done::Beat(number)));
             self.report_up(life, Up::Beat);
         }
     }
