@@ -256,7 +256,7 @@ impl Lead {
         }
         if self.asks_left > 0 {
             self.asks_left -= 1;
-            if self.asks_left % ASK_EVERY == 0 && self.lost_component(progress) {
+            if self.asks_left.is_multiple_of(ASK_EVERY) && self.lost_component(progress) {
                 return Some(Why::NodesLost);
             }
         }
