@@ -77,9 +77,12 @@ fn update(
     };
     let trust = TRUST.iter().find(|of| of.0 == name).unwrap().1;
     let local = trust * of_values / (of_gradient + DECAY * of_values);
+    // What has no gradient stays, as in NVIDIA's implementation: there the decay is in the branch that
+    // the ratio is in.
     let (local, decay) = match treated {
         Treated::Spared => (None, 0.0),
-        _ => (Some(local).filter(|_| of_values * of_gradient > 0.0), DECAY),
+        _ if of_gradient == 0.0 => (None, 0.0),
+        _ => (Some(local).filter(|_| of_values > 0.0), DECAY),
     };
     let decayed = merged + decay * &*theta;
     let step = match name {
