@@ -3,6 +3,7 @@
 pub(crate) mod analysis;
 pub(crate) mod cell;
 mod display;
+mod earlier;
 pub(crate) mod file;
 mod former;
 pub(crate) mod grid;
@@ -53,6 +54,9 @@ pub(crate) struct Arguments {
     /// Run nothing; write the results and the report of what has been run.
     #[arg(long)]
     report_only: bool,
+    /// Do not run the trials that this tuning.csv has: that of an earlier run of the same experiment.
+    #[arg(long, value_name = "FILE")]
+    trials: Option<PathBuf>,
     /// Run each cell and each trial as a job of Slurm. Ctrl-C leaves the jobs alone; the same command
     /// gathers what they have come to.
     #[arg(long, conflicts_with = "report_only")]
@@ -125,8 +129,17 @@ async fn conduct(
     std::fs::copy(&arguments.file, folder.join("experiment.toml"))
         .with_context(|| format!("cannot write into {}", folder.display()))?;
     let where_to = (name.as_str(), folder.as_path());
+    let known = Known::new(arguments.trials.as_deref())?;
     let look_only = arguments.report_only;
-    let came = rounds::run(plan, matrix, searches, where_to, &runner, look_only).await?;
+    let came = rounds::run(
+        (plan, known),
+        matrix,
+        searches,
+        where_to,
+        &runner,
+        look_only,
+    )
+    .await?;
 
     let lines = read_lines(plan, matrix, &runner, came.known);
     if plan.tuning.is_some() {
@@ -196,6 +209,7 @@ fn read_lines(
     Known {
         seals,
         mut failures,
+        ..
     }: Known,
 ) -> Vec<Line> {
     let target = plan.target.as_ref();

@@ -2,6 +2,7 @@
 //! column.
 
 use super::analysis::{Line, Run, State, times};
+use super::earlier::{CONFIGURATION, MEASURE};
 use super::matrix::Matrix;
 use super::reading::Reading;
 use super::table::{Column, Values};
@@ -114,7 +115,10 @@ pub(crate) fn trials(matrix: &Matrix, trials: &[Trial]) -> Vec<Column> {
         columns.push(column(key, Values::Floats(values.collect())));
     }
     let measures = trials.iter().map(|trial| trial.measure).collect();
-    columns.push(column("metric_validation", Values::Floats(measures)));
+    columns.push(column(MEASURE, Values::Floats(measures)));
+    columns.push(texts(CONFIGURATION, &|trial| {
+        Some(trial.configuration.clone())
+    }));
     let chosen = trials.iter().map(|trial| Some(trial.chosen)).collect();
     columns.push(column("chosen", Values::Flags(chosen)));
     columns

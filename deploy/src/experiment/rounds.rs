@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::cell::{self, Outcome, Seal, Unfinished};
 use super::display::Display;
+use super::earlier::Earlier;
 use super::file::Plan;
 use super::matrix::{Cell, Matrix};
 use super::prepare::{self, Needs};
@@ -21,9 +22,19 @@ pub(super) struct Known {
     pub(super) seals: BTreeMap<String, Seal>,
     /// Why the others have none.
     pub(super) failures: BTreeMap<String, String>,
+    /// Trials that were run elsewhere.
+    earlier: Earlier,
 }
 
 impl Known {
+    /// With the trials of an earlier `tuning.csv`.
+    pub(super) fn new(trials: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(Self {
+            earlier: trials.map(Earlier::read).transpose()?.unwrap_or_default(),
+            ..Self::default()
+        })
+    }
+
     /// Whether there is anything left to run of a cell or a trial. What was run before is looked at
     /// once.
     fn is_todo(&mut self, cell: &Cell, runner: &Runner, is_trial: bool) -> bool {
@@ -46,6 +57,9 @@ impl Known {
 
     /// What a trial came to: `None` while it has to be run, and no measure if it failed.
     fn measure(&mut self, trial: &Cell, runner: &Runner) -> Option<Option<f64>> {
+        if let Some(measure) = self.earlier.measure(trial) {
+            return Some(Some(measure));
+        }
         if self.is_todo(trial, runner, true) {
             return None;
         }
@@ -85,20 +99,19 @@ pub(super) struct Came {
     pub(super) interrupted: bool,
 }
 
-/// Runs all of it, or with `look_only` nothing. The cells of a setting that is tuned are those of its
+/// Runs all of it that is not `known`, or with `look_only` nothing. The cells of a setting that is tuned are those of its
 /// best trial when this returns.
 ///
 /// # Errors
 /// [`prepare::Refused`], or something that keeps this machine from running them.
 pub(super) async fn run(
-    plan: &Plan,
+    (plan, mut known): (&Plan, Known),
     matrix: &mut Matrix,
     mut searches: Searches,
     (name, folder): (&str, &Path),
     runner: &Runner,
     look_only: bool,
 ) -> anyhow::Result<Came> {
-    let mut known = Known::default();
     let mut interrupted = false;
     let mut interruption = Interruption::new()?;
     let mut needs: Option<Needs> = None;
@@ -205,6 +218,26 @@ mod tests {
         cell::seal(cell, &runner.run_folder(cell)).unwrap();
         assert_eq!(Known::default().measure(cell, &runner), Some(Some(0.6)));
         assert!(Known::default().is_todo(cell, &runner, false));
+    }
+
+    #[test]
+    fn a_trial_that_was_run_elsewhere_is_not_run_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+        let runner = Runner::new(folder.path(), On::Machine).unwrap();
+        let cell = &matrix.cells[0];
+        let table = folder.path().join("tuning.csv");
+        let text = format!(
+            "configuration,metric_validation\n{},0.25\n",
+            cell::comparable(cell)
+        );
+        std::fs::write(&table, text).unwrap();
+        let mut known = Known::new(Some(&table)).unwrap();
+        assert_eq!(known.measure(cell, &runner), Some(Some(0.25)));
+        assert!(
+            known.is_todo(cell, &runner, false),
+            "of a cell it is the time that counts"
+        );
     }
 
     #[test]

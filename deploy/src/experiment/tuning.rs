@@ -5,6 +5,7 @@
 
 use anyhow::bail;
 
+use super::cell;
 use super::file::{Goal, Plan, Tuning};
 use super::grid::{Grid, Next, Score};
 use super::matrix::{Cell, Matrix};
@@ -19,6 +20,8 @@ pub(crate) struct Searches {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trial {
     pub(crate) id: String,
+    /// Digest of its configuration.
+    pub(crate) configuration: String,
     pub(crate) setting: usize,
     /// Keys with their values.
     pub(crate) values: Vec<(String, f64)>,
@@ -118,6 +121,7 @@ impl Searches {
                 Some(Trial {
                     measure: measure(&cell).flatten(),
                     chosen: matrix.settings[setting].tuned.as_ref() == Some(&values),
+                    configuration: cell::comparable(&cell),
                     id: cell.id,
                     setting,
                     values,

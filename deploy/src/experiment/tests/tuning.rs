@@ -156,6 +156,7 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
             "optimizer.learning_rate",
             "optimizer.momentum",
             "metric_validation",
+            "configuration",
             "chosen"
         ]
     );
