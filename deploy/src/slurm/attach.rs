@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use tradewind_common::config::Config;
 
+use super::handing_in::{hand_in, jobs_of};
 use super::job::Component;
 use super::render::{Purpose, Script};
 use super::submit::{about, of, program};
-use super::{client, job, jobs};
+use super::{job, jobs};
 use crate::cluster::Access;
 use crate::place::Place;
 use crate::say;
@@ -103,8 +104,7 @@ impl Added<'_> {
         let file = slurm.join(format!("groups-from-{}.sh", self.numbers[0]));
         std::fs::write(&file, script.text())
             .with_context(|| format!("cannot write {}", file.display()))?;
-        let job = client::submit(&file, options)?;
-        jobs::add(path, &of(job, &script))?;
+        let job = hand_in(path, &file, options, of(&script))?;
         say(format_args!("job {job}: {}", about(&components)));
         Ok(())
     }
@@ -119,7 +119,7 @@ pub(super) async fn detach(arguments: &Detach) -> anyhow::Result<()> {
     say(format_args!(
         "group {group} leaves when its exchange has ended"
     ));
-    let jobs = jobs::read(&place.path)?.into_iter();
+    let jobs = jobs_of(&place.path)?.into_iter();
     let mut alone = jobs.filter(|job| !job.leads && job.groups == [group]);
     if let Some(job) = alone.next_back() {
         say(format_args!("its job {} ends then", job.job));

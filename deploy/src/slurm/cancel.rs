@@ -11,7 +11,7 @@ use anyhow::bail;
 use tokio::time::sleep;
 
 use super::client::{self, Row};
-use super::jobs;
+use super::handing_in::jobs_of;
 use super::standing::{is_over, number};
 use crate::lock::is_held;
 use crate::place::Place;
@@ -35,7 +35,7 @@ pub(crate) struct Cancel {
 /// Ends all jobs.
 pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
     let place = Place::find(Some(&arguments.run))?;
-    let known = jobs::read(&place.path)?;
+    let known = jobs_of(&place.path)?;
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let left = left(&numbers)?;
     if left.is_empty() {
@@ -59,7 +59,7 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
 
 /// Ends all jobs of the run in this folder at once.
 pub(super) fn cancel_now(run: &Path) -> anyhow::Result<()> {
-    let numbers: Vec<u32> = jobs::read(run)?.iter().map(|job| job.job).collect();
+    let numbers: Vec<u32> = jobs_of(run)?.iter().map(|job| job.job).collect();
     let mut left: Vec<u32> = left(&numbers)?.iter().filter_map(number).collect();
     left.dedup();
     match left.is_empty() {

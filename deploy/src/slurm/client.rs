@@ -1,6 +1,7 @@
 //! Slurm's own commands.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -22,12 +23,13 @@ pub(super) struct Row {
 /// What squeue is asked for: fields of [`Row`].
 const FORMAT: &str = "%i|%j|%T|%M|%R";
 
-/// Hands a script in; the job's number.
-pub(super) fn submit(script: &Path, options: &[String]) -> anyhow::Result<u32> {
+/// Hands a script in; the job's number. sbatch holds `input` open, and reads nothing of it.
+pub(super) fn submit(script: &Path, options: &[String], input: File) -> anyhow::Result<u32> {
     let mut arguments = vec!["--parsable".to_owned()];
     arguments.extend_from_slice(options);
     arguments.push(script.display().to_string());
-    let told = run("sbatch", &arguments)?;
+    let output = call_with("sbatch", &arguments, input.into())?;
+    let told = told("sbatch", output)?;
     number(&told).with_context(|| format!("sbatch told no job number: {}", told.trim()))
 }
 
@@ -54,19 +56,40 @@ pub(super) fn queue(jobs: &[u32]) -> anyhow::Result<Vec<Row>> {
         return Ok(Vec::new());
     }
     let list: Vec<String> = jobs.iter().map(u32::to_string).collect();
-    let arguments = [
-        "--noheader".to_owned(),
-        "--states=all".to_owned(),
-        format!("--format={FORMAT}"),
-        format!("--jobs={}", list.join(",")),
-    ];
-    let output = call("squeue", &arguments)?;
+    let jobs = format!("--jobs={}", list.join(","));
+    let output = squeue(FORMAT, &jobs)?;
     let error = String::from_utf8_lossy(&output.stderr);
     // Of a job that ended long ago it knows nothing any more.
     if !output.status.success() && !error.contains("Invalid job id") {
         bail!("squeue: {}", error.trim());
     }
     Ok(rows(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The jobs of this user that came of a script, in the order of their numbers.
+pub(super) fn of_script(script: &Path) -> anyhow::Result<Vec<Row>> {
+    let output = squeue(&format!("{FORMAT}|%o"), "--me")?;
+    let script = script.display().to_string();
+    Ok(with_script(&told("squeue", output)?, &script))
+}
+
+fn with_script(told: &str, script: &str) -> Vec<Row> {
+    let own = told.lines().filter_map(|line| {
+        let row = line.trim().strip_suffix(script)?.strip_suffix('|')?;
+        rows(row).pop()
+    });
+    own.collect()
+}
+
+fn squeue(format: &str, which: &str) -> anyhow::Result<Output> {
+    let arguments = [
+        "--noheader".to_owned(),
+        "--states=all".to_owned(),
+        "--sort=i".to_owned(),
+        format!("--format={format}"),
+        which.to_owned(),
+    ];
+    call("squeue", &arguments)
 }
 
 fn rows(told: &str) -> Vec<Row> {
@@ -114,7 +137,11 @@ pub(super) fn requeue(job: u32) -> anyhow::Result<()> {
 }
 
 fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<String> {
-    let output = call(program, arguments)?;
+    told(program, call(program, arguments)?)
+}
+
+/// What a program has printed, if it has succeeded.
+fn told(program: &str, output: Output) -> anyhow::Result<String> {
     if !output.status.success() {
         let error = String::from_utf8_lossy(&output.stderr);
         bail!("{program}: {}", error.trim());
@@ -123,8 +150,16 @@ fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<String>
 }
 
 fn call(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<Output> {
+    call_with(program, arguments, Stdio::null())
+}
+
+fn call_with(
+    program: &str,
+    arguments: &[impl AsRef<OsStr>],
+    input: Stdio,
+) -> anyhow::Result<Output> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null());
+    command.args(arguments).stdin(input);
     command.output().with_context(|| {
         format!("cannot run {program}; is this a machine with Slurm, and are its commands in PATH?")
     })
@@ -152,5 +187,11 @@ mod tests {
             row("12+1", "PENDING", "0:00", "(Resources)"),
         ];
         assert_eq!(rows(told), want);
+        let told = "\
+12+0|climate|RUNNING|1:02|n[1-2]|/runs/r/slurm/job.sh
+12+1|climate|PENDING|0:00|(Resources)|/runs/r/slurm/job.sh
+13|climate|PENDING|0:00|(Resources)|/more/runs/r/slurm/job.sh
+";
+        assert_eq!(with_script(told, "/runs/r/slurm/job.sh"), want);
     }
 }

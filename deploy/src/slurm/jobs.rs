@@ -56,7 +56,8 @@ pub(super) fn add(run: &Path, job: &Job) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn folder(run: &Path) -> PathBuf {
+/// Where they stand.
+pub(super) fn folder(run: &Path) -> PathBuf {
     run.join("slurm").join("jobs")
 }
 

@@ -7,6 +7,7 @@ mod cancel;
 mod client;
 mod fleet;
 mod gave_up;
+mod handing_in;
 mod job;
 mod jobs;
 mod lead;

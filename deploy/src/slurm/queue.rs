@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::handing_in::jobs_of;
 use super::standing::{is_over, number};
 use super::{client, jobs};
 
@@ -20,7 +21,7 @@ pub(crate) struct Queued {
 /// The jobs of a run that are not over, each with its components that differ; `None` if the run never
 /// had any, and nobody was asked.
 pub(crate) fn queued(run: &Path) -> anyhow::Result<Option<Vec<Queued>>> {
-    let numbers: Vec<u32> = jobs::read(run)?.iter().map(|job| job.job).collect();
+    let numbers: Vec<u32> = jobs_of(run)?.iter().map(|job| job.job).collect();
     if numbers.is_empty() {
         return Ok(None);
     }

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use tradewind_proto::v1::StatusReply;
 
 use super::client::{self, Row};
+use super::handing_in::jobs_of;
 use super::jobs::{self, Job};
 use crate::place::Place;
 use crate::say;
@@ -33,7 +34,7 @@ pub(super) async fn status(arguments: &Status) -> anyhow::Result<()> {
     }
     for run in runs {
         let place = Place::find(Some(&run))?;
-        let known = jobs::read(&place.path)?;
+        let known = jobs_of(&place.path)?;
         let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
         let rows = client::queue(&numbers)?;
         let told = told(&place).await;
@@ -102,7 +103,7 @@ fn with_jobs(runs: &Path) -> anyhow::Result<Vec<PathBuf>> {
 
 /// A job of a run that is not over.
 pub(super) fn unfinished(run: &Path) -> anyhow::Result<Option<u32>> {
-    let numbers: Vec<u32> = jobs::read(run)?.iter().map(|job| job.job).collect();
+    let numbers: Vec<u32> = jobs_of(run)?.iter().map(|job| job.job).collect();
     let rows = client::queue(&numbers)?;
     Ok(rows.iter().find(|row| !is_over(row)).and_then(number))
 }

@@ -6,8 +6,9 @@ use anyhow::{Context, bail};
 use tradewind_common::config::Config;
 
 use super::cancel::cancel_now;
+use super::handing_in::hand_in;
 use super::job::{self, Component, What};
-use super::jobs::{self, Job};
+use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
 use super::{client, fleet};
@@ -139,7 +140,7 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
         purpose: Purpose::Run { after },
         ..script
     };
-    let lead = hand_in(folder, &script, &token)?;
+    let lead = hand_in_lead(folder, &script, &token)?;
     if let Err(error) = hand_in_groups(&script, lead) {
         // All of it or nothing: what is there has begun to wait for the others.
         cancel_now(&out)?;
@@ -166,9 +167,8 @@ fn hand_in_groups(script: &Script<'_>, lead: u32) -> anyhow::Result<()> {
         let path = out.join(format!("slurm/group-{number}.sh"));
         std::fs::write(&path, more.text())
             .with_context(|| format!("cannot write {}", path.display()))?;
-        let job =
-            client::submit(&path, &[]).with_context(|| format!("group {number} is not taken"))?;
-        jobs::add(out, &of(job, &more))?;
+        let job = hand_in(out, &path, &[], of(&more))
+            .with_context(|| format!("group {number} is not taken"))?;
         say(format_args!("job {job}: {}", about(&group)));
     }
     Ok(())
@@ -227,7 +227,7 @@ pub(super) fn serve(arguments: &Serve) -> anyhow::Result<()> {
         folder: &out,
         program: &program()?,
     };
-    hand_in(folder, &script, &token)?;
+    hand_in_lead(folder, &script, &token)?;
     say(format_args!(
         "the fleet is in {}; `tradewind slurm submit CONFIG --fleet` puts runs on it",
         out.display()
@@ -236,7 +236,7 @@ pub(super) fn serve(arguments: &Serve) -> anyhow::Result<()> {
 }
 
 /// Hands in the job that a folder is about; its number.
-fn hand_in(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
+fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
     if let Some(moved) = &folder.moved {
         say(format_args!("what was there is now in {}", moved.display()));
     }
@@ -244,9 +244,8 @@ fn hand_in(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Resul
     folder.write("config.toml", script.config.resolved())?;
     folder.write_secret("token", token)?;
     folder.write("slurm/job.sh", &script.text())?;
-    match client::submit(&folder.file("slurm/job.sh"), &[]) {
+    match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {
         Ok(job) => {
-            jobs::add(folder.path(), &of(job, script))?;
             say(format_args!("job {job}: {}", about(script.components)));
             Ok(job)
         }
@@ -268,8 +267,8 @@ fn check_free(out: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The job that came of a script.
-pub(super) fn of(job: u32, script: &Script<'_>) -> Job {
+/// The job that comes of a script, without its number.
+pub(super) fn of(script: &Script<'_>) -> Job {
     let components = script.components;
     let groups = components
         .iter()
@@ -278,7 +277,7 @@ pub(super) fn of(job: u32, script: &Script<'_>) -> Job {
             What::Servers => None,
         });
     Job {
-        job,
+        job: 0,
         leads: !matches!(script.purpose, Purpose::Groups { .. }),
         servers: components[0].what == What::Servers,
         groups: groups.collect(),

@@ -140,3 +140,35 @@ fn a_cable_is_cut_and_plugged_in_again() {
         });
     }
 }
+
+/// Tasks start their processes again, in the same step.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_rank_and_a_server_are_killed() {
+    check(&[], true, |slurm, submitted| {
+        let out = submitted.out().display().to_string();
+        let kill = |task: &str| {
+            // srun, which has the same words, begins with its own name.
+            let task = format!("^[^ ]*tradewind slurm task {out} {task}");
+            let tasks = slurm.run(&["pgrep", "--full", &task]);
+            let last = tasks.lines().last().expect("a task");
+            slurm.run(&["pkill", "-KILL", "--parent", last]);
+        };
+        kill("group 1");
+        wait_for("the group to form anew", || {
+            let told = submitted.status();
+            let together = "group 1 is together: 2 ranks, incarnation 2";
+            told.contains(together).then_some(())
+        });
+        kill("servers");
+        wait_for("the next life of a server", || {
+            let told = submitted.status();
+            let mut rows = told.lines().map(str::split_whitespace);
+            rows.any(|mut row| row.nth(1) == Some("up") && row.next() == Some("2"))
+                .then_some(())
+        });
+        submitted.goes_on(0, 100);
+        submitted.goes_on(1, 100);
+        assert_eq!(submitted.jobs().len(), 3, "no job was put back");
+    });
+}

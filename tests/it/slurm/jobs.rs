@@ -5,7 +5,7 @@ use std::fs;
 
 use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::Slurm;
-use tradewind_tests::cluster::{root, wait_for};
+use tradewind_tests::cluster::{programs, root, wait_for};
 
 use super::{endless, on_nodes};
 
@@ -94,6 +94,41 @@ fn a_cancelled_run_leaves_a_snapshot() {
     // The first is taken before training begins.
     let snapshots = fs::read_dir(submitted.out().join("snapshots/small")).unwrap();
     assert!(snapshots.count() >= 2);
+}
+
+/// A second job would train in the same folder.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_job_is_known_although_who_handed_it_in_was_killed_over_it() {
+    let slurm = Slurm::take();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("config.toml"), endless().text()).unwrap();
+    let sbatch = slurm.run(&["sh", "-c", "command -v sbatch"]);
+    let killer = format!(
+        "#!/bin/sh\n{} \"$@\" >/dev/null && kill -KILL $PPID\n",
+        sbatch.trim()
+    );
+    fs::write(path("sbatch"), killer).unwrap();
+    slurm.run(&["chmod", "+x", &path("sbatch")]);
+    let program = programs().join("tradewind").display().to_string();
+    let submit = format!(
+        "{program} slurm submit {} --out {}",
+        path("config.toml"),
+        path("out")
+    );
+    let killed = format!("PATH={}:$PATH; {submit}", folder.path().display());
+    assert!(!slurm.call(&["sh", "-c", &killed]).status.success());
+
+    let again = slurm.call(&["sh", "-c", &submit]);
+    let told = String::from_utf8_lossy(&again.stderr);
+    assert!(
+        !again.status.success() && told.contains(" has job "),
+        "{told}"
+    );
+    let told = slurm.tradewind(&["slurm", "cancel", &path("out"), "--now"]);
+    assert!(told.contains("cancelled: "), "{told}");
+    slurm.is_idle();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tradewind_server::store::Address;
 
 use super::super::start::resumes;
-use super::super::{client, jobs, standing};
+use super::super::{client, handing_in, standing};
 use super::{COMING, Lead, PAUSE};
 use crate::cluster::Access;
 use crate::place::Place;
@@ -39,7 +39,7 @@ impl Lead {
     fn hand_in_again(&self) -> anyhow::Result<()> {
         let run = &self.place.path;
         let config = &self.place.config;
-        let known = jobs::read(run)?;
+        let known = handing_in::jobs_of(run)?;
         for number in config.slurm.min_groups as u32..config.cluster.groups.len() as u32 {
             let mut own = known.iter().filter(|job| job.groups == [number]);
             let Some(last) = own.next_back().filter(|job| !job.leads) else {
@@ -51,13 +51,8 @@ impl Lead {
                 continue;
             }
             let script = run.join(format!("slurm/group-{number}.sh"));
-            let job = client::submit(&script, &[])
+            let job = handing_in::hand_in(run, &script, &[], last.clone())
                 .with_context(|| format!("group {number} cannot be handed in again"))?;
-            let again = jobs::Job {
-                job,
-                ..last.clone()
-            };
-            jobs::add(run, &again)?;
             say(format_args!("job {job}: group {number} again"));
         }
         Ok(())

@@ -7,8 +7,9 @@ use anyhow::bail;
 use tokio::time::{sleep, timeout};
 use tradewind_server::store::read_address;
 
+use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
-use super::super::{client, jobs, standing};
+use super::super::{client, standing};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::cluster::ClusterStatus;
 use crate::failure::{Cause, Failure};
@@ -178,7 +179,7 @@ impl Lead {
 
 /// Ends the jobs of a run that wait for nodes.
 fn cancel_waiting(run: &Path) -> anyhow::Result<()> {
-    let jobs = jobs::read(run)?.into_iter();
+    let jobs = jobs_of(run)?.into_iter();
     let guests: Vec<u32> = jobs.filter(|job| !job.leads).map(|job| job.job).collect();
     let rows = client::queue(&guests)?;
     let waiting = rows.iter().filter(|row| row.state == "PENDING");
