@@ -1,5 +1,8 @@
 //! Nodes lose power or their cable; the run goes on.
 
+use std::process::Command;
+
+use tradewind_tests::cluster::run::kill;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::wait_for;
 
@@ -145,22 +148,23 @@ fn a_cable_is_cut_and_plugged_in_again() {
 #[test]
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn a_rank_and_a_server_are_killed() {
-    check(&[], true, |slurm, submitted| {
+    check(&[], true, |_, submitted| {
         let out = submitted.out().display().to_string();
-        let kill = |task: &str| {
+        let kill_process_of = |task: &str| {
             // srun, which has the same words, begins with its own name.
             let task = format!("^[^ ]*tradewind slurm task {out} {task}");
-            let tasks = slurm.run(&["pgrep", "--full", &task]);
-            let last = tasks.lines().last().expect("a task");
-            slurm.run(&["pkill", "-KILL", "--parent", last]);
+            let last = *pgrep(&["--full", &task]).last().expect("a task");
+            pgrep(&["--parent", &last.to_string()])
+                .into_iter()
+                .for_each(kill);
         };
-        kill("group 1");
+        kill_process_of("group 1");
         wait_for("the group to form anew", || {
             let told = submitted.status();
             let together = "group 1 is together: 2 ranks, incarnation 2";
             told.contains(together).then_some(())
         });
-        kill("servers");
+        kill_process_of("servers");
         wait_for("the next life of a server", || {
             let told = submitted.status();
             let mut rows = told.lines().map(str::split_whitespace);
@@ -171,4 +175,13 @@ fn a_rank_and_a_server_are_killed() {
         submitted.goes_on(1, 100);
         assert_eq!(submitted.jobs().len(), 3, "no job was put back");
     });
+}
+
+/// Processes on any node: all of them are on this machine.
+fn pgrep(arguments: &[&str]) -> Vec<u32> {
+    let output = Command::new("pgrep").args(arguments).output();
+    let told = String::from_utf8(output.expect("pgrep runs").stdout).expect("numbers");
+    told.lines()
+        .map(|pid| pid.parse().expect("a number"))
+        .collect()
 }
