@@ -169,6 +169,11 @@ async fn conduct(
     table::whole(&folder.join("report.html"), |beside| {
         Ok(std::fs::write(beside, page::page(&page))?)
     })?;
+    if let Some(curves) = page::figure(&page) {
+        table::whole(&folder.join("curves.svg"), |beside| {
+            Ok(std::fs::write(beside, curves)?)
+        })?;
+    }
     say(terminal::tables(plan, &lines));
     say(format_args!(
         "results.csv, results.parquet and report.html are in {}",

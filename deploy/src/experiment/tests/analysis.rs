@@ -282,3 +282,43 @@ fn a_setting_without_runs_has_a_place_in_the_page() {
     }
     assert!(!page.contains("NaN"), "a number is missing");
 }
+
+#[test]
+fn the_picture_has_each_setting_once_and_each_panel() {
+    let of = |panel: &str, line: Line| Line {
+        panel: panel.to_owned(),
+        ..line
+    };
+    let lines = summed(vec![
+        of("quiet", line("sync <1>", true, &[10, 20])),
+        of("quiet", line("async", false, &[12, 14])),
+        of("slow", line("async", false, &[30, 31])),
+    ]);
+    let page = |lines: &[Line]| {
+        crate::report::html::figure(&crate::report::html::Page {
+            title: "t",
+            about: "",
+            target: Some(&target()),
+            lines,
+            trials: &[],
+            command: "",
+            files: &[],
+        })
+    };
+    let picture = page(&lines).unwrap();
+    let count = |text: &str| picture.matches(text).count();
+    assert_eq!(count(">sync &lt;1&gt;</text>"), 1);
+    assert_eq!(count(">async</text>"), 1);
+    assert_eq!((count(">quiet</text>"), count(">slow</text>")), (1, 1));
+    assert_eq!(
+        count("class=\"curve dashed s0\""),
+        2,
+        "in the legend, and in its panel"
+    );
+    assert_eq!(count("class=\"curve s1\""), 3);
+    assert_eq!(count("<svg "), 3);
+    assert_eq!(count("xmlns="), 1);
+    assert!(!picture.contains("NaN"), "{picture}");
+    let nothing = summed(vec![line("async", false, &[])]);
+    assert_eq!(page(&nothing), None);
+}

@@ -4,7 +4,8 @@ use super::curve::Point;
 use super::svg::{At, Svg};
 use crate::report::axes::Scale;
 
-const SIZE: (f64, f64) = (440.0, 300.0);
+/// Width and height.
+pub(super) const SIZE: (f64, f64) = (440.0, 300.0);
 /// Left, top, right, bottom of the frame.
 const FRAME: (f64, f64, f64, f64) = (56.0, 14.0, 428.0, 252.0);
 

@@ -4,6 +4,7 @@ mod bars;
 mod chart;
 mod curve;
 mod details;
+mod figure;
 mod histogram;
 mod panel;
 mod svg;
@@ -15,6 +16,7 @@ use crate::experiment::analysis::{Line, panels};
 use crate::experiment::file::Target;
 use crate::experiment::table::Column;
 use crate::report::series_color;
+use panel::Panel;
 use svg::{css, escape};
 
 /// What a page is made of.
@@ -42,30 +44,55 @@ pub(crate) fn page(page: &Page<'_>) -> String {
         let _ = write!(body, "<p class=\"about\">{}</p>", escape(page.about));
     }
     body += &details::facts(page);
-    for (number, name) in panels(page.lines).iter().enumerate() {
-        let own: Vec<&Line> = page.lines.iter().filter(|l| l.panel == *name).collect();
-        let shown = panel::Panel {
-            name,
-            lines: &own,
-            labels: &labels,
-            target: page.target,
-            number,
-        };
-        body += &panel::panel(&shown);
+    for panel in panels_of(page, &labels) {
+        body += &panel::panel(&panel);
     }
     body += &details::details(page);
-    let mut colors = String::new();
+    let mut colors = colors(&labels);
     for index in 0..labels.len() {
-        let color = css(series_color(index, labels.len()));
         let _ = write!(
             colors,
-            ".s{index}{{--c:{color}}}body:has(.chip.s{index}:hover) .curve:not(.s{index}),body:has(.chip.s{index}:hover) .band:not(.s{index}){{opacity:.08}}body:has(.chip.s{index}:hover) .band.s{index}{{opacity:.3}}"
+            "body:has(.chip.s{index}:hover) .curve:not(.s{index}),body:has(.chip.s{index}:hover) .band:not(.s{index}){{opacity:.08}}body:has(.chip.s{index}:hover) .band.s{index}{{opacity:.3}}"
         );
     }
-    let (title, style) = (escape(page.title), include_str!("style.css"));
+    let title = escape(page.title);
+    let style = concat!(include_str!("drawing.css"), include_str!("style.css"));
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{style}{colors}</style></head><body><main>{body}</main></body></html>\n"
     )
+}
+
+/// The validation over time, of all panels, as a picture; `None` without evaluations along the way.
+pub(crate) fn figure(page: &Page<'_>) -> Option<String> {
+    let labels = labels(page.lines);
+    figure::figure(&panels_of(page, &labels), &colors(&labels))
+}
+
+fn panels_of<'a>(page: &Page<'a>, labels: &'a [&'a str]) -> Vec<Panel<'a>> {
+    let panel = |(number, name): (usize, String)| Panel {
+        lines: page.lines.iter().filter(|l| l.panel == name).collect(),
+        name,
+        labels,
+        target: page.target,
+        number,
+    };
+    panels(page.lines)
+        .into_iter()
+        .enumerate()
+        .map(panel)
+        .collect()
+}
+
+/// A rule for the colour of each setting.
+fn colors(labels: &[&str]) -> String {
+    let all = 0..labels.len();
+    let rule = |index| {
+        format!(
+            ".s{index}{{--c:{}}}",
+            css(series_color(index, labels.len()))
+        )
+    };
+    all.map(rule).collect()
 }
 
 /// The settings' names, each once: a setting has one colour in all panels.

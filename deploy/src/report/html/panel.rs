@@ -12,11 +12,11 @@ use crate::experiment::file::{Goal, Target};
 use crate::experiment::reading::{Reading, Times};
 
 /// What is compared.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Panel<'a> {
     /// Empty if it is the only one.
-    pub(super) name: &'a str,
-    pub(super) lines: &'a [&'a Line],
+    pub(super) name: String,
+    pub(super) lines: Vec<&'a Line>,
     /// Names of all settings of the page.
     pub(super) labels: &'a [&'a str],
     pub(super) target: Option<&'a Target>,
@@ -60,7 +60,7 @@ pub(super) fn readings_of<'a>(panel: &Panel<'a>) -> impl Iterator<Item = &'a Rea
 pub(super) fn panel(panel: &Panel<'_>) -> String {
     let mut html = String::from("<section>");
     if !panel.name.is_empty() {
-        let _ = write!(html, "<h2>{}</h2>", escape(panel.name));
+        let _ = write!(html, "<h2>{}</h2>", escape(&panel.name));
     }
     html += &verdict(panel);
     html += &table::table(panel);
@@ -128,17 +128,33 @@ pub(super) fn goal(target: &Target, unit: Option<&str>) -> String {
     escape(&format!("{metric} {sign} {limit}{unit}"))
 }
 
+/// What the validation's axis says.
+fn validation_label(panel: &Panel<'_>) -> String {
+    let (name, unit) = panel.metric().unwrap_or_default();
+    match unit.is_empty() {
+        true => name,
+        false => format!("{name} ({unit})"),
+    }
+}
+
+const SECONDS: &str = "seconds since the first step";
+
+/// The chart that answers what a page asks, without a legend.
+pub(super) fn validation_over_time(panel: &Panel<'_>) -> Option<String> {
+    let series = series(panel, Shown::Validation, Along::Time);
+    let labels = Labels {
+        x: SECONDS,
+        y: &validation_label(panel),
+        target: panel.target.map(|target| target.goal.limit()),
+    };
+    (!series.is_empty()).then(|| chart(&series, labels, panel.number))
+}
+
 fn curves(panel: &Panel<'_>) -> String {
     let mut html = String::new();
-    let (name, unit) = panel.metric().unwrap_or_default();
-    let in_unit = if unit.is_empty() {
-        String::new()
-    } else {
-        format!(" ({unit})")
-    };
     for (row, shown) in [Shown::Validation, Shown::Loss].into_iter().enumerate() {
         let axes = [
-            (Along::Time, "seconds since the first step"),
+            (Along::Time, SECONDS),
             (Along::Updates, "updates applied"),
             (Along::Samples, "samples applied"),
         ];
@@ -149,7 +165,7 @@ fn curves(panel: &Panel<'_>) -> String {
         let (y, target, head) = match shown {
             Shown::Validation => {
                 let target = panel.target.map(|target| target.goal.limit());
-                (format!("{name}{in_unit}"), target, "Validation")
+                (validation_label(panel), target, "Validation")
             }
             Shown::Loss => (
                 "training loss, running mean".to_owned(),

@@ -89,6 +89,30 @@ impl Svg {
         self.body += text;
     }
 
+    /// Rules for what is drawn.
+    pub(super) fn style(&mut self, css: &str) {
+        let _ = write!(self.body, "<style>{css}</style>");
+    }
+
+    /// Puts an element in that [`Svg::finish`] has made, at a place and in a size.
+    pub(super) fn inside(&mut self, at: (f64, f64), size: (f64, f64), element: &str) {
+        let place = format!(
+            "<svg x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" ",
+            at.0, at.1, size.0, size.1
+        );
+        self.body += &element.replacen("<svg ", &place, 1);
+    }
+
+    /// A file of its own, on white.
+    pub(super) fn finish_alone(self, label: &str) -> String {
+        let (width, height) = (self.width, self.height);
+        let element = self.finish(label);
+        let head = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" style=\"background:#fff;font-family:sans-serif\" "
+        );
+        element.replacen("<svg ", &head, 1) + "\n"
+    }
+
     /// The element; `label` is what a screen reader says.
     pub(super) fn finish(self, label: &str) -> String {
         format!(

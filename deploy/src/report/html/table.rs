@@ -30,7 +30,7 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         html += "<th>exchanged<br>MB</th>";
     }
     html += "<th>training<br>s</th></tr>";
-    for line in panel.lines {
+    for line in &panel.lines {
         let sums = &line.sums;
         let _ = write!(
             html,
