@@ -1,116 +1,33 @@
 //! One task owns one shard: mailbox, clock, replies, the ways to its copies, its part of snapshots.
 
+mod message;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tradewind_common::holders::{Holders, Role};
+use tradewind_common::holders::Role;
 use tradewind_common::milestone::Milestone;
-use tradewind_common::{Clock, Generation, GroupId, RunId, ServerId, ShardId};
+use tradewind_common::{Clock, GroupId, RunId, ShardId};
 
 use crate::clock;
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
 use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Answer, Counters, Output, Push, Reply, Shard};
+use crate::core::shard::{Action, Answer, Output, Shard};
 use crate::core::state::BlockState;
-use crate::core::view::{Acknowledge, View};
+use crate::core::view::Acknowledge;
 use crate::milestone;
 use crate::registry::{Report, Surroundings};
-use crate::replication::{Copies, Copy};
+use crate::replication::Copies;
 use crate::snapshot;
 use crate::telemetry;
 use crate::turn::Turn;
+pub use message::{Answers, Message, Moved, Ordered, Status};
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
-
-/// Where the answers to one stream's frames go. Unbounded, because a stream sends no more frames
-/// than it has permits, and gets a permit back with each answer (`rpc/exchange.rs`).
-pub type Answers = mpsc::UnboundedSender<Result<Reply, Refusal>>;
-
-/// What a shard is asked.
-pub enum Message {
-    /// A stream begins; its answers go there.
-    Open(ReplyTo, Answers),
-    /// A frame of a stream, and the bytes that its values took on the way.
-    Push(Push, usize, ReplyTo),
-    /// A frame of a stream that is no push.
-    Malformed(Refusal, ReplyTo),
-    /// Membership and holders to follow.
-    Order(Box<Ordered>, oneshot::Sender<Acknowledge>),
-    /// A record of the primary's log.
-    Record(Box<Record>, oneshot::Sender<Result<Confirm, Refusal>>),
-    /// The way to a copy is there; its records go there.
-    Linked(ServerId, Generation, mpsc::UnboundedSender<Record>),
-    /// A copy has applied records.
-    Confirm(Confirm),
-    /// Counters and versions.
-    Status(oneshot::Sender<Status>),
-    /// The shard is not held here any more.
-    Close,
-}
-
-/// What a shard has to follow.
-pub struct Ordered {
-    /// Membership.
-    pub view: View,
-    /// Who holds the shard.
-    pub holders: Holders,
-    /// Where its copies are, if it is the primary.
-    pub copies: Vec<Copy>,
-    /// Values to take over first, of this lineage.
-    pub restored: Option<(Vec<BlockState>, Generation)>,
-    /// Parts of snapshots to write.
-    pub captures: Vec<Capture>,
-}
-
-/// What a shard tells about itself.
-#[derive(Clone, Debug)]
-pub struct Status {
-    /// The generation it follows.
-    pub generation: u64,
-    /// Whether it answers for the shard.
-    pub primary: bool,
-    /// Bytes of parameters.
-    pub bytes: u64,
-    /// Number of blocks.
-    pub blocks: u64,
-    /// The lowest and the highest version.
-    pub versions: (u64, u64),
-    /// The versions of all blocks, added.
-    pub version_sum: u64,
-    /// When the values were last restored.
-    pub lineage: Generation,
-    /// The lowest clock, over all blocks, that was decided of each group; of groups of which
-    /// something was decided at every block.
-    pub decided: BTreeMap<GroupId, Clock>,
-    /// What it counted.
-    pub counters: Counters,
-    /// BLAKE3 over (block, version, values).
-    pub digest: [u8; 32],
-    /// Records that copies have not confirmed.
-    pub unconfirmed: u64,
-    /// What its exchanges moved.
-    pub moved: Moved,
-}
-
-/// Bytes of values, as they travelled, since the shard is here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// That contributions brought.
-    pub pushed: u64,
-    /// That answers to them carried.
-    pub pulled: u64,
-}
-
-impl Moved {
-    /// Both together.
-    fn bytes(self) -> u64 {
-        self.pushed + self.pulled
-    }
-}
 
 /// The way to a shard.
 #[derive(Clone, Debug)]

@@ -1,0 +1,64 @@
+//! What the coordinator has decided goes to whoever it concerns.
+
+use tradewind_common::ServerId;
+
+use super::{Message, Task};
+use crate::core::coordinator::Output;
+use crate::core::order::Told;
+use crate::telemetry;
+
+impl Task {
+    pub(super) fn drain(&mut self) {
+        while let Some(output) = self.core.poll_output() {
+            match output {
+                Output::Reply(to, answer) => {
+                    if let Some(reply) = self.waiting.remove(&to) {
+                        let _ = reply.send(answer);
+                    }
+                }
+                Output::Order(order) => {
+                    self.changed.send_modify(|changes| *changes += 1);
+                    self.order(order.server, Told::Order(order));
+                }
+                Output::Runs(server, runs) => self.order(server, Told::Runs(runs)),
+                Output::Event(event) => {
+                    telemetry::event(event.kind.word());
+                    tracing::info!(kind = event.kind.word(), "{}", event.text);
+                    if let Some(disk) = &self.disk {
+                        disk.event(&event);
+                    }
+                }
+                Output::Manifest(manifest) => {
+                    let (Some(disk), own) = (self.disk.clone(), self.own.clone()) else {
+                        continue;
+                    };
+                    tokio::spawn(async move {
+                        let (run, number) = (manifest.run.clone(), manifest.number);
+                        let write = move || disk.write_manifest(*manifest);
+                        let written = tokio::task::spawn_blocking(write).await;
+                        let written = written.unwrap_or_else(|error| Err(error.to_string()));
+                        if let Some(own) = own.upgrade() {
+                            let _ = own.send(Message::Written(run, number, written)).await;
+                        }
+                    });
+                }
+                Output::Delete { run, number } => {
+                    if let Some(disk) = self.disk.clone() {
+                        tokio::task::spawn_blocking(move || disk.delete(&run, number));
+                    }
+                }
+            }
+        }
+    }
+
+    fn order(&mut self, server: ServerId, told: Told) {
+        let sent = self
+            .servers
+            .get(&server)
+            .map(|orders| orders.try_send(told).is_ok());
+        if sent != Some(true) {
+            // Its stream ends with the sender; it registers anew and is told everything.
+            self.servers.remove(&server);
+        }
+    }
+}
