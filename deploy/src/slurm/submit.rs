@@ -153,34 +153,50 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     Ok(arguments.watch.then_some(out))
 }
 
-/// Hands in the groups that are jobs of their own.
-fn hand_in_groups(script: &Script<'_>, lead: u32) -> anyhow::Result<()> {
-    let (config, out) = (script.config, script.folder);
+/// Makes the scripts of the groups that are jobs of their own.
+fn each_group(
+    script: &Script<'_>,
+    beside: Option<u32>,
+    mut act: impl FnMut(u32, &Script<'_>) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let config = script.config;
     let sizes = config.cluster.groups.iter().zip(0..);
     for (size, number) in sizes.skip(config.slurm.min_groups) {
-        let group = [job::group(&config.slurm, number, *size)];
         let more = Script {
-            components: &group,
-            purpose: Purpose::Groups { beside: Some(lead) },
+            components: &[job::group(&config.slurm, number, *size)],
+            purpose: Purpose::Groups { beside },
             ..*script
         };
-        let path = out.join(format!("slurm/group-{number}.sh"));
-        std::fs::write(&path, more.text())
-            .with_context(|| format!("cannot write {}", path.display()))?;
-        let job = hand_in(out, &path, &[], of(&more))
-            .with_context(|| format!("group {number} is not taken"))?;
-        say(format_args!("job {job}: {}", about(&group)));
+        act(number, &more)?;
     }
     Ok(())
 }
 
-/// Says what sbatch thinks of a script.
+/// Hands in the groups that are jobs of their own.
+fn hand_in_groups(script: &Script<'_>, lead: u32) -> anyhow::Result<()> {
+    let out = script.folder;
+    each_group(script, Some(lead), |number, more| {
+        let path = out.join(format!("slurm/group-{number}.sh"));
+        std::fs::write(&path, more.text())
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let job = hand_in(out, &path, &[], of(more))
+            .with_context(|| format!("group {number} is not taken"))?;
+        say(format_args!("job {job}: {}", about(more.components)));
+        Ok(())
+    })
+}
+
+/// Says what sbatch thinks of the scripts.
 fn dry_run(script: &Script<'_>) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
     let path = folder.path().join("job.sh");
-    std::fs::write(&path, script.text())?;
-    say(client::test(&path)?);
-    Ok(())
+    let test = |script: &Script<'_>| -> anyhow::Result<()> {
+        std::fs::write(&path, script.text())?;
+        say(client::test(&path).with_context(|| about(script.components))?);
+        Ok(())
+    };
+    test(script)?;
+    each_group(script, None, |_, more| test(more))
 }
 
 /// Components that end the whole job when Slurm loses their only node, if there are some.

@@ -135,12 +135,19 @@ fn a_job_is_known_although_who_handed_it_in_was_killed_over_it() {
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn sbatch_takes_the_scripts_of_shipped_configurations() {
     let slurm = Slurm::take();
-    for name in ["climate-forecast", "mnist", "resnet50", "perlmutter"] {
+    // Two groups of the last are jobs of their own.
+    let jobs = [
+        ("climate-forecast", 1),
+        ("mnist", 1),
+        ("resnet50", 1),
+        ("perlmutter", 3),
+    ];
+    for (name, jobs) in jobs {
         let config = root().join(format!("deploy/configs/{name}.toml"));
         let config = config.display().to_string();
         let out = tempfile::tempdir().unwrap();
         let out = out.path().join("r").display().to_string();
         let told = slurm.tradewind(&["slurm", "submit", &config, "--out", &out, "--dry-run"]);
-        assert!(told.contains("to start at"), "{name}: {told}");
+        assert_eq!(told.matches("to start at").count(), jobs, "{name}: {told}");
     }
 }
