@@ -1,7 +1,7 @@
 //! What a group writes down after each exchange, and what an evaluation found: the rows of
 //! `metrics.jsonl` and the content of `evaluation.json`. Written by workers, read by `tradewind`.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// One line of `metrics.jsonl`: one exchange of one group. Times are those of group_rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,8 +102,13 @@ pub struct Measure {
     pub name: String,
     /// Such as `K`; empty for a pure number.
     pub unit: String,
-    /// The value.
+    /// The value; what is not finite is written as `null`.
+    #[serde(deserialize_with = "null_is_nan")]
     pub value: f64,
+}
+
+fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// Which way a metric is better.
@@ -167,4 +172,26 @@ pub struct Part {
     pub value: f64,
     /// The baselines on it, in the order of [`Evaluation::baselines`].
     pub baselines: Vec<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finite_can_be_read_again() {
+        let measure = |value| Measure {
+            name: "validation RMSE".into(),
+            unit: "K".into(),
+            value,
+        };
+        let again = |measure: &Measure| {
+            let text = serde_json::to_string(measure).unwrap();
+            serde_json::from_str::<Measure>(&text).unwrap()
+        };
+        assert_eq!(again(&measure(0.5)), measure(0.5));
+        assert!(again(&measure(f64::NAN)).value.is_nan());
+        let without = r#"{"name": "validation RMSE", "unit": "K"}"#;
+        serde_json::from_str::<Measure>(without).unwrap_err();
+    }
 }

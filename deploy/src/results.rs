@@ -48,7 +48,7 @@ pub(crate) fn finish(
     let mut events = read(Lines::<Event>::new(fleet.join("events.jsonl")));
     events.retain(|event| event.concerns(&config.name));
     let evaluation = match end.status {
-        Status::Completed => match read_evaluation(folder) {
+        Status::Completed => match read_evaluation(folder.path()) {
             Ok(evaluation) => Some(evaluation),
             Err(error) => {
                 eprintln!("the run failed: {error:#}");
@@ -113,8 +113,9 @@ pub(crate) fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
     kept
 }
 
-fn read_evaluation(folder: &RunFolder) -> anyhow::Result<Evaluation> {
-    let path = folder.file("evaluation.json");
+/// The evaluation of the run in this folder.
+pub(crate) fn read_evaluation(folder: &Path) -> anyhow::Result<Evaluation> {
+    let path = folder.join("evaluation.json");
     let name = || format!("reading {}", path.display());
     serde_json::from_str(&std::fs::read_to_string(&path).with_context(name)?).with_context(name)
 }

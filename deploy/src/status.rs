@@ -1,6 +1,7 @@
 //! `tradewind status`: how a run stands, from its coordinator, its shards and its folder.
 
 mod device;
+mod follow;
 mod jobs;
 mod standing;
 mod table;
@@ -19,6 +20,8 @@ use crate::place::Place;
 use crate::run::Interruption;
 use crate::runtime::one_thread;
 use crate::say;
+pub(crate) use follow::follow;
+use standing::Standing;
 pub(crate) use table::size;
 use watcher::Watcher;
 
@@ -54,15 +57,6 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Shows a run until it ends.
-pub(crate) fn watch(run_folder: PathBuf) -> ExitCode {
-    run(&Arguments {
-        run_folder: Some(run_folder),
-        watch: true,
-        json: false,
-    })
-}
-
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
     let mut watcher = Watcher::new(Place::find(arguments.run_folder.as_deref())?)?;
     let mut interruption = Interruption::new()?;
@@ -79,22 +73,27 @@ async fn show(arguments: &Arguments) -> anyhow::Result<()> {
         };
         say(format_args!("{}{text}", if clears { CLEAR } else { "" }));
         if !arguments.watch || standing.over() {
-            match (standing.abandoned, standing.is_slurm) {
-                (false, _) => return Ok(()),
-                (true, false) => {
-                    bail!("its launcher is gone; `tradewind run --resume` goes on from a snapshot")
-                }
-                (true, true) => {
-                    let verb = if standing.is_fleet { "serve" } else { "submit" };
-                    bail!(
-                        "its jobs are over, and it has not ended; `tradewind slurm {verb} --resume` goes on from a snapshot"
-                    )
-                }
-            }
+            return check_kept(&standing);
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
             _ = interruption.wait() => return Ok(()),
+        }
+    }
+}
+
+/// An error if nobody keeps the run going, although it has not ended.
+fn check_kept(standing: &Standing) -> anyhow::Result<()> {
+    match (standing.abandoned, standing.is_slurm) {
+        (false, _) => Ok(()),
+        (true, false) => {
+            bail!("its launcher is gone; `tradewind run --resume` goes on from a snapshot")
+        }
+        (true, true) => {
+            let verb = if standing.is_fleet { "serve" } else { "submit" };
+            bail!(
+                "its jobs are over, and it has not ended; `tradewind slurm {verb} --resume` goes on from a snapshot"
+            )
         }
     }
 }

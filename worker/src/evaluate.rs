@@ -9,7 +9,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::config::Config;
-use tradewind_common::record::Evaluation;
+use tradewind_common::record::{Evaluation, Measure};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_proto::auth::Token;
 
@@ -19,6 +19,7 @@ use crate::member::{build_task, named, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::autocast;
+use crate::verdict::GivenUp;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
@@ -58,6 +59,7 @@ pub fn evaluate(
     tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
     let report = autocast(config.compute.precision, device, || task.evaluate())??;
+    check_finite(&[&report.metric, &report.validation])?;
     let parameters = in_name_order(&layout, &values);
     let evaluation = Evaluation {
         metric: report.metric,
@@ -92,6 +94,16 @@ pub fn evaluate(
         milestones::remove(fleet, &config.name)?;
     }
     Ok(evaluation)
+}
+
+/// Parameters that say nothing are no result.
+fn check_finite(measures: &[&Measure]) -> Result<(), GivenUp> {
+    match measures.iter().find(|measure| !measure.value.is_finite()) {
+        None => Ok(()),
+        Some(Measure { name, value, .. }) => Err(GivenUp(anyhow::anyhow!(
+            "{name} is {value}: training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
+        ))),
+    }
 }
 
 /// Reads the flat vector of a run from its servers, as somebody who takes no part in it.
@@ -200,4 +212,26 @@ fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = path.with_extension("part");
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_measure_that_is_not_finite_ends_the_run_for_good() {
+        let measure = |name: &str, value| Measure {
+            name: name.into(),
+            unit: String::new(),
+            value,
+        };
+        let accuracy = measure("test accuracy", 9.8);
+        check_finite(&[&accuracy, &measure("loss", 2.3)]).unwrap();
+        for value in [f64::NAN, f64::INFINITY] {
+            let error = check_finite(&[&accuracy, &measure("loss", value)]).unwrap_err();
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("loss is {value}: ")), "{text}");
+            assert!(text.contains("optimizer.learning_rate"), "{text}");
+        }
+    }
 }

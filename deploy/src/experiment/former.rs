@@ -1,7 +1,7 @@
 //! What is left of a cell's former job when the cell is to be handed in to Slurm: this command may have
 //! been away meanwhile, and a job lives on for a while when its run is over.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::cell::{self, Seal, Unfinished};
@@ -12,6 +12,9 @@ use crate::slurm::has_jobs;
 /// Least time between two questions for a cell's job.
 const ASK: Duration = Duration::from_secs(20);
 
+/// The same of a job that ends any moment.
+const LEAVING: Duration = Duration::from_secs(3);
+
 /// How often in a row Slurm may fail to answer for a cell before that is not run.
 const FAILURES_MAX: u32 = 30;
 
@@ -20,6 +23,8 @@ pub(crate) struct Queue {
     /// Whether a run has jobs that are not over.
     pub(crate) has_jobs: fn(&Path) -> anyhow::Result<bool>,
     pub(crate) pause: Duration,
+    /// The same of one whose run is over.
+    pub(crate) leaving: Duration,
 }
 
 impl Queue {
@@ -27,6 +32,7 @@ impl Queue {
         Self {
             has_jobs,
             pause: ASK,
+            leaving: LEAVING,
         }
     }
 }
@@ -82,6 +88,30 @@ pub(super) struct Try<'a> {
     /// What was last told of it.
     told: String,
     failures: u32,
+}
+
+/// A job whose run is over, and which Slurm counts until it has ended itself.
+pub(super) struct Leaving {
+    folder: PathBuf,
+    next: Duration,
+}
+
+impl Leaving {
+    pub(super) fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            next: Duration::ZERO,
+        }
+    }
+
+    /// Whether it has ended. If Slurm does not answer, the next one to hand a job in will hear that.
+    pub(super) fn has_ended(&mut self, queue: &Queue, now: Duration) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + queue.leaving;
+        !(queue.has_jobs)(&self.folder).unwrap_or(false)
+    }
 }
 
 /// What comes next for a try.

@@ -14,7 +14,7 @@ use tradewind_common::record::StepRecord;
 
 use super::cell::{self, Outcome, Seal};
 use super::display::Display;
-use super::former::{Next, Queue, Try};
+use super::former::{Leaving, Next, Queue, Try};
 use super::machine;
 use super::matrix::Cell;
 use crate::clock::Clock;
@@ -152,15 +152,17 @@ impl Runner {
         let mut running: Vec<Running<'_>> = Vec::new();
         // Those whose former jobs are not over.
         let mut held: Vec<Try<'_>> = Vec::new();
+        let mut leaving: Vec<Leaving> = Vec::new();
         while !waiting.is_empty() || !running.is_empty() || !held.is_empty() {
             // Jobs of Slurm take nothing from each other.
             let apart = self.on != On::Machine;
             let now = clock.elapsed();
+            leaving.retain_mut(|job| !job.has_ended(&self.queue, now));
             let mut due: Vec<Try<'_>> = held.extract_if(.., |one| one.is_due(now)).collect();
             if running.is_empty() || apart {
                 let mut taken = 0.0;
                 while let Some(Try { job, number, .. }) = waiting.front()
-                    && running.len() + held.len() + due.len() < at_once
+                    && running.len() + held.len() + due.len() + leaving.len() < at_once
                     && (due.is_empty() || apart || (*number == 1 && taken + job.part <= 1.0))
                 {
                     display.began(&job.cell.id, job.work());
@@ -212,6 +214,9 @@ impl Runner {
                     still.push(one);
                     continue;
                 };
+                if apart {
+                    leaving.push(Leaving::new(self.run_folder(one.job.cell)));
+                }
                 let came_to = self.seal(one.job.cell, end.to_string());
                 let again = one.number < TRIES && !is_final(&came_to, one.job.is_trial);
                 display.ended(&one.job.cell.id, &in_words(&came_to), again);

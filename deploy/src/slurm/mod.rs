@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Verb::Lead(arguments) => return lead::run(arguments),
         Verb::Render(arguments) => submit::render(arguments),
         Verb::Submit(arguments) => match submit::submit(arguments) {
-            Ok(Some(folder)) => return status::watch(folder),
+            Ok(Some(folder)) => return status::follow(&folder),
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         },

@@ -54,16 +54,7 @@ impl Start {
             fs::rename(&state, &aside)
                 .with_context(|| format!("cannot move {} aside", state.display()))?;
         }
-        // They tell of the end, which is yet to come.
-        for name in ["summary.json", "evaluation.json"] {
-            let path = run.join(name);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-                }
-                _ => {}
-            }
-        }
+        forget_end(run)?;
         let path = path(run);
         let part = path.with_extension("part");
         fs::create_dir_all(run.join("slurm"))
@@ -89,6 +80,20 @@ impl Start {
         }
         Ok(())
     }
+}
+
+/// Removes what tells of the run's end, which is yet to come.
+pub(super) fn forget_end(run: &Path) -> anyhow::Result<()> {
+    for name in ["summary.json", "evaluation.json"] {
+        let path = run.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Whether there is a snapshot that a fleet can go on from. That it cannot be told does not mean that

@@ -11,6 +11,7 @@ use super::job::{self, Component, What};
 use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
+use super::start::forget_end;
 use super::{client, fleet};
 use crate::config;
 use crate::folder::RunFolder;
@@ -262,6 +263,8 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
     folder.write("slurm/job.sh", &script.text())?;
     match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {
         Ok(job) => {
+            // Whoever looks at a run that goes on is not told how it ended before.
+            forget_end(folder.path())?;
             say(format_args!("job {job}: {}", about(script.components)));
             Ok(job)
         }

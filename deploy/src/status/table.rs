@@ -97,16 +97,18 @@ fn head(standing: &Standing) -> String {
             let _ = writeln!(text, "{which} does not answer at the moment: {away}");
         }
     }
-    // Of what runs the run itself tells more.
-    for Queued { job, state, reason } in &standing.jobs {
-        if state != "RUNNING" {
-            let _ = writeln!(text, "job {job} is {state} {reason}");
-        }
-    }
-    if let Some(why) = &standing.jobs_unknown {
-        let _ = writeln!(text, "Slurm cannot be asked for its jobs: {why}");
+    for line in jobs(&standing.jobs, standing.jobs_unknown.as_deref()) {
+        let _ = writeln!(text, "{line}");
     }
     text
+}
+
+/// Jobs that do not run. Of those that do the run itself tells more.
+pub(super) fn jobs(jobs: &[Queued], unknown: Option<&str>) -> Vec<String> {
+    let waits = jobs.iter().filter(|job| job.state != "RUNNING");
+    let told = waits.map(|Queued { job, state, reason }| format!("job {job} is {state} {reason}"));
+    let unknown = unknown.map(|why| format!("Slurm cannot be asked for its jobs: {why}"));
+    told.chain(unknown).collect()
 }
 
 fn fleet_run(run: &FleetRun) -> [String; 4] {

@@ -22,7 +22,10 @@ fn a_job_of_three_components_comes_to_what_a_local_run_comes_to() {
     };
     let local = run().complete();
     assert!(local.status.success(), "{}", local.stderr);
-    let submitted = slurm.submit(&on_nodes(run()));
+    let (submitted, shown) = slurm.watch(&on_nodes(run()));
+    for text in ["group 1: clock", "100%", "RMSE", "completed; the run is in"] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
     let summary = submitted.summary();
     assert_eq!(summary["status"], "completed", "{}", submitted.log());
     assert_eq!(

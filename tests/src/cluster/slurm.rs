@@ -99,20 +99,26 @@ impl Slurm {
 
     /// Hands a run in.
     pub fn submit(&self, run: &Run) -> Submitted<'_> {
-        self.hand_in("submit", run, &[])
+        self.hand_in("submit", run, &[]).0
+    }
+
+    /// Hands a run in and follows it to its end; what was shown.
+    pub fn watch(&self, run: &Run) -> (Submitted<'_>, String) {
+        self.hand_in("submit", run, &["--watch"])
     }
 
     /// Hands a run in that has its servers on a fleet.
     pub fn submit_on(&self, fleet: &Submitted<'_>, run: &Run) -> Submitted<'_> {
         self.hand_in("submit", run, &["--fleet", &fleet.path("out")])
+            .0
     }
 
     /// Hands a fleet in, for runs whose servers are as this one's.
     pub fn serve(&self, run: &Run) -> Submitted<'_> {
-        self.hand_in("serve", run, &[])
+        self.hand_in("serve", run, &[]).0
     }
 
-    fn hand_in(&self, verb: &str, run: &Run, more: &[&str]) -> Submitted<'_> {
+    fn hand_in(&self, verb: &str, run: &Run, more: &[&str]) -> (Submitted<'_>, String) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let submitted = Submitted {
             slurm: self,
@@ -120,8 +126,8 @@ impl Slurm {
         };
         fs::write(submitted.file("config.toml"), run.text()).expect("the configuration is written");
         let (config, out) = (submitted.path("config.toml"), submitted.path("out"));
-        self.tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat());
-        submitted
+        let told = self.tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat());
+        (submitted, told)
     }
 }
 

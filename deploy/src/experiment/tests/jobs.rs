@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{HEAD, leave, matrix};
 use crate::experiment::cell::{Outcome, Seal, Unfinished, finished, gather};
 use crate::experiment::display::Display;
-use crate::experiment::former::Queue;
+use crate::experiment::former::{Leaving, Queue};
 use crate::experiment::matrix::Cell;
 use crate::experiment::runner::{Ended, Job, On, Ran, Runner};
 use crate::run::Interruption;
@@ -78,6 +78,7 @@ impl Stage {
         let queue = Queue {
             has_jobs: answer,
             pause: Duration::from_millis(1),
+            leaving: Duration::from_millis(1),
         };
         let runner = Runner::new(self.folder.path(), On::Slurm { at_once: 1 }).unwrap();
         let runner = runner.with(&program, queue);
@@ -126,6 +127,23 @@ fn a_job_that_ended_while_nobody_looked_is_gathered() {
     assert!(is_completed(&ended), "{ended:?}");
     assert_eq!(calls, [""; 0], "it was run again");
     assert!(finished(&stage.cell, &stage.run_folder()).is_ok());
+}
+
+#[test]
+fn a_job_counts_until_slurm_is_rid_of_it() {
+    ANSWERS.with_borrow_mut(|all| *all = vec![Ok(true), Ok(true), Ok(false)]);
+    let queue = Queue {
+        has_jobs: answer,
+        pause: Duration::ZERO,
+        leaving: Duration::from_secs(3),
+    };
+    let mut job = Leaving::new("runs/cell".into());
+    let mut after = |seconds| job.has_ended(&queue, Duration::from_secs(seconds));
+    assert!(!after(5));
+    assert!(!after(7), "who is asked so soon would say the same");
+    assert!(!after(8));
+    assert!(!after(9));
+    assert!(after(11));
 }
 
 #[test]

@@ -1,0 +1,146 @@
+//! Follows a run that jobs of Slurm keep going, shown as `tradewind run` shows its own: a line for each
+//! group, a bar over the samples, and what happens.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tokio::time::sleep;
+
+use super::jobs::Jobs;
+use super::watcher::Watcher;
+use super::{PAUSE, check_kept, table};
+use crate::clock::Clock;
+use crate::events::Events;
+use crate::lines::Metrics;
+use crate::place::Place;
+use crate::progress::Progress;
+use crate::report;
+use crate::results::read_evaluation;
+use crate::run::{EXIT_INTERRUPTED, Interruption};
+use crate::runtime::one_thread;
+use crate::say;
+use crate::slurm::queued;
+
+/// Shows a run until it ends; Ctrl-C leaves it alone.
+pub(crate) fn follow(run: &Path) -> ExitCode {
+    let runtime = one_thread().map_err(Into::into);
+    match runtime.and_then(|runtime| runtime.block_on(until_end(run))) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
+    let place = Place::find(Some(run))?;
+    let path = place.path.clone();
+    let mut interruption = Interruption::new()?;
+    let mut shown = Shown::new(&place);
+    let mut watcher = Watcher::new(place)?;
+    let ended = loop {
+        shown.fresh();
+        let standing = tokio::select! {
+            standing = watcher.look() => standing,
+            _ = interruption.wait() => return Ok(shown.leave(&path)),
+        };
+        // A job whose time was up goes on when it has nodes again.
+        let goes_on = standing.ended.as_deref() == Some("interrupted") && shown.is_queued(&path);
+        if !goes_on {
+            shown.jobs(table::jobs(
+                &standing.jobs,
+                standing.jobs_unknown.as_deref(),
+            ));
+        }
+        if standing.over() && !goes_on {
+            shown.fresh();
+            shown.progress.finish();
+            check_kept(&standing)?;
+            break standing.ended.unwrap_or_default();
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            _ = interruption.wait() => return Ok(shown.leave(&path)),
+        }
+    };
+    if let Ok(evaluation) = read_evaluation(&path) {
+        say(report::table::metric(&evaluation));
+    }
+    say(format_args!("{ended}; the run is in {}", path.display()));
+    Ok(match ended.as_str() {
+        "completed" => ExitCode::SUCCESS,
+        "interrupted" => ExitCode::from(EXIT_INTERRUPTED),
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// What is shown, and how far what is shown of has been read.
+struct Shown {
+    progress: Progress,
+    metrics: Metrics,
+    events: Events,
+    /// What was last told of the jobs.
+    told: Vec<String>,
+    jobs: Jobs,
+    clock: Clock,
+}
+
+impl Shown {
+    fn new(place: &Place) -> Self {
+        let config = &place.config;
+        let interactive = std::io::stderr().is_terminal();
+        let out = Box::new(std::io::stdout());
+        let groups = config.cluster.groups.len();
+        Self {
+            progress: Progress::new(groups, config.train.samples, interactive, out),
+            metrics: Metrics::new(place.path.join("metrics.jsonl")),
+            events: place.events(),
+            told: Vec::new(),
+            jobs: Jobs::default(),
+            clock: Clock::start(),
+        }
+    }
+
+    /// Shows what has been written down since; what cannot be read now is read with the next look.
+    fn fresh(&mut self) {
+        for record in self.metrics.fresh().unwrap_or_default() {
+            self.progress.record(&record);
+        }
+        for event in self.events.fresh().unwrap_or_default() {
+            if event.is_shown() {
+                self.progress.message(&event.text);
+            }
+        }
+    }
+
+    /// Shows how jobs that do not run stand, where that has changed.
+    fn jobs(&mut self, jobs: Vec<String>) {
+        for text in &jobs {
+            if !self.told.contains(text) {
+                self.progress.message(text);
+            }
+        }
+        self.told = jobs;
+    }
+
+    /// Whether Slurm still has jobs of the run.
+    fn is_queued(&mut self, path: &Path) -> bool {
+        let told = self.jobs.look(path, self.clock.elapsed(), true, queued);
+        let goes_on = told.may_go_on();
+        let texts = table::jobs(&told.jobs, told.unknown.as_deref());
+        self.jobs(texts);
+        goes_on
+    }
+
+    /// The run goes on.
+    fn leave(self, path: &Path) -> ExitCode {
+        self.progress.finish();
+        let path = path.display();
+        say(format_args!(
+            "the run goes on; `tradewind status {path}` shows it, `tradewind slurm cancel {path}` ends it"
+        ));
+        ExitCode::SUCCESS
+    }
+}
