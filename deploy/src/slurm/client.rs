@@ -131,9 +131,15 @@ fn signal_with(option: &str, job: u32, signal: &str) -> anyhow::Result<()> {
     run("scancel", &arguments).map(|_| ())
 }
 
-/// Puts a job back into the queue.
+/// Puts a job back into the queue, all of its components.
 pub(super) fn requeue(job: u32) -> anyhow::Result<()> {
-    run("scontrol", &["requeue".to_owned(), job.to_string()]).map(|_| ())
+    let output = call("scontrol", &["requeue".to_owned(), job.to_string()])?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    // It complains of components that are there already.
+    if !output.status.success() && !error.contains("pending execution") {
+        bail!("scontrol: {}", error.trim());
+    }
+    Ok(())
 }
 
 fn run(program: &str, arguments: &[impl AsRef<OsStr>]) -> anyhow::Result<String> {
