@@ -99,8 +99,8 @@ pub(super) struct Came {
     pub(super) interrupted: bool,
 }
 
-/// Runs all of it that is not `known`, or with `look_only` nothing. The cells of a setting that is tuned are those of its
-/// best trial when this returns.
+/// Runs all of it that is not `known`, or with `look_only` nothing. The cells of a setting that is
+/// tuned are those of its best trial when this returns.
 ///
 /// # Errors
 /// [`prepare::Refused`], or something that keeps this machine from running them.

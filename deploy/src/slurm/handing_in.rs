@@ -116,14 +116,14 @@ fn settle(
     Ok(())
 }
 
-/// Waits until nobody is handing it in.
+/// Waits until nobody is handing it in, or is finding out about it.
 fn wait_for(file: &File, path: &Path) -> anyhow::Result<()> {
     let lock = || format!("cannot lock {}", path.display());
-    match file.try_lock_shared() {
+    match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             say("a job is just being handed in; waiting for Slurm to take it");
-            file.lock_shared().with_context(lock)
+            file.lock().with_context(lock)
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(lock),
     }

@@ -7,10 +7,8 @@ use std::process::ExitCode;
 
 use tokio::time::sleep;
 
-use super::jobs::Jobs;
 use super::watcher::Watcher;
 use super::{PAUSE, check_kept, table};
-use crate::clock::Clock;
 use crate::events::Events;
 use crate::lines::Metrics;
 use crate::place::Place;
@@ -20,7 +18,6 @@ use crate::results::read_evaluation;
 use crate::run::{EXIT_INTERRUPTED, Interruption};
 use crate::runtime::one_thread;
 use crate::say;
-use crate::slurm::queued;
 
 /// Shows a run until it ends; Ctrl-C leaves it alone.
 pub(crate) fn follow(run: &Path) -> ExitCode {
@@ -46,15 +43,8 @@ async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
             standing = watcher.look() => standing,
             _ = interruption.wait() => return Ok(shown.leave(&path)),
         };
-        // A job whose time was up goes on when it has nodes again.
-        let goes_on = standing.ended.as_deref() == Some("interrupted") && shown.is_queued(&path);
-        if !goes_on {
-            shown.jobs(table::jobs(
-                &standing.jobs,
-                standing.jobs_unknown.as_deref(),
-            ));
-        }
-        if standing.over() && !goes_on {
+        shown.jobs(table::jobs(&standing));
+        if standing.over() {
             shown.fresh();
             shown.progress.finish();
             check_kept(&standing)?;
@@ -82,9 +72,7 @@ struct Shown {
     metrics: Metrics,
     events: Events,
     /// What was last told of the jobs.
-    told: Vec<String>,
-    jobs: Jobs,
-    clock: Clock,
+    jobs: Vec<String>,
 }
 
 impl Shown {
@@ -97,9 +85,7 @@ impl Shown {
             progress: Progress::new(groups, config.train.samples, interactive, out),
             metrics: Metrics::new(place.path.join("metrics.jsonl")),
             events: place.events(),
-            told: Vec::new(),
-            jobs: Jobs::default(),
-            clock: Clock::start(),
+            jobs: Vec::new(),
         }
     }
 
@@ -118,20 +104,11 @@ impl Shown {
     /// Shows how jobs that do not run stand, where that has changed.
     fn jobs(&mut self, jobs: Vec<String>) {
         for text in &jobs {
-            if !self.told.contains(text) {
+            if !self.jobs.contains(text) {
                 self.progress.message(text);
             }
         }
-        self.told = jobs;
-    }
-
-    /// Whether Slurm still has jobs of the run.
-    fn is_queued(&mut self, path: &Path) -> bool {
-        let told = self.jobs.look(path, self.clock.elapsed(), true, queued);
-        let goes_on = told.may_go_on();
-        let texts = table::jobs(&told.jobs, told.unknown.as_deref());
-        self.jobs(texts);
-        goes_on
+        self.jobs = jobs;
     }
 
     /// The run goes on.

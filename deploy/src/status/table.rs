@@ -97,16 +97,17 @@ fn head(standing: &Standing) -> String {
             let _ = writeln!(text, "{which} does not answer at the moment: {away}");
         }
     }
-    for line in jobs(&standing.jobs, standing.jobs_unknown.as_deref()) {
+    for line in jobs(standing) {
         let _ = writeln!(text, "{line}");
     }
     text
 }
 
 /// Jobs that do not run. Of those that do the run itself tells more.
-pub(super) fn jobs(jobs: &[Queued], unknown: Option<&str>) -> Vec<String> {
-    let waits = jobs.iter().filter(|job| job.state != "RUNNING");
+pub(super) fn jobs(standing: &Standing) -> Vec<String> {
+    let waits = standing.jobs.iter().filter(|job| job.state != "RUNNING");
     let told = waits.map(|Queued { job, state, reason }| format!("job {job} is {state} {reason}"));
+    let unknown = standing.jobs_unknown.as_ref();
     let unknown = unknown.map(|why| format!("Slurm cannot be asked for its jobs: {why}"));
     told.chain(unknown).collect()
 }
