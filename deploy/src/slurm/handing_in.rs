@@ -133,7 +133,45 @@ const SUFFIX: &str = ".pending";
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    #[test]
+    fn commands_that_find_a_forgotten_job_at_once_ask_once() {
+        let run = tempfile::tempdir().unwrap();
+        let run = run.path();
+        fs::create_dir_all(jobs::folder(run)).unwrap();
+        let path = jobs::folder(run).join(format!("x{SUFFIX}"));
+        let job = Job {
+            job: 0,
+            leads: true,
+            servers: true,
+            groups: vec![],
+        };
+        let script = "/runs/r/slurm/job.sh".into();
+        fs::write(&path, serde_json::to_vec(&Pending { script, job }).unwrap()).unwrap();
+        let asked = AtomicU32::new(0);
+        let settled = || {
+            settle(run, |_| {
+                asked.fetch_add(1, Ordering::Relaxed);
+                Ok(Vec::new())
+            })
+        };
+        std::thread::scope(|scope| {
+            let handing_in = File::open(&path).unwrap();
+            handing_in.lock().unwrap();
+            let all = [scope.spawn(settled), scope.spawn(settled)];
+            // Both have come to the lock, or one of them comes when nothing is left to do.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            drop(handing_in);
+            for one in all {
+                one.join().unwrap().unwrap();
+            }
+        });
+        assert_eq!(asked.into_inner(), 1);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_job_whose_number_nobody_wrote_down_is_found() {

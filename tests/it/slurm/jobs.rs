@@ -97,6 +97,15 @@ fn a_cancelled_run_leaves_a_snapshot() {
     // The first is taken before training begins.
     let snapshots = fs::read_dir(submitted.out().join("snapshots/small")).unwrap();
     assert!(snapshots.count() >= 2);
+
+    // Whoever looks at the run that goes on is not told how it ended, although its job has not begun.
+    assert_eq!(submitted.summary()["status"], "interrupted");
+    let out = submitted.out().display().to_string();
+    let config = submitted.out().join("config.toml").display().to_string();
+    let held = "--set=slurm.options=[\"--hold\"]";
+    slurm.tradewind(&["slurm", "submit", &config, "--out", &out, "--resume", held]);
+    assert!(!submitted.out().join("summary.json").exists());
+    submitted.verb("cancel", &["--now"]);
 }
 
 /// A second job would train in the same folder.

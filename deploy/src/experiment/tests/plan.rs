@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::{HEAD, keys, matrix};
+use crate::experiment::earlier::Earlier;
 use crate::experiment::file::Plan;
 use crate::experiment::matrix::Matrix;
 use crate::experiment::tuning::Searches;
@@ -121,8 +122,15 @@ fn only_training_in_which_all_groups_count_is_synchronous() {
 fn shipped_experiments_are_right_in_full_and_quick() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
     let mut cells = std::collections::BTreeMap::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let files = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let (trials, experiments): (Vec<_>, Vec<_>) =
+        files(&folder).into_iter().partition(|path| path.is_dir());
+    for path in experiments {
         for quick in [false, true] {
             let plan = Plan::read(&path, quick).unwrap();
             let matrix = Matrix::new(&plan).unwrap();
@@ -135,6 +143,12 @@ fn shipped_experiments_are_right_in_full_and_quick() {
             assert_eq!(plan.name, name);
             cells.insert((name.to_owned(), quick), matrix.cells.len());
         }
+    }
+    assert_eq!(trials, [folder.join("trials")]);
+    for path in files(&trials[0]) {
+        let of = path.file_stem().unwrap().to_str().unwrap();
+        assert!(cells.contains_key(&(of.to_owned(), false)), "{of}");
+        Earlier::read(&path).unwrap();
     }
     for (name, full) in [
         // Settings, profiles, seeds.
