@@ -31,13 +31,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// This one, with the commit if it is a release.
+pub(crate) const VERSION: &str = env!("TRADEWIND_VERSION");
+
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Trains one model on many machines without letting the slowest set the pace.
 #[derive(Debug, Parser)]
-#[command(name = "tradewind", version)]
+#[command(name = "tradewind", version = VERSION)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,

@@ -127,6 +127,8 @@ struct Snapshots {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     run: String,
+    /// Of `tradewind`.
+    version: &'static str,
     pub(crate) status: Status,
     seed: u64,
     pub(crate) wall_seconds: f64,
@@ -176,17 +178,14 @@ impl Summary {
         let told = shards.as_deref().unwrap_or(&[]);
         Self {
             run: config.name.to_string(),
+            version: crate::VERSION,
             status: inputs.status,
             seed: config.seed,
             wall_seconds: inputs.wall_seconds,
             train_seconds: train_seconds(records),
             samples: Samples {
                 budget: config.train.samples,
-                applied: records
-                    .iter()
-                    .filter(|r| !r.skipped)
-                    .map(|r| r.samples)
-                    .sum(),
+                applied: applied(records),
                 unused: cluster.map(|cluster| cluster.run.samples_unused),
             },
             updates: shards.as_deref().map(updates),
@@ -215,6 +214,12 @@ impl Summary {
     pub(crate) fn overflowed(&self) -> u64 {
         self.groups.iter().map(|group| group.overflowed).sum()
     }
+}
+
+/// What counts against the budget: of a gradient that was dropped nothing, whatever its group trained.
+fn applied(records: &[StepRecord]) -> u64 {
+    let applied = records.iter().map(|record| record.samples_applied);
+    applied.max().unwrap_or(0)
 }
 
 /// From the beginning of the first step to the end of the last exchange.
@@ -359,45 +364,4 @@ fn metric(evaluation: &Evaluation) -> Metric {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::events::tests::event;
-
-    #[test]
-    fn faults_are_counted_and_what_was_mended_is_told() {
-        let happened = [
-            ("run_ready", "the run is ready"),
-            ("process_died", "rank 0 of group 0 was killed"),
-            (
-                "process_restarted",
-                "rank 0 of group 0 was killed; restarted",
-            ),
-            ("process_died", "server 1 was killed"),
-            ("promoted", "server 0 answers for shard 1"),
-        ];
-        let events = happened.map(|(kind, text)| event(0.0, kind, text));
-        let found = faults(&events, Some(3));
-        let kinds: Vec<_> = found.counts.iter().map(|(k, n)| (k.as_str(), *n)).collect();
-        let want = [
-            ("process_died", 2),
-            ("process_restarted", 1),
-            ("promoted", 1),
-        ];
-        assert_eq!(kinds, want);
-        assert_eq!(found.recovered, [happened[2].1, happened[4].1]);
-        assert_eq!(found.lost, Some(3));
-    }
-
-    #[test]
-    fn quantiles_of_added_histograms() {
-        let check = |histograms: &[&[u64]], want: Option<(u64, u64, u64)>| {
-            let got = delay(histograms.iter().copied()).map(|d| (d.p50, d.p99, d.max));
-            assert_eq!(got, want, "{histograms:?}");
-        };
-        check(&[], None);
-        check(&[&[0, 0]], None);
-        check(&[&[5]], Some((0, 0, 0)));
-        check(&[&[1, 1], &[0, 1, 1]], Some((1, 2, 2)));
-        check(&[&[98, 1, 0, 1]], Some((0, 1, 3)));
-    }
-}
+mod tests;

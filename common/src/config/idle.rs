@@ -1,7 +1,6 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
-use super::keys;
-use super::{Value, Values};
+use super::{Values, keys, local};
 
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
@@ -74,21 +73,58 @@ const LOCAL: &[&str] = &["diloco", "easgd"];
 /// Keys of which one has to be `topk`, or the fraction does not matter.
 const DIRECTIONS: [&str; 2] = ["exchange.up", "exchange.down"];
 
+/// Keys that only matter while another one is more than so much.
+const ONLY_ABOVE: &[(&str, &str, i64)] = &[
+    ("merge.wait_ms_max", "merge.min_groups", 1),
+    ("stragglers.spell_steps", "stragglers.spell_every", 0),
+    ("stragglers.spell_factor", "stragglers.spell_every", 0),
+];
+
+/// Keys of one inner optimizer, by its name.
+const OF_INNER: &[(&str, &str)] = &[
+    ("local.momentum", "sgd"),
+    ("local.nesterov", "sgd"),
+    ("local.beta1", "adamw"),
+    ("local.beta2", "adamw"),
+    ("local.epsilon", "adamw"),
+];
+
 /// A line for each key that was given another value than its default and has no effect.
 pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    for (name, other, active) in ONLY_WITH {
-        let Value::Text(now) = values.get(other) else {
-            unreachable!("{other} was read as text")
-        };
+    let given = |name: &str| {
         let default = keys::find(name).and_then(keys::Key::default_value);
-        if !active.contains(&now.as_str()) && Some(values.get(name)) != default.as_ref() {
+        Some(values.get(name)) != default.as_ref()
+    };
+    for (name, other, active) in ONLY_WITH {
+        let now = values.text(other);
+        if !active.contains(&now) && given(name) {
             lines.push(format!("{name} has no effect while {other} = {now:?}"));
         }
     }
-    let Value::Text(task) = values.get("model.name") else {
-        unreachable!("model.name was read as text")
-    };
+    for (name, other, least) in ONLY_ABOVE {
+        let now = values.int(other);
+        if now <= *least && given(name) {
+            lines.push(format!("{name} has no effect while {other} = {now}"));
+        }
+    }
+    if let Some(inner) = local::inner_name(values) {
+        for (name, of) in OF_INNER {
+            if *of != inner && given(name) {
+                lines.push(format!(
+                    "{name} has no effect while local.inner is {inner:?}"
+                ));
+            }
+        }
+    }
+    let profile = values.text("stragglers.profile");
+    let factor = "stragglers.pause_factor";
+    if values.float("stragglers.pause_rate") == 0.0 && profile != "pauses" && given(factor) {
+        lines.push(format!(
+            "{factor} has no effect while stragglers.pause_rate = 0 and stragglers.profile = {profile:?}"
+        ));
+    }
+    let task = values.text("model.name");
     for key in keys::all() {
         let of_another = key.task.is_some_and(|of| of != task);
         if of_another && values.find(key.name) != key.default_value().as_ref() {
@@ -99,22 +135,15 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         }
     }
     let fraction = "exchange.topk_fraction";
-    let default = keys::find(fraction).and_then(keys::Key::default_value);
-    let topk = |key: &&str| values.get(key) == &Value::Text("topk".into());
-    if !DIRECTIONS.iter().any(topk) && Some(values.get(fraction)) != default.as_ref() {
+    let topk = |key: &&str| values.text(key) == "topk";
+    if !DIRECTIONS.iter().any(topk) && given(fraction) {
         let [up, down] = DIRECTIONS;
         lines.push(format!(
             "{fraction} has no effect while neither {up} nor {down} is \"topk\""
         ));
     }
-    let (Value::Int(warmup), Value::Int(samples)) = (
-        values.get("schedule.warmup_samples"),
-        values.get("train.samples"),
-    ) else {
-        unreachable!("both were read as integers")
-    };
-    let counted = values.get("schedule.unit") == &Value::Text("samples".into());
-    if counted && warmup >= samples {
+    let warmup = values.int("schedule.warmup_samples");
+    if values.text("schedule.unit") == "samples" && warmup >= values.int("train.samples") {
         lines.push(
             "schedule.warmup_samples is not less than train.samples: the run ends before the learning rate is reached"
                 .into(),

@@ -101,20 +101,25 @@ pub(super) fn read(
         algorithm,
         steps: values.int("local.steps") as u32,
         fitted: values.flag("local.fitted"),
-        inner: inner(values, algorithm, wrong),
+        inner: inner(values, wrong),
         decay_exempt: optimizer.decay_exempt,
         schedule,
     })
 }
 
-fn inner(values: &Values<'_>, algorithm: Algorithm, wrong: &mut dyn FnMut(&str, String)) -> Inner {
+/// The optimizer of the steps between exchanges; none without such steps.
+pub(super) fn inner_name<'a>(values: &'a Values<'_>) -> Option<&'a str> {
+    match (values.text("local.algorithm"), values.text("local.inner")) {
+        ("diloco", "auto") => Some("adamw"),
+        ("easgd", "auto") => Some("sgd"),
+        ("diloco" | "easgd", given) => Some(given),
+        _ => None,
+    }
+}
+
+fn inner(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> Inner {
     let weight_decay = values.float("local.weight_decay");
-    let name = match (values.text("local.inner"), algorithm) {
-        ("auto", Algorithm::DiLoCo) => "adamw",
-        ("auto", Algorithm::Elastic) => "sgd",
-        (given, _) => given,
-    };
-    if name == "adamw" {
+    if inner_name(values) == Some("adamw") {
         return Inner::AdamW {
             beta1: values.float("local.beta1"),
             beta2: values.float("local.beta2"),

@@ -5,7 +5,7 @@ use crate::ids::GroupId;
 use crate::straggler::{Profile, Spell, Stragglers};
 
 /// What the configuration says of stragglers; `wrong` hears what does not fit together. A profile
-/// stands for values of the other keys; one of those that is given wins over it.
+/// stands for values of the other keys; one of those that is given, and not as its default, wins over it.
 pub(super) fn read(
     values: &Values<'_>,
     groups: &[u32],
@@ -27,8 +27,9 @@ pub(super) fn read(
         (value != 0.0).then_some(value)
     };
     found.jitter = given("stragglers.jitter").unwrap_or(found.jitter);
-    if let Some(rate) = given("stragglers.pause_rate") {
-        found.pause_rate = rate;
+    found.pause_rate = given("stragglers.pause_rate").unwrap_or(found.pause_rate);
+    if found.pause_rate > 0.0 {
+        // Its default is that of the profile.
         found.pause_factor = values.float("stragglers.pause_factor");
     }
     match slow(values.text("stragglers.slow")) {
@@ -166,6 +167,15 @@ mod tests {
         let slow = config(&set).unwrap().stragglers;
         let factors = [(0, 0), (0, 1), (1, 0)].map(|(g, r)| slow.factor(GroupId(g), Rank(r), 0));
         assert_eq!(factors, [3.0, 1.0, 1.5]);
+        let of = |set: &[&str]| {
+            let found = config(set).unwrap().stragglers;
+            (found.pause_rate, found.pause_factor)
+        };
+        let factor = "stragglers.pause_factor=5";
+        assert_eq!(of(&["stragglers.profile=pauses", factor]), (0.01, 5.0));
+        let rate = "stragglers.pause_rate=0.1";
+        assert_eq!(of(&["stragglers.profile=pauses", rate]), (0.1, 10.0));
+        assert_eq!(of(&[rate, factor]), (0.1, 5.0));
     }
 
     #[test]

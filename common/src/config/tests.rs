@@ -1,4 +1,5 @@
 mod batches;
+mod idle;
 mod local;
 mod optimizer;
 mod slurm;
@@ -378,59 +379,4 @@ fn several_problems_are_told_at_once() {
     let keys: Vec<_> = error.0.iter().map(|p| p.key.as_str()).collect();
     assert_eq!(&keys[..2], ["run.name", "run.seeed"]);
     assert!(keys.contains(&"data.files"), "{keys:?}");
-}
-
-#[test]
-fn settings_without_effect_are_told() {
-    let check = |overrides: &[&str], want: &[&str]| {
-        let config = parse(GOOD, overrides).unwrap();
-        let told: Vec<_> = config
-            .idle()
-            .iter()
-            .map(|line| line.split(' ').next().unwrap())
-            .collect();
-        assert_eq!(told, want, "{overrides:?}");
-        let again = Config::parse(config.resolved(), "c.toml", Path::new("/"), &[]).unwrap();
-        assert_eq!(again.idle(), config.idle());
-    };
-    check(&[], &[]);
-    check(&["optimizer.momentum=0.5"], &[]);
-    check(
-        &["optimizer.momentum=0.5", "optimizer.name=adam"],
-        &["optimizer.momentum"],
-    );
-    check(&["train.consistency=async"], &[]);
-    check(
-        &["train.consistency=async", "train.staleness_bound=9"],
-        &["train.staleness_bound"],
-    );
-    check(&["staleness.lambda=2"], &["staleness.lambda"]);
-    check(&["staleness.policy=compensate", "staleness.lambda=2"], &[]);
-    let fraction = "exchange.topk_fraction=0.5";
-    check(&[fraction], &["exchange.topk_fraction"]);
-    check(&[fraction, "exchange.up=int8"], &["exchange.topk_fraction"]);
-    check(&[fraction, "exchange.down=topk"], &[]);
-    check(&["exchange.up=topk", fraction], &[]);
-    check(
-        &["schedule.warmup_samples=100"],
-        &["schedule.warmup_samples"],
-    );
-    check(
-        &["schedule.warmup_samples=100", "schedule.unit=updates"],
-        &["schedule.warmup_samples"],
-    );
-    check(
-        &[
-            "schedule.milestones=[5]",
-            "schedule.power=2",
-            "schedule.end_updates=7",
-            "schedule.reference_batch=8",
-        ],
-        &[
-            "schedule.end_updates",
-            "schedule.milestones",
-            "schedule.power",
-            "schedule.reference_batch",
-        ],
-    );
 }

@@ -77,7 +77,7 @@ impl Decay {
                 }
                 ranged(false, "schedule.milestones", text(), "increasing")
             }
-            Self::Cosine { floor } => part(*floor, "schedule.cosine_floor"),
+            Self::Cosine { floor } => part(*floor, "schedule.floor"),
             Self::Polynomial { power, floor } => {
                 let good = *power > 0.0 && *power <= 100.0;
                 ranged(good, "schedule.power", power, "in (0, 100]")?;

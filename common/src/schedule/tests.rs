@@ -135,6 +135,10 @@ fn what_cannot_be_followed_is_named() {
     check(&|s| s.decay = step(&[5], 1.5), "schedule.gamma is 1.5");
     check(&|s| s.decay = polynomial(0.0, 0.0), "schedule.power is 0");
     check(
+        &|s| s.decay = Decay::Cosine { floor: 2.0 },
+        "schedule.floor is 2",
+    );
+    check(
         &|s| s.decay = polynomial(f64::NAN, 0.0),
         "schedule.power is NaN",
     );

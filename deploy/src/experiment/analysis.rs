@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::cell::{Outcome, Seal};
 use super::file::Target;
-use super::matrix::{Cell, Matrix};
+use super::matrix::{Cell, Matrix, setting_keys};
 use super::reading::Reading;
 use super::stats::{Estimate, mean, mean_ratio};
 
@@ -101,6 +101,8 @@ pub(crate) struct Line {
     pub(crate) synchronous: bool,
     /// What its tuning came to: keys with their values.
     pub(crate) tuned: Option<Vec<(String, f64)>>,
+    /// Its resolved configuration, every key with its value as TOML.
+    pub(crate) keys: BTreeMap<String, String>,
     pub(crate) runs: Vec<Run>,
     pub(crate) sums: Sums,
 }
@@ -138,6 +140,10 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
         values: setting.values.clone(),
         synchronous: setting.synchronous,
         tuned: setting.tuned.clone(),
+        keys: matrix
+            .of(index)
+            .next()
+            .map_or_else(BTreeMap::new, |cell| setting_keys(cell.config.resolved())),
         runs: matrix
             .of(index)
             .map(|cell| runs.remove(&cell.id).expect("there is one for each cell"))

@@ -27,8 +27,6 @@ const VALIDATION: &str = "validation.jsonl";
 pub(crate) struct Seal {
     /// BLAKE3 of the resolved configuration, as hex.
     pub(crate) configuration: String,
-    /// Version of the program that ran it.
-    pub(crate) version: String,
     pub(crate) outcome: Outcome,
     /// BLAKE3 of each file that results are read from, as hex.
     files: BTreeMap<String, String>,
@@ -73,7 +71,6 @@ pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
     });
     let seal = Seal {
         configuration: digest(cell),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         outcome,
         files: files.collect::<anyhow::Result<_>>()?,
     };

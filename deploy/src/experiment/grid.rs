@@ -81,8 +81,10 @@ fn three_digits(value: f64) -> f64 {
 pub(crate) enum Score {
     /// The measure, turned so that less is better.
     Of(f64),
-    /// It diverged, or failed otherwise.
+    /// It diverged.
     None,
+    /// It could not be run: nobody knows what it would have come to.
+    Unknown,
 }
 
 impl Score {
@@ -99,7 +101,7 @@ impl Score {
 pub(crate) enum Next {
     /// Trials at these points.
     Try(Vec<Vec<f64>>),
-    /// This is the best point; `None` if no trial has a score.
+    /// This is the best point; `None` if no trial has a score, or one is unknown.
     Best(Option<Vec<f64>>),
 }
 
@@ -128,9 +130,12 @@ impl Grid {
     pub(crate) fn next(&mut self, mut score: impl FnMut(&[f64]) -> Option<Score>) -> Next {
         loop {
             let mut missing = Vec::new();
+            let mut unknown = false;
             let mut best: Option<(f64, Vec<f64>)> = None;
             for point in self.points() {
-                match score(&point).map(Score::cost) {
+                let score = score(&point);
+                unknown |= score == Some(Score::Unknown);
+                match score.map(Score::cost) {
                     None => missing.push(point),
                     Some(cost) if best.as_ref().is_none_or(|(least, _)| cost < *least) => {
                         best = Some((cost, point));
@@ -141,7 +146,7 @@ impl Grid {
             if !missing.is_empty() {
                 return Next::Try(missing);
             }
-            let Some((_, best)) = best.filter(|(cost, _)| cost.is_finite()) else {
+            let Some((_, best)) = best.filter(|(cost, _)| cost.is_finite() && !unknown) else {
                 return Next::Best(None);
             };
             let mut widened = false;

@@ -338,6 +338,15 @@ pub(crate) fn keys_of(resolved: &str) -> BTreeMap<String, String> {
     keys
 }
 
+/// Those of a setting: without what its runs differ in.
+pub(crate) fn setting_keys(resolved: &str) -> BTreeMap<String, String> {
+    let mut keys = keys_of(resolved);
+    for own in ["run.name", "run.seed"] {
+        keys.remove(own);
+    }
+    keys
+}
+
 /// Whether a configuration is synchronous training in which every group counts.
 pub(crate) fn is_synchronous(keys: &BTreeMap<String, String>) -> bool {
     let backups = keys.get("train.backup_groups");

@@ -29,6 +29,8 @@ pub(crate) struct Reading {
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Told {
     pub(crate) status: String,
+    /// Of the `tradewind` that ran it.
+    pub(crate) version: Option<String>,
     pub(crate) wall_seconds: f64,
     pub(crate) train_seconds: f64,
     pub(crate) samples: Samples,

@@ -7,11 +7,12 @@ use super::cell::{self, Outcome, Seal, Unfinished};
 use super::display::Display;
 use super::earlier::Earlier;
 use super::file::Plan;
+use super::grid::Score;
 use super::matrix::{Cell, Matrix};
 use super::prepare::{self, Needs};
 use super::reading;
 use super::runner::{Ended, Job, On, Ran, Runner};
-use super::tuning::{Searches, Trial};
+use super::tuning::{self, Searches, Trial};
 use crate::run::Interruption;
 use crate::say;
 
@@ -55,30 +56,44 @@ impl Known {
         false
     }
 
-    /// What a trial came to: `None` while it has to be run, and no measure if it failed.
-    fn measure(&mut self, trial: &Cell, runner: &Runner) -> Option<Option<f64>> {
+    /// What a trial came to: `None` while it has to be run.
+    fn measure(&mut self, trial: &Cell, runner: &Runner) -> Option<Score> {
         if let Some(measure) = self.earlier.measure(trial) {
-            return Some(Some(measure));
+            return Some(Score::Of(measure));
         }
         if self.is_todo(trial, runner, true) {
             return None;
         }
-        let seal = self.seals.get(&trial.id);
-        let ended = seal.filter(|seal| !matches!(seal.outcome, Outcome::Failed(_)));
-        let measure = ended.and_then(|_| {
-            let told = reading::summary(&runner.run_folder(trial)).ok()?;
-            Some(told.metric?.validation.value)
-        });
-        Some(measure.filter(|value| value.is_finite()))
+        let Some(seal) = self.seals.get(&trial.id) else {
+            return Some(Score::Unknown);
+        };
+        if matches!(seal.outcome, Outcome::Failed(_)) {
+            return Some(Score::None);
+        }
+        let told = reading::summary(&runner.run_folder(trial)).ok();
+        let measure = told.and_then(|told| Some(told.metric?.validation.value));
+        Some(match measure {
+            None => Score::Unknown,
+            Some(measure) if measure.is_finite() => Score::Of(measure),
+            Some(_) => Score::None,
+        })
     }
 
-    /// Where no trial came to an end there is nothing that cells could be run with.
+    /// Where no trial came to an end there is nothing that cells could be run with; where one could not
+    /// be run, other values might be the best ones.
     fn fail_untuned(&mut self, matrix: &Matrix) {
         for cell in &matrix.cells {
-            if matrix.settings[cell.setting].tuned.is_none() {
-                let why = "no trial of its tuning came to an end".to_owned();
-                self.failures.insert(cell.id.clone(), why);
+            let setting = &matrix.settings[cell.setting];
+            if setting.tuned.is_some() {
+                continue;
             }
+            let mut failed = self.failures.iter();
+            let own = failed.find(|(id, _)| tuning::is_trial_of(id, &setting.stem));
+            let why = match own {
+                None => "no trial of its tuning came to an end".to_owned(),
+                Some((id, why)) => format!("its trial {id} could not be run: {why}"),
+            };
+            self.failures.insert(cell.id.clone(), why);
         }
     }
 
@@ -216,7 +231,10 @@ mod tests {
         assert_eq!(Known::default().measure(cell, &runner), None);
         leave(&runner.run_folder(cell), "completed", 1);
         cell::seal(cell, &runner.run_folder(cell)).unwrap();
-        assert_eq!(Known::default().measure(cell, &runner), Some(Some(0.6)));
+        assert_eq!(
+            Known::default().measure(cell, &runner),
+            Some(Score::Of(0.6))
+        );
         assert!(Known::default().is_todo(cell, &runner, false));
     }
 
@@ -233,11 +251,43 @@ mod tests {
         );
         std::fs::write(&table, text).unwrap();
         let mut known = Known::new(Some(&table)).unwrap();
-        assert_eq!(known.measure(cell, &runner), Some(Some(0.25)));
+        assert_eq!(known.measure(cell, &runner), Some(Score::Of(0.25)));
         assert!(
             known.is_todo(cell, &runner, false),
             "of a cell it is the time that counts"
         );
+    }
+
+    /// What it would have come to might have been the best.
+    #[test]
+    fn a_trial_that_could_not_be_run_is_no_bad_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "{HEAD}[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n\
+            [tuning]\nseed = 9\n[tuning.grid]\noptimizer.learning_rate = [0.1, 0.3, 1]\n"
+        );
+        let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+        let runner = Runner::new(folder.path(), On::Machine).unwrap();
+        let mut searches = Searches::new(&plan, &matrix).unwrap();
+        let mut known = Known::default();
+        let mut next = |known: &mut Known| {
+            let measure = |trial: &Cell| known.measure(trial, &runner);
+            searches.next(&plan, &mut matrix, measure).unwrap()
+        };
+        let trials = next(&mut known);
+        assert_eq!(trials.len(), 3);
+        let killed = || Err("ended with status 137".to_owned());
+        for trial in &trials[1..] {
+            let run = runner.run_folder(trial);
+            leave(&run, "completed", 0);
+            known.add([(trial.id.clone(), Ok(cell::seal(trial, &run).unwrap()))].into());
+        }
+        known.add([(trials[0].id.clone(), killed())].into());
+        assert!(next(&mut known).is_empty());
+        known.fail_untuned(&matrix);
+        let why = &known.failures[&matrix.cells[0].id];
+        let told = format!("its trial {} could not be run: ended with", trials[0].id);
+        assert!(why.starts_with(&told), "{why}");
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Searches {
     }
 
     /// The trials to be run next. When there are none, every setting's best point is fixed in the
-    /// matrix. `measure` tells what a trial came to: `None` while it has to be run.
+    /// matrix, but where a trial could not be run. `measure` tells what a trial came to, by its measure
+    /// on the validation split: `None` while it has to be run.
     ///
     /// # Errors
     /// Values that the cells of a setting cannot have, though its trials could.
@@ -68,7 +69,7 @@ impl Searches {
         &mut self,
         plan: &Plan,
         matrix: &mut Matrix,
-        mut measure: impl FnMut(&Cell) -> Option<Option<f64>>,
+        mut measure: impl FnMut(&Cell) -> Option<Score>,
     ) -> anyhow::Result<Vec<Cell>> {
         let Some(tuning) = &plan.tuning else {
             return Ok(Vec::new());
@@ -78,7 +79,7 @@ impl Searches {
         let mut best = Vec::new();
         for (setting, grid) in self.grids.iter_mut().enumerate() {
             let next = grid.next(|point| match trial(plan, tuning, matrix, setting, point) {
-                Ok(cell) => measure(&cell).map(|measure| score(better, measure)),
+                Ok(cell) => measure(&cell).map(|score| less_is_better(better, score)),
                 // Beyond the grid that was checked, where a setting may not have what others may.
                 Err(_) => Some(Score::None),
             });
@@ -107,7 +108,7 @@ impl Searches {
         &self,
         plan: &Plan,
         matrix: &Matrix,
-        mut measure: impl FnMut(&Cell) -> Option<Option<f64>>,
+        mut measure: impl FnMut(&Cell) -> Option<Score>,
     ) -> Vec<Trial> {
         let Some(tuning) = &plan.tuning else {
             return Vec::new();
@@ -119,7 +120,10 @@ impl Searches {
                 let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
                 let values: Vec<(String, f64)> = keys.zip(point).collect();
                 Some(Trial {
-                    measure: measure(&cell).flatten(),
+                    measure: match measure(&cell) {
+                        Some(Score::Of(measure)) => Some(measure),
+                        _ => None,
+                    },
                     chosen: matrix.settings[setting].tuned.as_ref() == Some(&values),
                     configuration: cell::comparable(&cell),
                     id: cell.id,
@@ -133,12 +137,21 @@ impl Searches {
     }
 }
 
-fn score(better: Option<Goal>, measure: Option<f64>) -> Score {
-    match (measure, better) {
-        (Some(measure), Some(Goal::AtLeast(_))) => Score::Of(-measure),
-        (Some(measure), _) => Score::Of(measure),
-        (None, _) => Score::None,
+fn less_is_better(better: Option<Goal>, score: Score) -> Score {
+    match (score, better) {
+        (Score::Of(measure), Some(Goal::AtLeast(_))) => Score::Of(-measure),
+        (score, _) => score,
     }
+}
+
+/// What names of a setting's trials begin with.
+fn trials_of(stem: &str) -> String {
+    format!("{stem}-tune")
+}
+
+/// Whether a run of this name is a trial of the setting with this stem.
+pub(super) fn is_trial_of(id: &str, stem: &str) -> bool {
+    id.starts_with(&(trials_of(stem) + "-"))
 }
 
 /// The run of a setting at a point of its grid.
@@ -152,7 +165,7 @@ fn trial(
     let own = matrix.of(setting).next().expect("there are seeds");
     let samples = (tuning.part * own.config.train.samples as f64).max(1.0) as u64;
     let mut set = vec![("train.samples", samples.to_string())];
-    let mut id = format!("{}-tune", matrix.settings[setting].stem);
+    let mut id = trials_of(&matrix.settings[setting].stem);
     for (knob, value) in tuning.knobs.iter().zip(point) {
         set.push((knob.key.as_str(), format!("{value:?}")));
         id += &format!("-{value}");

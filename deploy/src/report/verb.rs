@@ -10,13 +10,10 @@ use super::html::{Page, page};
 use crate::experiment::analysis::{Line, Run, State, Sums, summed};
 use crate::experiment::cell::{self, Outcome};
 use crate::experiment::file::{Goal, Target};
-use crate::experiment::matrix::{is_synchronous, keys_of};
+use crate::experiment::matrix::{is_synchronous, setting_keys};
 use crate::experiment::reading::Reading;
 use crate::experiment::table::whole;
 use crate::say;
-
-/// Keys in which the runs of one setting may differ.
-const OWN: [&str; 2] = ["run.name", "run.seed"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -112,8 +109,7 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
     type Keys = BTreeMap<String, String>;
     let mut settings: Vec<(Keys, Vec<(String, Reading)>)> = Vec::new();
     for (name, reading) in runs {
-        let mut keys = keys_of(reading.config.resolved());
-        OWN.iter().for_each(|key| drop(keys.remove(*key)));
+        let keys = setting_keys(reading.config.resolved());
         match settings.iter_mut().find(|(known, _)| *known == keys) {
             Some((_, own)) => own.push((name, reading)),
             None => settings.push((keys, vec![(name, reading)])),
@@ -148,6 +144,7 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
             values: Vec::new(),
             synchronous: is_synchronous(&keys),
             tuned: None,
+            keys,
             runs: runs.collect(),
             sums: Sums::default(),
         }

@@ -1,5 +1,7 @@
 //! What runs come to.
 
+use std::collections::BTreeMap;
+
 use super::{HEAD, matrix, reading};
 use crate::experiment::analysis::{Line, Run, State, summed};
 use crate::experiment::file::{Goal, Target};
@@ -33,6 +35,7 @@ fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
         values: Vec::new(),
         synchronous,
         tuned: None,
+        keys: BTreeMap::new(),
         runs: runs.collect(),
         sums: Default::default(),
     }
@@ -256,10 +259,13 @@ fn results_have_a_row_for_each_cell() {
 fn a_setting_without_runs_has_a_place_in_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let (plan, _) = matrix(folder.path(), HEAD, false).unwrap();
-    let lines = summed(vec![
+    let mut lines = vec![
         line("sync <1>", true, &[10, 20]),
         line("async", false, &[]),
-    ]);
+        line("bounded", false, &[0]),
+    ];
+    lines[1].keys.insert("train.overlap".into(), "1".into());
+    let lines = summed(lines);
     let page = crate::report::html::page(&crate::report::html::Page {
         title: "a & b",
         about: &plan.about,
@@ -274,6 +280,8 @@ fn a_setting_without_runs_has_a_place_in_the_page() {
         "<b>sync &lt;1&gt;</b> reached error ≤ 0.5 K first, after <b>15.0 s</b>",
         "validation at the end",
         "<summary>What the settings differ in</summary>",
+        "train.overlap = 1",
+        "<td>bounded-1</td><td>bounded </td><td>1</td><td>completed</td><td>never</td><td>never</td>",
     ] {
         assert!(page.contains(wanted), "{wanted}");
     }

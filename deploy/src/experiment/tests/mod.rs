@@ -63,7 +63,7 @@ pub(super) fn leave(folder: &Path, status: &str, late: u64) {
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
     write("config.toml", BASE.to_owned());
     let summary = serde_json::json!({
-        "status": status, "wall_seconds": 2.0, "train_seconds": 1.0, "samples": {"applied": 80},
+        "status": status, "version": "0", "wall_seconds": 2.0, "train_seconds": 1.0, "samples": {"applied": 80},
         "updates": {"applied": 10, "dropped": 0},
         "exchanged": {"pushed_bytes": 300, "pulled_bytes": 500}, "groups": [{"ranks": 1, "clocks": 10,
             "compute_seconds": 1.0, "reduce_seconds": 0.0, "exposed_seconds": 0.2,

@@ -152,7 +152,7 @@ fn shipped_experiments_are_right_in_full_and_quick() {
     }
     for (name, full) in [
         // Settings, profiles, seeds.
-        ("hybrid-vs-sync", 5 * 3 * 5),
+        ("hybrid-vs-sync", 6 * 3 * 5),
         ("staleness", 6 * 3 * 5),
         ("delay-policies", 8 * 5),
         // Algorithms, numbers of steps, profiles, seeds.

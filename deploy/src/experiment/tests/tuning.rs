@@ -178,9 +178,8 @@ fn beyond_the_grid_a_setting_is_not_given_what_it_cannot_have() {
         let keys = crate::experiment::matrix::keys_of(cell.config.resolved());
         let rate = &keys["optimizer.learning_rate"];
         let inner = f64::from(u8::from(rate != "0.3"));
-        Some(Some(
-            inner + keys["optimizer.momentum"].parse::<f64>().unwrap(),
-        ))
+        let momentum: f64 = keys["optimizer.momentum"].parse().unwrap();
+        Some(Score::Of(inner + momentum))
     };
     assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
     let momentum = |id: &str| keys(&matrix, id)["optimizer.momentum"].clone();
@@ -195,7 +194,8 @@ fn where_more_is_better_the_highest_measure_wins() {
     let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
     let mut searches = Searches::new(&plan, &matrix).unwrap();
     let measure = |cell: &crate::experiment::matrix::Cell| {
-        Some(Some(f64::from(u8::from(cell.id.ends_with("-0.3-0")))))
+        let measure = u8::from(cell.id.ends_with("-0.3-0"));
+        Some(Score::Of(f64::from(measure)))
     };
     assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
     assert_eq!(

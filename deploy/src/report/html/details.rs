@@ -1,18 +1,13 @@
 //! What anybody needs to run it again: cells, configurations, versions, seeds.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Page;
 use super::panel::{goal, readings};
 use super::svg::escape;
-use crate::experiment::analysis::Line;
-use crate::experiment::matrix::keys_of;
+use crate::experiment::analysis::{Line, Reached, State};
 use crate::experiment::results::status;
 use crate::experiment::table::Column;
-
-/// Keys that differ between the runs of one setting.
-const OWN: [&str; 2] = ["run.name", "run.seed"];
 
 /// A line under the title.
 pub(super) fn facts(page: &Page<'_>) -> String {
@@ -50,7 +45,14 @@ pub(super) fn facts(page: &Page<'_>) -> String {
             paces.join(", ")
         ));
     }
-    facts.push(format!("Tradewind {}", env!("CARGO_PKG_VERSION")));
+    let mut versions: Vec<&str> = first()
+        .filter_map(|r| r.summary.version.as_deref())
+        .collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if !versions.is_empty() {
+        facts.push(format!("Tradewind {}", escape(&versions.join(", "))));
+    }
     format!("<p class=\"facts\">{}</p>", facts.join(" · "))
 }
 
@@ -61,7 +63,7 @@ pub(super) fn details(page: &Page<'_>) -> String {
     for (name, text) in page.files {
         html += &folded(name, &format!("<pre>{}</pre>", escape(text)));
     }
-    html += &folded("Every run", &cells(page.lines));
+    html += &folded("Every run", &cells(page.lines, page.target.is_some()));
     if !page.trials.is_empty() {
         html += &folded("Every trial of the tuning", &trials(page.trials));
     }
@@ -76,7 +78,7 @@ fn folded(head: &str, body: &str) -> String {
     )
 }
 
-fn cells(lines: &[Line]) -> String {
+fn cells(lines: &[Line], target: bool) -> String {
     let mut html = String::from(
         "<div class=\"wide\"><table class=\"cells\"><tr><th>run</th><th>setting</th><th>seed</th><th>status</th><th>time to target, s</th><th>samples to target</th><th>validation at the end</th><th>held out</th><th>steps late</th></tr>",
     );
@@ -84,6 +86,11 @@ fn cells(lines: &[Line]) -> String {
         |x: Option<f64>, digits: usize| x.map_or("–".to_owned(), |x| format!("{x:.digits$}"));
     for line in lines {
         for run in &line.runs {
+            // Whoever came to an end without the target will not reach it.
+            let reached = |of: fn(&Reached) -> f64, digits| match (&run.reached, &run.state) {
+                (None, State::Completed(_) | State::Failed(_)) if target => "never".to_owned(),
+                (reached, _) => number(reached.as_ref().map(of), digits),
+            };
             let metric = run.reading().and_then(|r| r.summary.metric.as_ref());
             let (word, why) = status(run);
             let why = why.map_or(String::new(), |why| format!(": {why}"));
@@ -94,8 +101,8 @@ fn cells(lines: &[Line]) -> String {
                 escape(&format!("{} {}", line.label, line.panel)),
                 run.seed,
                 escape(&format!("{word}{why}")),
-                number(run.reached.map(|r| r.seconds), 1),
-                number(run.reached.map(|r| r.samples), 0),
+                reached(|r| r.seconds, 1),
+                reached(|r| r.samples, 0),
                 number(metric.map(|m| m.validation.value), 4),
                 number(metric.map(|m| m.value), 4),
                 number(run.reading().map(|r| 100.0 * r.missed()), 1) + " %",
@@ -123,26 +130,16 @@ fn trials(columns: &[Column]) -> String {
 
 /// What all settings share, and how each differs from that.
 fn configurations(lines: &[Line]) -> String {
-    let of = |line: &Line| {
-        let reading = readings(line).next()?;
-        let mut keys = keys_of(reading.config.resolved());
-        OWN.iter().for_each(|key| drop(keys.remove(*key)));
-        Some(keys)
-    };
-    let all: Vec<(&Line, BTreeMap<String, String>)> = lines
-        .iter()
-        .filter_map(|line| Some((line, of(line)?)))
-        .collect();
-    let Some((_, first)) = all.first() else {
+    let Some(first) = lines.first() else {
         return String::new();
     };
     let common = |key: &str, value: &str| {
-        all.iter()
-            .all(|(_, keys)| keys.get(key).is_some_and(|v| v == value))
+        let own = |line: &Line| line.keys.get(key).is_some_and(|v| v == value);
+        lines.iter().all(own)
     };
     let mut shared = String::new();
     let mut section = String::new();
-    for (key, value) in first.iter().filter(|(key, value)| common(key, value)) {
+    for (key, value) in first.keys.iter().filter(|(key, value)| common(key, value)) {
         let (head, name) = key.split_once('.').unwrap_or(("", key));
         if head != section {
             let gap = if section.is_empty() { "" } else { "\n" };
@@ -152,14 +149,14 @@ fn configurations(lines: &[Line]) -> String {
         let _ = writeln!(shared, "{name} = {value}");
     }
     let mut own = String::new();
-    for (line, keys) in &all {
+    for line in lines {
         let panel = if line.panel.is_empty() {
             String::new()
         } else {
             format!(", {}", line.panel)
         };
         let _ = writeln!(own, "# {}{panel}", line.label);
-        for (key, value) in keys.iter().filter(|(key, value)| !common(key, value)) {
+        for (key, value) in line.keys.iter().filter(|(key, value)| !common(key, value)) {
             let _ = writeln!(own, "{key} = {value}");
         }
         own.push('\n');
