@@ -60,6 +60,13 @@ impl Run {
     }
 
     pub(crate) fn of(id: String, seed: u64, state: State, target: Option<&Target>) -> Self {
+        let state = match (state, target) {
+            (State::Completed(reading), Some(target)) => match reading.other_metric(target) {
+                Some(why) => State::NotRun(Some(why)),
+                None => State::Completed(reading),
+            },
+            (state, _) => state,
+        };
         let reached = match &state {
             State::Completed(reading) => target.and_then(|target| {
                 let at = reading.reached(target)?;

@@ -40,6 +40,11 @@ impl Knob {
         true
     }
 
+    /// Whether there could be something better beyond this value.
+    pub(crate) fn is_edge(&self, value: f64) -> bool {
+        self.beyond(value).is_some()
+    }
+
     /// The next value beyond an edge. What is multiplied from update to update, as momentum is,
     /// goes half-way to 1, and as far from it again on the other side, but not below 0; everything
     /// else goes on by the ratio of the last two values. Nothing leaves the key's own range.

@@ -130,6 +130,15 @@ impl Matrix {
             }
             matrix.settings.push(setting);
         }
+        let budgets = matrix.cells.iter().map(|cell| cell.config.train.samples);
+        if let (Some(target), Some(samples)) = (&plan.target, budgets.min())
+            && 2 * target.every_samples > samples
+        {
+            problems.push(format!(
+                "{}: target.every_samples = {} leaves no two evaluations in train.samples = {samples}",
+                plan.file, target.every_samples
+            ));
+        }
         problems.dedup();
         if !problems.is_empty() {
             bail!("{}", problems.join("\n"));

@@ -33,6 +33,7 @@ use crate::report::html::{self as page, Page};
 use crate::run::EXIT_INTERRUPTED;
 use crate::runtime::one_thread;
 use crate::say;
+use crate::slurm;
 use analysis::{Line, Run, State};
 use file::Plan;
 use matrix::Matrix;
@@ -79,6 +80,10 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let read = Plan::read(&arguments.file, arguments.quick);
     let read = read.and_then(|plan| {
         let matrix = Matrix::new(&plan)?;
+        if arguments.slurm {
+            let mut configs = matrix.cells.iter().map(|cell| &cell.config);
+            configs.try_for_each(slurm::check)?;
+        }
         Ok((Searches::new(&plan, &matrix)?, matrix, plan))
     });
     let (searches, mut matrix, plan) = match read {

@@ -118,16 +118,6 @@ pub(super) async fn prepare(
             Ok(found) => refusals.extend(unknown_metric(plan, &found)),
         }
     }
-    let cells = matrix.cells.iter();
-    let budgets = cells.map(|cell| cell.config.train.samples).min();
-    if let (Some(target), Some(samples)) = (&plan.target, budgets)
-        && 2 * target.every_samples > samples
-    {
-        refusals.push(format!(
-            "{}: target.every_samples = {} leaves no two evaluations in train.samples = {samples}",
-            plan.file, target.every_samples
-        ));
-    }
     refuse(refusals)?;
 
     let mut needs = Needs {

@@ -139,10 +139,21 @@ impl Reading {
         self.records.iter().map(begin).fold(f64::INFINITY, f64::min)
     }
 
+    /// Why it cannot have reached a target: another metric was measured, which on nodes of Slurm is not
+    /// known before.
+    pub(crate) fn other_metric(&self, target: &Target) -> Option<String> {
+        let name = &self.validations.first()?.measure.name;
+        (*name != target.metric).then(|| {
+            format!(
+                "target.metric = {:?} is not what the task measures on its validation split, which is {name:?}",
+                target.metric
+            )
+        })
+    }
+
     /// The first of two evaluations in a row that reach the goal.
     pub(crate) fn reached(&self, target: &Target) -> Option<&Validation> {
-        let own = |v: &&Validation| v.measure.name == target.metric;
-        let mut own: Vec<&Validation> = self.validations.iter().filter(own).collect();
+        let mut own: Vec<&Validation> = self.validations.iter().collect();
         // An update that passes several multiples at once leaves the same parameters for each.
         own.dedup_by_key(|v| v.samples_applied);
         let met = |v: &Validation| target.goal.met(v.measure.value);

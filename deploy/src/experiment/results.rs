@@ -116,11 +116,16 @@ pub(crate) fn trials(matrix: &Matrix, trials: &[Trial]) -> Vec<Column> {
     }
     let measures = trials.iter().map(|trial| trial.measure).collect();
     columns.push(column(MEASURE, Values::Floats(measures)));
+    let missed = trials.iter().map(|trial| trial.missed).collect();
+    columns.push(column("pace_missed", Values::Floats(missed)));
     columns.push(texts(CONFIGURATION, &|trial| {
         Some(trial.configuration.clone())
     }));
     let chosen = trials.iter().map(|trial| Some(trial.chosen)).collect();
     columns.push(column("chosen", Values::Flags(chosen)));
+    columns.push(texts("on_edge", &|trial| {
+        Some(trial.on_edge.join(" ")).filter(|keys| !keys.is_empty())
+    }));
     columns
 }
 

@@ -10,7 +10,7 @@ use super::file::Plan;
 use super::grid::Score;
 use super::matrix::{Cell, Matrix};
 use super::prepare::{self, Needs};
-use super::reading;
+use super::reading::{self, Reading};
 use super::runner::{Ended, Job, On, Ran, Runner};
 use super::tuning::{self, Searches, Trial};
 use crate::run::Interruption;
@@ -208,7 +208,8 @@ pub(super) async fn run(
     if let Some(display) = display {
         display.finish();
     }
-    let trials = searches.trials(plan, matrix, |trial| known.measure(trial, runner));
+    let missed = |trial: &Cell| Some(Reading::of(&runner.run_folder(trial)).ok()?.missed());
+    let trials = searches.trials(plan, matrix, |trial| known.measure(trial, runner), missed);
     Ok(Came {
         known,
         trials,

@@ -4,6 +4,7 @@
 //! What comes next follows from the trials' results alone, so an interrupted tuning goes on.
 
 use anyhow::bail;
+use tradewind_common::schedule::Unit;
 
 use super::cell;
 use super::file::{Goal, Plan, Tuning};
@@ -27,8 +28,12 @@ pub(crate) struct Trial {
     pub(crate) values: Vec<(String, f64)>,
     /// The measure on the validation split at its end; `None` if it failed or was not run.
     pub(crate) measure: Option<f64>,
+    /// The part of its steps that missed their pace; `None` if it was not run here.
+    pub(crate) missed: Option<f64>,
     /// The setting's cells are run with its values.
     pub(crate) chosen: bool,
+    /// Keys whose value is the last that was tried, if it is chosen: another one might be better.
+    pub(crate) on_edge: Vec<String>,
 }
 
 impl Searches {
@@ -46,8 +51,10 @@ impl Searches {
         let mut problems = Vec::new();
         for setting in 0..matrix.settings.len() {
             for point in grid.points() {
-                let trial = trial(plan, tuning, matrix, setting, &point);
-                problems.extend(trial.err().unwrap_or_default());
+                match trial(plan, tuning, matrix, setting, &point) {
+                    Ok(cell) => problems.extend(never_warm(plan, &cell)),
+                    Err(found) => problems.extend(found),
+                }
             }
         }
         problems.sort();
@@ -103,12 +110,13 @@ impl Searches {
         Ok(todo)
     }
 
-    /// All trials as far as they are known.
+    /// All trials as far as they are known. `missed` tells the part of a trial's steps that did.
     pub(crate) fn trials(
         &self,
         plan: &Plan,
         matrix: &Matrix,
         mut measure: impl FnMut(&Cell) -> Option<Score>,
+        missed: impl Fn(&Cell) -> Option<f64>,
     ) -> Vec<Trial> {
         let Some(tuning) = &plan.tuning else {
             return Vec::new();
@@ -119,12 +127,17 @@ impl Searches {
                 let cell = trial(plan, tuning, matrix, setting, &point).ok()?;
                 let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
                 let values: Vec<(String, f64)> = keys.zip(point).collect();
+                let chosen = matrix.settings[setting].tuned.as_ref() == Some(&values);
+                let knobs = grid.knobs.iter().zip(&values);
+                let edges = knobs.filter(|(knob, (_, value))| chosen && knob.is_edge(*value));
                 Some(Trial {
+                    on_edge: edges.map(|(knob, _)| knob.key.clone()).collect(),
+                    missed: missed(&cell),
                     measure: match measure(&cell) {
                         Some(Score::Of(measure)) => Some(measure),
                         _ => None,
                     },
-                    chosen: matrix.settings[setting].tuned.as_ref() == Some(&values),
+                    chosen,
                     configuration: cell::comparable(&cell),
                     id: cell.id,
                     setting,
@@ -135,6 +148,20 @@ impl Searches {
         };
         self.grids.iter().enumerate().flat_map(of).collect()
     }
+}
+
+/// A trial whose rate only ever rises says nothing about the rate.
+fn never_warm(plan: &Plan, trial: &Cell) -> Option<String> {
+    let config = &trial.config;
+    let local = config.local.as_ref().map(|local| &local.schedule);
+    let schedule = local.unwrap_or(&config.optimizer.schedule);
+    let samples = config.train.samples;
+    (schedule.unit == Unit::Samples && schedule.warmup >= samples).then(|| {
+        format!(
+            "{}: schedule.warmup_samples = {} does not fit into a trial of {samples} samples (tuning.part of train.samples)",
+            plan.file, schedule.warmup
+        )
+    })
 }
 
 fn less_is_better(better: Option<Goal>, score: Score) -> Score {

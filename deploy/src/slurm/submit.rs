@@ -78,6 +78,19 @@ impl Asked {
     }
 }
 
+/// What runs on this machine alone.
+///
+/// # Errors
+/// The key that asks for it.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.stragglers.dying.is_some() {
+        bail!(
+            "stragglers.profile = \"dying\" is for `tradewind run`, which kills the group; in a job of Slurm nobody would"
+        );
+    }
+    Ok(())
+}
+
 /// The components of a run: on a fleet it has groups alone.
 fn components(config: &Config, fleet: Option<&PathBuf>) -> Vec<Component> {
     match fleet {
@@ -89,6 +102,7 @@ fn components(config: &Config, fleet: Option<&PathBuf>) -> Vec<Component> {
 /// Prints the script of a run.
 pub(super) fn render(arguments: &Render) -> anyhow::Result<()> {
     let (config, out) = arguments.asked.read()?;
+    check(&config)?;
     let script = Script {
         config: &config,
         components: &components(&config, arguments.fleet.as_ref()),
@@ -103,6 +117,7 @@ pub(super) fn render(arguments: &Render) -> anyhow::Result<()> {
 /// Hands the run in. Its folder, if it is to be followed.
 pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let (config, out) = arguments.asked.read()?;
+    check(&config)?;
     let components = components(&config, arguments.fleet.as_ref());
     let script = Script {
         config: &config,
@@ -326,6 +341,23 @@ pub(super) fn program() -> anyhow::Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nobody_would_do_in_a_job_is_refused() {
+        let text = "run.name = \"r\"\ndata.files = [\"x\"]\ndata.variable = \"x\"\n\
+            data.validation = [1, 2]\ndata.held_out = [2, 3]\ntrain.samples = 80\n\
+            optimizer.learning_rate = 0.1\ncluster.groups = [1, 1]\n";
+        let of = |profile: &str| {
+            let set = [format!("stragglers.profile={profile}")];
+            Config::parse(text, "c", Path::new("/"), &set).unwrap()
+        };
+        assert!(check(&of("none")).is_ok());
+        let refused = check(&of("dying")).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("stragglers.profile = \"dying\""),
+            "{refused}"
+        );
+    }
 
     #[test]
     fn components_of_one_node_are_pointed_out() {

@@ -60,11 +60,13 @@ fn the_target_is_reached_with_the_first_of_two_in_a_row() {
     assert!(jumped.reached(&target()).is_none());
     let mut other = target();
     other.metric = "accuracy".into();
-    assert!(
-        reading(folder.path(), &[0.1, 0.1])
-            .reached(&other)
-            .is_none()
-    );
+    let state = State::Completed(Box::new(reading(folder.path(), &[0.1, 0.1])));
+    let run = Run::of("a".into(), 1, state, Some(&other));
+    let State::NotRun(Some(why)) = &run.state else {
+        panic!("{run:?}")
+    };
+    assert!(why.contains("\"accuracy\" is not what"), "{why}");
+    assert!(run.reached.is_none());
 }
 
 #[test]

@@ -92,6 +92,18 @@ fn new_values_are_tried_with_all_others() {
 }
 
 #[test]
+fn where_something_better_might_lie_beyond_is_an_edge() {
+    let is_edge = |key: &str, values: &[f64], value: f64| {
+        let knob = Knob::new(key, values.to_vec(), 1).unwrap();
+        knob.is_edge(value)
+    };
+    let rates = [0.1, 0.3, 1.0];
+    let of = |value| is_edge("optimizer.learning_rate", &rates, value);
+    assert_eq!(rates.map(of), [true, false, true]);
+    assert!(!is_edge("optimizer.momentum", &[0.0, 0.9], 0.0));
+}
+
+#[test]
 fn trials_that_fail_are_no_best_ones() {
     let keys: [(&str, &[f64]); 1] = [("optimizer.learning_rate", &[0.1, 1.0, 10.0])];
     let diverging = |p: &[f64]| if p[0] >= 1.0 { f64::NAN } else { 2.0 - p[0] };
@@ -122,10 +134,11 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
     // Under sync the rate 0.3 is best, under async everything diverges.
     let measure = |cell: &crate::experiment::matrix::Cell| {
         let optimizer = &cell.id["sync".len()..];
-        Some((!cell.id.starts_with("async")).then_some(match optimizer {
-            "-tune-0.3-0" => 0.25,
-            _ => 0.5,
-        }))
+        Some(match optimizer {
+            _ if cell.id.starts_with("async") => Score::None,
+            "-tune-0.3-0" => Score::Of(0.25),
+            _ => Score::Of(0.5),
+        })
     };
     assert_eq!(searches.next(&plan, &mut matrix, measure).unwrap().len(), 0);
     let rate = |id: &str| keys(&matrix, id)["optimizer.learning_rate"].clone();
@@ -136,7 +149,7 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
         ("optimizer.momentum".to_owned(), 0.0),
     ];
     assert_eq!(tuned, [Some(&best), None]);
-    let told = searches.trials(&plan, &matrix, measure);
+    let told = searches.trials(&plan, &matrix, measure, |_| None);
     let chosen: Vec<_> = told.iter().filter(|trial| trial.chosen).collect();
     assert_eq!(chosen.len(), 1);
     assert_eq!(
@@ -156,8 +169,10 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
             "optimizer.learning_rate",
             "optimizer.momentum",
             "metric_validation",
+            "pace_missed",
             "configuration",
-            "chosen"
+            "chosen",
+            "on_edge"
         ]
     );
 }
@@ -234,6 +249,11 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
         "seed = 9",
         "seed = 9\nsamples = 3",
         "tuning.samples is no key",
+    );
+    check(
+        "[tuning]",
+        "[set]\nschedule.warmup_samples = 26\n[tuning]",
+        "schedule.warmup_samples = 26 does not fit into a trial of 26 samples",
     );
     check(
         "[0.1, 0.3, 1]",
