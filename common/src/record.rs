@@ -158,6 +158,9 @@ pub struct Evaluation {
     pub params_digest: String,
     /// Number of f32 parameters.
     pub parameters: u64,
+    /// Version of the libtorch that evaluated, which is that of the ranks of the same build.
+    #[serde(default)]
+    pub libtorch: String,
     /// What the picture shows, such as `A1B 2080`; its maps are in `forecast.safetensors`. Empty
     /// for a task without maps.
     pub picture: String,

@@ -129,6 +129,8 @@ pub(crate) struct Summary {
     run: String,
     /// Of `tradewind`.
     version: &'static str,
+    /// Version of the libtorch that evaluated.
+    libtorch: Option<String>,
     pub(crate) status: Status,
     seed: u64,
     pub(crate) wall_seconds: f64,
@@ -179,6 +181,7 @@ impl Summary {
         Self {
             run: config.name.to_string(),
             version: crate::VERSION,
+            libtorch: evaluation.map(|evaluation| evaluation.libtorch.clone()),
             status: inputs.status,
             seed: config.seed,
             wall_seconds: inputs.wall_seconds,

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/util/env.h>
+#include <torch/version.h>
 
 #include "guard.h"
 
@@ -76,4 +77,8 @@ char* tradewind_arithmetic(int tf32, int deterministic) {
       c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
     }
   });
+}
+
+const char* tradewind_libtorch(void) {
+  return TORCH_VERSION;
 }

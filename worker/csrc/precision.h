@@ -1,4 +1,4 @@
-// How precisely libtorch computes: autocast on a thread, and settings of the whole process.
+// Which libtorch computes, and how precisely: autocast on a thread, and settings of the whole process.
 // Conventions are those of c10d.h.
 #pragma once
 
@@ -21,5 +21,8 @@ void tradewind_autocast_leave(tradewind_autocast* before);
 // For the whole process: whether f32 products on a GPU may round their factors to TF32, and
 // whether an operation whose bits do not repeat is an error. Before the first use of a GPU.
 char* tradewind_arithmetic(int tf32, int deterministic);
+
+// libtorch's version, such as 2.11.0; it is never freed.
+const char* tradewind_libtorch(void);
 
 } // extern "C"

@@ -18,7 +18,7 @@ use crate::flat::Flat;
 use crate::member::{build_task, named, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
-use crate::precision::autocast;
+use crate::precision::{autocast, libtorch_version};
 use crate::verdict::GivenUp;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
@@ -69,6 +69,7 @@ pub fn evaluate(
         parts: report.parts,
         params_digest: digest(&parameters),
         parameters: values.len() as u64,
+        libtorch: libtorch_version(),
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
     save_model(&parameters, &*task, &out.join("model.safetensors"))?;

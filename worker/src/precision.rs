@@ -1,4 +1,4 @@
-//! How precisely a rank computes: autocast around forward, the scale of the loss in f16, and
+//! Which libtorch a rank computes with, and how precisely: autocast around forward, the scale of the loss in f16, and
 //! libtorch's settings for TF32 and for bits that repeat.
 //!
 //! Parameters, gradients, the loss and what shards hold are f32 whatever forward computes in.
@@ -6,6 +6,7 @@
 mod ffi;
 mod scaler;
 
+use std::ffi::CStr;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
@@ -24,6 +25,13 @@ pub fn set_up(compute: &Compute, device: Device) -> Result<(), C10dError> {
     check("setting the precision", unsafe {
         ffi::tradewind_arithmetic(tf32.into(), compute.deterministic.into())
     })
+}
+
+/// libtorch's version, such as `2.11.0`.
+pub fn libtorch_version() -> String {
+    // SAFETY: a text that lives as long as the process.
+    let text = unsafe { CStr::from_ptr(ffi::tradewind_libtorch()) };
+    text.to_string_lossy().into_owned()
 }
 
 /// Runs `forward` with autocast as `precision` says; operations on `device` that are safe in fewer

@@ -31,6 +31,7 @@ pub(crate) struct Told {
     pub(crate) status: String,
     /// Of the `tradewind` that ran it.
     pub(crate) version: Option<String>,
+    pub(crate) libtorch: Option<String>,
     pub(crate) wall_seconds: f64,
     pub(crate) train_seconds: f64,
     pub(crate) samples: Samples,

@@ -92,6 +92,7 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.number_of("pace_seconds", |r| Some(r.config.step_seconds)),
         rows.number_of("pace_missed", |r| Some(r.missed())),
         rows.text_of("version", |r| r.summary.version.clone()),
+        rows.text_of("libtorch", |r| r.summary.libtorch.clone()),
     ]);
     columns
 }

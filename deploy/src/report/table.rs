@@ -89,6 +89,7 @@ mod tests {
             }],
             params_digest: String::new(),
             parameters: 1,
+            libtorch: String::new(),
             picture: String::new(),
         };
         let want = "\nheld-out RMSE (K)\n                  A1B       all    against all\nnetwork         0.500     0.750\npersistence     0.900     1.000    network +25.0 %\n";

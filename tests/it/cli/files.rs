@@ -177,6 +177,9 @@ fn parameters_agree(summary: &Value, model: &Path) {
     }
     let digest = hasher.finalize().to_hex().to_string();
     assert_eq!(summary["params_digest"], digest.as_str());
+    assert_eq!(summary["version"], env!("CARGO_PKG_VERSION"));
+    let libtorch = summary["libtorch"].as_str().unwrap();
+    assert!(libtorch.starts_with("2.11."), "{libtorch}");
 }
 
 fn processes_agree(ended: &Ended) {

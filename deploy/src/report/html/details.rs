@@ -6,6 +6,7 @@ use super::Page;
 use super::panel::{goal, readings};
 use super::svg::escape;
 use crate::experiment::analysis::{Line, Reached, State};
+use crate::experiment::reading::Told;
 use crate::experiment::results::status;
 use crate::experiment::table::Column;
 
@@ -45,14 +46,16 @@ pub(super) fn facts(page: &Page<'_>) -> String {
             paces.join(", ")
         ));
     }
-    let mut versions: Vec<&str> = first()
-        .filter_map(|r| r.summary.version.as_deref())
-        .collect();
-    versions.sort_unstable();
-    versions.dedup();
-    if !versions.is_empty() {
-        facts.push(format!("Tradewind {}", escape(&versions.join(", "))));
-    }
+    let mut versions = |name: &str, of: fn(&Told) -> Option<&str>| {
+        let mut versions: Vec<&str> = first().filter_map(|r| of(&r.summary)).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        if !versions.is_empty() {
+            facts.push(format!("{name} {}", escape(&versions.join(", "))));
+        }
+    };
+    versions("Tradewind", |told| told.version.as_deref());
+    versions("libtorch", |told| told.libtorch.as_deref());
     format!("<p class=\"facts\">{}</p>", facts.join(" · "))
 }
 
