@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint docs proto nccl nccl-check cuda gpu-check clean help
+.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv

@@ -29,11 +29,11 @@ const CONFIRMATION_BYTES: u64 = 64;
 /// Head of an HTTP/2 frame.
 const HTTP2_HEAD_BYTES: u64 = 9;
 
-/// Largest HTTP/2 frame, as `tradewind_proto::limits` has it.
-const HTTP2_FRAME_BYTES: u64 = 512 << 10;
+/// Largest HTTP/2 frame; the default of 16 KiB halves the rate.
+pub const HTTP2_FRAME_BYTES: u64 = 512 << 10;
 
-/// Values up to this size share a frame with their head.
-const TOGETHER_BYTES_MAX: u64 = 16 << 10;
+/// Values up to this size share a frame with their head: one small write is cheaper than two.
+pub const TOGETHER_BYTES_MAX: u64 = 16 << 10;
 
 /// A run as far as its traffic follows from it.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,8 @@
 //! The command's clock.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
+
+pub(crate) use tradewind_server::clock::wall;
 
 /// Counts from when it was made.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +21,4 @@ impl Clock {
     pub(crate) fn now_ms(self) -> u64 {
         self.elapsed().as_millis() as u64
     }
-}
-
-/// Seconds since the Unix epoch.
-#[expect(clippy::disallowed_methods, reason = "a shell's clock")]
-pub(crate) fn wall() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
 }

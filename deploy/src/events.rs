@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::RunId;
+use tradewind_server::core::event::LEASE_RAN_OUT;
 
 use crate::launch::Member;
 use crate::lines::Lines;
@@ -71,6 +72,7 @@ const ORDINARY: &[&str] = &[
     "group_attached",
     "group_drained",
     "run_ready",
+    "run_removed",
     "snapshot",
     "coordinator",
 ];
@@ -96,9 +98,6 @@ const MENDED: &[&str] = &[
     "restored",
 ];
 
-/// How the coordinator says of a lost rank that it was silent, not cut off.
-const SILENT: &str = "its lease ran out";
-
 /// A rank that the coordinator counts no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LostRank {
@@ -118,7 +117,7 @@ pub(crate) fn lost_rank(
     let lost = LostRank {
         group: group?,
         rank: rank?,
-        silent: text.contains(SILENT),
+        silent: text.contains(LEASE_RAN_OUT),
     };
     (kind == "rank_lost").then_some(lost)
 }

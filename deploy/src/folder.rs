@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::launch::LOOK;
 use crate::lock;
+use crate::whole;
 
 /// How often the lock of a folder is tried.
 const LOCK_TRIES: u32 = 4;
@@ -88,10 +89,7 @@ impl RunFolder {
 
     /// Writes a file so that readers see all of it or none.
     pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let beside = self.file(&format!("{name}.part"));
-        fs::write(&beside, text)
-            .and_then(|()| fs::rename(&beside, self.file(name)))
-            .with_context(|| format!("cannot write {}", self.file(name).display()))
+        whole::write(&self.file(name), text)
     }
 
     /// Writes a file that only its owner may read.

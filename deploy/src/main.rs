@@ -24,6 +24,7 @@ mod slurm;
 mod snapshot;
 mod status;
 mod summary;
+mod whole;
 
 use std::fmt::Display;
 use std::io::Write;

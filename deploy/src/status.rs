@@ -87,13 +87,10 @@ fn check_kept(standing: &Standing) -> anyhow::Result<()> {
     match (standing.abandoned, standing.is_slurm) {
         (false, _) => Ok(()),
         (true, false) => {
-            bail!("its launcher is gone; `tradewind run --resume` goes on from a snapshot")
+            bail!("its launcher is gone; `tradewind run CONFIG --resume` goes on from a snapshot")
         }
         (true, true) => {
-            let verb = if standing.is_fleet { "serve" } else { "submit" };
-            bail!(
-                "its jobs are over, and it has not ended; `tradewind slurm {verb} --resume` goes on from a snapshot"
-            )
+            bail!(crate::slurm::abandoned(standing.is_fleet))
         }
     }
 }

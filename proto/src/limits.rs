@@ -18,8 +18,8 @@ pub const FRAMES_IN_FLIGHT_MAX: usize = 256;
 /// block above that is taken when nothing else is in flight.
 pub const BYTES_IN_FLIGHT_MAX: usize = 48 << 20;
 
-/// Largest HTTP/2 frame; the default of 16 KiB halves the rate.
-pub const HTTP2_FRAME_BYTES: u32 = 512 << 10;
+/// Largest HTTP/2 frame.
+pub const HTTP2_FRAME_BYTES: u32 = tradewind_common::cost::HTTP2_FRAME_BYTES as u32;
 
 /// Flow-control window of a connection and of each of its streams. What is under way should still
 /// be in the cache when it is read: 8 MiB take a fifth more processor time than this.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use tradewind_common::{Incarnation, RunId, ShardId};
 
+use crate::clock::wall;
 use crate::core::durable::{Durable, ManifestData};
 use crate::core::event::Event;
 use crate::events::EventLog;
@@ -126,10 +126,4 @@ impl Disk {
             tracing::warn!("snapshot {number} of run {run} cannot be deleted: {error}");
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "people read when it was")]
-fn wall() -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0.0, |now| now.as_secs_f64())
 }

@@ -103,20 +103,46 @@ fn shipped_configurations_are_right() {
     assert!(seen > 0);
 }
 
+fn documents() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs.map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|of| of == "md"));
+    let others = ["README.md", "ARCHITECTURE.md"].map(|name| root().join(name));
+    pages.chain(others).collect()
+}
+
+/// Files that are named in passing, from the root of the tree.
+#[test]
+fn files_that_the_documents_name_are_there() {
+    let folders = [
+        "server", "worker", "common", "proto", "deploy", "tests", "docs",
+    ];
+    let mut seen = 0;
+    for path in documents() {
+        let text = fs::read_to_string(&path).unwrap();
+        // Every other piece is code.
+        for name in text.split('`').skip(1).step_by(2) {
+            let is_path = name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+            let folder = name.split_once('/').map(|(folder, _)| folder);
+            if is_path && folder.is_some_and(|folder| folders.contains(&folder)) {
+                assert!(
+                    root().join(name).exists(),
+                    "{}: there is no {name}",
+                    path.display()
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
 #[test]
 fn links_in_the_documents_lead_somewhere() {
-    let documents = [
-        "README.md",
-        "ARCHITECTURE.md",
-        "docs/experiments.md",
-        "docs/run-folder.md",
-        "docs/protocol.md",
-        "docs/bench.md",
-        "docs/performance.md",
-        "docs/gpu.md",
-    ];
-    for document in documents {
-        let path = root().join(document);
+    for path in documents() {
+        let document = path.display();
         let text = fs::read_to_string(&path).unwrap();
         for link in text
             .split("](")

@@ -104,6 +104,9 @@ enum Verb {
         /// write validation.jsonl, and delete them.
         #[arg(long, value_name = "FOLDER")]
         milestones: Option<PathBuf>,
+        /// Threads that libtorch computes with.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+        threads: i32,
     },
 }
 
@@ -206,7 +209,9 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             coordinator,
             out,
             milestones,
+            threads,
         } => {
+            tch::set_num_threads(threads);
             let (config, at) = (read(&config)?, coordinator.coordinator());
             let device = open(&config, 0)?;
             let places = (out.as_path(), milestones.as_deref());

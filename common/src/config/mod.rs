@@ -23,7 +23,7 @@ pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
-pub use slurm::Slurm;
+pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{Forecast, Mnist, Resnet, Task};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};

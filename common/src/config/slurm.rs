@@ -58,6 +58,28 @@ const OWN: [&str; 19] = [
     "--parsable",
 ];
 
+/// How long processes have to end once they are told to, seconds: Slurm's own `KillWait` is 30.
+pub const ENDING_S: u64 = 30;
+
+/// A time limit as Slurm reads it, in seconds; 0 stands for none, and so does what cannot be read.
+fn seconds(limit: &str) -> Option<u64> {
+    let (days, rest) = match limit.split_once('-') {
+        Some((days, rest)) => (days.parse().ok()?, rest),
+        None => (0, limit),
+    };
+    let parts = rest.split(':').map(str::parse);
+    let parts = parts.collect::<Result<Vec<u64>, _>>().ok()?;
+    let time = match (limit.contains('-'), parts.as_slice()) {
+        (true, [h]) => h * 3600,
+        (true, [h, m]) => h * 3600 + m * 60,
+        (false, [m]) => m * 60,
+        (false, [m, s]) => m * 60 + s,
+        (_, [h, m, s]) => h * 3600 + m * 60 + s,
+        _ => return None,
+    };
+    Some(days * 86_400 + time).filter(|time: &u64| *time > 0)
+}
+
 /// What the configuration says of it; `wrong` hears what does not fit together.
 pub(super) fn read(
     values: &Values<'_>,
@@ -82,7 +104,13 @@ pub(super) fn read(
             }
         }
     }
-    for key in ["slurm.setup", "slurm.options", "slurm.step_options"] {
+    for key in [
+        "slurm.setup",
+        "slurm.options",
+        "slurm.server_options",
+        "slurm.group_options",
+        "slurm.step_options",
+    ] {
         if values.texts(key).iter().any(|line| line.contains('\n')) {
             wrong(key, "has a line break in a line".into());
         }
@@ -99,6 +127,16 @@ pub(super) fn read(
             "slurm.time_limit",
             "is no time such as \"02:30:00\" or \"1-12\"".into(),
         );
+    } else if let Some(limit) = seconds(time_limit) {
+        let notice = (values.int("liveness.notice_ms") as u64).div_ceil(1000) + ENDING_S;
+        if limit <= notice {
+            wrong(
+                "slurm.time_limit",
+                format!(
+                    "leaves no time to train: the last snapshot is begun {notice} s before (liveness.notice_ms and {ENDING_S} s)"
+                ),
+            );
+        }
     }
     let min_groups = match values.int("slurm.min_groups") as usize {
         0 => groups,
@@ -136,5 +174,29 @@ pub(super) fn read(
         rank_cpus: values.int("slurm.rank_cpus") as u32,
         rank_gpus: values.int("slurm.rank_gpus") as u32,
         interface: some(interface),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    /// As sbatch's manual page has them, under `--time`.
+    #[test]
+    fn time_limits_are_read_as_slurm_reads_them() {
+        let want = [
+            ("90", Some(5_400)),
+            ("90:30", Some(5_430)),
+            ("1:02:03", Some(3_723)),
+            ("1-12", Some(129_600)),
+            ("1-12:30", Some(131_400)),
+            ("1-00:00:01", Some(86_401)),
+            ("0", None),
+            ("", None),
+            ("1-2:3:4:5", None),
+        ];
+        for (limit, time) in want {
+            assert_eq!(seconds(limit), time, "{limit}");
+        }
     }
 }

@@ -14,10 +14,10 @@
 #SBATCH --constraint=cpu
 #SBATCH --qos=regular
 
-set -u
 module load nccl
 export NCCL_SOCKET_IFNAME=hsn
 export NCCL_NET='AWS Libfabric'
+set -u
 tradewind=/opt/tradewind/bin/tradewind
 run=/scratch/runs/example
 

@@ -30,10 +30,10 @@
 #SBATCH --constraint=gpu
 #SBATCH --qos=regular
 
-set -u
 module load nccl
 export NCCL_SOCKET_IFNAME=hsn
 export NCCL_NET='AWS Libfabric'
+set -u
 tradewind=/opt/tradewind/bin/tradewind
 run=/scratch/runs/example
 

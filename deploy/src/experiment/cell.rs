@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::config::Config;
+use tradewind_common::policy::StalenessSpec;
 
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
+use crate::whole;
 
 /// What a rank is told to end with when another one would fail as well (training has diverged).
 const GAVE_UP: &str = "ended with status 4";
@@ -74,10 +76,7 @@ pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
         outcome,
         files: files.collect::<anyhow::Result<_>>()?,
     };
-    let beside = folder.join("cell.json.part");
-    std::fs::write(&beside, serde_json::to_string_pretty(&seal)?)
-        .and_then(|()| std::fs::rename(&beside, path(folder)))
-        .with_context(|| format!("cannot write {}", path(folder).display()))?;
+    whole::write(&path(folder), serde_json::to_string_pretty(&seal)?)?;
     Ok(seal)
 }
 
@@ -104,7 +103,15 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
         reading.config.train.samples,
         reading.config.evaluation_samples,
     );
-    let (wanted, found) = (samples.checked_div(every), reading.validations.len());
+    // A run ends with the block that is the first to have them all; where gradients are dropped others
+    // may not come to the last evaluation.
+    let drops = matches!(
+        reading.config.policies.staleness,
+        StalenessSpec::Drop { .. }
+    );
+    let wanted = samples.checked_div(every);
+    let wanted = wanted.map(|wanted| wanted - u64::from(drops).min(wanted));
+    let found = reading.validations.len();
     if let Some(wanted) = wanted.filter(|wanted| (found as u64) < *wanted) {
         anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
     }

@@ -34,6 +34,7 @@ use crate::run::EXIT_INTERRUPTED;
 use crate::runtime::one_thread;
 use crate::say;
 use crate::slurm;
+use crate::whole;
 use analysis::{Line, Run, State};
 use file::Plan;
 use matrix::Matrix;
@@ -171,13 +172,9 @@ async fn conduct(
         command: &command,
         files: &sources(plan, &arguments.file),
     };
-    table::whole(&folder.join("report.html"), |beside| {
-        Ok(std::fs::write(beside, page::page(&page))?)
-    })?;
+    whole::write(&folder.join("report.html"), page::page(&page))?;
     if let Some(curves) = page::figure(&page) {
-        table::whole(&folder.join("curves.svg"), |beside| {
-            Ok(std::fs::write(beside, curves)?)
-        })?;
+        whole::write(&folder.join("curves.svg"), curves)?;
     }
     say(terminal::tables(plan, &lines));
     say(format_args!(

@@ -4,12 +4,13 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
+
+use crate::whole;
 
 /// A column with the values of all rows; `None` where a row has none.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +67,7 @@ pub(crate) fn write_csv(columns: &[Column], path: &Path) -> anyhow::Result<()> {
     for row in 0..columns.first().map_or(0, Column::rows) {
         text += &line(columns.iter().map(|c| quoted(&c.text(row))).collect());
     }
-    whole(path, |beside| Ok(std::fs::write(beside, text)?))
+    whole::write(path, text)
 }
 
 fn quoted(text: &str) -> String {
@@ -96,7 +97,7 @@ pub(crate) fn write_parquet(columns: &[Column], path: &Path) -> anyhow::Result<(
     let schema = Type::group_type_builder("results")
         .with_fields(fields)
         .build()?;
-    whole(path, |beside| {
+    whole::write_with(path, |beside| {
         let properties = Arc::new(WriterProperties::builder().build());
         let mut file =
             SerializedFileWriter::new(File::create(beside)?, Arc::new(schema), properties)?;
@@ -139,19 +140,6 @@ fn dense<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>)
     let given = values.iter().flatten().map(of).collect();
     let there = values.iter().map(|v| i16::from(v.is_some())).collect();
     (given, there)
-}
-
-/// Has a file written beside its place and put there when it is whole.
-pub(crate) fn whole(
-    path: &Path,
-    write: impl FnOnce(&Path) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    let beside = Path::new(&beside);
-    write(beside)
-        .and_then(|()| Ok(std::fs::rename(beside, path)?))
-        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -167,7 +167,7 @@ impl<'a> Keeper<'a> {
         }
         found.done = self.supervisor.ranks_done();
         if self.supervisor.all_left() {
-            let text = "every group has left before train.samples were applied; `tradewind run --resume` goes on from the last snapshot";
+            let text = "every group has left before train.samples were applied; `tradewind run CONFIG --resume` goes on from the last snapshot";
             found
                 .failure
                 .get_or_insert_with(|| Failure::of_run(text.into()));

@@ -12,8 +12,8 @@ use crate::experiment::cell::{self, Outcome};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::matrix::{is_synchronous, setting_keys};
 use crate::experiment::reading::Reading;
-use crate::experiment::table::whole;
 use crate::say;
+use crate::whole;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -72,7 +72,7 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
         command: &command,
         files: &[],
     });
-    whole(&arguments.out, |beside| Ok(std::fs::write(beside, html)?))
+    whole::write(&arguments.out, html)
 }
 
 /// The target on what the runs were evaluated on while they went on.

@@ -86,7 +86,7 @@ fn may_snapshot(ground: &Ground<'_>, keeper: &Keeper<'_>) -> bool {
 async fn take(ground: &Ground<'_>, access: &crate::cluster::Access) -> String {
     match last::snapshot(ground, access).await {
         Ok(number) => {
-            format!("snapshot {number} is whole; `tradewind run --resume` goes on from it")
+            format!("snapshot {number} is whole; `tradewind run CONFIG --resume` goes on from it")
         }
         Err(why) => format!("no last snapshot was taken: {why}"),
     }

@@ -1,8 +1,11 @@
 //! The address of this node under which others reach it.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 
 use anyhow::{Context, bail};
+
+/// How many ports are tried after the first.
+const PORTS_MAX: u16 = 255;
 
 /// The address of a network interface, IPv4 before IPv6; without one that of the node's name.
 pub(super) fn of_node(node: &str, interface: Option<&str>) -> anyhow::Result<IpAddr> {
@@ -49,9 +52,35 @@ fn of_name(node: &str) -> anyhow::Result<IpAddr> {
     }
 }
 
+/// The first address from this one on, by its port, on which nobody listens: servers of several runs
+/// may share a node.
+pub(super) fn free(first: SocketAddr) -> anyhow::Result<SocketAddr> {
+    let last = first.port().saturating_add(PORTS_MAX);
+    let mut all = (first.port()..=last).map(|port| SocketAddr::new(first.ip(), port));
+    let free = all.find(|address| TcpListener::bind(address).is_ok());
+    free.with_context(|| {
+        format!(
+            "telemetry.prometheus: nobody can listen on {first} here, nor on ports up to {last}"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_passed_over() {
+        let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = listening.local_addr().unwrap();
+        let found = free(taken).unwrap();
+        assert!(found.port() > taken.port(), "{found} after {taken}");
+        // Documentation's own address: of no machine.
+        let error = free("192.0.2.1:9000".parse().unwrap())
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("192.0.2.1:9000 here"), "{error}");
+    }
 
     #[test]
     fn what_others_cannot_reach_is_told() {

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use tradewind_common::config::Config;
 
+use super::client::{self, Row};
 use super::handing_in::{hand_in, jobs_of};
 use super::job::Component;
 use super::render::{Purpose, Script};
 use super::submit::{about, of, program};
-use super::{job, jobs};
+use super::{job, jobs, standing};
 use crate::cluster::Access;
 use crate::place::Place;
 use crate::say;
@@ -39,7 +40,9 @@ pub(crate) struct Detach {
 
 /// Submits more groups as a job of their own.
 pub(super) async fn attach(arguments: &Attach) -> anyhow::Result<()> {
-    let place = Place::find(Some(&arguments.run))?;
+    // The script has it, and runs in another folder perhaps.
+    let run = std::path::absolute(&arguments.run)?;
+    let place = Place::find(Some(&run))?;
     let (access, coordinator) = reach(&place)?;
     let config = &place.config;
     let size = arguments.ranks.unwrap_or(config.cluster.groups[0]);
@@ -116,13 +119,27 @@ pub(super) async fn detach(arguments: &Detach) -> anyhow::Result<()> {
     let (access, coordinator) = reach(&place)?;
     let (name, group) = (&place.config.name, arguments.group);
     access.drain(&coordinator, name, &[group]).await?;
-    say(format_args!(
-        "group {group} leaves when its exchange has ended"
-    ));
     let jobs = jobs_of(&place.path)?.into_iter();
     let mut alone = jobs.filter(|job| !job.leads && job.groups == [group]);
-    if let Some(job) = alone.next_back() {
-        say(format_args!("its job {} ends then", job.job));
+    let alone = alone.next_back().map(|job| job.job);
+    let rows = client::queue(alone.as_slice())?;
+    let are = |of: fn(&Row) -> bool| alone.is_some() && rows.iter().all(of);
+    match alone {
+        Some(job) if are(standing::is_over) => {
+            say(format_args!("group {group}: its job {job} is over"));
+        }
+        Some(job) if are(|row| row.state == "PENDING") => {
+            client::cancel(&[job])?;
+            say(format_args!(
+                "group {group}: its job {job} was waiting, and is taken out of the queue"
+            ));
+        }
+        Some(job) => say(format_args!(
+            "group {group} leaves when its exchange has ended; its job {job} ends then"
+        )),
+        None => say(format_args!(
+            "group {group} leaves when its exchange has ended"
+        )),
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use anyhow::bail;
 use tokio::time::sleep;
 
 use super::client::{self, Row};
+use super::fleet;
 use super::handing_in::jobs_of;
 use super::standing::{is_over, number};
 use crate::lock::is_held;
@@ -39,7 +40,12 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let left = left(&numbers)?;
     if left.is_empty() {
-        bail!("run {} has no jobs any more", place.config.name);
+        let text = format!("run {} has no jobs any more", place.config.name);
+        match fleet::left(&place).await {
+            "" => bail!(text),
+            left => say(format_args!("{text}{left}")),
+        }
+        return Ok(());
     }
     let lead = known.iter().rfind(|job| job.leads).map(|job| job.job);
     let is_running = |row: &Row| row.state == "RUNNING" && number(row) == lead;
@@ -53,7 +59,15 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
     left.dedup();
     client::cancel(&left)?;
     let list: Vec<String> = left.iter().map(u32::to_string).collect();
-    say(format_args!("cancelled: {}", list.join(", ")));
+    say(format_args!(
+        "cancelled: {}{}",
+        list.join(", "),
+        match is_held(&place.path) {
+            // Its lead still ends it.
+            true => "",
+            false => fleet::left(&place).await,
+        }
+    ));
     Ok(())
 }
 
@@ -86,7 +100,15 @@ async fn end_in_order(place: &Place, lead: u32) -> anyhow::Result<()> {
     say("a last snapshot is taken; Ctrl-C does not wait for it, `--now` ends everything at once");
     let patience = Duration::from_millis(place.config.liveness.notice_ms) + ENDING;
     let mut waited = Duration::ZERO;
-    while left(&[lead])?.iter().any(|row| row.state == "RUNNING") {
+    // That Slurm does not answer now says nothing of the job.
+    let is_running = || match left(&[lead]) {
+        Ok(rows) => rows.iter().any(|row| row.state == "RUNNING"),
+        Err(error) => {
+            eprintln!("{error:#}");
+            true
+        }
+    };
+    while is_running() {
         if waited >= patience {
             say(format_args!(
                 "it is not done after {patience:?}; what came after the one before is lost"

@@ -5,13 +5,24 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
+use tokio::time::{sleep, timeout};
 use tradewind_common::RunId;
 
 use super::standing::unfinished;
 use super::start::resumes;
 use crate::place::Place;
+
+/// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
+const LEAVING_TRIES: u32 = 60;
+
+/// Pause before it asks again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long a fleet's coordinator may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// The fleet in this folder.
 pub(super) fn find(path: &Path) -> anyhow::Result<Place> {
@@ -66,6 +77,47 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
     fs::write(&part, text)
         .and_then(|()| fs::rename(&part, &path))
         .with_context(write)
+}
+
+/// Takes a run off the fleet that it is on: others are on it, and what is left of this one is in
+/// snapshots.
+pub(super) async fn leave(run: &Place) {
+    let name = &run.config.name;
+    let left = async {
+        let access = run.access()?;
+        let there = run.coordinator()?;
+        let there = there.context("the fleet has no coordinator")?;
+        access.drain(&there.address, name, &[]).await?;
+        let mut tries = 0;
+        loop {
+            match access.remove(&there.address, name).await {
+                Err(_) if tries < LEAVING_TRIES => tries += 1,
+                removed => return removed,
+            }
+            sleep(PAUSE).await;
+        }
+    };
+    if let Err(error) = left.await {
+        eprintln!("run {name} stays on its fleet: {error:#}");
+    }
+}
+
+/// As [`leave`], if nobody has done so for a run whose jobs are over; told in words.
+pub(super) async fn left(run: &Place) -> &'static str {
+    if !run.is_on_fleet() || run.ended().is_some() {
+        return "";
+    }
+    let is_there = async {
+        let access = run.access().ok()?;
+        let there = run.coordinator().ok()??;
+        let asked = access.status(&there.address, &run.config.name);
+        timeout(ANSWER, asked).await.ok()?.ok()
+    };
+    if is_there.await.is_none() {
+        return "";
+    }
+    leave(run).await;
+    "; its servers on the fleet have forgotten it, but for its snapshots"
 }
 
 #[cfg(test)]

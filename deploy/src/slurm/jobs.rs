@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::whole;
+
 /// A job that was handed in for a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Job {
@@ -49,11 +51,9 @@ pub(super) fn lead(run: &Path) -> anyhow::Result<Option<u32>> {
 /// Adds a job.
 pub(super) fn add(run: &Path, job: &Job) -> anyhow::Result<()> {
     let path = folder(run).join(format!("{}.json", job.job));
-    let part = path.with_extension("part");
     fs::create_dir_all(folder(run))
-        .and_then(|()| fs::write(&part, serde_json::to_string(job)?))
-        .and_then(|()| fs::rename(&part, &path))
-        .with_context(|| format!("cannot write {}", path.display()))
+        .with_context(|| format!("cannot make {}", folder(run).display()))?;
+    whole::write(&path, serde_json::to_string(job)?)
 }
 
 /// Where they stand.

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 use tradewind_proto::v1::StatusReply;
@@ -67,8 +68,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let led = one_thread().map_err(Into::into).and_then(|runtime| {
         runtime.block_on(async {
             let mut lead = Lead::new(arguments)?;
-            lead.begin().await?;
-            let why = lead.follow().await;
+            let why = match lead.begin().await {
+                Ok(None) => lead.follow().await,
+                Ok(Some(why)) => why,
+                Err(error) => Why::Failed(Failure::of_run(format!("{error:#}"))),
+            };
             lead.finish(why).await
         })
     });
@@ -121,6 +125,10 @@ struct Lead {
     served: Duration,
     /// Looks for which Slurm is still asked for the job's components.
     asks_left: u32,
+    /// When groups whose own jobs ended with the start before are handed in again; `None` once they are.
+    again: Option<Duration>,
+    /// The newest snapshot at the beginning.
+    resumed_from: Option<u64>,
     near_limit: Signal,
     /// Of `tradewind slurm cancel`.
     asked: Signal,
@@ -146,6 +154,8 @@ impl Lead {
             some_lived: Duration::ZERO,
             served: Duration::ZERO,
             asks_left: 0,
+            again: None,
+            resumed_from: None,
             near_limit: signal(SignalKind::user_defined1())?,
             asked: signal(SignalKind::user_defined2())?,
             terminate: signal(SignalKind::terminate())?,
@@ -157,6 +167,8 @@ impl Lead {
         let before = before.iter().map(|record| record.samples_applied);
         lead.applied_before = before.max().unwrap_or_default();
         lead.events.fresh()?;
+        lead.again = (lead.start.restarts > 0).then_some(Duration::ZERO);
+        lead.resumed_from = lead.newest_snapshot();
         Ok(lead)
     }
 
@@ -176,6 +188,9 @@ impl Lead {
             if let Some(why) = self.look(progress).await {
                 return why;
             }
+            if stopping.is_none() {
+                self.hand_in_again(progress);
+            }
             let ends = match stopping.take_if(|stopping| self.is_stopped(stopping, progress)) {
                 Some(stopped) => return stopped.why,
                 None if stopping.is_some() => None,
@@ -191,8 +206,9 @@ impl Lead {
                     () = sleep(PAUSE) => continue,
                 },
             };
-            if stopping.is_none() {
-                stopping = Some(self.stop(why, progress).await);
+            match &mut stopping {
+                Some(stopping) => stopping.hear(why, self.clock.elapsed()),
+                none => *none = Some(self.stop(why, progress).await),
             }
         }
     }
@@ -242,17 +258,12 @@ impl Lead {
     /// Why the run cannot go on: its servers have ended, or no group is left.
     fn has_no_one(&mut self, progress: &mut Progress) -> Option<Why> {
         let fails = |text: String| Some(Why::Failed(Failure::of_run(text)));
-        let log = format!("logs/slurm-{}.log", self.start.job);
-        let log = self.folder.file(&log);
-        let ended = match self.steps.fresh() {
-            Ok(ended) => ended,
-            Err(error) => return fails(format!("the steps of the job: {error:#}")),
-        };
-        let texts: Vec<String> = ended.iter().filter_map(|end| end.text(&log)).collect();
-        texts.iter().for_each(|text| progress.message(text));
-        // A step ends a moment before or after its component.
-        if !ended.is_empty() {
-            self.asks_left = ASKS;
+        let log = self.log();
+        match self.ended_steps(|text| progress.message(text)) {
+            // A step ends a moment before or after its component.
+            Ok(ended) if ended > 0 => self.asks_left = ASKS,
+            Ok(_) => {}
+            Err(error) => return fails(format!("{error:#}")),
         }
         if self.asks_left > 0 {
             self.asks_left -= 1;
@@ -291,6 +302,21 @@ impl Lead {
             ));
         }
         None
+    }
+
+    /// Where the tasks of the steps say what has become of them.
+    fn log(&self) -> PathBuf {
+        let log = format!("logs/slurm-{}.log", self.start.job);
+        self.folder.file(&log)
+    }
+
+    /// How many steps have ended since the last look; what has failed is said.
+    fn ended_steps(&mut self, mut say: impl FnMut(&str)) -> anyhow::Result<usize> {
+        let log = self.log();
+        let ended = self.steps.fresh().context("the steps of the job")?;
+        let texts = ended.iter().filter_map(|end| end.text(&log));
+        texts.for_each(|text| say(&text));
+        Ok(ended.len())
     }
 
     /// Whether Slurm has put another component back into the queue while this one runs on, thanks to

@@ -26,6 +26,7 @@ use crate::config::EXIT_BAD_INPUT;
 use crate::runtime::one_thread;
 use crate::status;
 pub(crate) use queue::{Queued, is_handed_in, queued};
+pub(crate) use standing::abandoned;
 pub(crate) use submit::check;
 
 #[derive(Debug, clap::Args)]

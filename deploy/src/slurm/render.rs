@@ -3,12 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tradewind_common::config::Config;
+use tradewind_common::config::{Config, SLURM_ENDING_S as ENDING_S};
 
 use super::job::{Component, What};
 
-/// How long processes have to end once they are told to, seconds: Slurm's own `KillWait` is 30.
-const ENDING_S: u64 = 30;
+/// Options of srun for every step: the end of a task is not that of the others, and which GPU a rank
+/// takes is its own choice of those that it sees.
+pub(super) const STEP: &str = "--kill-on-bad-exit=0 --wait=0 --gpu-bind=none";
 
 /// A job that is to be written down.
 #[derive(Clone, Copy, Debug)]
@@ -126,8 +127,9 @@ impl Script<'_> {
         };
         let slurm = &self.config.slurm;
         say("");
-        say("set -u");
+        // Scripts of modules read variables that are not set.
         slurm.setup.iter().for_each(|line| say(line));
+        say("set -u");
         say(&format!("tradewind={}", quoted(self.program)));
         say(&format!("run={}", quoted(self.folder)));
         say("");
@@ -135,8 +137,7 @@ impl Script<'_> {
             "# A step for each component, so that the end of one is not the end of another. Each task starts its",
         );
         say("# process again where it dies, in the same step, with the same CPUs and GPUs.");
-        let mut step =
-            "step=(srun --kill-on-bad-exit=0 --wait=0 --gpu-bind=none --no-kill".to_owned();
+        let mut step = format!("step=(srun {STEP} --no-kill");
         for option in &slurm.step_options {
             step += &format!(" {}", word(option));
         }

@@ -27,21 +27,41 @@ const ANSWER: Duration = Duration::from_secs(3);
 pub(super) async fn status(arguments: &Status) -> anyhow::Result<()> {
     let runs = match &arguments.run {
         Some(run) => vec![run.clone()],
-        None => with_jobs(Path::new("runs"))?,
+        None => with_jobs(Path::new("runs")),
     };
     if runs.is_empty() {
         bail!("no run in runs/ has jobs; name a run's folder");
     }
+    let mut failed = None;
     for run in runs {
-        let place = Place::find(Some(&run))?;
-        let known = jobs_of(&place.path)?;
-        let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
-        let rows = client::queue(&numbers)?;
-        let told = told(&place).await;
-        let head = format!("{}: {}", run.display(), head(&place, told.as_ref()));
-        say(table(&head, told.as_ref(), &known, &rows));
+        match of_run(&run).await {
+            Ok(text) => say(text),
+            Err(error) => {
+                eprintln!("{}: {error:#}", run.display());
+                failed = Some(error);
+            }
+        }
     }
-    Ok(())
+    match failed {
+        Some(_) => bail!("not all runs could be looked at"),
+        None => Ok(()),
+    }
+}
+
+/// The table of a run.
+async fn of_run(run: &Path) -> anyhow::Result<String> {
+    let place = Place::find(Some(run))?;
+    let known = jobs_of(&place.path)?;
+    let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
+    let rows = client::queue(&numbers)?;
+    let told = told(&place).await;
+    let head = match (place.ended(), &told) {
+        (Some(ended), _) => ended,
+        (None, Some(told)) => head(told, place.is_fleet()),
+        (None, None) => silent(&rows, place.is_fleet()),
+    };
+    let head = format!("{}: {head}", run.display());
+    Ok(table(&head, told.as_ref(), &known, &rows))
 }
 
 /// What the coordinator says, if it answers.
@@ -60,15 +80,29 @@ async fn told(place: &Place) -> Option<StatusReply> {
     timeout(ANSWER, asked).await.ok()?.ok()
 }
 
-/// How a run or a fleet stands, in a line.
-fn head(place: &Place, told: Option<&StatusReply>) -> String {
-    if let Some(ended) = place.ended() {
-        return ended;
+/// How a run or a fleet stands of which nobody tells, in a line.
+fn silent(rows: &[Row], is_fleet: bool) -> String {
+    if rows.iter().all(is_over) {
+        return abandoned(is_fleet);
     }
-    let Some(told) = told else {
-        return "not ended; no coordinator answers".into();
-    };
-    if place.is_fleet() {
+    let mut left = rows.iter().filter(|row| !is_over(row));
+    match left.all(|row| row.state == "PENDING") {
+        true => "not begun, or to go on; its job waits".into(),
+        false => "not ended; no coordinator answers".into(),
+    }
+}
+
+/// What is said of a run or a fleet that nobody keeps.
+pub(crate) fn abandoned(is_fleet: bool) -> String {
+    let verb = if is_fleet { "serve" } else { "submit" };
+    format!(
+        "its jobs are over, and it has not ended; `tradewind slurm {verb} --resume` goes on from a snapshot"
+    )
+}
+
+/// How a run or a fleet stands, in a line.
+fn head(told: &StatusReply, is_fleet: bool) -> String {
+    if is_fleet {
         return match told.runs.is_empty() {
             true => "a fleet without runs".into(),
             false => format!("a fleet with runs {}", told.runs.join(", ")),
@@ -89,16 +123,18 @@ fn head(place: &Place, told: Option<&StatusReply>) -> String {
 }
 
 /// The folders in `runs` that have jobs.
-fn with_jobs(runs: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn with_jobs(runs: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
     let mut found = Vec::new();
     for entry in entries {
-        if !jobs::read(&entry.path())?.is_empty() {
-            found.push(entry.path());
+        let run = entry.path();
+        // One that cannot be read is told about when it is its turn.
+        if run.is_dir() && jobs::read(&run).map_or(true, |jobs| !jobs.is_empty()) {
+            found.push(run);
         }
     }
     found.sort();
-    Ok(found)
+    found
 }
 
 /// A job of a run that is not over.
@@ -231,6 +267,27 @@ mod tests {
     use tradewind_proto::v1::{GroupStatus, ServerStatus};
 
     use super::*;
+
+    #[test]
+    fn a_run_of_which_nobody_tells_stands_as_its_jobs_do() {
+        let row = |state: &str| Row {
+            job: "12".into(),
+            name: "r".into(),
+            state: state.into(),
+            elapsed: "1:02".into(),
+            reason: String::new(),
+        };
+        let rows = |states: &[&str]| states.iter().map(|state| row(state)).collect::<Vec<_>>();
+        let check = |states: &[&str], want: &str| {
+            let told = silent(&rows(states), false);
+            assert!(told.contains(want), "{states:?}: {told}");
+        };
+        check(&[], "`tradewind slurm submit --resume`");
+        check(&["CANCELLED", "TIMEOUT"], "its jobs are over");
+        check(&["CANCELLED", "PENDING"], "its job waits");
+        check(&["RUNNING", "PENDING"], "no coordinator answers");
+        assert!(silent(&[], true).contains("`tradewind slurm serve --resume`"));
+    }
 
     #[test]
     fn components_stand_beside_what_they_have() {

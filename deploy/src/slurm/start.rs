@@ -16,6 +16,7 @@ use tradewind_server::snapshot::{Folder, manifest};
 use super::seat::Seat;
 use crate::folder::free_name;
 use crate::launch::LOOK;
+use crate::whole;
 
 /// How long a task waits for that of the first server: nodes of a job do not start at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
@@ -55,12 +56,9 @@ impl Start {
                 .with_context(|| format!("cannot move {} aside", state.display()))?;
         }
         forget_end(run)?;
-        let path = path(run);
-        let part = path.with_extension("part");
-        fs::create_dir_all(run.join("slurm"))
-            .and_then(|()| fs::write(&part, serde_json::to_string(&self)?))
-            .and_then(|()| fs::rename(&part, &path))
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        let folder = run.join("slurm");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        whole::write(&path(run), serde_json::to_string(&self)?)?;
         Ok(true)
     }
 

@@ -19,6 +19,9 @@ use crate::place::{FLEET, IS_FLEET};
 use crate::run::{newest_snapshot, secret};
 use crate::say;
 
+/// Slurm's `--signal` takes at most 65,535 s, of which 30 are for the end of processes.
+const NOTICE_MS_MAX: u64 = 65_505_000;
+
 /// What is to become jobs.
 #[derive(Debug, clap::Args)]
 struct Asked {
@@ -74,15 +77,34 @@ impl Asked {
         let config = config::read(&self.config, &self.set)?;
         let out = self.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
-        Ok((config, std::path::absolute(out)?))
+        let out = std::path::absolute(out)?;
+        check_path(&out)?;
+        Ok((config, out))
     }
 }
 
-/// What runs on this machine alone.
+/// sbatch takes the log's path out of a comment: what it reads as the end of a word, as a comment or as a
+/// number of the job cannot be in it.
+fn check_path(out: &Path) -> anyhow::Result<()> {
+    let text = out.display().to_string();
+    let bad = |c: char| c.is_whitespace() || "#%\"'\\".contains(c);
+    match text.chars().find(|c| bad(*c)) {
+        Some(c) => bail!("sbatch would misread {c:?} in {text}; choose another folder with --out"),
+        None => Ok(()),
+    }
+}
+
+/// What Slurm cannot do, or what only `tradewind run` does.
 ///
 /// # Errors
 /// The key that asks for it.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    let notice_ms = config.liveness.notice_ms;
+    if notice_ms > NOTICE_MS_MAX {
+        bail!(
+            "liveness.notice_ms = {notice_ms} is more than Slurm tells a job before its time limit, {NOTICE_MS_MAX}"
+        );
+    }
     if config.stragglers.dying.is_some() {
         bail!(
             "stragglers.profile = \"dying\" is for `tradewind run`, which kills the group; in a job of Slurm nobody would"
@@ -159,8 +181,13 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     let lead = hand_in_lead(folder, &script, &token)?;
     if let Err(error) = hand_in_groups(&script, lead) {
         // All of it or nothing: what is there has begun to wait for the others.
-        cancel_now(&out)?;
-        return Err(error.context("the run's jobs were cancelled"));
+        return Err(match cancel_now(&out) {
+            Ok(()) => error.context("the run's jobs were cancelled"),
+            Err(why) => error.context(format!(
+                "the run's jobs are still there ({why:#}); `tradewind slurm cancel {}` ends them",
+                out.display()
+            )),
+        });
     }
     say(format_args!("the run is in {}", out.display()));
     if let Some(note) = lone_nodes(&components) {
@@ -352,6 +379,18 @@ mod tests {
             Config::parse(text, "c", Path::new("/"), &set).unwrap()
         };
         assert!(check(&of("none")).is_ok());
+        let late = [String::from("liveness.notice_ms=65505001")];
+        let late = Config::parse(text, "c", Path::new("/"), &late).unwrap();
+        let refused = check(&late).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("liveness.notice_ms = 65505001"),
+            "{refused}"
+        );
+        assert!(check_path(Path::new("/scratch/me/runs/a-1")).is_ok());
+        for path in ["/my runs/a", "/runs/a%j", "/runs/#1"] {
+            let refused = check_path(Path::new(path)).unwrap_err().to_string();
+            assert!(refused.contains(path), "{refused}");
+        }
         let refused = check(&of("dying")).unwrap_err().to_string();
         assert!(
             refused.starts_with("stragglers.profile = \"dying\""),

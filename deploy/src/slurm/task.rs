@@ -2,7 +2,7 @@
 //! starts it again where it dies, in the same step, with the same CPUs and GPUs.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -51,7 +51,17 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     match ran {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error:#}");
+            let why = format!("{error:#}");
+            // The others would wait for the first server for long.
+            match (arguments.what, Seat::here()) {
+                (What::Servers, Ok(seat)) => {
+                    let why = format!("server {}: {why}", seat.task);
+                    if let Err(error) = gave_up::write(&arguments.run, Start::of(&seat), &why) {
+                        eprintln!("{error:#}");
+                    }
+                }
+                _ => eprintln!("{why}"),
+            }
             ExitCode::FAILURE
         }
     }
@@ -235,9 +245,8 @@ impl Task {
         }
         arguments.push(format!("--stand-in={}", config.cluster.servers));
         if let Some(first) = config.telemetry.prometheus {
-            // Every node has ports of its own.
-            let port = first.port() + self.seat.local as u16;
-            let metrics = std::net::SocketAddr::new(first.ip(), port);
+            let metrics = address::free(first)?;
+            eprintln!("server {server}: metrics on {metrics}");
             arguments.push(format!("--metrics={metrics}"));
         }
         Ok(arguments)
@@ -247,10 +256,10 @@ impl Task {
         let run = &self.place.path;
         let file = |name: &str| run.join(name).display().to_string();
         // Groups that came later have a configuration that knows them.
-        let own = format!("slurm/group-{group}.toml");
-        let config = match Path::new(&file(&own)).exists() {
-            true => file(&own),
-            false => file("config.toml"),
+        let is_configured = (group as usize) < self.place.config.cluster.groups.len();
+        let config = match is_configured {
+            true => file("config.toml"),
+            false => file(&format!("slurm/group-{group}.toml")),
         };
         Ok(vec![
             "train".into(),

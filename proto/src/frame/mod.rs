@@ -23,8 +23,8 @@ const PREFIX_BYTES: usize = 5;
 /// Largest head: names and numbers.
 const HEAD_BYTES_MAX: usize = 1024;
 
-/// Smaller bulk bytes are copied behind their head: one small write is cheaper than two.
-const TOGETHER_BYTES_MAX: usize = 16 << 10;
+/// Smaller bulk bytes are copied behind their head.
+const TOGETHER_BYTES_MAX: usize = tradewind_common::cost::TOGETHER_BYTES_MAX as usize;
 
 /// A message whose last field is bulk bytes.
 pub trait Bulk: Message + Default {

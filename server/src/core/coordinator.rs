@@ -14,7 +14,7 @@ mod servers;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::durable::{Durable, ManifestData, Passed, Saved};
-use super::event::{EVENTS_MAX, Event, EventKind};
+use super::event::{EVENTS_MAX, Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, Order, ShardFile, ShardReport};
 use super::refusal::Refusal;
@@ -248,7 +248,7 @@ impl Coordinator {
         self.now_ms = now_ms;
         let elapsed = self.fleet.elapse(now_ms);
         for (server, incarnation) in elapsed.lost {
-            self.lose(server, incarnation, "its lease ran out");
+            self.lose(server, incarnation, LEASE_RAN_OUT);
         }
         for run in self.runs.values_mut() {
             if elapsed.given_up {

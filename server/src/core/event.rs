@@ -6,6 +6,9 @@ use tradewind_common::{GroupId, Rank, RunId, ServerId, ShardId};
 /// Events that are kept for the status page.
 pub const EVENTS_MAX: usize = 64;
 
+/// How it is told of a server or a rank that it was silent, not cut off; programs look for it.
+pub const LEASE_RAN_OUT: &str = "its lease ran out";
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -1,5 +1,7 @@
 //! Several runs at once: on the servers of one fleet, and each with servers of its own.
 
+use std::process::Command;
+
 use tradewind_tests::cluster::run::Run;
 use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::wait_for;
@@ -88,6 +90,22 @@ fn runs_come_to_a_fleet_and_leave_it_and_one_that_fails_is_not_felt() {
         );
         assert!(clocks.last() > Some(&before));
     }
+
+    // Without its lead nobody takes it off the fleet, until somebody asks for it.
+    let lead = format!("slurm lead {}", path(&long));
+    let killed = Command::new("pkill").args(["-KILL", "-f", &lead]).status();
+    assert!(killed.unwrap().success());
+    wait_for("the end of its job", || {
+        let jobs = long.jobs();
+        let over = |state: &str| !["RUNNING", "COMPLETING", "PENDING"].contains(&state);
+        jobs.iter().all(|job| over(&job.state)).then_some(())
+    });
+    assert!(fleet.status().contains("long   "), "{}", fleet.status());
+    let told = long.verb("cancel", &[]);
+    assert!(told.contains("on the fleet have forgotten it"), "{told}");
+    let page = fleet.status();
+    assert!(page.contains("fleet shared"), "{page}");
+    assert!(!page.contains("long   "), "{page}");
 }
 
 #[test]

@@ -65,4 +65,10 @@ fn a_group_that_waits_for_nodes_holds_nobody_up() {
     assert!(line("servers").contains("2 of 2 up"), "{status}");
     assert!(line("group 2").contains("PENDING"), "{status}");
     assert!(line("group 2").contains("not yet there"), "{status}");
+    let told = submitted.verb("detach", &["2"]);
+    assert!(told.contains("is taken out of the queue"), "{told}");
+    let jobs = submitted.jobs();
+    let waits = jobs.iter().any(|job| job.state == "PENDING");
+    assert!(!waits, "{jobs:?}");
+    submitted.goes_on(0, 5);
 }

@@ -108,6 +108,28 @@ fn a_cancelled_run_leaves_a_snapshot() {
     submitted.verb("cancel", &["--now"]);
 }
 
+/// Nobody waits for servers that cannot begin, and the run says why.
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_run_whose_servers_cannot_begin_fails_with_their_words() {
+    let slurm = Slurm::take();
+    let submitted = slurm.submit(&endless().key("slurm.interface", "\"hsn7\""));
+    wait_for("the end of the job", || {
+        let jobs = submitted.jobs();
+        let over = jobs.iter().all(|job| job.state == "FAILED");
+        (over && !jobs.is_empty()).then_some(())
+    });
+    let summary = submitted.summary();
+    assert_eq!(summary["status"], "failed", "{}", submitted.log());
+    let reason = summary["failure"]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("\"hsn7\" has no address on this node"),
+        "{reason}"
+    );
+    let status = submitted.verb("status", &[]);
+    assert!(status.contains("out: failed\n"), "{status}");
+}
+
 /// A second job would train in the same folder.
 #[test]
 #[ignore = "needs a Slurm cluster: make slurm-test"]

@@ -24,7 +24,7 @@ const COMPENSATE: StalenessSpec = StalenessSpec::Compensate {
 
 const CLOSED_LOOP: MomentumSpec = MomentumSpec::ClosedLoop { gain: 0.015_625 };
 
-const POLICIES: [(ConsistencySpec, With); 13] = [
+const POLICIES: [(ConsistencySpec, With); 17] = [
     (Sync, |s| s),
     (Sync, Scenario::with_backups),
     (BOUNDED, |s| s),
@@ -38,6 +38,15 @@ const POLICIES: [(ConsistencySpec, With); 13] = [
     (Async, |s| s.with_staleness(COMPENSATE)),
     (Async, |s| s.with_momentum(MomentumSpec::Lowered)),
     (Async, |s| s.with_momentum(CLOSED_LOOP)),
+    // Where several contributions make an update, each with its own delay.
+    (BOUNDED, |s| s.with_windows().with_staleness(DROP)),
+    (Async, |s| {
+        s.with_windows().with_staleness(StalenessSpec::Scale)
+    }),
+    (Async, |s| s.with_windows().with_staleness(COMPENSATE)),
+    (Async, |s| {
+        s.with_windows().with_momentum(MomentumSpec::Lowered)
+    }),
 ];
 
 /// Whether a configuration refuses an optimizer with the policy of a scenario.

@@ -32,7 +32,15 @@ fn what_slurm_would_misunderstand_is_refused() {
     );
     check("slurm.time_limit=2h", "is no time such as");
     check("slurm.time_limit=1:2:3:4", "is no time such as");
+    check(
+        "slurm.time_limit=\"1\"",
+        "slurm.time_limit = \"1\" leaves no time to train: the last snapshot is begun 60 s before",
+    );
     check("slurm.options=[\"-A m1\"]", "which is no long option");
+    check(
+        "slurm.group_options=[\"--qos=a\\n#SBATCH --nodes=9\"]",
+        "has a line break in a line",
+    );
     check(
         "slurm.group_options=[\"--nodes=4\"]",
         "has --nodes, which follows from other keys",

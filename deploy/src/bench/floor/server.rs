@@ -11,6 +11,7 @@ use tradewind_server::core::optimizer::{Optimizer, from_spec};
 
 use super::store::{Held, Store};
 use super::{Plan, tune};
+use crate::whole;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -77,12 +78,8 @@ pub(super) fn serve(
 
 /// Readers see the whole address or none.
 fn write_address(arguments: &Arguments, listener: &TcpListener) -> anyhow::Result<()> {
-    let path = &arguments.address_file;
-    let beside = path.with_extension("part");
     let address = listener.local_addr()?.to_string();
-    std::fs::write(&beside, address)
-        .and_then(|()| std::fs::rename(&beside, path))
-        .with_context(|| format!("cannot write the address to {}", path.display()))
+    whole::write(&arguments.address_file, address)
 }
 
 fn serve_some(

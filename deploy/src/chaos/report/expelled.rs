@@ -1,12 +1,11 @@
 //! Those who were slow, or silent for a part of their lease, are not taken for dead.
 
+use tradewind_server::core::event::LEASE_RAN_OUT;
+
 use crate::chaos::schedule::Kind;
 use crate::chaos::shared::Injected;
 use crate::events::Event;
 use crate::launch::Member;
-
-/// How the coordinator says that somebody was silent.
-const SILENT: &str = "its lease ran out";
 
 /// Whatever was done to a member so many seconds before may show in what happens to it now.
 const BEFORE: f64 = 15.0;
@@ -24,7 +23,7 @@ pub(super) fn expelled(injected: &[Injected], events: &[Event], lease: f64) -> V
         for member in &one.members {
             let of = |event: &&Event| {
                 let within = (one.wall..end).contains(&event.wall);
-                within && event.text.contains(SILENT) && about(event) == Some(*member)
+                within && event.text.contains(LEASE_RAN_OUT) && about(event) == Some(*member)
             };
             let Some(event) = events.iter().find(of) else {
                 continue;
@@ -78,7 +77,7 @@ mod tests {
             wall,
             members: vec![member],
         };
-        let text = format!("{member} is lost, and the group forms anew: {SILENT}");
+        let text = format!("{member} is lost, and the group forms anew: {LEASE_RAN_OUT}");
         let events = [Event::of(101.5, "rank_lost", text, member, 1)];
         let found = |faults: &[Injected]| expelled(faults, &events, 2.0).len();
         assert_eq!(found(&[injected(100.0, Kind::Stop, 1.0)]), 1);

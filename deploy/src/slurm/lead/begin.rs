@@ -7,36 +7,82 @@ use anyhow::{Context, bail};
 use tokio::time::sleep;
 use tradewind_server::store::Address;
 
-use super::super::start::resumes;
-use super::super::{client, handing_in, standing};
-use super::{COMING, Lead, PAUSE};
+use super::super::start::{Start, resumes};
+use super::super::{client, gave_up, handing_in, standing};
+use super::{COMING, Lead, PAUSE, Why};
 use crate::cluster::Access;
+use crate::failure::Failure;
 use crate::place::Place;
+use crate::progress::Progress;
 use crate::say;
 
+/// Pause before groups that Slurm has not taken are handed in again.
+const AGAIN: Duration = Duration::from_secs(60);
+
 impl Lead {
-    /// Returns when the run's folder belongs to this start of the job.
-    pub(super) async fn begin(&mut self) -> anyhow::Result<()> {
-        match self.place.is_on_fleet() {
-            true => {
-                tokio::select! {
-                    joined = join_fleet(&self.place, &self.access) => joined?,
-                    // Nothing has begun that could be kept.
-                    _ = self.terminate.recv() => bail!("the job was ended before its fleet was up"),
-                }
-                self.start.begin(&self.place.path, true)?;
+    /// Returns when the run's folder belongs to this start of the job, or why it never will.
+    pub(super) async fn begin(&mut self) -> anyhow::Result<Option<Why>> {
+        if !self.place.is_on_fleet() {
+            return self.servers_begun().await;
+        }
+        let why = tokio::select! {
+            joined = join_fleet(&self.place, &self.access) => {
+                joined?;
+                None
             }
-            false => self.start.begun(&self.place.path).await?,
+            _ = self.near_limit.recv() => Some(Why::TimeIsUp),
+            _ = self.asked.recv() => Some(Why::Cancelled),
+            _ = self.terminate.recv() => Some(Why::Ended),
+        };
+        if why.is_none() {
+            self.start.begin(&self.place.path, true)?;
         }
-        if self.start.restarts > 0 {
-            self.hand_in_again()?;
+        Ok(why)
+    }
+
+    /// Waits until the first server has made the folder this start's, but not for servers that have ended.
+    async fn servers_begun(&mut self) -> anyhow::Result<Option<Why>> {
+        let (start, run) = (self.start, self.place.path.clone());
+        let mut begun = std::pin::pin!(start.begun(&run));
+        loop {
+            tokio::select! {
+                begun = &mut begun => return begun.map(|()| None),
+                _ = self.near_limit.recv() => return Ok(Some(Why::TimeIsUp)),
+                _ = self.asked.recv() => return Ok(Some(Why::Cancelled)),
+                _ = self.terminate.recv() => return Ok(Some(Why::Ended)),
+                () = sleep(PAUSE) => {}
+            }
+            if let Some(why) = gave_up::read(&run, start) {
+                return Ok(Some(Why::Failed(Failure::of_run(why))));
+            }
+            self.ended_steps(|text| say(text))?;
+            if self.steps.servers_are_over() && Start::read(&run) != Some(start) {
+                bail!(
+                    "the servers have ended before the first of them had begun; {} says why",
+                    self.log().display()
+                );
+            }
         }
-        Ok(())
+    }
+
+    /// Hands groups in again that are jobs of their own, if that is still to be done. A run goes on
+    /// without them.
+    pub(super) fn hand_in_again(&mut self, progress: &mut Progress) {
+        let now = self.clock.elapsed();
+        if self.again.is_none_or(|at| now < at) {
+            return;
+        }
+        self.again = None;
+        if let Err(error) = self.try_to_hand_in_again(progress) {
+            let text = format!("{error:#}; it is tried again in {AGAIN:?}");
+            progress.message(&text);
+            self.again = Some(now + AGAIN);
+        }
     }
 
     /// Groups of the configuration that are jobs of their own have left when the job before was put
     /// back into the queue. Those that came by `attach` do not come again by themselves.
-    fn hand_in_again(&self) -> anyhow::Result<()> {
+    fn try_to_hand_in_again(&self, progress: &mut Progress) -> anyhow::Result<()> {
         let run = &self.place.path;
         let config = &self.place.config;
         let known = handing_in::jobs_of(run)?;
@@ -53,7 +99,7 @@ impl Lead {
             let script = run.join(format!("slurm/group-{number}.sh"));
             let job = handing_in::hand_in(run, &script, &[], last.clone())
                 .with_context(|| format!("group {number} cannot be handed in again"))?;
-            say(format_args!("job {job}: group {number} again"));
+            progress.message(&format!("job {job}: group {number} again"));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
@@ -9,7 +10,8 @@ use tradewind_server::store::read_address;
 
 use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
-use super::super::{client, standing};
+use super::super::render::STEP;
+use super::super::{client, fleet, standing};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::cluster::ClusterStatus;
 use crate::failure::{Cause, Failure};
@@ -19,8 +21,8 @@ use crate::run::EXIT_INTERRUPTED;
 use crate::say;
 use crate::summary::Status;
 
-/// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
-const LEAVING_TRIES: u32 = 60;
+/// How long a job is tried to be put back into the queue: then the time limit is there.
+const REQUEUING: Duration = Duration::from_secs(20);
 
 /// On the nodes of how many groups the evaluation is tried.
 const PLACES_MAX: usize = 3;
@@ -28,28 +30,39 @@ const PLACES_MAX: usize = 3;
 impl Lead {
     /// Ends the run, or puts its job back into the queue.
     pub(super) async fn finish(mut self, why: Why) -> anyhow::Result<ExitCode> {
-        let again = matches!(why, Why::TimeIsUp | Why::NodesLost);
-        if again && self.place.config.slurm.requeue {
-            // It is not over, so there is no summary.
-            let job = self.start.job;
-            say(format_args!("job {job} goes back into the queue"));
-            client::requeue(job)?;
-            return Ok(ExitCode::from(EXIT_INTERRUPTED));
-        }
-        let is_cancelled = matches!(why, Why::Cancelled);
-        let cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
-        let (status, failure) = match why {
+        let mut cluster = None;
+        let why = match why {
             Why::Completed => {
+                cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
                 say("training is done; evaluating the servers' parameters");
                 match self.evaluate().await {
-                    Ok(true) => (Status::Completed, None),
-                    Ok(false) => {
-                        say("the job was ended before the evaluation was done");
-                        (Status::Interrupted, None)
+                    Ok(None) => Why::Completed,
+                    Ok(Some(why)) => {
+                        say("the job ends before the evaluation is done");
+                        why
                     }
-                    Err(error) => failed(error.into()),
+                    Err(error) => Why::Failed(error.into()),
                 }
             }
+            why => why,
+        };
+        let again = matches!(why, Why::TimeIsUp | Why::NodesLost);
+        if again && self.place.config.slurm.requeue {
+            match self.requeue().await {
+                // It is not over, so there is no summary.
+                Ok(()) => return Ok(ExitCode::from(EXIT_INTERRUPTED)),
+                Err(error) => eprintln!(
+                    "job {} cannot be put back into the queue: {error:#}; `tradewind slurm submit --resume` goes on from the last snapshot",
+                    self.start.job
+                ),
+            }
+        }
+        let is_cancelled = matches!(why, Why::Cancelled);
+        if cluster.is_none() {
+            cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
+        }
+        let (status, failure) = match why {
+            Why::Completed => (Status::Completed, None),
             Why::Failed(failure) => failed(failure),
             Why::TimeIsUp | Why::NodesLost | Why::Ended | Why::Cancelled => {
                 (Status::Interrupted, None)
@@ -59,7 +72,7 @@ impl Lead {
             status,
             failure,
             cluster,
-            resumed_from: None,
+            resumed_from: self.resumed_from,
             wall: self.clock.elapsed(),
         };
         let status = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
@@ -68,7 +81,7 @@ impl Lead {
             eprintln!("jobs of this run may be left in the queue: {error:#}");
         }
         if self.place.is_on_fleet() {
-            self.leave_fleet().await;
+            fleet::leave(&self.place).await;
         }
         if is_cancelled {
             // So that Slurm does not call it failed.
@@ -81,24 +94,19 @@ impl Lead {
         })
     }
 
-    /// Others are on it; what is left here is in snapshots.
-    async fn leave_fleet(&self) {
-        let name = &self.place.config.name;
-        let left = async {
-            let there = self.place.coordinator()?;
-            let there = there.ok_or_else(|| anyhow::anyhow!("the fleet has no coordinator"))?;
-            self.access.drain(&there.address, name, &[]).await?;
-            let mut tries = 0;
-            loop {
-                match self.access.remove(&there.address, name).await {
-                    Err(_) if tries < LEAVING_TRIES => tries += 1,
-                    removed => return removed,
+    /// Puts the job back into the queue, while there is time: Slurm's controller may be slow.
+    async fn requeue(&self) -> anyhow::Result<()> {
+        let job = self.start.job;
+        say(format_args!("job {job} goes back into the queue"));
+        let since = self.clock.elapsed();
+        loop {
+            match client::requeue(job) {
+                Err(error) if self.clock.elapsed() - since < REQUEUING => {
+                    eprintln!("{error:#}; it is tried again");
                 }
-                sleep(PAUSE).await;
+                done => return done,
             }
-        };
-        if let Err(error) = left.await {
-            eprintln!("run {name} stays on its fleet: {error:#}");
+            sleep(PAUSE).await;
         }
     }
 
@@ -108,9 +116,9 @@ impl Lead {
         asked.await.ok()
     }
 
-    /// In a step of its own, where one group's ranks were; another's if those nodes are lost. Whether
-    /// it was done: the job may be ended meanwhile.
-    async fn evaluate(&mut self) -> anyhow::Result<bool> {
+    /// In a step of its own, where one group's ranks were; another's if those nodes are lost. Why it was
+    /// cut short, if the job ends meanwhile.
+    async fn evaluate(&mut self) -> anyhow::Result<Option<Why>> {
         let components = job::of_lead(&self.place);
         let is_group = |component: &Component| matches!(component.what, What::Group(_));
         let places = components.iter().enumerate();
@@ -120,7 +128,7 @@ impl Lead {
         for (number, group) in places {
             let het = (components.len() > 1).then_some(number);
             match self.evaluate_at(group, het).await {
-                Ok(done) => return Ok(done),
+                Ok(cut) => return Ok(cut),
                 Err(why) => {
                     eprintln!(
                         "it was not evaluated on the nodes of {:?}: {why:#}",
@@ -133,15 +141,21 @@ impl Lead {
         Err(error)
     }
 
-    async fn evaluate_at(&mut self, group: &Component, het: Option<usize>) -> anyhow::Result<bool> {
+    async fn evaluate_at(
+        &mut self,
+        group: &Component,
+        het: Option<usize>,
+    ) -> anyhow::Result<Option<Why>> {
         let run = self.place.path.display();
         let fleet = self.place.fleet.display();
         let het = het.map(|number| format!("--het-group={number}"));
-        let mut arguments: Vec<String> = het.into_iter().collect();
+        let steps = STEP.split(' ').map(str::to_owned);
+        let mut arguments: Vec<String> = steps.chain(het).collect();
         arguments.extend([
             "--overlap".into(),
             "--nodes=1".into(),
             "--ntasks=1".into(),
+            "--ntasks-per-node=1".into(),
             format!("--cpus-per-task={}", group.cpus),
         ]);
         if group.gpus > 0 {
@@ -154,6 +168,7 @@ impl Lead {
             format!("--config={run}/config.toml"),
             format!("--coordinator-file={fleet}/coordinator/address.json"),
             format!("--out={run}"),
+            format!("--threads={}", group.cpus),
         ]);
         if self.place.config.evaluation_samples > 0 {
             arguments.push(format!("--milestones={fleet}"));
@@ -164,13 +179,14 @@ impl Lead {
         let mut process = Process::start(Role::Evaluation, srun, &arguments, &environment, &log)?;
         loop {
             match process.poll()? {
-                Some(ended) if ended.success => return Ok(true),
+                Some(ended) if ended.success => return Ok(None),
                 Some(ended) => bail!(ended),
                 None => {}
             }
             tokio::select! {
-                _ = self.asked.recv() => return Ok(false),
-                _ = self.terminate.recv() => return Ok(false),
+                _ = self.near_limit.recv() => return Ok(Some(Why::TimeIsUp)),
+                _ = self.asked.recv() => return Ok(Some(Why::Cancelled)),
+                _ = self.terminate.recv() => return Ok(Some(Why::Ended)),
                 () = sleep(LOOK) => {}
             }
         }

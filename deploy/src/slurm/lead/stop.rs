@@ -22,6 +22,19 @@ pub(super) struct Stopping {
     before: Option<u64>,
 }
 
+impl Stopping {
+    /// Whoever ends the job wins over what would put it back into the queue. Later it is Slurm itself,
+    /// for the time limit that this is about.
+    pub(super) fn hear(&mut self, why: Why, now: Duration) {
+        if now < self.until && matches!(why, Why::Ended | Why::Cancelled) {
+            if matches!(why, Why::Ended) {
+                self.until = self.until.min(now + ENDING);
+            }
+            self.why = why;
+        }
+    }
+}
+
 impl Lead {
     /// Asks all groups to leave.
     pub(super) async fn stop(&mut self, why: Why, progress: &mut Progress) -> Stopping {
@@ -68,7 +81,7 @@ impl Lead {
     }
 
     /// The newest whole snapshot on disk.
-    fn newest_snapshot(&self) -> Option<u64> {
+    pub(super) fn newest_snapshot(&self) -> Option<u64> {
         let numbers = manifest::list(&Folder::new(&self.place.fleet), &self.place.config.name);
         numbers.ok()?.last().copied()
     }
@@ -78,5 +91,32 @@ impl Lead {
         let there = there.context("there is no coordinator")?;
         let name = &self.place.config.name;
         timeout(ANSWER, self.access.drain(&there.address, name, &[])).await?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ends_the_job_wins_over_the_queue_but_not_the_time_limit_itself() {
+        let at = Duration::from_secs;
+        let heard = |first: Why, then: Why, now: u64| {
+            let mut stopping = Stopping {
+                why: first,
+                until: at(100),
+                before: None,
+            };
+            stopping.hear(then, at(now));
+            (format!("{:?}", stopping.why), stopping.until.as_secs())
+        };
+        let want = |why: &str, until| (why.to_owned(), until);
+        assert_eq!(heard(Why::TimeIsUp, Why::Ended, 50), want("Ended", 75));
+        assert_eq!(
+            heard(Why::NodesLost, Why::Cancelled, 50),
+            want("Cancelled", 100)
+        );
+        assert_eq!(heard(Why::TimeIsUp, Why::Ended, 100), want("TimeIsUp", 100));
+        assert_eq!(heard(Why::Ended, Why::TimeIsUp, 50), want("Ended", 100));
     }
 }

@@ -8,7 +8,7 @@ use super::group::{Beat, Beaten, Group, Member};
 use super::{Caller, GroupState, Join, Phase, Run};
 use crate::core::ReplyTo;
 use crate::core::answer::Refused;
-use crate::core::event::{Event, EventKind};
+use crate::core::event::{Event, EventKind, LEASE_RAN_OUT};
 use crate::core::refusal::Refusal;
 
 impl Run {
@@ -185,7 +185,7 @@ impl Run {
         });
         let expired: Vec<(GroupId, Rank, u64)> = expired.collect();
         for &(group, rank, life) in &expired {
-            self.tell_lost(group, rank, life, "its lease ran out");
+            self.tell_lost(group, rank, life, LEASE_RAN_OUT);
         }
         let mut broken: Vec<GroupId> = expired.into_iter().map(|(group, ..)| group).collect();
         broken.dedup();
