@@ -103,6 +103,16 @@ fn shipped_configurations_are_right() {
     assert!(seen > 0);
 }
 
+/// What a heading is linked by.
+fn anchor(line: &str) -> Option<String> {
+    let text = line.strip_prefix('#')?.trim_start_matches('#').trim();
+    let kept = text.to_lowercase();
+    let kept = kept
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    Some(kept.map(|c| if c == ' ' { '-' } else { c }).collect())
+}
+
 fn documents() -> Vec<PathBuf> {
     let docs = fs::read_dir(root().join("docs")).unwrap();
     let docs = docs.map(|entry| entry.unwrap().path());
@@ -149,9 +159,20 @@ fn links_in_the_documents_lead_somewhere() {
             .skip(1)
             .filter_map(|rest| rest.split(')').next())
         {
-            if !link.starts_with("http") && !link.starts_with('#') {
-                let target = path.parent().unwrap().join(link);
-                assert!(target.exists(), "{document}: {link} leads nowhere");
+            if link.starts_with("http") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            assert!(target.exists(), "{document}: {link} leads nowhere");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
+                let mut anchors = text.lines().filter_map(anchor);
+                let found = anchors.any(|anchor| anchor == heading);
+                assert!(found, "{document}: {link} is no heading there");
             }
         }
     }

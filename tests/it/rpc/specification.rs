@@ -112,11 +112,11 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| rate(s).learning_rate = -1.0, bad("learning_rate is -1")),
     (
         |s| rate(s).decay = Some(schedule::Decay::CosineFloor(f64::NAN)),
-        bad("schedule.cosine_floor is NaN"),
+        bad("schedule.floor is NaN"),
     ),
     (
         |s| rate(s).decay = Some(schedule::Decay::CosineFloor(1.5)),
-        bad("schedule.cosine_floor is 1.5"),
+        bad("schedule.floor is 1.5"),
     ),
     (
         |s| rate(s).decay = Some(schedule::Decay::Step(StepDecay::default())),
