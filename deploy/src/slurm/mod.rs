@@ -2,6 +2,7 @@
 //! scripts, says who is who inside of a job, and shows jobs beside the runs that they belong to.
 
 mod address;
+mod asked;
 mod attach;
 mod cancel;
 mod client;
@@ -25,9 +26,9 @@ use std::process::ExitCode;
 use crate::config::EXIT_BAD_INPUT;
 use crate::runtime::one_thread;
 use crate::status;
+pub(crate) use asked::check;
 pub(crate) use queue::{Queued, is_handed_in, queued};
 pub(crate) use standing::abandoned;
-pub(crate) use submit::check;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
