@@ -36,12 +36,12 @@ help:
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
 demo: setup
-	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 10 minutes on 2 cores))
+	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 15 minutes on 2 cores))
 	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/climate-forecast.toml
 
 test: setup
-	$(call say,building and running the tests (the first build takes 5 to 10 minutes on 2 cores))
+	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	cargo test --workspace
 
 # What must hold is checked, and what it costs is measured; docs/faults.md says what came of it.

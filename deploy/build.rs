@@ -11,6 +11,10 @@ fn main() {
         if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
             println!("cargo:rerun-if-changed={log}");
         }
+        // What was changed since that commit is "-dirty".
+        for sources in ["src", "../common", "../proto", "../server", "../worker"] {
+            println!("cargo:rerun-if-changed={sources}");
+        }
         if let Some(commit) = git(&["describe", "--always", "--dirty", "--exclude=*"]) {
             version += &format!(" ({commit})");
         }

@@ -225,7 +225,7 @@ fn write_line(out: &mut dyn Write, line: &str) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
@@ -233,10 +233,10 @@ mod tests {
 
     /// Collects what is written, for a pipe and for a terminal of 120 columns.
     #[derive(Clone, Debug, Default)]
-    struct Paper(Arc<Mutex<String>>);
+    pub(crate) struct Paper(Arc<Mutex<String>>);
 
     impl Paper {
-        fn text(&self) -> String {
+        pub(crate) fn text(&self) -> String {
             self.0.lock().unwrap().clone()
         }
         fn add(&self, text: &str) -> io::Result<()> {

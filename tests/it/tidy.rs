@@ -1,13 +1,9 @@
 //! What a machine can keep of the house rules.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("tests lies in the workspace")
-}
+use tradewind_tests::cluster::root;
 
 /// Rust files below a folder, without generated ones.
 fn sources(folder: &str) -> Vec<PathBuf> {

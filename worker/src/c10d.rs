@@ -7,18 +7,22 @@
 
 mod breaker;
 mod ffi;
+mod memory;
 mod nccl;
+mod reducer;
 mod store;
 mod watch;
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 pub use self::breaker::Breaker;
+pub use self::memory::{set_grad, values, values_mut};
 pub use self::nccl::{Nccl, NcclError};
+pub use self::reducer::Reducer;
 pub use self::store::Store;
 pub use self::watch::{Told, Watch};
 
@@ -236,153 +240,11 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// DDP's `Reducer`: averages gradients over the ranks, bucket by bucket, while backward is still
-/// computing others. Its hooks sit on the tensors until it is dropped.
-#[derive(Debug)]
-pub struct Reducer {
-    raw: NonNull<ffi::Reducer>,
-}
-
-// SAFETY: as for Store. Its hooks run inside backward: on the CPU in the calling thread, on a GPU in
-// one of autograd's while the calling one waits.
-unsafe impl Send for Reducer {}
-
-impl Reducer {
-    /// A reducer over f32 leaf tensors that require gradients, in the order in which backward
-    /// finishes them. Bucket `i` holds the next `bucket_sizes[i]` tensors.
-    pub fn new(
-        group: &ProcessGroup,
-        tensors: &[Tensor],
-        bucket_sizes: &[usize],
-    ) -> Result<Self, C10dError> {
-        let want = bucket_sizes.iter().sum();
-        if tensors.len() != want {
-            return Err(C10dError::Length {
-                got: tensors.len(),
-                want,
-            });
-        }
-        let raw: Vec<*const c_void> = tensors.iter().map(|t| t.as_ptr().cast()).collect();
-        let mut out = std::ptr::null_mut();
-        // SAFETY: `raw` holds as many live tensors as `bucket_sizes` adds up to, and the reducer
-        // takes references of its own to them and to the group.
-        let message = unsafe {
-            ffi::tradewind_reducer_new(
-                group.raw.as_ptr(),
-                raw.as_ptr(),
-                bucket_sizes.as_ptr(),
-                bucket_sizes.len(),
-                &mut out,
-            )
-        };
-        Ok(Self {
-            raw: made("preparing the reduction of gradients", message, out)?,
-        })
-    }
-
-    /// Tells of every bucket in each backward from the next one on, from a thread of the group, as
-    /// soon as it is reduced. At most once, before the first backward.
-    pub fn watch(&mut self, told: Told) -> Result<(), C10dError> {
-        let (tell, release, context) = watch::handed_over(told);
-        // SAFETY: `raw` is live and exclusively borrowed; the C side releases the context.
-        check("watching the reduction of gradients", unsafe {
-            ffi::tradewind_reducer_watch(self.raw.as_ptr(), tell, release, context)
-        })
-    }
-
-    /// Before every backward: forgets the gradients of the step before.
-    pub fn prepare(&mut self) -> Result<(), C10dError> {
-        // SAFETY: `raw` is live and exclusively borrowed.
-        check("preparing backward", unsafe {
-            ffi::tradewind_reducer_prepare(self.raw.as_ptr())
-        })
-    }
-
-    /// After every backward: how long backward, its computation done, waited for reductions.
-    /// `None` if some tensor received no gradient, in which case buckets are unfinished.
-    pub fn finish(&mut self) -> Result<Option<Duration>, C10dError> {
-        let mut exposed_ns = -1;
-        // SAFETY: `raw` is live and exclusively borrowed; `exposed_ns` outlives the call.
-        check("finishing backward", unsafe {
-            ffi::tradewind_reducer_finish(self.raw.as_ptr(), &mut exposed_ns)
-        })?;
-        Ok(u64::try_from(exposed_ns).ok().map(Duration::from_nanos))
-    }
-
-    /// How long the reductions of the last backward took: from the launch of the first to the end of
-    /// the last, for which this waits; `None` if it is not known.
-    pub fn reduced(&self) -> Result<Option<Duration>, C10dError> {
-        let mut took_ns = -1;
-        // SAFETY: `raw` is live; `took_ns` outlives the call.
-        check("reading how long reductions took", unsafe {
-            ffi::tradewind_reducer_reduced(self.raw.as_ptr(), &mut took_ns)
-        })?;
-        Ok(u64::try_from(took_ns).ok().map(Duration::from_nanos))
-    }
-
-    /// The gradients of a bucket's tensors, one after the other: a handle of the tensor that every
-    /// backward writes, of one dimension, f32, contiguous.
-    pub fn bucket(&self, bucket: usize) -> Result<Tensor, C10dError> {
-        let mut tensor = std::ptr::null_mut();
-        // SAFETY: `raw` is live; the out-pointer outlives the call.
-        let message =
-            unsafe { ffi::tradewind_reducer_bucket(self.raw.as_ptr(), bucket, &mut tensor) };
-        let tensor = made("reading a bucket", message, tensor)?;
-        // SAFETY: the C side has made this handle for us, and the tensor keeps its memory alive.
-        Ok(unsafe { Tensor::from_ptr(tensor.as_ptr().cast()) })
-    }
-}
-
-impl Drop for Reducer {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from this library and is freed once.
-        unsafe { ffi::tradewind_reducer_free(self.raw.as_ptr()) }
-    }
-}
-
-/// Makes `gradient` the `.grad` of `tensor`: backward then adds into it in place. c10d refuses
-/// another shape or type.
-pub fn set_grad(tensor: &Tensor, gradient: &Tensor) -> Result<(), C10dError> {
-    // SAFETY: both pointers are live tensors; libtorch takes its own reference.
-    check("setting a gradient", unsafe {
-        ffi::tradewind_set_grad(tensor.as_ptr().cast_mut().cast(), gradient.as_ptr().cast())
-    })
-}
-
 /// Ends the process at once, with this status. Nothing is cleaned up: `std::process::exit` runs
 /// libtorch's destructors beside threads that still use what they destroy.
 pub fn exit(status: i32) {
     // SAFETY: it touches nothing of this process, and does not return.
     unsafe { ffi::tradewind_exit(status) }
-}
-
-/// The values of a contiguous f32 tensor in main memory; `None` for any other.
-///
-/// Other handles to the same memory exist (views, the model's own tensors). While the slice is
-/// held, nothing may change it through them: no in-place operation, no backward.
-pub fn values(tensor: &Tensor) -> Option<&[f32]> {
-    let length = plain(tensor)?;
-    // SAFETY: `plain` has checked type, place and contiguity; the tensor owns the memory and is
-    // borrowed as long as the slice.
-    Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), length) })
-}
-
-/// As [`values`], to be written; nothing may read it through other handles meanwhile either.
-pub fn values_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
-    let length = plain(tensor)?;
-    // SAFETY: as in `values`, borrowed exclusively.
-    Some(unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), length) })
-}
-
-/// The length of a non-empty, contiguous f32 tensor in main memory.
-fn plain(tensor: &Tensor) -> Option<usize> {
-    let plain = tensor.defined()
-        && tensor.f_kind().ok() == Some(Kind::Float)
-        && tensor.device() == Device::Cpu
-        && !tensor.is_sparse()
-        && tensor.is_contiguous()
-        && tensor.numel() > 0;
-    plain.then(|| tensor.numel())
 }
 
 fn c_string(text: &str) -> Result<CString, C10dError> {

@@ -61,7 +61,7 @@ const OWN: [&str; 19] = [
 /// How long processes have to end once they are told to, seconds: Slurm's own `KillWait` is 30.
 pub const ENDING_S: u64 = 30;
 
-/// A time limit as Slurm reads it, in seconds; 0 stands for none, and so does what cannot be read.
+/// A time limit as Slurm reads it, in seconds; `None` for 0, which is no limit, and for what is no time.
 fn seconds(limit: &str) -> Option<u64> {
     let (days, rest) = match limit.split_once('-') {
         Some((days, rest)) => (days.parse().ok()?, rest),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::clock::Clock;
 use crate::progress::seconds_text;
@@ -32,8 +32,13 @@ struct Running {
 impl Display {
     /// After `ended` trials and cells that were finished before.
     pub(crate) fn new(ended: usize) -> Self {
-        let view = std::io::stderr().is_terminal().then(|| {
-            let lines = MultiProgress::new();
+        let is_terminal = std::io::stderr().is_terminal();
+        Self::on(ended, is_terminal.then(ProgressDrawTarget::stderr))
+    }
+
+    fn on(ended: usize, terminal: Option<ProgressDrawTarget>) -> Self {
+        let view = terminal.map(|target| {
+            let lines = MultiProgress::with_draw_target(target);
             let bar = lines.add(ProgressBar::new(1000));
             bar.set_style(style("[{bar:40}] {wide_msg}").progress_chars("=> "));
             (lines, bar)
@@ -126,8 +131,7 @@ impl Display {
         if done <= 0.0 || done >= self.work {
             return String::new();
         }
-        let elapsed = self.clock.elapsed().as_secs_f64();
-        let seconds = elapsed * (self.work - done) / done;
+        let seconds = seconds_left(self.clock.elapsed().as_secs_f64(), done, self.work);
         format!("; about {} left", seconds_text(seconds.ceil()))
     }
 
@@ -140,6 +144,50 @@ impl Display {
     }
 }
 
+/// Work goes on at the pace that it has had.
+fn seconds_left(elapsed: f64, done: f64, work: f64) -> f64 {
+    elapsed * (work - done) / done
+}
+
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is right")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::progress::tests::Paper;
+
+    #[test]
+    fn a_terminal_shows_what_runs_over_a_bar_of_all() {
+        let paper = Paper::default();
+        let target = ProgressDrawTarget::term_like(Box::new(paper.clone()));
+        let mut display = Display::on(1, Some(target));
+        display.expect(2, 4.0);
+        display.began("a", 1.0);
+        display.began("b", 3.0);
+        display.moved("b", 0.5, Some(0.25));
+        let says = |text: &str| assert!(paper.text().contains(text), "{:?}", paper.text());
+        says("a: starting");
+        says("b: 50 %, loss 0.2500");
+        says("1 of 3 cells; about");
+        assert_eq!((display.now_done(), display.work), (1.5, 4.0));
+
+        // What is going to be run again is more to do.
+        display.ended("b", "void", true);
+        says("[1 of 3] b: void; about");
+        assert_eq!((display.now_done(), display.work), (3.0, 7.0));
+        display.ended("a", "completed", false);
+        display.began("b", 3.0);
+        display.ended("b", "completed", false);
+        says("[2 of 3] a: completed");
+        says("[3 of 3] b: completed");
+        assert_eq!(display.now_done(), display.work);
+        assert_eq!(display.left(), "", "all is done");
+    }
+
+    #[test]
+    fn work_that_is_left_takes_as_long_as_work_that_was_done() {
+        assert_eq!(seconds_left(10.0, 1.0, 4.0), 30.0);
+    }
 }

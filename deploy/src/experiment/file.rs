@@ -87,6 +87,18 @@ impl Goal {
     }
 }
 
+impl Target {
+    /// What is wrong if the task measures something else on its validation split.
+    pub(crate) fn is_not(&self, measured: &str) -> Option<String> {
+        (self.metric != measured).then(|| {
+            format!(
+                "target.metric = {:?} is not what the task measures on its validation split, which is {measured:?}",
+                self.metric
+            )
+        })
+    }
+}
+
 impl Plan {
     /// Cells that run together at most, or trials.
     pub(crate) fn at_once(&self, trials: bool) -> usize {

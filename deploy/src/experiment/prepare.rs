@@ -169,13 +169,8 @@ struct Found {
 }
 
 fn unknown_metric(plan: &Plan, found: &Found) -> Option<String> {
-    let target = plan.target.as_ref()?;
-    (target.metric != found.metric).then(|| {
-        format!(
-            "{}: target.metric = {:?} is not what the task measures on its validation split, which is {:?}",
-            plan.file, target.metric, found.metric
-        )
-    })
+    let wrong = plan.target.as_ref()?.is_not(&found.metric)?;
+    Some(format!("{}: {wrong}", plan.file))
 }
 
 /// Has a worker open the data and build the model of a cell.

@@ -143,13 +143,7 @@ impl Reading {
     /// Why it cannot have reached a target: another metric was measured, which on nodes of Slurm is not
     /// known before.
     pub(crate) fn other_metric(&self, target: &Target) -> Option<String> {
-        let name = &self.validations.first()?.measure.name;
-        (*name != target.metric).then(|| {
-            format!(
-                "target.metric = {:?} is not what the task measures on its validation split, which is {name:?}",
-                target.metric
-            )
-        })
+        target.is_not(&self.validations.first()?.measure.name)
     }
 
     /// The first of two evaluations in a row that reach the goal.

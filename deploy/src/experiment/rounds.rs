@@ -168,7 +168,14 @@ pub(super) async fn run(
             part: part(cell),
             is_trial,
         };
-        let jobs: Vec<Job<'_>> = todo.into_iter().map(|cell| job(cell, !tuned)).collect();
+        let at_once = match runner.on() {
+            On::Machine => plan.at_once(!tuned),
+            On::Slurm { at_once } => at_once,
+        };
+        let mut jobs: Vec<Job<'_>> = todo.into_iter().map(|cell| job(cell, !tuned)).collect();
+        if at_once == 1 {
+            seed_by_seed(&mut jobs);
+        }
         let later = cells
             .into_iter()
             .map(|cell| job(cell, false))
@@ -189,10 +196,6 @@ pub(super) async fn run(
             Display::new(known.seals.len())
         });
         display.expect(jobs.len() + later.len(), work);
-        let at_once = match runner.on() {
-            On::Machine => plan.at_once(!tuned),
-            On::Slurm { at_once } => at_once,
-        };
         match runner
             .run(&jobs, at_once, display, &mut interruption)
             .await?
@@ -215,6 +218,13 @@ pub(super) async fn run(
         trials,
         interrupted,
     })
+}
+
+/// All settings with one seed, then with the next: what a machine is slow at for an hour then falls on all
+/// that is compared, and what has been run so far can be. Cells that run together are of one setting
+/// instead, for then they take equally long.
+fn seed_by_seed(jobs: &mut [Job<'_>]) {
+    jobs.sort_by_key(|job| job.cell.seed);
 }
 
 #[cfg(test)]
@@ -289,6 +299,27 @@ mod tests {
         let why = &known.failures[&matrix.cells[0].id];
         let told = format!("its trial {} could not be run: ended with", trials[0].id);
         assert!(why.starts_with(&told), "{why}");
+    }
+
+    #[test]
+    fn cells_that_run_alone_take_turns() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = HEAD.to_owned() + "seeds = [2, 1]\n[axes]\ntrain.staleness_bound = [0, 3]\n";
+        let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+        let job = |cell| Job {
+            cell,
+            part: 0.0,
+            is_trial: false,
+        };
+        let mut jobs: Vec<Job<'_>> = matrix.cells.iter().map(job).collect();
+        let order = |jobs: &[Job<'_>]| -> Vec<(u64, usize)> {
+            jobs.iter()
+                .map(|job| (job.cell.seed, job.cell.setting))
+                .collect()
+        };
+        assert_eq!(order(&jobs), [(2, 0), (1, 0), (2, 1), (1, 1)]);
+        seed_by_seed(&mut jobs);
+        assert_eq!(order(&jobs), [(1, 0), (1, 1), (2, 0), (2, 1)]);
     }
 
     #[test]

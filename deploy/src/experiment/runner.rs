@@ -3,7 +3,7 @@
 //! Cells are started together, and the next ones when all of these have ended: processes that start
 //! take cores from those that train, and a cell that misses its pace for that is worth nothing. The
 //! cells of one setting stand beside each other, so those that are started together also take
-//! equally long.
+//! equally long; where only one runs at a time they come seed by seed instead.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use tradewind_common::config::Config;
+use tradewind_common::config::{Config, SLURM_ENDING_S};
 
 use crate::config;
 
-/// Slurm's `--signal` takes at most 65,535 s, of which 30 are for the end of processes.
-const NOTICE_MS_MAX: u64 = 65_505_000;
+/// Slurm's `--signal` takes at most 65,535 s, some of which are for the end of processes.
+const NOTICE_MS_MAX: u64 = (65_535 - SLURM_ENDING_S) * 1000;
 
 /// What is to become jobs.
 #[derive(Debug, clap::Args)]

@@ -123,12 +123,12 @@ pub(super) async fn detach(arguments: &Detach) -> anyhow::Result<()> {
     let mut alone = jobs.filter(|job| !job.leads && job.groups == [group]);
     let alone = alone.next_back().map(|job| job.job);
     let rows = client::queue(alone.as_slice())?;
-    let are = |of: fn(&Row) -> bool| alone.is_some() && rows.iter().all(of);
+    let all_are = |of: fn(&Row) -> bool| rows.iter().all(of);
     match alone {
-        Some(job) if are(standing::is_over) => {
+        Some(job) if all_are(standing::is_over) => {
             say(format_args!("group {group}: its job {job} is over"));
         }
-        Some(job) if are(|row| row.state == "PENDING") => {
+        Some(job) if all_are(|row| row.state == "PENDING") => {
             client::cancel(&[job])?;
             say(format_args!(
                 "group {group}: its job {job} was waiting, and is taken out of the queue"

@@ -40,10 +40,8 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let left = left(&numbers)?;
     if left.is_empty() {
-        let text = format!("run {} has no jobs any more", place.config.name);
-        match fleet::left(&place).await {
-            "" => bail!(text),
-            left => say(format_args!("{text}{left}")),
+        if !leave_fleet(&place).await? {
+            bail!("run {} has no jobs any more", place.config.name);
         }
         return Ok(());
     }
@@ -59,16 +57,22 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
     left.dedup();
     client::cancel(&left)?;
     let list: Vec<String> = left.iter().map(u32::to_string).collect();
-    say(format_args!(
-        "cancelled: {}{}",
-        list.join(", "),
-        match is_held(&place.path) {
-            // Its lead still ends it.
-            true => "",
-            false => fleet::left(&place).await,
-        }
-    ));
+    say(format_args!("cancelled: {}", list.join(", ")));
+    leave_fleet(&place).await?;
     Ok(())
+}
+
+/// Takes a run without a lead off its fleet; whether it was there.
+async fn leave_fleet(place: &Place) -> anyhow::Result<bool> {
+    let is_there = fleet::is_left_behind(place).await;
+    if is_there {
+        fleet::leave(place).await?;
+        say(format_args!(
+            "the fleet has forgotten run {}, but for its snapshots",
+            place.config.name
+        ));
+    }
+    Ok(is_there)
 }
 
 /// Ends all jobs of the run in this folder at once.

@@ -13,6 +13,7 @@ use tradewind_common::RunId;
 
 use super::standing::unfinished;
 use super::start::resumes;
+use crate::lock::is_held;
 use crate::place::Place;
 
 /// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
@@ -81,7 +82,10 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
 
 /// Takes a run off the fleet that it is on: others are on it, and what is left of this one is in
 /// snapshots.
-pub(super) async fn leave(run: &Place) {
+///
+/// # Errors
+/// It stays, and why.
+pub(super) async fn leave(run: &Place) -> anyhow::Result<()> {
     let name = &run.config.name;
     let left = async {
         let access = run.access()?;
@@ -97,27 +101,22 @@ pub(super) async fn leave(run: &Place) {
             sleep(PAUSE).await;
         }
     };
-    if let Err(error) = left.await {
-        eprintln!("run {name} stays on its fleet: {error:#}");
-    }
+    let left: anyhow::Result<()> = left.await;
+    left.with_context(|| format!("run {name} stays on its fleet"))
 }
 
-/// As [`leave`], if nobody has done so for a run whose jobs are over; told in words.
-pub(super) async fn left(run: &Place) -> &'static str {
-    if !run.is_on_fleet() || run.ended().is_some() {
-        return "";
+/// Whether a run is on a fleet although it has nobody who would take it off.
+pub(super) async fn is_left_behind(run: &Place) -> bool {
+    if !run.is_on_fleet() || run.ended().is_some() || is_held(&run.path) {
+        return false;
     }
-    let is_there = async {
+    let told = async {
         let access = run.access().ok()?;
         let there = run.coordinator().ok()??;
         let asked = access.status(&there.address, &run.config.name);
         timeout(ANSWER, asked).await.ok()?.ok()
     };
-    if is_there.await.is_none() {
-        return "";
-    }
-    leave(run).await;
-    "; its servers on the fleet have forgotten it, but for its snapshots"
+    told.await.is_some()
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn runs_come_to_a_fleet_and_leave_it_and_one_that_fails_is_not_felt() {
     });
     assert!(fleet.status().contains("long   "), "{}", fleet.status());
     let told = long.verb("cancel", &[]);
-    assert!(told.contains("on the fleet have forgotten it"), "{told}");
+    assert!(told.contains("the fleet has forgotten run long"), "{told}");
     let page = fleet.status();
     assert!(page.contains("fleet shared"), "{page}");
     assert!(!page.contains("long   "), "{page}");

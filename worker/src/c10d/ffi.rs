@@ -1,6 +1,6 @@
 //! The C functions of csrc/c10d.h; see there for what each does.
 
-use super::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 #[repr(C)]
 pub(super) struct Store(c_void);

@@ -1,12 +1,13 @@
 //! Being told of gradients while backward runs.
 
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use tch::Tensor;
 
-use super::{C10dError, c_void, check, ffi, made};
+use super::{C10dError, check, ffi, made};
 
 /// Told of a bucket and its gradients, a contiguous f32 tensor of one dimension, from whichever
 /// thread made them final. On a GPU they are final in the order of that thread's current stream. A

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use super::{HEAD, leave, matrix};
-use crate::experiment::cell::{Outcome, Unfinished, finished, seal};
+use super::{HEAD, leave, matrix, reading_of};
+use crate::experiment::cell::{Outcome, Unfinished, finished, outcome, seal};
 use crate::experiment::reading::Reading;
 
 #[test]
@@ -85,4 +85,22 @@ fn what_another_try_may_mend_is_not_sealed() {
         finished(&matrix.cells[0], &run).is_ok(),
         "it would diverge again"
     );
+}
+
+#[test]
+fn a_cell_without_all_its_evaluations_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |policy: &str, evaluations: usize, want: Result<Outcome, &str>| {
+        let set = format!("evaluation.every_samples = 10\n{policy}");
+        let reading = reading_of(folder.path(), &set, &vec![0.5; evaluations]);
+        let found = outcome(&reading).map_err(|error| error.to_string());
+        let want = want.map_err(|text| format!("validation.jsonl has {text}"));
+        assert_eq!(found, want, "{policy}");
+    };
+    check("", 8, Ok(Outcome::Completed));
+    check("", 7, Err("7 of 8 evaluations"));
+    // Dropped gradients may leave the last one out of reach.
+    let drop = "staleness.policy = \"drop\"\ntrain.consistency = \"async\"\n";
+    check(drop, 7, Ok(Outcome::Completed));
+    check(drop, 6, Err("6 of 7 evaluations"));
 }

@@ -80,8 +80,10 @@ impl Lead {
         if let Err(error) = cancel_waiting(&self.place.path) {
             eprintln!("jobs of this run may be left in the queue: {error:#}");
         }
-        if self.place.is_on_fleet() {
-            fleet::leave(&self.place).await;
+        if self.place.is_on_fleet()
+            && let Err(error) = fleet::leave(&self.place).await
+        {
+            eprintln!("{error:#}");
         }
         if is_cancelled {
             // So that Slurm does not call it failed.

@@ -1,4 +1,4 @@
-//! The rules of DESIGN.md, checked from outside.
+//! The rules of ARCHITECTURE.md, checked from outside.
 //!
 //! The checker stands beside every server. It sees the orders and frames that are handed to a
 //! shard, in order, the answers and records that come out of it, and the blocks as they are then.
@@ -65,7 +65,7 @@ use terms::{PassedOn, Pushed, Terms, Traffic};
 use snapshots::Part;
 pub use snapshots::Saved;
 
-/// A rule of DESIGN.md, "What must hold".
+/// A rule of ARCHITECTURE.md, "What must hold".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// 1
