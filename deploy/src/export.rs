@@ -110,6 +110,7 @@ fn layout(manifest: &Manifest<Known>, folder: &Folder) -> Result<Layout, Damaged
     manifest.data.spec.check().map_err(|error| Damaged {
         path: folder.manifest(&manifest.run, manifest.number),
         what: error.to_string(),
+        may_pass: false,
     })
 }
 

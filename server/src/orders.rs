@@ -2,6 +2,7 @@
 //! come from.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Layout, ShardId};
@@ -12,21 +13,22 @@ use crate::core::view::Acknowledge;
 use crate::registry::{Entry, Held, Registry};
 use crate::replication::Copy;
 use crate::shard_task::{Gone, Message, Ordered};
-use crate::snapshot::read::{Restored, newest};
+use crate::snapshot::read::{NoneLeft, Restored, newest};
+
+/// How often a snapshot that cannot be read is tried, and the pause between two tries.
+const READ_TRIES: u32 = 5;
+const READ_PAUSE: Duration = Duration::from_secs(2);
 
 /// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
-/// before.
+/// before. Orders of one run are obeyed one after the other.
 pub(crate) async fn obey(
     registry: &Registry,
     order: Order,
     layout: Arc<Layout>,
 ) -> Vec<ShardReport> {
-    let mut orders = registry.orders.lock().await;
-    let latest = orders.entry(order.run.clone()).or_default();
-    if order.view.generation < *latest {
+    if !registry.is_latest(&order.run, order.view.generation) {
         return Vec::new();
     }
-    *latest = order.view.generation;
     let entry = Entry {
         spec: order.spec.clone(),
         layout,
@@ -78,7 +80,11 @@ async fn hold(
                 tracing::error!(run = %order.run, %shard, "cannot be restored: {failure}");
                 return Some(ShardReport {
                     shard,
-                    seen: Acknowledge::default(),
+                    // Of this time as a holder: what is said of an earlier one is not listened to.
+                    seen: Acknowledge {
+                        generation: order.view.generation,
+                        ..Acknowledge::default()
+                    },
                     restored: None,
                     damaged: Vec::new(),
                     failure: Some(failure),
@@ -133,13 +139,36 @@ fn copies(order: &Order, shard: ShardId) -> Vec<Copy> {
     with_address.collect()
 }
 
-/// Reads a shard's values from the newest snapshot that is whole.
+/// Reads a shard's values from the newest snapshot that is whole. A file that cannot be read is tried
+/// again before an older one takes its place: the folder may be on its way back.
 async fn load(
     registry: &Registry,
     order: &Order,
     entry: &Entry,
     restore: Restore,
 ) -> Result<Restored, String> {
+    let mut tries = 1;
+    loop {
+        let read = load_once(registry, order, entry, restore).await?;
+        let (may_pass, damaged) = match &read {
+            Ok(restored) => (restored.may_pass, &restored.damaged),
+            Err(none) => (none.may_pass, &none.damaged),
+        };
+        if !may_pass || tries == READ_TRIES {
+            return read.map_err(|error| error.to_string());
+        }
+        tracing::warn!(run = %order.run, shard = %restore.shard, "tried again: {}", damaged.join("; "));
+        tokio::time::sleep(READ_PAUSE).await;
+        tries += 1;
+    }
+}
+
+async fn load_once(
+    registry: &Registry,
+    order: &Order,
+    entry: &Entry,
+    restore: Restore,
+) -> Result<Result<Restored, NoneLeft>, String> {
     let Some(folder) = registry.surroundings().snapshots() else {
         return Err("this server has no folder to read snapshots from".into());
     };
@@ -150,8 +179,5 @@ async fn load(
         let wanted = (restore.newest, restore.only);
         newest(&folder, &run, wanted, &blocks, &entry.layout, slots)
     });
-    match read.await {
-        Ok(read) => read.map_err(|error| error.to_string()),
-        Err(panicked) => Err(panicked.to_string()),
-    }
+    read.await.map_err(|panicked| panicked.to_string())
 }

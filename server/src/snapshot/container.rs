@@ -7,6 +7,8 @@ use std::io::{self, Read, Write};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
+use super::Fault;
+
 /// Upper limit of a header: readers of the format refuse longer ones.
 const HEADER_MAX: u64 = 100_000_000;
 
@@ -49,23 +51,21 @@ pub fn header(
 }
 
 /// Reads the header of a file of `length` bytes: all of them are the header's and the tensors'.
-pub fn read_header(from: &mut impl Read, length: u64) -> Result<Metadata, String> {
-    let cut = |error: io::Error| format!("its header cannot be read: {error}");
+pub fn read_header(from: &mut impl Read, length: u64) -> Result<Metadata, Fault> {
     let mut size = [0; 8];
-    from.read_exact(&mut size).map_err(cut)?;
+    from.read_exact(&mut size).map_err(Fault::unreadable)?;
     let size = u64::from_le_bytes(size);
     if size > HEADER_MAX || size > length.saturating_sub(8) {
-        return Err(format!("its header cannot have {size} bytes"));
+        return Err(format!("its header cannot have {size} bytes").into());
     }
     let mut json = vec![0; size as usize];
-    from.read_exact(&mut json).map_err(cut)?;
+    from.read_exact(&mut json).map_err(Fault::unreadable)?;
     let header: Metadata =
         serde_json::from_slice(&json).map_err(|error| format!("its header is invalid: {error}"))?;
     let described = 8 + size + header.data_len() as u64;
     if described != length {
-        return Err(format!(
-            "it has {length} bytes where its header describes {described}"
-        ));
+        let what = format!("it has {length} bytes where its header describes {described}");
+        return Err(what.into());
     }
     Ok(header)
 }

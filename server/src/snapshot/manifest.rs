@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ShardId};
 
-use super::{Damaged, FORMAT, Folder, shard_file};
+use super::{Damaged, FORMAT, Fault, Folder, shard_file};
 use crate::core::order::ShardFile;
 use crate::disk;
 
@@ -75,7 +75,8 @@ pub fn read<T: DeserializeOwned>(
     }
     let path = folder.manifest(run, number);
     let bad = |what: String| Damaged::new(&path, what);
-    let bytes = fs::read(&path).map_err(|error| bad(format!("cannot be read: {error}")))?;
+    let read = fs::read(&path);
+    let bytes = read.map_err(|error| Damaged::new(&path, Fault::unreadable(error)))?;
     let json = disk::unseal(&bytes).map_err(|what| bad(what.to_owned()))?;
     let invalid = |error: serde_json::Error| bad(format!("is not a manifest: {error}"));
     let head: Head = serde_json::from_slice(json).map_err(invalid)?;
@@ -127,13 +128,13 @@ pub fn verify<T: DeserializeOwned>(
     Ok(manifest)
 }
 
-fn verify_file(path: &Path, file: &ShardFile, read: &mut dyn FnMut(u64)) -> Result<(), String> {
+fn verify_file(path: &Path, file: &ShardFile, read: &mut dyn FnMut(u64)) -> Result<(), Fault> {
     let mut from = shard_file::open(path, file)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let count = from.read(&mut buffer).map_err(shard_file::unreadable)?;
+        let count = from.read(&mut buffer).map_err(Fault::unreadable)?;
         if count == 0 {
-            return shard_file::agree(&from, file);
+            return Ok(shard_file::agree(&from, file)?);
         }
         read(count as u64);
     }

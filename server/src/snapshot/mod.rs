@@ -85,13 +85,44 @@ pub struct Damaged {
     pub path: PathBuf,
     /// What is wrong with it.
     pub what: String,
+    /// It could not be read, which another try may: the file itself may be sound.
+    pub may_pass: bool,
 }
 
 impl Damaged {
-    pub(crate) fn new(path: &Path, what: impl ToString) -> Self {
+    pub(crate) fn new(path: &Path, fault: impl Into<Fault>) -> Self {
+        let Fault { what, may_pass } = fault.into();
         Self {
             path: path.to_owned(),
-            what: what.to_string(),
+            what,
+            may_pass,
+        }
+    }
+}
+
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    what: String,
+    may_pass: bool,
+}
+
+impl Fault {
+    /// It cannot be read. What is missing or too short stays so.
+    fn unreadable(error: io::Error) -> Self {
+        use io::ErrorKind::{NotFound, UnexpectedEof};
+        Self {
+            what: format!("cannot be read: {error}"),
+            may_pass: !matches!(error.kind(), NotFound | UnexpectedEof),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Fault {
+    fn from(what: T) -> Self {
+        Self {
+            what: what.into(),
+            may_pass: false,
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct Restored {
     pub states: Vec<BlockState>,
     /// Newer snapshots that were passed over: the file, and what is wrong with it.
     pub damaged: Vec<String>,
+    /// One of those could not be read, which another try may.
+    pub may_pass: bool,
 }
 
 /// There is no snapshot that could be used.
@@ -71,6 +73,8 @@ pub struct Restored {
 pub struct NoneLeft {
     /// Those that there are: the file, and what is wrong with it.
     pub damaged: Vec<String>,
+    /// One of them could not be read, which another try may.
+    pub may_pass: bool,
 }
 
 /// The wanted blocks from the newest snapshot up to `upto` that holds them undamaged; with `only`,
@@ -83,11 +87,12 @@ pub fn newest(
     layout: &Layout,
     slots: usize,
 ) -> Result<Restored, NoneLeft> {
-    let mut damaged = Vec::new();
+    let (mut damaged, mut may_pass) = (Vec::new(), false);
     let numbers = match only {
         true => vec![upto],
         false => manifest::list(folder, run).unwrap_or_else(|error| {
             damaged.push(error.to_string());
+            may_pass = true;
             Vec::new()
         }),
     };
@@ -98,12 +103,16 @@ pub fn newest(
                     number,
                     states,
                     damaged,
+                    may_pass,
                 });
             }
-            Err(error) => damaged.push(error.to_string()),
+            Err(error) => {
+                may_pass |= error.may_pass;
+                damaged.push(error.to_string());
+            }
         }
     }
-    Err(NoneLeft { damaged })
+    Err(NoneLeft { damaged, may_pass })
 }
 
 /// Whether a block is as long as the layout says, in values that may be used; the layout's block.

@@ -11,6 +11,7 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 
+use super::Fault;
 use super::container::{Hashing, read_header};
 use crate::core::block::{Decided, Verdict};
 use crate::core::order::ShardFile;
@@ -53,14 +54,14 @@ fn verdict(code: u64) -> Result<Verdict, String> {
 }
 
 /// Opens a file that the manifest names, if it is as long as the manifest says.
-pub fn open(path: &Path, file: &ShardFile) -> Result<Hashing<File>, String> {
-    let opened = File::open(path).map_err(unreadable)?;
-    let length = opened.metadata().map_err(unreadable)?.len();
+pub fn open(path: &Path, file: &ShardFile) -> Result<Hashing<File>, Fault> {
+    let opened = File::open(path).map_err(Fault::unreadable)?;
+    let length = opened.metadata().map_err(Fault::unreadable)?.len();
     if length == file.bytes {
         Ok(Hashing::new(opened))
     } else {
         let wants = file.bytes;
-        Err(format!("it has {length} bytes where {wants} belong"))
+        Err(format!("it has {length} bytes where {wants} belong").into())
     }
 }
 
@@ -73,11 +74,6 @@ pub fn agree(read: &Hashing<File>, file: &ShardFile) -> Result<(), String> {
     }
 }
 
-/// What is wrong with a file that cannot be read.
-pub fn unreadable(error: io::Error) -> String {
-    format!("cannot be read: {error}")
-}
-
 /// Reads a shard's file from front to back, once, and hands out its wanted blocks. They count only
 /// when it has returned without an error: the checksum is known at the end.
 pub fn visit(
@@ -86,7 +82,7 @@ pub fn visit(
     notes: &[(&str, String)],
     wanted: &BTreeSet<BlockId>,
     mut each: impl FnMut(BlockState) -> Result<(), String>,
-) -> Result<(), String> {
+) -> Result<(), Fault> {
     let mut from = BufReader::with_capacity(BUFFER, open(path, file)?);
     let header = read_header(&mut from, file.bytes)?;
     check(&header, notes)?;
@@ -117,7 +113,7 @@ pub fn visit(
         }
     }
     skip(&mut tensors.from, u64::MAX)?;
-    agree(tensors.from.get_ref(), file)
+    Ok(agree(tensors.from.get_ref(), file)?)
 }
 
 fn check(header: &Metadata, notes: &[(&str, String)]) -> Result<(), String> {
@@ -132,7 +128,7 @@ fn check(header: &Metadata, notes: &[(&str, String)]) -> Result<(), String> {
 }
 
 /// Versions and samples applied.
-fn blocks(tensors: &mut Tensors) -> Result<BTreeMap<BlockId, (u64, u64)>, String> {
+fn blocks(tensors: &mut Tensors) -> Result<BTreeMap<BlockId, (u64, u64)>, Fault> {
     let mut blocks = BTreeMap::new();
     let mut last = None;
     tensors.rows("blocks", |row: [u64; BLOCK_COLUMNS]| {
@@ -153,7 +149,7 @@ type OfGroups = BTreeMap<GroupId, (Incarnation, Decided)>;
 fn decided(
     tensors: &mut Tensors,
     wanted: &BTreeSet<BlockId>,
-) -> Result<BTreeMap<BlockId, OfGroups>, String> {
+) -> Result<BTreeMap<BlockId, OfGroups>, Fault> {
     let mut decided: BTreeMap<BlockId, OfGroups> = BTreeMap::new();
     tensors.rows("decided", |row: [u64; DECIDED_COLUMNS]| {
         let (id, group) = (BlockId(number(row[0])?), GroupId(number(row[1])?));
@@ -202,27 +198,27 @@ impl Tensors {
         &mut self,
         name: &str,
         mut each: impl FnMut([u64; COLUMNS]) -> Result<(), String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Fault> {
         let shape = self.next(name, Dtype::U64)?;
         let rows = match shape.as_deref() {
             Some([rows, columns]) if *columns == COLUMNS => *rows,
-            _ => return Err(format!("it has no table {name} of {COLUMNS} columns")),
+            _ => return Err(format!("it has no table {name} of {COLUMNS} columns").into()),
         };
         for _ in 0..rows {
             let mut row = [0u64; COLUMNS];
             let read = self.from.read_exact(bytemuck::cast_slice_mut(&mut row));
-            read.map_err(unreadable)?;
+            read.map_err(Fault::unreadable)?;
             each(row)?;
         }
         Ok(())
     }
 
     /// Reads a vector; empty if it is not wanted. `None` if there is none of this name.
-    fn vector(&mut self, name: &str, wanted: bool) -> Result<Option<Vec<f32>>, String> {
+    fn vector(&mut self, name: &str, wanted: bool) -> Result<Option<Vec<f32>>, Fault> {
         let length = match self.next(name, Dtype::F32)?.as_deref() {
             None => return Ok(None),
             Some([length]) => *length,
-            Some(_) => return Err(format!("its tensor {name} is not a vector")),
+            Some(_) => return Err(format!("its tensor {name} is not a vector").into()),
         };
         if !wanted {
             skip(&mut self.from, length as u64 * 4)?;
@@ -231,13 +227,13 @@ impl Tensors {
         // The file is long enough for it: the header was compared with its length.
         let mut values = vec![0f32; length];
         let bytes = bytemuck::cast_slice_mut(&mut values);
-        self.from.read_exact(bytes).map_err(unreadable)?;
+        self.from.read_exact(bytes).map_err(Fault::unreadable)?;
         Ok(Some(values))
     }
 }
 
 /// Reads on without keeping anything.
-fn skip(from: &mut impl Read, bytes: u64) -> Result<(), String> {
+fn skip(from: &mut impl Read, bytes: u64) -> Result<(), Fault> {
     let skipped = io::copy(&mut from.take(bytes), &mut io::sink());
-    skipped.map(|_| ()).map_err(unreadable)
+    skipped.map(|_| ()).map_err(Fault::unreadable)
 }

@@ -60,6 +60,14 @@ fn file(folder: &Path, number: u64) -> PathBuf {
     folder.join(path)
 }
 
+/// Changes one bit.
+fn damage(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
 #[test]
 fn a_server_comes_back_from_its_newest_snapshot_and_what_is_lost_is_counted() {
     let folder = tempfile::tempdir().unwrap();
@@ -109,11 +117,7 @@ fn a_damaged_snapshot_is_named_and_passed_over() {
         snapshot(&client).await;
         pushes(0, &mut group, 2).await;
         let newest = snapshot(&client).await;
-        let path = file(folder.path(), newest);
-        let mut bytes = fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&path, bytes).unwrap();
+        damage(&file(folder.path(), newest));
         pushes(0, &mut group, 1).await;
 
         come_back(&fleet).await;
@@ -128,5 +132,30 @@ fn a_damaged_snapshot_is_named_and_passed_over() {
         assert!(damaged.text.contains(&name), "{}", damaged.text);
         pushes(0, &mut group, 1).await;
         assert_halves(&fleet, &spec, [0..2, 5..6], 6).await;
+    });
+}
+
+/// Rule 6: a shard whose values are lost fails the run, and says so.
+#[test]
+fn a_shard_of_which_no_snapshot_can_be_used_fails_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = Setup::of(2).folder(folder.path()).start();
+    fleet.block_on(async {
+        let spec = spec(&[1], 1);
+        let mut group = member(&fleet, 0, &spec).await;
+        let client = fleet.client().await;
+        pushes(0, &mut group, 2).await;
+        let newest = snapshot(&client).await;
+        (1..=newest).for_each(|number| damage(&file(folder.path(), number)));
+        fleet.kill(1);
+        fleet.begin(1);
+        let why = shows(&client, "the run to fail", |status| {
+            (status.phase == "failed").then(|| status.failure.clone())
+        })
+        .await;
+        let want = "shard 1 cannot be restored: no snapshot can be used; ";
+        assert!(why.starts_with(want), "{why}");
+        let name = format!("{newest:08}/shard-0001.safetensors");
+        assert!(why.contains(&name), "{why}");
     });
 }

@@ -28,7 +28,9 @@ impl Run {
         if seen.generation < since || matches!(self.phase, Phase::Failed(_)) {
             return;
         }
-        self.remember(shard, server, seen);
+        if report.failure.is_none() {
+            self.remember(shard, server, seen);
+        }
         if self.primary(shard).is_some_and(|p| p.server == server) {
             self.primary_reports(server, report);
         }

@@ -201,7 +201,7 @@ impl World {
         let lineage = server.shards[&id].lineage;
         let restore = order.restore.iter().find(|restore| restore.shard == id);
         if let Some(restore) = restore.filter(|_| lineage < holders.lineage)
-            && !self.restore(life, *restore, holders.lineage)?
+            && !self.restore(life, *restore, (order.view.generation, holders.lineage))?
         {
             return Ok(());
         }
@@ -252,16 +252,20 @@ impl World {
         &mut self,
         life: Life,
         restore: Restore,
-        lineage: Generation,
+        (generation, lineage): (Generation, Generation),
     ) -> Result<bool, Violation> {
         let id = restore.shard;
         let blocks: Vec<BlockId> = self.common.placement.blocks(id).collect();
         let found = match self.disk.newest((restore.newest, restore.only), &blocks) {
             Ok(found) => found,
             Err(failure) => {
+                let seen = Acknowledge {
+                    generation,
+                    ..Acknowledge::default()
+                };
                 let report = ShardReport {
                     failure: Some(failure),
-                    ..plain_report(id, Acknowledge::default())
+                    ..plain_report(id, seen)
                 };
                 self.report_up(life, Up::Report(Box::new(report)));
                 return Ok(false);
