@@ -95,6 +95,7 @@ impl Access {
             let request = ShardStatusRequest {
                 run: run.to_string(),
                 shard: shard.0,
+                digest: false,
             };
             Some(client.shard_status(request).await.ok()?.into_inner())
         };

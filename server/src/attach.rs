@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -17,6 +18,7 @@ use tradewind_proto::v1::server_report::Report as Body;
 use tradewind_proto::v1::{self, ServerReport};
 
 use crate::orders::obey;
+use crate::queue::Queue;
 use crate::registry::{Registry, Report};
 use crate::rpc::order::{captured_to_wire, decode_order, report_to_wire};
 use crate::store::read_address;
@@ -77,6 +79,7 @@ pub(crate) async fn stay_registered(
         me,
         registry,
         reports: Mutex::new(reports),
+        obeying: Mutex::default(),
         obeyed: AtomicU64::new(0),
     };
     loop {
@@ -89,11 +92,21 @@ pub(crate) async fn stay_registered(
     }
 }
 
+/// Orders that wait, and those that are being obeyed, by run.
+#[derive(Default)]
+struct Obeying {
+    queue: Queue,
+    tasks: JoinSet<(String, anyhow::Result<Vec<ServerReport>>)>,
+}
+
 struct Bond {
     bonded: watch::Sender<bool>,
     me: Registration,
     registry: Arc<Registry>,
     reports: Mutex<Reports>,
+    /// What was begun is brought to its end when the bond breaks, and never cut short: values that were
+    /// read would be lost.
+    obeying: Mutex<Obeying>,
     /// The highest incarnation of a coordinator that was obeyed; lower ones are deposed.
     obeyed: AtomicU64,
 }
@@ -122,24 +135,27 @@ impl Bond {
         let mut reports = self.reports.lock().await;
         let mut beats = interval(self.me.lease / BEATS);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // Obeying may take long, for values are read from disk: beats go on meanwhile.
-        let (done, mut obeyed) = mpsc::channel(1);
-        let mut obeying = None;
+        let mut obeying = self.obeying.lock().await;
+        let Obeying { queue, tasks } = &mut *obeying;
+        queue.clear();
         loop {
+            // Obeying may take long, for values are read from disk: beats go on meanwhile.
+            while let Some(order) = queue.next() {
+                let (registry, run) = (self.registry.clone(), order.run.clone());
+                tasks.spawn(async move { (run, obey_wire(&registry, order).await) });
+            }
             tokio::select! {
-                order = orders.message(), if obeying.is_none() => match order? {
+                order = orders.message(), if queue.has_room() => match order? {
                     Some(order) => {
                         self.check(order.coordinator)?;
-                        let (registry, done) = (self.registry.clone(), done.clone());
-                        obeying = Some(tokio::spawn(async move {
-                            let _ = done.send(obey_wire(&registry, order).await).await;
-                        }));
+                        queue.add(order);
                     }
                     None => return Ok(()),
                 },
-                Some(report) = obeyed.recv() => {
-                    obeying = None;
-                    for report in report? {
+                Some(obeyed) = tasks.join_next() => {
+                    let (run, reports) = obeyed?;
+                    queue.done(&run);
+                    for report in reports? {
                         outgoing.send(report).await?;
                     }
                 }

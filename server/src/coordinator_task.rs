@@ -1,6 +1,7 @@
 //! One task owns the coordinator: mailbox, clock, replies, the streams to the servers, its durable
 //! state. Nothing that was decided leaves before it is written down.
 
+mod beats;
 mod calls;
 mod heard;
 mod message;
@@ -9,9 +10,11 @@ mod sending;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tradewind_common::{RunId, ServerId};
 use tradewind_proto::holding::Holding;
@@ -22,6 +25,7 @@ use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::Coordinator;
 use crate::core::order::Told;
 use crate::durable::{Disk, Saved};
+use beats::Beats;
 use heard::Heard;
 pub use message::Message;
 use message::Reply;
@@ -48,6 +52,7 @@ pub struct CoordinatorHandle {
     mailbox: mpsc::Sender<Message>,
     changes: watch::Receiver<u64>,
     incarnation: u64,
+    streams: Arc<AtomicU64>,
 }
 
 /// Why a call to the coordinator has no answer.
@@ -89,6 +94,8 @@ impl CoordinatorHandle {
             saved_ms: 0,
             ticked_ms: origin.now_ms(),
             heard: Heard::since(origin.now_ms()),
+            beats: Beats::default(),
+            unsaid: Vec::new(),
             signs: 0,
         };
         // What was recovered, and is not changed by it, is written down.
@@ -101,7 +108,13 @@ impl CoordinatorHandle {
             mailbox,
             changes,
             incarnation,
+            streams: Arc::default(),
         }
+    }
+
+    /// A number for a stream; later ones have higher ones.
+    pub fn number_stream(&self) -> u64 {
+        self.streams.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Which life of the coordinator it is.
@@ -144,6 +157,8 @@ struct Task {
     /// and callers that have gone are swept at every tick.
     waiting: HashMap<ReplyTo, Reply<Answer>>,
     next_reply: u64,
+    /// Answers to who has left, which wait until that is written down.
+    unsaid: Vec<(Reply<()>, Result<(), Refused>)>,
     servers: HashMap<ServerId, mpsc::Sender<Told>>,
     /// The latest bond with each server: the end of a former one, which may be noticed late, says
     /// nothing.
@@ -164,6 +179,8 @@ struct Task {
     /// When leases were looked at last, milliseconds.
     ticked_ms: u64,
     heard: Heard,
+    /// The latest streams of ranks' heartbeats.
+    beats: Beats,
     /// Signs of life given.
     signs: u64,
 }
@@ -174,6 +191,8 @@ impl Task {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // At most one at a time: a folder that does not answer holds nobody up.
+        let mut looking: Option<JoinHandle<Saved>> = None;
         loop {
             let mut looked = Saved::Yes;
             if let Some(message) = self.later.pop_front() {
@@ -185,7 +204,13 @@ impl Task {
                         None => return,
                     },
                     _ = ticks.tick() => self.tick(),
-                    _ = looks.tick() => looked = self.look().await,
+                    _ = looks.tick(), if looking.is_none() => looking = self.look(),
+                    found = async { looking.as_mut().expect("it is under way").await },
+                        if looking.is_some() =>
+                    {
+                        looking = None;
+                        looked = found.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()));
+                    }
                 }
             }
             let saved = match looked {

@@ -149,7 +149,18 @@ impl Hosting {
         let coordinator = self.current()?;
         let folder = self.host.folder.as_ref().map(Folder::new);
         let folder = folder.ok_or_else(|| refuse::refused(Refused::NoFolder))?;
-        let saved = newest_whole(&folder, run);
+        // Told at once, not after a long read.
+        let known = coordinator
+            .call(|reply| Message::Holding(run.clone(), reply))
+            .await;
+        if known.is_ok() {
+            return Err(refuse::refused(Refused::RunExists(run.clone())));
+        }
+        let read = run.clone();
+        let read = tokio::task::spawn_blocking(move || newest_whole(&folder, &read));
+        let saved = read
+            .await
+            .unwrap_or_else(|panicked| Err(anyhow::anyhow!("{panicked}")));
         let saved =
             saved.map_err(|error| refusal::status(Reason::NoSnapshot, format!("{error:#}")))?;
         let (run, number) = (run.clone(), saved.manifest.number);

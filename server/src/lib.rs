@@ -14,6 +14,7 @@ pub mod hosting;
 mod linger;
 pub mod milestone;
 mod orders;
+mod queue;
 pub mod registry;
 mod replication;
 pub mod rpc;

@@ -1,11 +1,11 @@
 //! The shards of many runs that this server holds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
@@ -89,8 +89,8 @@ pub struct Registry {
     surroundings: Surroundings,
     runs: DashMap<RunId, Entry>,
     shards: DashMap<(RunId, ShardId), Held>,
-    /// One order at a time, and none that is older than one before.
-    pub(crate) orders: Mutex<HashMap<RunId, Generation>>,
+    /// Generations of the orders that were obeyed last.
+    orders: DashMap<RunId, Generation>,
 }
 
 /// A shard that is held here, and where its values come from.
@@ -113,7 +113,7 @@ impl Registry {
             surroundings,
             runs: DashMap::new(),
             shards: DashMap::new(),
-            orders: Mutex::default(),
+            orders: DashMap::new(),
         }
     }
 
@@ -153,6 +153,13 @@ impl Registry {
         all
     }
 
+    /// Whether no order of a later generation was obeyed before this one.
+    pub(crate) fn is_latest(&self, run: &RunId, generation: Generation) -> bool {
+        let mut latest = self.orders.entry(run.clone()).or_default();
+        *latest = generation.max(*latest);
+        *latest == generation
+    }
+
     /// A run of which this server is told.
     pub(crate) fn learn(&self, run: &RunId, entry: Entry) {
         self.runs.entry(run.clone()).or_insert(entry);
@@ -188,8 +195,7 @@ impl Registry {
 
     /// Forgets all runs but these.
     pub(crate) async fn keep_only(&self, runs: &BTreeSet<RunId>) {
-        let mut orders = self.orders.lock().await;
-        orders.retain(|run, _| runs.contains(run));
+        self.orders.retain(|run, _| runs.contains(run));
         self.runs.retain(|run, _| runs.contains(run));
         let gone = |held: &(RunId, ShardId)| !runs.contains(&held.0);
         let held: Vec<_> = self.shards.iter().map(|held| held.key().clone()).collect();

@@ -3,9 +3,10 @@
 mod message;
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tradewind_common::holders::Role;
 use tradewind_common::milestone::Milestone;
 use tradewind_common::{Clock, GroupId, RunId, ShardId};
@@ -28,6 +29,9 @@ pub use message::{Answers, Message, Moved, Ordered, Status};
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
+
+/// Milestones of a shard that are being written: each holds a copy of its values.
+const MILESTONES_MAX: usize = 4;
 
 /// The way to a shard.
 #[derive(Clone, Debug)]
@@ -54,6 +58,7 @@ impl ShardHandle {
             streams: HashMap::new(),
             capture: None,
             captured: mpsc::channel(1),
+            milestones: Arc::new(Semaphore::new(MILESTONES_MAX)),
             surroundings,
             moved: Moved::default(),
         };
@@ -84,9 +89,9 @@ impl ShardHandle {
             .await
     }
 
-    /// Asks for counters and versions.
-    pub async fn status(&self) -> Result<Status, Gone> {
-        self.ask(Message::Status).await
+    /// Asks for counters and versions; with `digest` for that of the values, too.
+    pub async fn status(&self, digest: bool) -> Result<Status, Gone> {
+        self.ask(|reply| Message::Status(digest, reply)).await
     }
 }
 
@@ -108,6 +113,8 @@ struct Task {
     streams: HashMap<ReplyTo, Answers>,
     capture: Option<CaptureState>,
     captured: (mpsc::Sender<Part>, mpsc::Receiver<Part>),
+    /// Milestones that may be begun to be written.
+    milestones: Arc<Semaphore>,
     moved: Moved,
 }
 
@@ -189,8 +196,10 @@ impl Task {
                 }
             }
             Message::Confirm(confirm) => self.shard.handle_confirm(confirm),
-            Message::Status(answer) => {
-                let _ = answer.send(self.status());
+            // Who has gone meanwhile need not be waited for by those that exchange.
+            Message::Status(_, answer) if answer.is_closed() => {}
+            Message::Status(digest, answer) => {
+                let _ = answer.send(self.status(digest));
             }
             Message::Close => unreachable!("handled by the caller"),
         }
@@ -286,7 +295,15 @@ impl Task {
             return;
         };
         let ((run, shard), wall) = (self.name.clone(), clock::wall());
+        let Ok(writes) = self.milestones.clone().try_acquire_owned() else {
+            tracing::warn!(
+                %run, %shard, samples,
+                "a milestone is missing: {MILESTONES_MAX} are still being written; the disk is too slow for evaluation.every_samples"
+            );
+            return;
+        };
         tokio::task::spawn_blocking(move || {
+            let _writes = writes;
             let path = Milestone::new(&folder, &run, samples).shard(shard);
             if let Err(error) = milestone::write(&path, wall, &states) {
                 tracing::warn!(%run, %shard, samples, "a milestone is missing: {error}");
@@ -309,7 +326,7 @@ impl Task {
         let _ = self.surroundings.reports.try_send(report);
     }
 
-    fn status(&mut self) -> Status {
+    fn status(&mut self, digest: bool) -> Status {
         let blocks = || self.shard.blocks().map(|(_, block)| block);
         let versions = || blocks().map(|b| b.version());
         Status {
@@ -322,7 +339,7 @@ impl Task {
             lineage: self.shard.lineage(),
             decided: lowest(blocks().map(|block| block.clocks_decided().collect())),
             counters: self.shard.counters().clone(),
-            digest: self.shard.digest(),
+            digest: digest.then(|| self.shard.digest()),
             unconfirmed: self.shard.unconfirmed(),
             moved: self.moved,
         }

@@ -74,7 +74,11 @@ impl Ask {
                 let mut client = ShardClient::new(connection.clone());
                 let run = run.clone();
                 async move {
-                    let request = ShardStatusRequest { run, shard };
+                    let request = ShardStatusRequest {
+                        run,
+                        shard,
+                        digest: true,
+                    };
                     let told = timeout(PATIENCE, client.shard_status(request)).await;
                     let reply = told.ok()?.ok()?.into_inner();
                     Some(Seen { shard, reply })

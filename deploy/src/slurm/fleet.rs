@@ -91,12 +91,14 @@ pub(super) async fn leave(run: &Place) -> anyhow::Result<()> {
         let access = run.access()?;
         let there = run.coordinator()?;
         let there = there.context("the fleet has no coordinator")?;
-        access.drain(&there.address, name, &[]).await?;
+        // A run that has failed has nobody to ask, and is removed all the same.
+        let asked = access.drain(&there.address, name, &[]).await;
         let mut tries = 0;
         loop {
             match access.remove(&there.address, name).await {
+                Ok(()) => return Ok(()),
                 Err(_) if tries < LEAVING_TRIES => tries += 1,
-                removed => return removed,
+                Err(error) => return Err(asked.err().unwrap_or(error)),
             }
             sleep(PAUSE).await;
         }

@@ -2864,6 +2864,9 @@ pub struct ShardStatusRequest {
     pub run: ::prost::alloc::string::String,
     #[prost(uint32, tag = "2")]
     pub shard: u32,
+    /// Whether the digest is wanted. All values are read for it, and exchanges wait meanwhile.
+    #[prost(bool, tag = "3")]
+    pub digest: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ShardStatusReply {
@@ -2896,7 +2899,7 @@ pub struct ShardStatusReply {
     /// delays\[d\] contributions had delay d; the last entry holds all longer ones.
     #[prost(uint64, repeated, tag = "13")]
     pub delays: ::prost::alloc::vec::Vec<u64>,
-    /// BLAKE3 over (block, version, values) in block order; 32 bytes.
+    /// BLAKE3 over (block, version, values) in block order; 32 bytes. Empty unless it was asked for.
     #[prost(bytes = "bytes", tag = "14")]
     pub digest: ::prost::bytes::Bytes,
     /// Whether it answers for the shard; otherwise it keeps a copy.

@@ -47,9 +47,12 @@ impl Task {
                 let to = self.wait(reply);
                 self.core.await_ready(&run, caller, created, to, now_ms);
             }
-            Message::Heartbeat(run, caller, beat, reply) => {
+            Message::Heartbeat(run, caller, (stream, beat), reply) => {
                 self.heard.rank(now_ms);
                 let beaten = core.heartbeat(&run, caller, beat, now_ms);
+                if beaten.is_ok() {
+                    self.beats.heard(&run, caller, stream);
+                }
                 let _ = reply.send(beaten.map(|present| Beaten {
                     generation: self.written(&run, present.generation),
                     ..present
@@ -59,7 +62,11 @@ impl Task {
                 let checked = core.check(&run, caller);
                 let _ = reply.send(checked.map(|present| self.written(&run, present)));
             }
-            Message::RankLost(run, caller) => core.rank_lost(&run, caller, now_ms),
+            Message::RankLost(run, caller, stream) => {
+                if self.beats.ended(&run, caller, stream) {
+                    core.rank_lost(&run, caller, now_ms);
+                }
+            }
             Message::Holding(run, reply) => {
                 let known = self.holdings.get(&run).cloned();
                 let _ = reply.send(known.ok_or_else(|| Refusal::UnknownRun(run).into()));
@@ -74,7 +81,8 @@ impl Task {
                 let _ = reply.send(core.lease_chunk(&run, owner, &finished, &holds));
             }
             Message::Leave(run, caller, finished, reply) => {
-                let _ = reply.send(core.leave(&run, caller, &finished, now_ms));
+                let left = core.leave(&run, caller, &finished, now_ms);
+                self.unsaid.push((reply, left));
             }
             Message::Attach(run, sizes, reply) => {
                 let to = self.wait(reply);

@@ -41,12 +41,12 @@ pub enum Message {
     Join(RunId, Box<RunSpec>, Join, Reply<Answer>),
     /// A rank asks to push; whether it has created its slice.
     AwaitReady(RunId, Caller, bool, Reply<Answer>),
-    /// A rank is alive.
-    Heartbeat(RunId, Caller, Beat, Reply<Beaten>),
+    /// A rank is alive, and says so on the stream of this number.
+    Heartbeat(RunId, Caller, (u64, Beat), Reply<Beaten>),
     /// Whether a rank's life of its group is still the one.
     Check(RunId, Caller, Reply<Generation>),
-    /// The connection of a rank's heartbeats broke.
-    RankLost(RunId, Caller),
+    /// The stream of this number of a rank's heartbeats has ended.
+    RankLost(RunId, Caller, u64),
     /// Who holds the shards of a run.
     Holding(RunId, Reply<Holding>),
     /// Which blocks the shards have, and who holds them.

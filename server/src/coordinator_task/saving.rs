@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::Interval;
 use tradewind_common::data::FORGOTTEN_MAX;
 use tradewind_common::{Generation, RunId};
@@ -16,11 +17,10 @@ use crate::status;
 const LEASES_UNSAVED_MS: u64 = 250;
 
 impl Task {
-    /// Looks whether this is still the coordinator, which one that decides nothing would not hear.
-    pub(super) async fn look(&mut self) -> Saved {
-        let Some(disk) = self.disk.clone() else {
-            return Saved::Yes;
-        };
+    /// Begins to look whether this is still the coordinator, which one that decides nothing would not
+    /// hear; nothing without a disk.
+    pub(super) fn look(&mut self) -> Option<JoinHandle<Saved>> {
+        let disk = self.disk.clone()?;
         let address = self.address.clone();
         let fleet = self.core.fleet();
         let heard = (self.heard).anybody(fleet.expected(), fleet.lease_ms(), self.ticked_ms);
@@ -32,8 +32,7 @@ impl Task {
             }
             disk.look(&address)
         };
-        let looked = tokio::task::spawn_blocking(look).await;
-        looked.unwrap_or_else(|panicked| Saved::NotNow(panicked.to_string()))
+        Some(tokio::task::spawn_blocking(look))
     }
 
     /// Writes down what was decided, before anybody hears of it. Leases of data alone are written

@@ -9,6 +9,9 @@ use crate::telemetry;
 
 impl Task {
     pub(super) fn drain(&mut self) {
+        for (reply, left) in self.unsaid.drain(..) {
+            let _ = reply.send(left);
+        }
         while let Some(output) = self.core.poll_output() {
             match output {
                 Output::Reply(to, answer) => {

@@ -146,38 +146,40 @@ impl Coordinator {
         self.drain();
     }
 
-    /// Forgets a run that is over.
+    /// Forgets a run that is over, or that nobody has joined since it was to go on.
     pub fn remove(&mut self, name: &RunId, to: ReplyTo, now_ms: u64) {
-        let removed = self
-            .run_mut(name, now_ms)
-            .and_then(|run| match run.is_idle() {
-                true => Ok(()),
-                false => Err(Refused::StillTrains(name.clone())),
-            });
-        if let (Ok(()), Some(run)) = (&removed, self.runs.get(name)) {
-            self.passed = run.passed().max(self.passed);
-            self.runs.remove(name);
-            self.dirty = true;
-            let text = format!("run {name} is removed");
-            let mut event = Event::new(EventKind::RunRemoved, text);
-            event.run = Some(name.clone());
-            self.tell(event);
-            let servers: Vec<ServerId> = self.fleet.up().collect();
-            servers
-                .into_iter()
-                .for_each(|server| self.tell_runs(server));
+        let idle = match self.run_mut(name, now_ms).map(|run| run.is_idle()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refused::StillTrains(name.clone())),
+            Err(_) if self.resuming.contains_key(name) => Ok(()),
+            Err(unknown) => Err(unknown),
+        };
+        if idle.is_ok() {
+            self.forget(name);
         }
-        let answer = removed.map(|()| Answer::Removed);
+        let answer = idle.map(|()| Answer::Removed);
         self.outputs.push_back(Output::Reply(to, answer));
         self.drain();
     }
 
-    /// Without a folder nobody knows whether there were others before.
-    fn tell_runs(&mut self, server: ServerId) {
-        if self.snapshots {
-            let runs = self.runs.keys().cloned().collect();
-            self.outputs.push_back(Output::Runs(server, runs));
+    fn forget(&mut self, name: &RunId) {
+        self.resuming.remove(name);
+        if let Some(run) = self.runs.remove(name) {
+            self.passed = run.passed().max(self.passed);
         }
+        self.dirty = true;
+        let mut event = Event::new(EventKind::RunRemoved, format!("run {name} is removed"));
+        event.run = Some(name.clone());
+        self.tell(event);
+        let servers: Vec<ServerId> = self.fleet.up().collect();
+        servers
+            .into_iter()
+            .for_each(|server| self.tell_runs(server));
+    }
+
+    fn tell_runs(&mut self, server: ServerId) {
+        let runs = self.runs.keys().cloned().collect();
+        self.outputs.push_back(Output::Runs(server, runs));
     }
 
     /// A server that holds a shard has followed an order, or has got further.

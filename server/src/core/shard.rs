@@ -214,9 +214,7 @@ impl Shard {
         for (id, block) in &self.blocks {
             hasher.update(&id.0.to_le_bytes());
             hasher.update(&block.version().to_le_bytes());
-            for x in block.values().unwrap_or_default() {
-                hasher.update(&x.to_le_bytes());
-            }
+            hasher.update(bytemuck::cast_slice(block.values().unwrap_or_default()));
         }
         *hasher.finalize().as_bytes()
     }

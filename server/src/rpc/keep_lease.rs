@@ -33,6 +33,7 @@ pub(super) async fn keep_lease(
     let first = beats.message().await.map_err(refuse::unreadable)?;
     let first = first.ok_or_else(|| Status::invalid_argument("a stream without a beat"))?;
     let keeper = Keeper {
+        number: coordinator.number_stream(),
         run: convert::run_id(&first.run).map_err(refuse::malformed)?,
         caller: Caller {
             group: GroupId(first.group),
@@ -48,11 +49,21 @@ pub(super) async fn keep_lease(
         if let Err(status) = keeper.keep(beats, beaten, &out).await {
             let _ = out.send(Err(status)).await;
         }
+        let Keeper {
+            number,
+            run,
+            caller,
+            coordinator,
+        } = keeper;
+        let lost = Message::RankLost(run, caller, number);
+        coordinator.tell(lost).await;
     });
     Ok(ReceiverStream::new(replies))
 }
 
 struct Keeper {
+    /// A later stream of the same rank has a higher one.
+    number: u64,
     run: RunId,
     caller: Caller,
     coordinator: CoordinatorHandle,
@@ -70,7 +81,8 @@ impl Keeper {
             steps_per_second: speed,
         };
         let (run, caller) = (self.run.clone(), self.caller);
-        let ask = |reply| Message::Heartbeat(run, caller, beat, reply);
+        let number = self.number;
+        let ask = |reply| Message::Heartbeat(run, caller, (number, beat), reply);
         self.coordinator.call(ask).await.map_err(refuse::call)
     }
 
@@ -123,8 +135,6 @@ impl Keeper {
                 () = out.closed() => break,
             }
         }
-        let lost = Message::RankLost(self.run.clone(), self.caller);
-        self.coordinator.tell(lost).await;
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! The stream of a server: reports up, orders down. It is the server's bond with the coordinator;
 //! when it breaks, the coordinator hears of it.
 
-use tokio::sync::mpsc;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Status, Streaming};
@@ -12,11 +14,16 @@ use tradewind_proto::v1::server_report::Report;
 
 use super::order::{captured_from_wire, encode_order, report_from_wire};
 use super::refuse;
-use crate::coordinator_task::{CoordinatorHandle, Message, ORDERS_MAX};
+use crate::coordinator_task::{CallError, CoordinatorHandle, Message, ORDERS_MAX};
+use crate::core::answer::Refused;
 use crate::core::order::{Server, Told};
+use crate::core::refusal::Refusal;
 
 /// Orders on their way into a connection.
 const ORDERS_OUT_MAX: usize = 4;
+
+/// Reports of a server whose answers wait for the coordinator's disk; beats behind more wait, too.
+const UNANSWERED_MAX: usize = 1024;
 
 type Orders = ReceiverStream<Result<v1::ServerOrder, Status>>;
 
@@ -69,30 +76,51 @@ struct Bond {
 }
 
 impl Bond {
-    /// Hands reports over until the server ends its side, or says what cannot be.
+    /// Hands reports over until the server ends its side, or says what cannot be. Beats do not wait for
+    /// what becomes of reports before them, which may have to wait for the disk.
     async fn take(&self, mut reports: Streaming<v1::ServerReport>) -> Result<(), Status> {
-        while let Some(report) = reports.message().await.map_err(refuse::unreadable)? {
-            match report.report {
-                Some(Report::Beat(v1::ServerBeat {})) => {
-                    let beat = |reply| Message::ServerBeat(self.server, self.incarnation, reply);
-                    self.coordinator.call(beat).await.map_err(refuse::call)?;
+        let mut unanswered = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                Some(answer) = unanswered.next() => match answer {
+                    Ok(()) => {}
+                    // It was removed while the report was on its way.
+                    Err(CallError::Refused(Refused::Refusal(Refusal::UnknownRun(_)))) => {}
+                    Err(error) => return Err(refuse::call(error)),
+                },
+                report = reports.message(), if unanswered.len() < UNANSWERED_MAX => {
+                    match report.map_err(refuse::unreadable)? {
+                        Some(report) => unanswered.push(self.hand_over(report).await?),
+                        None => return Ok(()),
+                    }
                 }
-                Some(Report::Acknowledge(seen)) => {
-                    let (run, report) = report_from_wire(seen).map_err(refuse::malformed)?;
-                    let ask = |reply| Message::Report(self.server, run, Box::new(report), reply);
-                    self.coordinator.call(ask).await.map_err(refuse::call)?;
-                }
-                Some(Report::Captured(captured)) => {
-                    let (run, shard, number, result) =
-                        captured_from_wire(captured).map_err(refuse::malformed)?;
-                    let of = (run, shard, number);
-                    let part = |reply| Message::Captured(self.server, of, result, reply);
-                    self.coordinator.call(part).await.map_err(refuse::call)?;
-                }
-                Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
             }
         }
-        Ok(())
+    }
+
+    /// Hands a report over; what the coordinator says to it.
+    async fn hand_over(
+        &self,
+        report: v1::ServerReport,
+    ) -> Result<impl Future<Output = Result<(), CallError>> + use<>, Status> {
+        let (reply, answer) = oneshot::channel();
+        let message = match report.report {
+            Some(Report::Beat(v1::ServerBeat {})) => {
+                Message::ServerBeat(self.server, self.incarnation, reply)
+            }
+            Some(Report::Acknowledge(seen)) => {
+                let (run, report) = report_from_wire(seen).map_err(refuse::malformed)?;
+                Message::Report(self.server, run, Box::new(report), reply)
+            }
+            Some(Report::Captured(captured)) => {
+                let (run, shard, number, result) =
+                    captured_from_wire(captured).map_err(refuse::malformed)?;
+                Message::Captured(self.server, (run, shard, number), result, reply)
+            }
+            Some(Report::Register(_)) | None => return Err(missing("acknowledge")),
+        };
+        self.coordinator.tell(message).await;
+        Ok(async { Ok(answer.await.map_err(|_| CallError::Gone)??) })
     }
 }
 
@@ -121,7 +149,21 @@ async fn give_orders(
             },
         };
         let refused = order.is_err();
-        if out.send(order).await.is_err() || refused {
+        // Reports are heard as well while the connection is full of orders.
+        let room = tokio::select! {
+            room = out.reserve() => room,
+            reported = &mut reports, if !refused => {
+                if let Err(status) = reported {
+                    let _ = out.send(Err(status)).await;
+                }
+                return;
+            }
+        };
+        let Ok(room) = room else {
+            return;
+        };
+        room.send(order);
+        if refused {
             return;
         }
     }

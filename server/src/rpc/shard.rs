@@ -111,7 +111,7 @@ async fn status(
     let run = convert::run_id(&request.run).map_err(refuse::malformed)?;
     let shard = registry.shard(&run, ShardId(request.shard));
     let shard = shard.map_err(refuse::refusal)?;
-    let status = shard.status().await.map_err(refuse::gone)?;
+    let status = shard.status(request.digest).await.map_err(refuse::gone)?;
     let counters = status.counters;
     Ok(Response::new(ShardStatusReply {
         server: registry.server().0,
@@ -127,7 +127,11 @@ async fn status(
         refused: counters.refused,
         updates: counters.updates,
         delays: counters.delays,
-        digest: status.digest.to_vec().into(),
+        digest: status
+            .digest
+            .map(|digest| digest.to_vec())
+            .unwrap_or_default()
+            .into(),
         primary: status.primary,
         lost: counters.lost,
         unconfirmed: status.unconfirmed,

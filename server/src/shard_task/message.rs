@@ -35,8 +35,8 @@ pub enum Message {
     Linked(ServerId, Generation, mpsc::UnboundedSender<Record>),
     /// A copy has applied records.
     Confirm(Confirm),
-    /// Counters and versions.
-    Status(oneshot::Sender<Status>),
+    /// Counters and versions, and with `true` the digest of the values.
+    Status(bool, oneshot::Sender<Status>),
     /// The shard is not held here any more.
     Close,
 }
@@ -78,7 +78,7 @@ pub struct Status {
     /// What it counted.
     pub counters: Counters,
     /// BLAKE3 over (block, version, values).
-    pub digest: [u8; 32],
+    pub digest: Option<[u8; 32]>,
     /// Records that copies have not confirmed.
     pub unconfirmed: u64,
     /// What its exchanges moved.

@@ -27,8 +27,10 @@ const UNKNOWN: Expected = (
     "has no whole snapshot",
 );
 
+const EXISTS: Expected = (Code::AlreadyExists, "run-exists", "run grown exists");
+
 /// What is refused here.
-pub(super) const REFUSED: [Expected; 4] = [FIXED, TRAINS, DRAINED, UNKNOWN];
+pub(super) const REFUSED: [Expected; 5] = [FIXED, TRAINS, DRAINED, UNKNOWN, EXISTS];
 
 async fn attach(client: &Client, run: &str, sizes: &[u32]) -> Result<u32, tonic::Status> {
     let request = AttachRequest {
@@ -74,6 +76,9 @@ fn people_are_told_what_cannot_be_and_why() {
         let removed = answer(coordinator().remove(RemoveRequest { run: run() })).await;
         assert_refused("a run that trains", removed, TRAINS);
         let resumed = answer(coordinator().resume(ResumeRequest { run: run() })).await;
+        assert_refused("a run that is there", resumed, EXISTS);
+        let run = "unknown".to_owned();
+        let resumed = answer(coordinator().resume(ResumeRequest { run })).await;
         assert_refused("a run without a snapshot", resumed, UNKNOWN);
         drain(&client, "grown", &[1]).await.unwrap();
         let joined = join(&client, ("grown", 1, 0), 1, &[1, 1, 1]).await;

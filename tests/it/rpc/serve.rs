@@ -128,11 +128,6 @@ pub(super) const REPORTS: &[Row<Make>] = &[
         (Code::InvalidArgument, "malformed", "run name \"a/b\""),
     ),
     (
-        "an unknown run",
-        || seen(|a| a.run = "other".into()),
-        (Code::NotFound, "unknown-run", "run other is not known"),
-    ),
-    (
         "the last clock there is",
         || seen(|a| a.clock_seen = Some(u64::MAX)),
         (
@@ -263,6 +258,26 @@ fn a_bad_report_ends_with_a_status_and_changes_nothing() {
         let seen = report(Report::Acknowledge(seen));
         played.reports.send(seen).await.unwrap();
         assert_eq!(waiting.await.unwrap().unwrap().incarnation, 1);
+    });
+}
+
+/// The bond is that of all runs.
+#[test]
+fn a_report_of_a_run_that_was_removed_meanwhile_is_passed_over() {
+    let fleet = Fleet::partial(1, 2, TOKEN);
+    fleet.block_on(async {
+        let client = fleet.client().await;
+        let played = play(&client, INCARNATION).await;
+        let removed = seen(|a| a.run = "removed".into()).map(report);
+        played.reports.send(removed.unwrap()).await.unwrap();
+        let bad = report(Report::Register(register()));
+        played.reports.send(bad).await.unwrap();
+        let want = (
+            Code::InvalidArgument,
+            "malformed",
+            "acknowledge: is missing",
+        );
+        assert_refused("what came after", collect(played.orders).await.1, want);
     });
 }
 

@@ -56,6 +56,7 @@ impl Client {
         let request = ShardStatusRequest {
             run: run.into(),
             shard,
+            digest: true,
         };
         let mut client = self.shards[server].clone();
         Ok(answer(client.shard_status(request)).await?.into_inner())

@@ -39,7 +39,10 @@ impl Coordinator {
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
-        self.tell_runs(id);
+        // Without a folder nobody knows whether there were others before.
+        if self.snapshots {
+            self.tell_runs(id);
+        }
         let same = |run: &&Run| !run.order_due;
         let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
         let told_nothing: Vec<RunId> = told_nothing.collect();

@@ -22,6 +22,11 @@ pub const WAITING_MAX: usize = 64;
 /// Pause after a snapshot that a run needs has failed.
 const RETRY_MS: u64 = 3_000;
 
+/// How often the last snapshot of a run is tried, pauses doubling up to [`PAUSE_DOUBLINGS`] times: for five
+/// minutes. Until then the run cannot be removed.
+const LAST_TRIES: u32 = 8;
+const PAUSE_DOUBLINGS: u32 = 5;
+
 /// How far ahead of the highest known clock a snapshot under `sync` is set at first, and at most.
 const MARGIN: u64 = 2;
 const MARGIN_MAX: u64 = 1 << 16;
@@ -53,6 +58,9 @@ pub(super) struct Snapshots {
     taking: Option<Taking>,
     /// The groups are done, and what they have trained is not in a snapshot yet.
     last_wanted: bool,
+    /// How often that one has failed.
+    #[serde(skip)]
+    last_failures: u32,
     #[serde(skip)]
     due_ms: u64,
     #[serde(skip)]
@@ -72,6 +80,7 @@ impl Snapshots {
             whole: VecDeque::new(),
             taking: None,
             last_wanted: false,
+            last_failures: 0,
             due_ms: 0,
             retry_ms: 0,
             waiting: Vec::new(),
@@ -276,14 +285,38 @@ impl Run {
     }
 
     fn give_up_snapshot(&mut self, why: String, now_ms: u64) {
+        let is_last = self.snapshots.taking.as_ref().is_some_and(|t| t.last);
         self.drop_taking();
-        self.snapshots.retry_ms = now_ms.saturating_add(RETRY_MS);
+        let doublings = self.snapshots.last_failures.min(PAUSE_DOUBLINGS);
+        self.snapshots.retry_ms = now_ms.saturating_add(RETRY_MS << doublings);
         self.snapshots
             .schedule(now_ms, self.spec.faults.snapshot_ms);
         let text = format!("a snapshot of run {} was given up: {why}", self.name);
         self.tell(Event::new(EventKind::SnapshotFailed, text));
+        if is_last {
+            self.last_failed();
+        }
         let waiting = std::mem::take(&mut self.snapshots.waiting);
         self.reply_all(waiting, Err(Refused::Snapshot(why)));
+    }
+
+    /// Values that cannot be written, such as NaN, would otherwise keep the run for ever.
+    fn last_failed(&mut self) {
+        self.snapshots.last_failures += 1;
+        if self.snapshots.last_failures < LAST_TRIES {
+            return;
+        }
+        self.snapshots.last_wanted = false;
+        self.dirty = true;
+        let kept = match self.newest_snapshot() {
+            Some(number) => format!("what was trained since snapshot {number} is not kept"),
+            None => "nothing of it is kept".to_owned(),
+        };
+        let text = format!(
+            "the last snapshot of run {} is not tried again after {LAST_TRIES} times: {kept}",
+            self.name
+        );
+        self.tell(Event::new(EventKind::SnapshotFailed, text));
     }
 
     /// A shard that has not written its part loses its primary. What that one may still write must
@@ -297,6 +330,7 @@ impl Run {
     /// The run has failed: no snapshot of it is taken any more.
     pub(super) fn stop_snapshots(&mut self, refused: Refused) {
         self.drop_taking();
+        self.snapshots.last_wanted = false;
         let mut waiting = std::mem::take(&mut self.snapshots.waiting);
         waiting.append(&mut self.snapshots.waiting_next);
         self.reply_all(waiting, Err(refused));
@@ -317,6 +351,7 @@ impl Run {
     pub(super) fn want_last_snapshot(&mut self) {
         if self.phase == Phase::Ready && !self.has_groups() {
             self.snapshots.last_wanted = self.snapshots.enabled;
+            self.snapshots.last_failures = 0;
             self.dirty = true;
         }
     }

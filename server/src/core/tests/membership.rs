@@ -319,3 +319,19 @@ fn beats_tell_how_fast_the_fastest_live_group_is() {
         ",
     );
 }
+
+/// Or its values would be taken for those of the next run of that name.
+#[test]
+fn servers_forget_a_run_that_is_removed_without_a_folder_as_well() {
+    check(
+        &[1],
+        1,
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete => 0.0 joined as 1, view 4 0@1:0 + by nobody
+        ack 0 =>
+        leave 0.0@1 => 0.0@1 left, view 5 + by nobody
+        remove => server 0 forgets, removed
+        ",
+    );
+}

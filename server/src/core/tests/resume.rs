@@ -182,3 +182,12 @@ fn other_chunks_begin_where_the_old_ones_ended() {
         ",
     );
 }
+
+#[test]
+fn a_run_that_nobody_has_gone_on_with_can_be_forgotten() {
+    let manifest = stopped(ConsistencySpec::Async);
+    let mut desk = resuming(run_of(&[1]), 1, manifest);
+    assert_eq!(desk.happen("remove"), "removed");
+    let joined = desk.happen("join 0.0 a");
+    assert!(!joined.contains("restore"), "it begins anew: {joined}");
+}

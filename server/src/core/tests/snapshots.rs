@@ -99,6 +99,41 @@ fn what_was_trained_is_kept_when_the_last_group_has_left() {
     );
 }
 
+/// Values that are not finite are never written, and the run could never be removed.
+#[test]
+fn a_last_snapshot_that_fails_and_fails_is_given_up() {
+    let mut desk = desk(1, ConsistencySpec::Async);
+    desk.keep_servers = true;
+    play(
+        &mut desk,
+        &(READY.to_owned()
+            + "
+        leave 0.0@1 => 0.0@1 left, view 5 + by nobody | capture 2:0 at now
+        captured 0 failed => delete 2
+        remove => refused StillTrains
+        pass 2999 =>
+        pass 1 => view 5 + by nobody | capture 3:0 at now
+        captured 0 failed => delete 3
+        pass 6000 => view 5 + by nobody | capture 4:0 at now
+        captured 0 failed => delete 4
+        pass 12000 => view 5 + by nobody | capture 5:0 at now
+        captured 0 failed => delete 5
+        pass 24000 => view 5 + by nobody | capture 6:0 at now
+        captured 0 failed => delete 6
+        pass 48000 => view 5 + by nobody | capture 7:0 at now
+        captured 0 failed => delete 7
+        pass 96000 => view 5 + by nobody | capture 8:0 at now
+        captured 0 failed => delete 8
+        pass 95999 =>
+        remove => refused StillTrains
+        pass 1 => view 5 + by nobody | capture 9:0 at now
+        captured 0 failed => delete 9
+        pass 96000 =>
+        remove => server 0 forgets, removed
+        "),
+    );
+}
+
 #[test]
 fn under_sync_a_snapshot_is_set_a_little_ahead() {
     let mut desk = desk(2, ConsistencySpec::Sync);
