@@ -159,10 +159,17 @@ fn creating_cannot_be_claimed() {
         for group in 0..2 {
             join(&client, ("r", group, 0), 1, &[1, 1]).await.unwrap();
         }
-        let claims = tokio::spawn({
+        let claim = || {
             let client = client.clone();
-            async move { await_ready(&client, ("r", 1, 1), true).await }
-        });
+            tokio::spawn(async move { await_ready(&client, ("r", 1, 1), true).await })
+        };
+        // The second to arrive takes the place of the first: both have been heard.
+        let (mut first, mut second) = (claim(), claim());
+        let (replaced, claims) = tokio::select! {
+            ended = &mut first => (ended, second),
+            ended = &mut second => (ended, first),
+        };
+        assert_eq!(replaced.unwrap().unwrap_err().code(), Code::Aborted);
         assert!(
             await_ready(&client, ("r", 0, 1), false)
                 .await
