@@ -35,7 +35,7 @@ pub(crate) enum State {
 pub(crate) struct Reached {
     /// Seconds since its first step began.
     pub(crate) seconds: f64,
-    /// Applied samples.
+    /// Samples that the block that was ahead had applied.
     pub(crate) samples: f64,
     pub(crate) updates: f64,
 }
@@ -69,10 +69,10 @@ impl Run {
         };
         let reached = match &state {
             State::Completed(reading) => target.and_then(|target| {
-                let at = reading.reached(target)?;
+                let at = reading.reached(target.goal)?;
                 Some(Reached {
                     seconds: at.wall - reading.begun(),
-                    samples: at.samples as f64,
+                    samples: at.samples_applied.1 as f64,
                     updates: at.updates as f64,
                 })
             }),

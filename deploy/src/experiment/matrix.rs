@@ -6,11 +6,17 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use toml_edit::Document;
 use tradewind_common::config::{Config, ConfigError};
+use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Assign, Choice, Plan};
+use super::prepare::largest_batch;
 
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
+
+/// Multiples of `target.every_samples` that one update may pass and all be saved: a server keeps so many
+/// (server/src/core/milestones.rs), and a cell that lacks one is never finished.
+const PASSED_MAX: u64 = 16;
 
 /// Longest part of a cell's name that comes from its setting, characters: with seed or trial it is
 /// the name of a run.
@@ -139,6 +145,17 @@ impl Matrix {
                 plan.file, target.every_samples
             ));
         }
+        let updates = matrix.cells.iter().map(|cell| update_samples(&cell.config));
+        if let (Some(target), Some(samples)) = (&plan.target, updates.max())
+            && PASSED_MAX * target.every_samples < samples
+        {
+            problems.push(format!(
+                "{}: target.every_samples = {} is passed more than {PASSED_MAX} times by an update of {samples} samples, and not all of them are evaluated; at least {} are needed",
+                plan.file,
+                target.every_samples,
+                samples.div_ceil(PASSED_MAX)
+            ));
+        }
         problems.dedup();
         if !problems.is_empty() {
             bail!("{}", problems.join("\n"));
@@ -240,6 +257,18 @@ impl Matrix {
             .iter()
             .filter(move |cell| cell.setting == setting)
     }
+}
+
+/// The most samples that an update brings: of all groups where they are merged, else of the largest.
+fn update_samples(config: &Config) -> u64 {
+    let groups = &config.cluster.groups;
+    let merged = config.train.consistency == ConsistencySpec::Sync;
+    let ranks = match merged || config.policies.merge.is_some() {
+        true => config.world_size(),
+        false => groups.iter().copied().max().unwrap_or(1),
+    };
+    let steps = config.local.as_ref().map_or(1, |local| local.steps);
+    u64::from(ranks) * u64::from(largest_batch(config)) * u64::from(steps)
 }
 
 /// Every combination of the axes' values; the first axis changes last.

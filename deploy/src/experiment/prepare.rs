@@ -278,7 +278,8 @@ fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
     others.chain([batch])
 }
 
-fn largest_batch(config: &Config) -> u32 {
+/// Samples of a rank's step, of batches that grow at their end.
+pub(super) fn largest_batch(config: &Config) -> u32 {
     let ramp = config.train.batch_ramp.last();
     ramp.map_or(config.train.batch, |step| step.batch)
 }

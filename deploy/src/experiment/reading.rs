@@ -1,13 +1,15 @@
 //! What a run's folder holds, read back.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::config::Config;
 use tradewind_common::record::{Measure, StepRecord, Validation};
+use tradewind_common::spec::ConsistencySpec;
 
-use super::file::Target;
+use super::file::{Goal, Target};
 use crate::lines::{Lines, Metrics};
 use crate::results::latest;
 
@@ -146,12 +148,18 @@ impl Reading {
         target.is_not(&self.validations.first()?.measure.name)
     }
 
-    /// The first of two evaluations in a row that reach the goal.
-    pub(crate) fn reached(&self, target: &Target) -> Option<&Validation> {
+    /// The evaluations of different parameters: an update that passes several multiples at once leaves the
+    /// same for each.
+    pub(crate) fn evaluations(&self) -> Vec<&Validation> {
         let mut own: Vec<&Validation> = self.validations.iter().collect();
-        // An update that passes several multiples at once leaves the same parameters for each.
         own.dedup_by_key(|v| v.samples_applied);
-        let met = |v: &Validation| target.goal.met(v.measure.value);
+        own
+    }
+
+    /// The first of two evaluations in a row that reach the goal.
+    pub(crate) fn reached(&self, goal: Goal) -> Option<&Validation> {
+        let own = self.evaluations();
+        let met = |v: &Validation| goal.met(v.measure.value);
         let first = own.windows(2).find(|pair| met(pair[0]) && met(pair[1]));
         first.map(|pair| pair[0])
     }
@@ -175,10 +183,26 @@ impl Reading {
         }
     }
 
-    /// Part of the steps in which a rank's computation took longer than its pace; 0 without one.
+    /// Part of the steps in which a rank's computation took longer than its pace; 0 without one. Under
+    /// `sync` whoever is late holds up all groups: there it is the part of everybody's steps.
     pub(crate) fn missed(&self) -> f64 {
-        let late: u64 = self.records.iter().map(|r| r.missed_pace).sum();
-        late as f64 / self.steps().max(1) as f64
+        let (late, steps) = match self.config.train.consistency {
+            ConsistencySpec::Sync => {
+                let mut clocks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+                for r in &self.records {
+                    let (late, steps) = clocks.entry(r.clock).or_default();
+                    *late = r.missed_pace.max(*late);
+                    *steps = r.local_steps.max(*steps);
+                }
+                let all = clocks.into_values();
+                all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
+            }
+            _ => {
+                let late = self.records.iter().map(|r| r.missed_pace).sum::<u64>();
+                (late, self.steps())
+            }
+        };
+        late as f64 / steps.max(1) as f64
     }
 
     /// Steps of all groups: of several each between two exchanges, where they are local.

@@ -46,7 +46,7 @@ fn the_target_is_reached_with_the_first_of_two_in_a_row() {
     let folder = tempfile::tempdir().unwrap();
     let check = |values: &[f64], samples: Option<u64>| {
         let reading = reading(folder.path(), values);
-        let found = reading.reached(&target()).map(|v| v.samples);
+        let found = reading.reached(target().goal).map(|v| v.samples);
         assert_eq!(found, samples, "{values:?}");
     };
     check(&[], None);
@@ -57,7 +57,14 @@ fn the_target_is_reached_with_the_first_of_two_in_a_row() {
     // One update that has passed two multiples is evaluated once.
     let mut jumped = reading(folder.path(), &[0.9, 0.5, 0.5, 0.9]);
     jumped.validations[2].samples_applied = jumped.validations[1].samples_applied;
-    assert!(jumped.reached(&target()).is_none());
+    assert!(jumped.reached(target().goal).is_none());
+    // And whoever passed a multiple by much has needed more samples.
+    jumped.validations[3].measure.value = 0.4;
+    jumped.validations[1].samples_applied = (20, 27);
+    jumped.validations[2].samples_applied = (20, 27);
+    let state = State::Completed(Box::new(jumped));
+    let run = Run::of("a".into(), 1, state, Some(&target()));
+    assert_eq!(run.reached.unwrap().samples, 27.0);
     let mut other = target();
     other.metric = "accuracy".into();
     let state = State::Completed(Box::new(reading(folder.path(), &[0.1, 0.1])));

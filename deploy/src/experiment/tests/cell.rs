@@ -65,6 +65,27 @@ fn a_pace_that_is_missed_once_in_many_local_steps_is_kept() {
     assert_eq!(reading.local_steps(), Some(5.0));
 }
 
+/// Whoever is late holds up everybody, though it is one of many.
+#[test]
+fn under_sync_a_clock_is_missed_with_one_group() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |set: &str, steps: u64, want: f64| {
+        let mut reading = reading_of(folder.path(), set, &[]);
+        // Ten clocks of two groups, of which one is late in two of its steps.
+        let others = reading.records.clone();
+        reading.records[3].missed_pace = 2.min(steps);
+        reading.records.extend(others);
+        reading
+            .records
+            .iter_mut()
+            .for_each(|r| r.local_steps = steps);
+        assert_eq!(reading.missed(), want, "{set}");
+    };
+    check("", 1, 0.05);
+    check("train.consistency = \"sync\"", 1, 0.1);
+    check("train.consistency = \"sync\"", 5, 0.04);
+}
+
 #[test]
 fn what_another_try_may_mend_is_not_sealed() {
     let folder = tempfile::tempdir().unwrap();

@@ -107,6 +107,27 @@ fn what_is_wrong_is_told_with_its_line() {
         "[targte] is no section of an experiment",
     );
     check("surprise = 1", "experiment.surprise is no key");
+    let target = "[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 2";
+    check(
+        &format!("[set]\ntrain.batch = 33\n{target}"),
+        "e.toml: target.every_samples = 2 is passed more than 16 times by an update of 33 samples, and not all of them are evaluated; at least 3 are needed",
+    );
+}
+
+/// What an update brings is that of all groups where they are merged.
+#[test]
+fn evaluations_may_be_as_close_as_servers_keep_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |set: &str, right: bool| {
+        let text = format!(
+            "{HEAD}[set]\ntrain.batch = 16\ncluster.groups = [1, 1]\n{set}\n\
+            [target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 1\n"
+        );
+        assert_eq!(matrix(folder.path(), &text, false).is_ok(), right, "{set}");
+    };
+    check("train.consistency = \"async\"", true);
+    check("train.consistency = \"sync\"", false);
+    check("train.consistency = \"async\"\nmerge.min_groups = 2", false);
 }
 
 #[test]

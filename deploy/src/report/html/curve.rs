@@ -36,11 +36,11 @@ pub(super) fn curve(reading: &Reading, shown: Shown, along: Along) -> Curve {
     let begun = reading.begun();
     let mut curve: Curve = match shown {
         Shown::Validation => {
-            let points = reading.validations.iter().map(|v| {
+            let points = reading.evaluations().into_iter().map(|v| {
                 let x = match along {
                     Along::Time => v.wall - begun,
                     Along::Updates => v.updates as f64,
-                    Along::Samples => v.samples as f64,
+                    Along::Samples => v.samples_applied.1 as f64,
                 };
                 (x, v.measure.value)
             });
@@ -118,6 +118,17 @@ fn at(curve: &Curve, x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::tests::reading_of;
+
+    #[test]
+    fn an_update_that_passes_several_evaluations_is_one_point() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reading = reading_of(folder.path(), "", &[0.9, 0.5, 0.5]);
+        reading.validations[1].samples_applied = (30, 34);
+        reading.validations[2].samples_applied = (30, 34);
+        let points = curve(&reading, Shown::Validation, Along::Samples);
+        assert_eq!(points, [(10.0, 0.9), (34.0, 0.5)]);
+    }
 
     #[test]
     fn a_band_is_where_all_curves_are() {

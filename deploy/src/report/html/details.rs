@@ -83,7 +83,7 @@ fn folded(head: &str, body: &str) -> String {
 
 fn cells(lines: &[Line], target: bool) -> String {
     let mut html = String::from(
-        "<div class=\"wide\"><table class=\"cells\"><tr><th>run</th><th>setting</th><th>seed</th><th>status</th><th>time to target, s</th><th>samples to target</th><th>validation at the end</th><th>held out</th><th>steps late</th></tr>",
+        "<div class=\"wide\"><table class=\"cells\"><tr><th>run</th><th>setting</th><th>seed</th><th>status</th><th>time to target, s</th><th>samples to target</th><th>validation at the end</th><th>held out</th><th>steps late<br>(sync: clocks)</th></tr>",
     );
     let number =
         |x: Option<f64>, digits: usize| x.map_or("–".to_owned(), |x| format!("{x:.digits$}"));
