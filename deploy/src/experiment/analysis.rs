@@ -1,12 +1,14 @@
-//! What the cells come to: a row for each, and for each setting means over its seeds.
+//! What the cells come to: a row for each, and for each setting means over its seeds. compare.rs has what
+//! they are compared with.
 
 use std::collections::BTreeMap;
 
 use super::cell::{Outcome, Seal};
+use super::compare::compared;
 use super::file::Target;
 use super::matrix::{Cell, Matrix, setting_keys};
 use super::reading::Reading;
-use super::stats::{Estimate, mean, mean_ratio};
+use super::stats::{Estimate, mean};
 
 /// A cell as far as it has been run.
 #[derive(Clone, Debug)]
@@ -94,8 +96,35 @@ impl Run {
         }
     }
 
-    fn metric(&self, of: impl Fn(&super::reading::Metric) -> f64) -> Option<f64> {
+    pub(super) fn metric(&self, of: impl Fn(&super::reading::Metric) -> f64) -> Option<f64> {
         self.reading()?.summary.metric.as_ref().map(of)
+    }
+}
+
+/// How far some runs have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) all: usize,
+    /// Those that came to an end, those of them in which training gave up, and those that are void.
+    pub(crate) ended: usize,
+    pub(crate) failed: usize,
+    pub(crate) void: usize,
+}
+
+impl Progress {
+    pub(crate) fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
+        let count = |what: fn(&State) -> bool| runs.clone().filter(|r| what(&r.state)).count();
+        Self {
+            all: count(|_| true),
+            ended: count(|state| !matches!(state, State::NotRun(_))),
+            failed: count(|state| matches!(state, State::Failed(_))),
+            void: count(|state| matches!(state, State::Void(..))),
+        }
+    }
+
+    /// Whether each has a result: no run that is still to come can change what they say.
+    pub(crate) fn is_complete(self) -> bool {
+        self.ended - self.void == self.all
     }
 }
 
@@ -108,6 +137,8 @@ pub(crate) struct Line {
     pub(crate) synchronous: bool,
     /// What its tuning came to: keys with their values.
     pub(crate) tuned: Option<Vec<(String, f64)>>,
+    /// Keys for which it is the last value that was tried.
+    pub(crate) on_edge: Vec<String>,
     /// Its resolved configuration, every key with its value as TOML.
     pub(crate) keys: BTreeMap<String, String>,
     pub(crate) runs: Vec<Run>,
@@ -126,20 +157,28 @@ pub(crate) struct Sums {
     /// The metric on the validation split, and on the held-out one, at the end.
     pub(crate) validation: Option<Estimate>,
     pub(crate) held_out: Option<Estimate>,
-    /// Its metric on the held-out split less that of the best synchronous setting, paired by seed.
+    /// Its metric on the held-out split less that of the baseline, paired by seed.
     pub(crate) against: Option<Estimate>,
     /// Bytes of values in all exchanges.
     pub(crate) bytes: Option<Estimate>,
     /// Seconds of training.
     pub(crate) train_seconds: Option<Estimate>,
-    /// How many times sooner than the best synchronous setting of the panel it reached the target.
+    /// How many times sooner than the baseline it reached the target, where that always did; and that of
+    /// each seed.
     pub(crate) sooner: Option<Estimate>,
-    /// It is that setting.
+    pub(crate) ratios: Vec<f64>,
+    /// It is the synchronous setting that the others of its panel are compared with.
+    pub(crate) baseline: bool,
+    /// And it has reached the target with all seeds, so times can be, too.
     pub(crate) best_synchronous: bool,
 }
 
 /// Lines in the order of the matrix.
-pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Line> {
+pub(crate) fn lines(
+    matrix: &Matrix,
+    mut runs: BTreeMap<String, Run>,
+    target: Option<&Target>,
+) -> Vec<Line> {
     let settings = matrix.settings.iter().enumerate();
     let lines = settings.map(|(index, setting)| Line {
         label: setting.label.clone(),
@@ -147,6 +186,7 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
         values: setting.values.clone(),
         synchronous: setting.synchronous,
         tuned: setting.tuned.clone(),
+        on_edge: Vec::new(),
         keys: matrix
             .of(index)
             .next()
@@ -157,7 +197,7 @@ pub(crate) fn lines(matrix: &Matrix, mut runs: BTreeMap<String, Run>) -> Vec<Lin
             .collect(),
         sums: Sums::default(),
     });
-    summed(lines.collect())
+    summed(lines.collect(), target)
 }
 
 /// The names of the panels, each once, in the order of the lines.
@@ -172,73 +212,14 @@ pub(crate) fn panels(lines: &[Line]) -> Vec<String> {
 }
 
 /// Fills in the sums.
-pub(crate) fn summed(mut lines: Vec<Line>) -> Vec<Line> {
+pub(crate) fn summed(mut lines: Vec<Line>, target: Option<&Target>) -> Vec<Line> {
     for line in &mut lines {
         line.sums = sums(&line.runs);
     }
-    for panel in panels(&lines) {
-        // Who reached the target with all seeds, and soonest; without anybody, who did most often.
-        let standing = |line: &Line| {
-            let whole = line.sums.counted == line.runs.len();
-            let seconds = line.sums.seconds.filter(|_| whole);
-            let seconds = seconds.map_or(f64::INFINITY, |seconds| seconds.mean);
-            (seconds, line.runs.len() - line.sums.reached)
-        };
-        let synchronous = lines
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| line.panel == panel && line.synchronous && line.sums.counted > 0);
-        let best = synchronous.map(|(index, line)| (standing(line), index));
-        let best = best.min_by(|((a, short_a), _), ((b, short_b), _)| {
-            a.total_cmp(b).then(short_a.cmp(short_b))
-        });
-        let Some(((soonest, _), best)) = best else {
-            continue;
-        };
-        lines[best].sums.best_synchronous = soonest.is_finite();
-        let by_seed = times(&lines[best].runs);
-        let metrics = held_out(&lines[best].runs);
-        for (index, line) in lines.iter_mut().enumerate() {
-            if line.panel != panel {
-                continue;
-            }
-            if index != best {
-                let own = held_out(&line.runs);
-                let pairs = own
-                    .iter()
-                    .filter_map(|(seed, own)| Some(own - metrics.get(seed)?));
-                line.sums.against = mean(&pairs.collect::<Vec<_>>());
-            }
-            if line.sums.seconds.is_some() && soonest.is_finite() {
-                let own = times(&line.runs);
-                let pairs = own
-                    .iter()
-                    .filter_map(|(seed, own)| Some(by_seed.get(seed)? / own));
-                line.sums.sooner = mean_ratio(&pairs.collect::<Vec<_>>());
-            }
-        }
-    }
-    lines
-}
-
-/// Seconds to the target by seed.
-pub(crate) fn times(runs: &[Run]) -> BTreeMap<u64, f64> {
-    let times = runs
-        .iter()
-        .filter_map(|run| Some((run.seed, run.reached?.seconds)));
-    times.collect()
-}
-
-/// The metric on the held-out split by seed.
-fn held_out(runs: &[Run]) -> BTreeMap<u64, f64> {
-    let metrics = runs.iter();
-    metrics
-        .filter_map(|run| Some((run.seed, run.metric(|m| m.value)?)))
-        .collect()
+    compared(lines, target)
 }
 
 fn sums(runs: &[Run]) -> Sums {
-    let counted = runs.iter().filter(|run| run.reading().is_some()).count();
     let reached: Vec<Reached> = runs.iter().filter_map(|run| run.reached).collect();
     // A run that diverged has not reached the target either.
     let tried = runs
@@ -258,7 +239,7 @@ fn sums(runs: &[Run]) -> Sums {
     let bytes = runs.iter().filter_map(|run| run.reading()?.bytes());
     let bytes: Vec<f64> = bytes.map(|bytes| bytes as f64).collect();
     Sums {
-        counted: counted.max(tried),
+        counted: tried,
         reached: reached.len(),
         seconds: all(|r| r.seconds),
         samples: all(|r| r.samples),
@@ -268,6 +249,8 @@ fn sums(runs: &[Run]) -> Sums {
         bytes: mean(&bytes),
         train_seconds: mean(&train),
         sooner: None,
+        ratios: Vec::new(),
+        baseline: false,
         best_synchronous: false,
     }
 }

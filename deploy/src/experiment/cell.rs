@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::config::Config;
 use tradewind_common::policy::StalenessSpec;
 
+use super::machine::Host;
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
 use crate::whole;
@@ -30,6 +31,9 @@ pub(crate) struct Seal {
     /// BLAKE3 of the resolved configuration, as hex.
     pub(crate) configuration: String,
     pub(crate) outcome: Outcome,
+    /// Where it ran, if whoever sealed it knew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<Host>,
     /// BLAKE3 of each file that results are read from, as hex.
     files: BTreeMap<String, String>,
 }
@@ -59,11 +63,11 @@ pub(crate) fn comparable(cell: &Cell) -> String {
     blake3::hash(text.join("\n").as_bytes()).to_hex()[..16].to_owned()
 }
 
-/// What a run that has just ended comes to.
+/// What a run that has just ended comes to; `host` is where, if that is known.
 ///
 /// # Errors
 /// It failed in a way that another try may not, or what it left cannot be read.
-pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
+pub(crate) fn seal(cell: &Cell, folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
     let reading = Reading::of(folder)?;
     let outcome = outcome(&reading)?;
     let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
@@ -74,6 +78,7 @@ pub(crate) fn seal(cell: &Cell, folder: &Path) -> anyhow::Result<Seal> {
     let seal = Seal {
         configuration: digest(cell),
         outcome,
+        host,
         files: files.collect::<anyhow::Result<_>>()?,
     };
     whole::write(&path(folder), serde_json::to_string_pretty(&seal)?)?;
@@ -144,7 +149,7 @@ pub(crate) fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
         }
     }
     match seal.outcome {
-        Outcome::Void(_) => Err(Unfinished::Void(seal)),
+        Outcome::Void(_) => Err(Unfinished::Void(Box::new(seal))),
         _ => Ok(seal),
     }
 }
@@ -155,7 +160,7 @@ pub(crate) fn gather(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
         Err(Unfinished::NotRun) if is_over(folder) && is_of(cell, folder) => {}
         found => return found,
     }
-    match seal(cell, folder) {
+    match seal(cell, folder, None) {
         Ok(_) => finished(cell, folder),
         // It was cut short, or failed in a way that another try may not.
         Err(_) if reading::summary(folder).is_ok_and(|told| told.status != COMPLETED) => {
@@ -183,7 +188,7 @@ pub(crate) enum Unfinished {
     NotRun,
     OtherConfiguration,
     /// It missed its pace, which it may keep this time.
-    Void(Seal),
+    Void(Box<Seal>),
     Damaged(String),
 }
 

@@ -58,7 +58,7 @@ impl Former {
         let has_jobs = (queue.has_jobs)(folder)?;
         match cell::gather(job.cell, folder) {
             Ok(seal) => return Ok(Self::Ended(seal)),
-            Err(Unfinished::Void(seal)) if job.is_trial => return Ok(Self::Ended(seal)),
+            Err(Unfinished::Void(seal)) if job.is_trial => return Ok(Self::Ended(*seal)),
             Err(_) if !has_jobs => return Ok(Self::Nothing),
             Err(_) => {}
         }

@@ -7,6 +7,8 @@
 
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::matrix::Cell;
 use super::reading::Reading;
 use crate::launch::processes;
@@ -63,6 +65,39 @@ impl Machine {
     /// The shortest pace at which a cell fits.
     pub(crate) fn pace_min(self, cell: &Cell, need: Need) -> f64 {
         f64::from(cell.config.world_size()) * need.step_seconds / (self.cores * FILL)
+    }
+}
+
+/// What a run's times depend on, of the machine that it ran on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Host {
+    pub(crate) cores: usize,
+    /// Model of the processor, and the operating system with its kernel.
+    pub(crate) processor: String,
+    pub(crate) system: String,
+}
+
+impl Host {
+    pub(crate) fn here() -> Self {
+        let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+        let value = |text: &str, key: &str, sign| {
+            let pairs = text.lines().filter_map(|line| line.split_once(sign));
+            let mut own = pairs.filter(|(name, _)| name.trim() == key);
+            own.next()
+                .map(|(_, value)| value.trim().trim_matches('"').to_owned())
+        };
+        let processor = value(&read("/proc/cpuinfo"), "model name", ':');
+        let system = value(&read("/etc/os-release"), "PRETTY_NAME", '=');
+        let kernel = read("/proc/sys/kernel/osrelease");
+        Self {
+            cores: Machine::here().cores as usize,
+            processor: processor.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            system: format!(
+                "{}, kernel {}",
+                system.as_deref().unwrap_or(std::env::consts::OS),
+                kernel.trim()
+            ),
+        }
     }
 }
 

@@ -2,13 +2,15 @@
 
 pub(crate) mod analysis;
 pub(crate) mod cell;
+mod compare;
 mod display;
 mod earlier;
 pub(crate) mod file;
 mod former;
 pub(crate) mod grid;
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod matrix;
+pub(crate) mod origin;
 mod prepare;
 pub(crate) mod reading;
 pub(crate) mod results;
@@ -38,6 +40,7 @@ use crate::whole;
 use analysis::{Line, Run, State};
 use file::Plan;
 use matrix::Matrix;
+use origin::Origin;
 use reading::Reading;
 use rounds::Known;
 use runner::{On, Runner};
@@ -147,7 +150,12 @@ async fn conduct(
     )
     .await?;
 
-    let lines = read_lines(plan, matrix, &runner, came.known);
+    let table = arguments.trials.as_deref();
+    let origin = Origin::new(matrix, &came.known.seals, &came.trials, table);
+    let mut lines = read_lines(plan, matrix, &runner, came.known);
+    for trial in came.trials.iter().filter(|trial| trial.chosen) {
+        lines[trial.setting].on_edge.clone_from(&trial.on_edge);
+    }
     if plan.tuning.is_some() {
         let columns = results::trials(matrix, &came.trials);
         table::write_csv(&columns, &folder.join("tuning.csv"))?;
@@ -159,17 +167,14 @@ async fn conduct(
         true => format!("{} (quick: smaller than the experiment itself)", plan.about),
         false => plan.about.clone(),
     };
-    let mut command = format!("tradewind experiment {}", plan.file);
-    if arguments.quick {
-        command += " --quick";
-    }
     let page = Page {
         title: &name,
         about: about.trim(),
         target: plan.target.as_ref(),
         lines: &lines,
         trials: &results::trials(matrix, &came.trials),
-        command: &command,
+        origin: &origin,
+        command: &command(plan, arguments),
         files: &sources(plan, &arguments.file),
     };
     whole::write(&folder.join("report.html"), page::page(&page))?;
@@ -182,6 +187,21 @@ async fn conduct(
         folder.display()
     ));
     Ok(status(came.interrupted, &lines))
+}
+
+/// How it is called again, with what its results depend on.
+fn command(plan: &Plan, arguments: &Arguments) -> String {
+    let mut command = format!("tradewind experiment {}", plan.file);
+    if arguments.quick {
+        command += " --quick";
+    }
+    if let Some(trials) = &arguments.trials {
+        command += &format!(" --trials {}", trials.display());
+    }
+    if arguments.slurm {
+        command += &format!(" --slurm --at-once {}", arguments.at_once);
+    }
+    command
 }
 
 /// What it comes to. Training that gave up is a result; a cell that is void, or that this machine could
@@ -229,7 +249,7 @@ fn read_lines(
         };
         (cell.id.clone(), run)
     });
-    analysis::lines(matrix, runs.collect())
+    analysis::lines(matrix, runs.collect(), target)
 }
 
 /// One at a time works on an experiment; the lock goes with its process, however that ends.

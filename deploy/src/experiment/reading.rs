@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::config::Config;
-use tradewind_common::record::{Measure, StepRecord, Validation};
+use tradewind_common::record::{Better, Measure, StepRecord, Validation};
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Goal, Target};
@@ -91,6 +91,8 @@ pub(crate) struct Metric {
     pub(crate) name: String,
     pub(crate) unit: String,
     pub(crate) value: f64,
+    /// Which way it is better, if that was told.
+    pub(crate) better: Option<Better>,
     pub(crate) validation: Measure,
 }
 

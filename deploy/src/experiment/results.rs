@@ -1,7 +1,8 @@
 //! `results.csv` and `results.parquet`: a row for each cell; docs/experiments.md explains every
 //! column.
 
-use super::analysis::{Line, Run, State, times};
+use super::analysis::{Line, Run, State};
+use super::compare::times;
 use super::earlier::{CONFIGURATION, MEASURE};
 use super::matrix::Matrix;
 use super::reading::Reading;

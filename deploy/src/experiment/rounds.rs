@@ -45,7 +45,7 @@ impl Known {
         let seal = match cell::gather(cell, &runner.run_folder(cell)) {
             Ok(seal) => seal,
             // Its measure counts, not its time, and another one might move the optimum.
-            Err(Unfinished::Void(seal)) if is_trial => seal,
+            Err(Unfinished::Void(seal)) if is_trial => *seal,
             Err(Unfinished::Damaged(what)) => {
                 say(format_args!("{}: {what}; it is run again", cell.id));
                 return true;
@@ -241,7 +241,7 @@ mod tests {
         let cell = &matrix.cells[0];
         assert_eq!(Known::default().measure(cell, &runner), None);
         leave(&runner.run_folder(cell), "completed", 1);
-        cell::seal(cell, &runner.run_folder(cell)).unwrap();
+        cell::seal(cell, &runner.run_folder(cell), None).unwrap();
         assert_eq!(
             Known::default().measure(cell, &runner),
             Some(Score::Of(0.6))
@@ -291,7 +291,7 @@ mod tests {
         for trial in &trials[1..] {
             let run = runner.run_folder(trial);
             leave(&run, "completed", 0);
-            known.add([(trial.id.clone(), Ok(cell::seal(trial, &run).unwrap()))].into());
+            known.add([(trial.id.clone(), Ok(cell::seal(trial, &run, None).unwrap()))].into());
         }
         known.add([(trials[0].id.clone(), killed())].into());
         assert!(next(&mut known).is_empty());

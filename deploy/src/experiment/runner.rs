@@ -15,7 +15,7 @@ use tradewind_common::record::StepRecord;
 use super::cell::{self, Outcome, Seal};
 use super::display::Display;
 use super::former::{Leaving, Next, Queue, Try};
-use super::machine;
+use super::machine::{self, Host};
 use super::matrix::Cell;
 use crate::clock::Clock;
 use crate::launch::{LOOK, Process, Role};
@@ -331,7 +331,9 @@ impl Runner {
     }
 
     fn seal(&self, cell: &Cell, end: String) -> Ended {
-        let sealed = cell::seal(cell, &self.run_folder(cell));
+        // A job's node is not this machine.
+        let host = (self.on == On::Machine).then(Host::here);
+        let sealed = cell::seal(cell, &self.run_folder(cell), host);
         let log = self.log(&cell.id);
         sealed.map_err(
             |error| match self.run_folder(cell).join("summary.json").exists() {

@@ -10,6 +10,8 @@ const CONFIDENCE: f64 = 0.95;
 pub(crate) struct Estimate {
     pub(crate) mean: f64,
     pub(crate) interval: Option<(f64, f64)>,
+    /// Values that it is of.
+    pub(crate) n: usize,
 }
 
 impl Estimate {
@@ -20,7 +22,23 @@ impl Estimate {
             interval: self
                 .interval
                 .map(|(low, high)| (low * factor, high * factor)),
+            n: self.n,
         }
+    }
+
+    /// Of a ratio: that of the other to the one.
+    pub(crate) fn inverse(self) -> Self {
+        Self {
+            mean: 1.0 / self.mean,
+            interval: self.interval.map(|(low, high)| (1.0 / high, 1.0 / low)),
+            n: self.n,
+        }
+    }
+
+    /// Whether its interval is on one side of a value; nobody knows without one.
+    pub(crate) fn excludes(self, value: f64) -> bool {
+        self.interval
+            .is_some_and(|(low, high)| low > value || high < value)
     }
 }
 
@@ -38,7 +56,11 @@ pub(crate) fn mean(values: &[f64]) -> Option<Estimate> {
         let half = quantile(freedom) * (variance / n).sqrt();
         (mean - half, mean + half)
     });
-    Some(Estimate { mean, interval })
+    Some(Estimate {
+        mean,
+        interval,
+        n: values.len(),
+    })
 }
 
 /// The mean of positive ratios, on the logarithmic scale, where a ratio and its inverse are equally
@@ -49,6 +71,7 @@ pub(crate) fn mean_ratio(ratios: &[f64]) -> Option<Estimate> {
     Some(Estimate {
         mean: estimate.mean.exp(),
         interval: estimate.interval.map(|(low, high)| (low.exp(), high.exp())),
+        n: estimate.n,
     })
 }
 

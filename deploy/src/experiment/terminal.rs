@@ -32,39 +32,44 @@ fn row(text: &mut String, plan: &Plan, line: &Line, width: usize) {
     let Sums {
         sooner, validation, ..
     } = &line.sums;
+    let of = line.runs.len();
     let sooner = match (line.sums.best_synchronous, sooner) {
         (true, _) => "1 (best synchronous)".to_owned(),
-        (false, Some(sooner)) => number(*sooner),
+        (false, Some(sooner)) => number(*sooner, of),
         (false, None) => "–".to_owned(),
     };
     let _ = writeln!(
         text,
         "{:width$}  {:>22}  {sooner:>22}  {:>22}",
         line.label,
-        to_target(plan.target.as_ref(), &line.sums),
-        validation.map_or("–".to_owned(), number),
+        to_target(plan.target.as_ref(), &line.sums, of),
+        validation.map_or("–".to_owned(), |validation| number(validation, of)),
     );
 }
 
 /// Seconds to the target, or how many runs reached it.
-fn to_target(target: Option<&Target>, sums: &Sums) -> String {
+fn to_target(target: Option<&Target>, sums: &Sums, of: usize) -> String {
     match (target, sums.seconds) {
         (None, _) => "no target".to_owned(),
         _ if sums.counted == 0 => "–".to_owned(),
-        (Some(_), Some(seconds)) => number(seconds),
+        (Some(_), Some(seconds)) => number(seconds, of),
         (Some(_), None) => format!("{} of {}", sums.reached, sums.counted),
     }
 }
 
-/// A mean with its interval, to four digits that count.
-pub(crate) fn number(estimate: Estimate) -> String {
+/// A mean with its interval, to four digits that count, and of how many it is if not of all `of`.
+fn number(estimate: Estimate, of: usize) -> String {
     let size = estimate.mean.abs().max(1e-12).log10().floor() as i32;
     let digits = (3 - size).clamp(0, 6) as usize;
+    let n = match estimate.n < of {
+        true => format!(" (n = {} of {of})", estimate.n),
+        false => String::new(),
+    };
     match estimate.interval {
         Some((low, high)) => format!(
-            "{:.digits$} [{low:.digits$}, {high:.digits$}]",
+            "{:.digits$} [{low:.digits$}, {high:.digits$}]{n}",
             estimate.mean
         ),
-        None => format!("{:.digits$}", estimate.mean),
+        None => format!("{:.digits$}{n}", estimate.mean),
     }
 }

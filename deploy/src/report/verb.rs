@@ -11,6 +11,7 @@ use crate::experiment::analysis::{Line, Run, State, Sums, summed};
 use crate::experiment::cell::{self, Outcome};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::matrix::{is_synchronous, setting_keys};
+use crate::experiment::origin::Origin;
 use crate::experiment::reading::Reading;
 use crate::say;
 use crate::whole;
@@ -53,7 +54,7 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
     let goal = arguments.at_most.map(Goal::AtMost);
     let goal = goal.or(arguments.at_least.map(Goal::AtLeast));
     let target = goal.map(|goal| target(goal, &runs)).transpose()?;
-    let lines = summed(lines(runs, target.as_ref()));
+    let lines = summed(lines(runs, target.as_ref()), target.as_ref());
     let mut command = "tradewind report".to_owned();
     for folder in &arguments.runs {
         command += &format!(" {}", folder.display());
@@ -69,6 +70,7 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
         target: target.as_ref(),
         lines: &lines,
         trials: &[],
+        origin: &Origin::default(),
         command: &command,
         files: &[],
     });
@@ -144,6 +146,7 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
             values: Vec::new(),
             synchronous: is_synchronous(&keys),
             tuned: None,
+            on_edge: Vec::new(),
             keys,
             runs: runs.collect(),
             sums: Sums::default(),
@@ -177,7 +180,7 @@ mod tests {
             (target.metric.as_str(), target.every_samples),
             ("error", 10)
         );
-        let lines = summed(lines(runs, Some(&target)));
+        let lines = summed(lines(runs, Some(&target)), Some(&target));
         let labels: Vec<_> = lines.iter().map(|line| line.label.as_str()).collect();
         assert_eq!(labels, ["consistency bounded", "consistency sync"]);
         assert_eq!((lines[0].runs.len(), lines[0].sums.reached), (2, 2));
@@ -200,7 +203,7 @@ mod tests {
             .for_each(|record| record.missed_pace = 1);
         let runs = [("whole", whole()), ("cut short", cut_short), ("late", late)];
         let runs = runs.map(|(name, reading)| (name.to_owned(), reading));
-        let lines = summed(lines(runs.to_vec(), None));
+        let lines = summed(lines(runs.to_vec(), None), None);
         let states: Vec<_> = lines[0].runs.iter().map(|run| &run.state).collect();
         assert!(
             matches!(

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use tradewind_common::record::Better;
+
 use super::{HEAD, matrix, reading};
-use crate::experiment::analysis::{Line, Run, State, summed};
+use crate::experiment::analysis::{Line, Run, State};
 use crate::experiment::file::{Goal, Target};
+use crate::experiment::reading::Metric;
 use crate::experiment::results::columns;
 use crate::experiment::table::Values;
 use crate::experiment::{Status, status};
 
-fn target() -> Target {
+pub(super) fn target() -> Target {
     Target {
         metric: "error".into(),
         goal: Goal::AtMost(0.5),
@@ -17,8 +20,12 @@ fn target() -> Target {
     }
 }
 
+pub(super) fn summed(lines: Vec<Line>) -> Vec<Line> {
+    crate::experiment::analysis::summed(lines, Some(&target()))
+}
+
 /// A setting whose runs, of seeds 1, 2, …, reach the target after so many seconds; 0 for never.
-fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
+pub(super) fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
     let folder = tempfile::tempdir().unwrap();
     let runs = seconds.iter().zip(1..).map(|(seconds, seed)| {
         let mut values = [0.9; 40];
@@ -35,10 +42,30 @@ fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
         values: Vec::new(),
         synchronous,
         tuned: None,
+        on_edge: Vec::new(),
         keys: BTreeMap::new(),
         runs: runs.collect(),
         sums: Default::default(),
     }
+}
+
+/// Its runs measured other values at their end.
+pub(super) fn with(mut line: Line, values: &[f64], of: fn(&mut Metric) -> &mut f64) -> Line {
+    for (run, value) in line.runs.iter_mut().zip(values) {
+        let State::Completed(reading) = &mut run.state else {
+            panic!("{run:?}")
+        };
+        *of(reading.summary.metric.as_mut().unwrap()) = *value;
+    }
+    line
+}
+
+pub(super) fn held_out(metric: &mut Metric) -> &mut f64 {
+    &mut metric.value
+}
+
+fn validation(metric: &mut Metric) -> &mut f64 {
+    &mut metric.validation.value
 }
 
 #[test]
@@ -101,18 +128,9 @@ fn ratios_are_paired_by_seed_with_the_best_synchronous_setting() {
 
 #[test]
 fn the_metric_is_compared_with_the_best_synchronous_setting_by_seed() {
-    let with = |mut line: Line, values: [f64; 2]| {
-        for (run, value) in line.runs.iter_mut().zip(values) {
-            let State::Completed(reading) = &mut run.state else {
-                panic!("{run:?}")
-            };
-            reading.summary.metric.as_mut().unwrap().value = value;
-        }
-        line
-    };
     let lines = summed(vec![
-        with(line("sync", true, &[10, 10]), [0.7, 0.9]),
-        with(line("async", false, &[5, 0]), [0.75, 0.95]),
+        with(line("sync", true, &[10, 10]), &[0.7, 0.9], held_out),
+        with(line("async", false, &[5, 0]), &[0.75, 0.95], held_out),
     ]);
     assert_eq!(lines[0].sums.against, None, "that is the one");
     // The seeds differ by much, the pairs not at all; that one missed the target is another matter.
@@ -141,6 +159,50 @@ fn without_a_synchronous_setting_that_always_reaches_it_metrics_have_the_steadie
         !lines.iter().any(baseline),
         "times have nothing to be compared with"
     );
+}
+
+#[test]
+fn of_synchronous_settings_that_missed_equally_often_the_better_one_is_the_baseline() {
+    let check = |goal: Option<Goal>, told: Option<Better>, unit: &str, want: &str| {
+        let of = |label, values: &[f64]| {
+            let mut line = with(line(label, true, &[0, 0]), values, validation);
+            for run in &mut line.runs {
+                let State::Completed(reading) = &mut run.state else {
+                    panic!("{run:?}")
+                };
+                let metric = reading.summary.metric.as_mut().unwrap();
+                (metric.better, metric.unit) = (told, unit.to_owned());
+            }
+            line
+        };
+        let mut less = of("less", &[0.5, 0.6]);
+        // Fewer runs make no baseline.
+        let failed = State::Failed("it diverged".into());
+        less.runs.push(Run::of("c".into(), 3, failed, None));
+        let lines = vec![of("middle", &[0.7, 0.7]), less, of("more", &[0.9, 0.8])];
+        let target = goal.map(|goal| Target { goal, ..target() });
+        let lines = crate::experiment::analysis::summed(lines, target.as_ref());
+        let baseline = lines.iter().filter(|line| line.sums.baseline);
+        let labels: Vec<_> = baseline.map(|line| line.label.as_str()).collect();
+        assert_eq!(labels, [want], "{goal:?} {told:?} {unit}");
+    };
+    check(Some(Goal::AtMost(0.1)), None, "K", "less");
+    check(Some(Goal::AtLeast(0.99)), None, "K", "more");
+    check(None, None, "K", "less");
+    check(None, Some(Better::Higher), "K", "more");
+    // What is known is known of another measure.
+    check(None, Some(Better::Higher), "%", "less");
+}
+
+#[test]
+fn several_runs_of_one_seed_count_as_one() {
+    let mut twice = line("async", false, &[2, 10, 8]);
+    twice.runs[2].seed = 1;
+    let lines = summed(vec![line("sync", true, &[8, 20]), twice]);
+    // 8 / √(2 · 8) and 20 / 10.
+    let sooner = lines[1].sums.sooner.unwrap();
+    assert!((sooner.mean - 2.0).abs() < 1e-9, "{sooner:?}");
+    assert_eq!(sooner.n, 2);
 }
 
 #[test]
@@ -262,80 +324,4 @@ fn results_have_a_row_for_each_cell() {
         (exchanging[0].unwrap() - 0.1).abs() < 1e-9,
         "without what it waited"
     );
-}
-
-#[test]
-fn a_setting_without_runs_has_a_place_in_the_page() {
-    let folder = tempfile::tempdir().unwrap();
-    let (plan, _) = matrix(folder.path(), HEAD, false).unwrap();
-    let mut lines = vec![
-        line("sync <1>", true, &[10, 20]),
-        line("async", false, &[]),
-        line("bounded", false, &[0]),
-    ];
-    lines[1].keys.insert("train.overlap".into(), "1".into());
-    let lines = summed(lines);
-    let page = crate::report::html::page(&crate::report::html::Page {
-        title: "a & b",
-        about: &plan.about,
-        target: Some(&target()),
-        lines: &lines,
-        trials: &[],
-        command: "tradewind experiment e.toml",
-        files: &[],
-    });
-    for wanted in [
-        "<h1>a &amp; b</h1>",
-        "<b>sync &lt;1&gt;</b> reached error ≤ 0.5 K first, after <b>15.0 s</b>",
-        "validation at the end",
-        "<summary>What the settings differ in</summary>",
-        "train.overlap = 1",
-        "<td>bounded-1</td><td>bounded </td><td>1</td><td>completed</td><td>never</td><td>never</td>",
-    ] {
-        assert!(page.contains(wanted), "{wanted}");
-    }
-    for outside in ["src=", "href=", "@import", "url(http"] {
-        assert!(!page.contains(outside), "{outside}");
-    }
-    assert!(!page.contains("NaN"), "a number is missing");
-}
-
-#[test]
-fn the_picture_has_each_setting_once_and_each_panel() {
-    let of = |panel: &str, line: Line| Line {
-        panel: panel.to_owned(),
-        ..line
-    };
-    let lines = summed(vec![
-        of("quiet", line("sync <1>", true, &[10, 20])),
-        of("quiet", line("async", false, &[12, 14])),
-        of("slow", line("async", false, &[30, 31])),
-    ]);
-    let page = |lines: &[Line]| {
-        crate::report::html::figure(&crate::report::html::Page {
-            title: "t",
-            about: "",
-            target: Some(&target()),
-            lines,
-            trials: &[],
-            command: "",
-            files: &[],
-        })
-    };
-    let picture = page(&lines).unwrap();
-    let count = |text: &str| picture.matches(text).count();
-    assert_eq!(count(">sync &lt;1&gt;</text>"), 1);
-    assert_eq!(count(">async</text>"), 1);
-    assert_eq!((count(">quiet</text>"), count(">slow</text>")), (1, 1));
-    assert_eq!(
-        count("class=\"curve dashed s0\""),
-        2,
-        "in the legend, and in its panel"
-    );
-    assert_eq!(count("class=\"curve s1\""), 3);
-    assert_eq!(count("<svg "), 3);
-    assert_eq!(count("xmlns="), 1);
-    assert!(!picture.contains("NaN"), "{picture}");
-    let nothing = summed(vec![line("async", false, &[])]);
-    assert_eq!(page(&nothing), None);
 }

@@ -19,7 +19,7 @@ fn a_cell_is_finished_while_nothing_about_it_has_changed() {
         Err(Unfinished::NotRun),
         "it has no seal yet"
     );
-    let sealed = seal(cell, &run).unwrap();
+    let sealed = seal(cell, &run, None).unwrap();
     assert_eq!(sealed.outcome, Outcome::Completed);
     assert_eq!(finished(cell, &run), Ok(sealed));
 
@@ -47,11 +47,11 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
     leave(&run, "completed", 1);
-    let sealed = seal(&matrix.cells[0], &run).unwrap();
+    let sealed = seal(&matrix.cells[0], &run, None).unwrap();
     let why = "10 % of its steps took longer than pace.step_seconds";
     assert_eq!(sealed.outcome, Outcome::Void(why.into()));
     let found = finished(&matrix.cells[0], &run);
-    assert_eq!(found, Err(Unfinished::Void(sealed)));
+    assert_eq!(found, Err(Unfinished::Void(Box::new(sealed))));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_another_try_may_mend_is_not_sealed() {
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
     leave(&run, "failed", 0);
-    let error = seal(&matrix.cells[0], &run).unwrap_err().to_string();
+    let error = seal(&matrix.cells[0], &run, None).unwrap_err().to_string();
     assert_eq!(error, "worker: ended with status 1");
     let gave_up = fs::read_to_string(run.join("summary.json")).unwrap();
     fs::write(
@@ -100,7 +100,7 @@ fn what_another_try_may_mend_is_not_sealed() {
         gave_up.replace("status 1", "status 4"),
     )
     .unwrap();
-    let sealed = seal(&matrix.cells[0], &run).unwrap();
+    let sealed = seal(&matrix.cells[0], &run, None).unwrap();
     assert!(matches!(sealed.outcome, Outcome::Failed(_)), "{sealed:?}");
     assert!(
         finished(&matrix.cells[0], &run).is_ok(),

@@ -7,6 +7,7 @@ use crate::experiment::earlier::Earlier;
 use crate::experiment::file::Plan;
 use crate::experiment::matrix::Matrix;
 use crate::experiment::tuning::Searches;
+use crate::experiment::{Arguments, command};
 
 #[test]
 fn cells_are_all_combinations_with_all_seeds() {
@@ -128,6 +129,26 @@ fn evaluations_may_be_as_close_as_servers_keep_them() {
     check("train.consistency = \"async\"", true);
     check("train.consistency = \"sync\"", false);
     check("train.consistency = \"async\"\nmerge.min_groups = 2", false);
+}
+
+#[test]
+fn a_command_names_what_results_depend_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, _) = matrix(folder.path(), HEAD, false).unwrap();
+    let mut arguments = Arguments {
+        file: "e.toml".into(),
+        quick: true,
+        out: None,
+        report_only: false,
+        trials: Some("t.csv".into()),
+        slurm: false,
+        at_once: 8,
+    };
+    let want = "tradewind experiment e.toml --quick --trials t.csv";
+    assert_eq!(command(&plan, &arguments), want);
+    (arguments.quick, arguments.trials, arguments.slurm) = (false, None, true);
+    let want = "tradewind experiment e.toml --slurm --at-once 8";
+    assert_eq!(command(&plan, &arguments), want);
 }
 
 #[test]

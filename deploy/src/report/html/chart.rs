@@ -15,12 +15,18 @@ const LOG_FACTOR: f64 = 20.0;
 /// The first part of the axis does not say how high it has to be: training begins far up.
 const BEGINNING: f64 = 0.04;
 
+/// Marks along a curve.
+const MARKS: usize = 5;
+
 /// A line with its band.
 #[derive(Debug)]
 pub(super) struct Series {
-    /// Number of the setting: its colour and its class.
+    /// Number of the setting.
     pub(super) index: usize,
-    pub(super) dashed: bool,
+    /// Of its curve, with its colour.
+    pub(super) class: String,
+    /// What stands along its curve.
+    pub(super) mark: Option<char>,
     pub(super) points: Vec<Point>,
     pub(super) label: String,
 }
@@ -80,8 +86,8 @@ pub(super) fn chart(series: &[Series], labels: Labels<'_>, number: usize) -> Str
     }
     for one in series {
         let middle: Vec<_> = one.points.iter().map(|p| place(p.x, p.mean)).collect();
-        let dashed = if one.dashed { " dashed" } else { "" };
-        svg.line(&middle, &format!("class=\"curve{dashed} s{}\"", one.index));
+        svg.line(&middle, &format!("class=\"{}\"", one.class));
+        marks(&mut svg, &middle, one.mark, one.index);
     }
     svg.raw("</g>");
     if let Some(target) = labels.target {
@@ -96,6 +102,16 @@ pub(super) fn chart(series: &[Series], labels: Labels<'_>, number: usize) -> Str
         labels.x,
         names.join(", ")
     ))
+}
+
+/// Puts a setting's mark along its curve, not where the others have theirs.
+pub(super) fn marks(svg: &mut Svg, points: &[(f64, f64)], mark: Option<char>, index: usize) {
+    let step = (points.len() / MARKS).max(1);
+    let own = points.iter().skip(index * 3 % step).step_by(step);
+    for (mark, at) in own.filter_map(|at| Some((mark?, at))) {
+        let class = format!("mark s{index}");
+        svg.text((at.0, at.1 + 4.0), At::Middle, &class, &mark.to_string());
+    }
 }
 
 /// From the lowest value, or the target, to the highest that is no beginning.

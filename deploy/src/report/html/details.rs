@@ -3,61 +3,10 @@
 use std::fmt::Write;
 
 use super::Page;
-use super::panel::{goal, readings};
 use super::svg::escape;
 use crate::experiment::analysis::{Line, Reached, State};
-use crate::experiment::reading::Told;
 use crate::experiment::results::status;
 use crate::experiment::table::Column;
-
-/// A line under the title.
-pub(super) fn facts(page: &Page<'_>) -> String {
-    let runs = page.lines.iter().flat_map(|line| &line.runs);
-    let count = runs.clone().count();
-    let mut seeds: Vec<u64> = runs.map(|run| run.seed).collect();
-    seeds.sort_unstable();
-    seeds.dedup();
-    let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-    let mut facts = vec![
-        format!(
-            "<b>{}</b> runs of <b>{}</b> settings",
-            count,
-            page.lines.len()
-        ),
-        format!("seeds <b>{}</b>", seeds.join(", ")),
-    ];
-    let first = || page.lines.iter().flat_map(readings);
-    if let Some(target) = page.target {
-        let unit = first().find_map(|r| Some(r.validations.first()?.measure.unit.clone()));
-        facts.push(format!(
-            "target: <b>{}</b>, twice in a row, looked at every {} samples",
-            goal(target, unit.as_deref()),
-            target.every_samples
-        ));
-    }
-    let mut paces: Vec<f64> = first().map(|r| r.config.step_seconds).collect();
-    paces.sort_unstable_by(f64::total_cmp);
-    paces.dedup();
-    paces.retain(|pace| *pace > 0.0);
-    if !paces.is_empty() {
-        let paces: Vec<String> = paces.iter().map(|pace| format!("{pace} s")).collect();
-        facts.push(format!(
-            "pace on: the computation of a step lasts at least <b>{}</b>",
-            paces.join(", ")
-        ));
-    }
-    let mut versions = |name: &str, of: fn(&Told) -> Option<&str>| {
-        let mut versions: Vec<&str> = first().filter_map(|r| of(&r.summary)).collect();
-        versions.sort_unstable();
-        versions.dedup();
-        if !versions.is_empty() {
-            facts.push(format!("{name} {}", escape(&versions.join(", "))));
-        }
-    };
-    versions("Tradewind", |told| told.version.as_deref());
-    versions("libtorch", |told| told.libtorch.as_deref());
-    format!("<p class=\"facts\">{}</p>", facts.join(" · "))
-}
 
 /// The last section.
 pub(super) fn details(page: &Page<'_>) -> String {

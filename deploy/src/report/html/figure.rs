@@ -1,7 +1,7 @@
 //! `curves.svg`: what is measured on the validation split over time, in every panel of a page, as a
 //! picture of its own for documents and papers.
 
-use super::chart::SIZE;
+use super::chart::{SIZE, marks};
 use super::panel::{Panel, validation_over_time};
 use super::svg::{At, Svg};
 use crate::experiment::analysis::Line;
@@ -18,9 +18,11 @@ const SAMPLE: f64 = 50.0;
 pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
     let charts = panels.iter().filter_map(|panel| {
         let chart = validation_over_time(panel)?;
-        Some((panel.name.as_str(), chart))
+        let name = [Some(panel.name.clone()), panel.not_drawn()];
+        let name = name.into_iter().flatten().filter(|text| !text.is_empty());
+        Some((name.collect::<Vec<_>>().join(": "), chart))
     });
-    let charts: Vec<(&str, String)> = charts.collect();
+    let charts: Vec<(String, String)> = charts.collect();
     if charts.is_empty() {
         return None;
     }
@@ -31,13 +33,9 @@ pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
     svg.style(&[include_str!("drawing.css"), colors].concat());
     for place in &places {
         let (x, y) = (place.at.0, GAP + place.at.1 * ROW + ROW / 2.0);
-        let dashed = if place.line.synchronous {
-            " dashed"
-        } else {
-            ""
-        };
-        let class = format!("class=\"curve{dashed} s{}\"", place.index);
+        let class = format!("class=\"{}\"", place.class);
         svg.line(&[(x, y), (x + 24.0, y)], &class);
+        marks(&mut svg, &[(x + 12.0, y)], place.mark, place.index);
         svg.text((x + 31.0, y + 4.0), At::Start, "row", &place.line.label);
     }
     for (column, (name, chart)) in charts.iter().enumerate() {
@@ -53,6 +51,8 @@ pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
 struct Place<'a> {
     line: &'a Line,
     index: usize,
+    class: String,
+    mark: Option<char>,
     /// Its left edge, and its row.
     at: (f64, f64),
 }
@@ -71,7 +71,13 @@ fn legend<'a>(panels: &[Panel<'a>], width: f64) -> Vec<Place<'a>> {
             if at.0 + own > width && at.0 > GAP {
                 at = (GAP, at.1 + 1.0);
             }
-            places.push(Place { line, index, at });
+            places.push(Place {
+                line,
+                index,
+                class: panel.class(line),
+                mark: panel.mark(line),
+                at,
+            });
             at.0 += own;
         }
     }

@@ -4,16 +4,20 @@ mod bars;
 mod chart;
 mod curve;
 mod details;
+mod facts;
 mod figure;
+mod forest;
 mod histogram;
 mod panel;
 mod svg;
 mod table;
+mod verdict;
 
 use std::fmt::Write;
 
 use crate::experiment::analysis::{Line, panels};
 use crate::experiment::file::Target;
+use crate::experiment::origin::Origin;
 use crate::experiment::table::Column;
 use crate::report::series_color;
 use panel::Panel;
@@ -29,6 +33,7 @@ pub(crate) struct Page<'a> {
     pub(crate) lines: &'a [Line],
     /// The table of what was tried before, if anything was.
     pub(crate) trials: &'a [Column],
+    pub(crate) origin: &'a Origin,
     /// How to have it made again, as a command.
     pub(crate) command: &'a str,
     /// Files that the command needs, with their content.
@@ -43,7 +48,7 @@ pub(crate) fn page(page: &Page<'_>) -> String {
     if !page.about.is_empty() {
         let _ = write!(body, "<p class=\"about\">{}</p>", escape(page.about));
     }
-    body += &details::facts(page);
+    body += &facts::facts(page);
     for panel in panels_of(page, &labels) {
         body += &panel::panel(&panel);
     }
@@ -52,7 +57,7 @@ pub(crate) fn page(page: &Page<'_>) -> String {
     for index in 0..labels.len() {
         let _ = write!(
             colors,
-            "body:has(.chip.s{index}:hover) .curve:not(.s{index}),body:has(.chip.s{index}:hover) .band:not(.s{index}){{opacity:.08}}body:has(.chip.s{index}:hover) .band.s{index}{{opacity:.3}}"
+            "body:has(.chip.s{index}:hover) .curve:not(.s{index}),body:has(.chip.s{index}:hover) .band:not(.s{index}),body:has(.chip.s{index}:hover) svg .mark:not(.s{index}){{opacity:.08}}body:has(.chip.s{index}:hover) .band.s{index}{{opacity:.3}}"
         );
     }
     let title = escape(page.title);

@@ -6,10 +6,14 @@ use super::chart::{Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
 use super::histogram::{Counts, histogram};
 use super::svg::escape;
-use super::{bars, table};
-use crate::experiment::analysis::{Line, Run};
+use super::{bars, table, verdict};
+use crate::experiment::analysis::{Line, Progress, Run};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::reading::{Reading, Times};
+
+/// So many settings have colours that can be told apart; where there are more, marks help.
+const COLORS: usize = 6;
+const MARKS: [char; 4] = ['●', '▲', '■', '◆'];
 
 /// What is compared.
 #[derive(Clone, Debug)]
@@ -28,6 +32,28 @@ impl Panel<'_> {
     pub(super) fn index(&self, line: &Line) -> usize {
         let own = self.labels.iter().position(|label| *label == line.label);
         own.expect("made from all lines")
+    }
+
+    /// What a setting's curve looks like.
+    pub(super) fn class(&self, line: &Line) -> String {
+        let dashed = if line.synchronous { " dashed" } else { "" };
+        format!("curve{dashed} s{}", self.index(line))
+    }
+
+    /// What stands along it.
+    pub(super) fn mark(&self, line: &Line) -> Option<char> {
+        let many = self.labels.len() > COLORS;
+        many.then(|| MARKS[self.index(line) % MARKS.len()])
+    }
+
+    /// What its charts lack, if anything.
+    pub(super) fn not_drawn(&self) -> Option<String> {
+        let runs = self.lines.iter().flat_map(|line| &line.runs);
+        match Progress::of(runs).failed {
+            0 => None,
+            1 => Some("1 run gave up and is not drawn".to_owned()),
+            failed => Some(format!("{failed} runs gave up and are not drawn")),
+        }
     }
 
     /// Name and unit of what is measured on the validation split, as the first run that has one tells.
@@ -62,57 +88,12 @@ pub(super) fn panel(panel: &Panel<'_>) -> String {
     if !panel.name.is_empty() {
         let _ = write!(html, "<h2>{}</h2>", escape(&panel.name));
     }
-    html += &verdict(panel);
+    html += &verdict::verdict(panel);
     html += &table::table(panel);
     html += &curves(panel);
     html += &times(panel);
     html += &histograms(panel);
     html + "</section>"
-}
-
-/// Who reached the target first, and by how much.
-fn verdict(panel: &Panel<'_>) -> String {
-    let Some(target) = panel.target else {
-        return String::new();
-    };
-    let name = goal(target, panel.metric().map(|m| m.1).as_deref());
-    let seconds = |line: &&&Line| line.sums.seconds.map(|s| s.mean);
-    let lines = || panel.lines.iter().filter(|line| seconds(line).is_some());
-    let soonest = lines().min_by(|a, b| {
-        seconds(a)
-            .unwrap_or(0.0)
-            .total_cmp(&seconds(b).unwrap_or(0.0))
-    });
-    let best = panel.lines.iter().find(|line| line.sums.best_synchronous);
-    let text = match (soonest, best) {
-        (None, _) => format!("No setting reached <b>{name}</b> in all of its runs."),
-        (Some(soonest), best) => {
-            let first = soonest.sums.seconds.map_or(f64::NAN, |s| s.mean);
-            let mut text = format!(
-                "<b>{}</b> reached {name} first, after <b>{first:.1} s</b>",
-                escape(&soonest.label)
-            );
-            match (best, soonest.sums.sooner) {
-                (Some(best), _) if best.label == soonest.label => {
-                    text += "; it is the best synchronous setting, and nothing was sooner.";
-                }
-                (Some(best), Some(sooner)) => {
-                    let interval = sooner.interval.map_or(String::new(), |(low, high)| {
-                        format!(" (95 % interval {low:.2} to {high:.2})")
-                    });
-                    let _ = write!(
-                        text,
-                        ": <b>{:.2} times sooner</b>{interval} than the best synchronous setting, {}.",
-                        sooner.mean,
-                        escape(&best.label)
-                    );
-                }
-                _ => text += "; no synchronous setting reached it in all of its runs.",
-            }
-            text
-        }
-    };
-    format!("<p class=\"verdict\">{text}</p>")
 }
 
 /// Such as `validation RMSE ≤ 0.8 K`.
@@ -192,7 +173,8 @@ fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
         let curves: Vec<_> = readings(line).map(|r| curve(r, shown, along)).collect();
         Series {
             index: panel.index(line),
-            dashed: line.synchronous,
+            class: panel.class(line),
+            mark: panel.mark(line),
             points: band(&curves),
             label: line.label.clone(),
         }
@@ -200,24 +182,36 @@ fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
     all.filter(|series| !series.points.is_empty()).collect()
 }
 
-fn legend(panel: &Panel<'_>) -> String {
-    let chips = panel.lines.iter().map(|line| {
+/// What the lines of some settings look like.
+fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
+    let chips = lines.iter().map(|line| {
         let (index, label) = (panel.index(line), escape(&line.label));
         let sync = if line.synchronous {
             " class=\"sync\""
         } else {
             ""
         };
-        format!("<span class=\"chip s{index}\"><i{sync}></i>{label}</span>")
+        let mark = panel.mark(line).map_or(String::new(), |mark| {
+            format!("<b class=\"mark s{index}\">{mark}</b>")
+        });
+        format!("<span class=\"chip s{index}\"><i{sync}></i>{mark}{label}</span>")
     });
+    chips.collect()
+}
+
+fn legend(panel: &Panel<'_>) -> String {
     let seeds = panel.lines.iter().map(|line| readings(line).count()).max();
-    let band = match seeds {
+    let mut caption = match seeds {
         Some(2..) => {
-            "<span class=\"none\">line: mean of the seeds; band: from the least to the most of them; dashed: synchronous</span>"
+            "line: mean of the seeds; band: from the least to the most of them; dashed: synchronous"
         }
-        _ => "<span class=\"none\">dashed: synchronous</span>",
-    };
-    chips.collect::<String>() + band
+        _ => "dashed: synchronous",
+    }
+    .to_owned();
+    if let Some(lacking) = panel.not_drawn() {
+        caption += &format!("; {lacking}");
+    }
+    legend_of(panel, &panel.lines) + &format!("<span class=\"none\">{caption}</span>")
 }
 
 fn times(panel: &Panel<'_>) -> String {
