@@ -85,6 +85,14 @@ impl Goal {
             Self::AtMost(limit) | Self::AtLeast(limit) => limit,
         }
     }
+
+    /// The same with another value.
+    pub(crate) fn at(self, limit: f64) -> Self {
+        match self {
+            Self::AtMost(_) => Self::AtMost(limit),
+            Self::AtLeast(_) => Self::AtLeast(limit),
+        }
+    }
 }
 
 impl Target {

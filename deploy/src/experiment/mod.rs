@@ -8,6 +8,7 @@ mod earlier;
 pub(crate) mod file;
 mod former;
 pub(crate) mod grid;
+pub(crate) mod levels;
 pub(crate) mod machine;
 pub(crate) mod matrix;
 pub(crate) mod origin;

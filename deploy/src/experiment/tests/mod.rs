@@ -3,6 +3,7 @@
 mod analysis;
 mod cell;
 mod jobs;
+mod levels;
 mod page;
 mod plan;
 mod tuning;

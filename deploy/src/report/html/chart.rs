@@ -7,7 +7,7 @@ use crate::report::axes::Scale;
 /// Width and height.
 pub(super) const SIZE: (f64, f64) = (440.0, 300.0);
 /// Left, top, right, bottom of the frame.
-const FRAME: (f64, f64, f64, f64) = (56.0, 14.0, 428.0, 252.0);
+pub(super) const FRAME: (f64, f64, f64, f64) = (56.0, 14.0, 428.0, 252.0);
 
 /// A range of more than this factor is shown on a logarithmic axis.
 const LOG_FACTOR: f64 = 20.0;

@@ -8,6 +8,7 @@ mod facts;
 mod figure;
 mod forest;
 mod histogram;
+mod levels;
 mod panel;
 mod svg;
 mod table;

@@ -6,7 +6,7 @@ use super::chart::{Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
 use super::histogram::{Counts, histogram};
 use super::svg::escape;
-use super::{bars, table, verdict};
+use super::{bars, levels, table, verdict};
 use crate::experiment::analysis::{Line, Progress, Run};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::reading::{Reading, Times};
@@ -90,6 +90,7 @@ pub(super) fn panel(panel: &Panel<'_>) -> String {
     }
     html += &verdict::verdict(panel);
     html += &table::table(panel);
+    html += &levels::levels(panel);
     html += &curves(panel);
     html += &times(panel);
     html += &histograms(panel);
@@ -110,7 +111,7 @@ pub(super) fn goal(target: &Target, unit: Option<&str>) -> String {
 }
 
 /// What the validation's axis says.
-fn validation_label(panel: &Panel<'_>) -> String {
+pub(super) fn validation_label(panel: &Panel<'_>) -> String {
     let (name, unit) = panel.metric().unwrap_or_default();
     match unit.is_empty() {
         true => name,
@@ -183,7 +184,7 @@ fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
 }
 
 /// What the lines of some settings look like.
-fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
+pub(super) fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
     let chips = lines.iter().map(|line| {
         let (index, label) = (panel.index(line), escape(&line.label));
         let sync = if line.synchronous {
