@@ -28,7 +28,7 @@ use crate::member::Member;
 use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
 use crate::train::Worker;
-use tradewind_client::core::session::{Identity, Purpose, Session};
+use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, ExchangeError, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
@@ -40,8 +40,8 @@ use tradewind_client::pulse::Pulse;
 pub struct Entered<'a> {
     /// Ready to train.
     pub worker: Worker<'a>,
-    /// Samples that the shards have applied so far.
-    pub seen: Seen,
+    /// What the shards have applied so far, and whether that is all: the same on all ranks.
+    pub pulled: Summary,
 }
 
 /// Enters the life of the group that was joined. `directory` knows where its shards are; `pulse` is
@@ -153,10 +153,7 @@ pub fn enter<'a>(
         guard,
         exchanged: false,
     };
-    Ok(Entered {
-        worker,
-        seen: pulled.seen(),
-    })
+    Ok(Entered { worker, pulled })
 }
 
 /// Forms the group of an incarnation, at the store of its first rank.

@@ -83,7 +83,7 @@ fn one_life(
     };
     let heartbeat = beat(member, lease, &fence);
     let mut entered = enter(member, &joined, &directory, pulse, fence.guard())?;
-    let trained = entered.worker.train(entered.seen);
+    let trained = entered.worker.train(entered.pulled);
     *progress = entered.worker.exchanged;
     let end = match trained {
         Ok(end) => end,

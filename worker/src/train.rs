@@ -25,7 +25,7 @@ use crate::member::Member;
 use crate::norms::TensorNorms;
 use crate::pace::Pace;
 use crate::precision::{LossScaler, autocast};
-use tradewind_client::core::session::Purpose;
+use tradewind_client::core::session::{Purpose, Summary};
 use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
@@ -76,10 +76,14 @@ pub enum End {
 pub const SKIPS_MAX: u32 = 100;
 
 impl Worker<'_> {
-    /// Trains until the shards say stop, or somebody asks the group to leave. `seen` is what has been
-    /// applied so far.
-    pub fn train(&mut self, mut seen: Seen) -> Result<End, TrainError> {
+    /// Trains until the shards say stop, or somebody asks the group to leave. `pulled` is what they
+    /// said when the group entered: a group that comes when the budget is applied takes no step.
+    pub fn train(&mut self, pulled: Summary) -> Result<End, TrainError> {
+        if pulled.stop {
+            return Ok(End::Applied);
+        }
         let _trains = self.member.leaving.train();
+        let mut seen = pulled.seen();
         let mut skips = 0;
         loop {
             let _step = open(Range::Step(self.exchanges.next_clock()));

@@ -216,6 +216,19 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
 }
 
 #[test]
+fn a_run_that_is_resumed_after_its_end_trains_no_further() {
+    let first = Run::new().key("cluster.groups", "[2, 1]").complete();
+    let (before, records) = (first.summary(), first.records());
+    assert_eq!(before["status"], "completed", "{}", first.stderr);
+    let again = first.again().argument("--resume").complete();
+    let after = again.summary();
+    assert_eq!(after["status"], "completed", "{}", again.stderr);
+    assert!(after["resumed_from"].is_u64(), "{after}");
+    assert_eq!(after["params_digest"], before["params_digest"]);
+    assert_eq!(again.records(), records);
+}
+
+#[test]
 fn nothing_is_resumed_where_there_is_no_snapshot() {
     let ended = Run::new().argument("--resume").complete();
     assert_ne!(ended.status.code(), Some(0));

@@ -48,7 +48,7 @@ pub fn live(member: &mut Member) -> Result<End, TrainError> {
     };
     let entered = enter(member, &joined, &directory, pulse, fence.guard());
     let mut entered = entered.expect("it enters");
-    let trained = entered.worker.train(entered.seen);
+    let trained = entered.worker.train(entered.pulled);
     if trained.is_ok() {
         let finished = entered.worker.feed.take_finished();
         let left = entered.worker.member.leave(joined.incarnation, finished);

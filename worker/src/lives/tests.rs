@@ -250,6 +250,37 @@ fn a_rank_enters_until_the_budget_is_applied() {
     }
 }
 
+#[test]
+fn a_group_that_comes_when_the_budget_is_applied_pulls_and_leaves() {
+    for mode in [
+        "train.overlap=0",
+        "train.overlap=1",
+        "exchange.per_bucket=true",
+    ] {
+        let shard = FakeShard::new(|frame| match decided(frame, false) {
+            Does::Answers(answer) => Does::Answers(PullFrame {
+                stop: true,
+                ..answer
+            }),
+            other => other,
+        });
+        let shard_runs = shard.run();
+        let address = shard_runs.address.clone();
+        let coordinator = FakeCoordinator::beats(|_| Does::Answers(BeatReply::default()))
+            .joined(move |_| Ok(joined(1, &address)))
+            .starting(|_| 7);
+        let coordinator_runs = coordinator.run();
+        let runtime = runtime();
+        let mut member = member(&coordinator_runs, &[mode], None, &runtime);
+        let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+        assert_eq!(end, End::Applied, "{mode}");
+        let is_pull = |frame: &PushFrame| matches!(frame.action, Some(push_frame::Action::Pull(_)));
+        assert!(shard.heard().iter().all(is_pull), "{mode}");
+        assert_eq!(member.flat.values(), [1.0; 4], "{mode}");
+        assert_eq!(coordinator.left(), [1], "{mode}");
+    }
+}
+
 /// By its coordinator with a beat, or by a signal: what is under way is brought to its end.
 #[test]
 fn a_group_that_is_asked_to_leave_ends_its_exchange_and_leaves() {
