@@ -180,7 +180,8 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             if let Some(host) = host {
                 config.cluster.host = host;
             }
-            let device = open(&config, local_rank).map_err(GivenUp)?;
+            // The run's check has opened one: it may be back for the next process.
+            let device = open(&config, local_rank)?;
             let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
             let entry = Entry {
                 config,

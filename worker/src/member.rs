@@ -17,9 +17,9 @@ use crate::c10d::Store;
 use crate::flat::Flat;
 use crate::gpu_stats::GpuStats;
 use crate::leaving::Leaving;
-use crate::model::{self, Task};
+use crate::model::{self, Task, TaskError};
 use crate::telemetry::Recorder;
-use crate::verdict::GivenUp;
+use crate::verdict::{GivenUp, without_task};
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]
@@ -102,14 +102,14 @@ pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
 }
 
 /// The task of a configuration, with initial values from its seed.
-pub fn build_task(config: &Config) -> anyhow::Result<Box<dyn Task>> {
-    Ok(model::build(&model::TaskSpec::from(config), config.seed)?)
+pub fn build_task(config: &Config) -> Result<Box<dyn Task>, TaskError> {
+    model::build(&model::TaskSpec::from(config), config.seed)
 }
 
 impl Member {
     /// Builds the model, opens the data and serves a store.
     pub fn new(entry: Entry, recorder: Recorder, runtime: &Handle) -> anyhow::Result<Self> {
-        let task = build_task(&entry.config).map_err(GivenUp)?;
+        let task = build_task(&entry.config).map_err(without_task)?;
         Self::with_task(entry, task, recorder, runtime)
     }
 

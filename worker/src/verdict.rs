@@ -6,9 +6,11 @@ use tradewind_client::exchange::ExchangeError;
 use tradewind_client::membership::MembershipError;
 use tradewind_proto::refusal::{self, Reason};
 
+use crate::data::DataError;
 use crate::feed::FeedError;
 use crate::group::GroupError;
 use crate::host::HostError;
+use crate::model::TaskError;
 use crate::train::TrainError;
 
 /// What follows an error.
@@ -26,6 +28,15 @@ pub enum Verdict {
 #[derive(Debug, thiserror::Error)]
 #[error("{0:#}")]
 pub struct GivenUp(pub anyhow::Error);
+
+/// Why a rank has no task. The run's check has built it before: a file that cannot be read now may be
+/// back for the next process.
+pub fn without_task(error: TaskError) -> anyhow::Error {
+    match &error {
+        TaskError::Data(data) if of_data(data) == Verdict::Failed => error.into(),
+        TaskError::Data(_) | TaskError::Setting { .. } => GivenUp(error.into()).into(),
+    }
+}
 
 impl Verdict {
     /// What follows an error, which may have context.
@@ -47,7 +58,7 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Feed(error) => of_feed(error),
         TrainError::Group(error) => of_group(error),
         TrainError::Exchange(error) => of_exchange(error),
-        TrainError::Data(_) => Verdict::Failed,
+        TrainError::Data(error) => of_data(error),
         TrainError::Diverged { .. } | TrainError::Precision(_) => Verdict::GivenUp,
         TrainError::Host(error) => of_host(error),
         TrainError::LeaseLost => Verdict::Again,
@@ -59,8 +70,30 @@ fn of_feed(error: &FeedError) -> Verdict {
         FeedError::Group(error) => of_group(error),
         FeedError::Lease(error) => of_membership(error),
         FeedError::TooFew { .. } => Verdict::GivenUp,
-        // The disk may be back for the next process.
-        FeedError::Data(_) => Verdict::Failed,
+        FeedError::Data(error) => of_data(error),
+    }
+}
+
+fn of_data(error: &DataError) -> Verdict {
+    match error {
+        // The disk, or the device, may be back for the next process.
+        DataError::Missing { .. }
+        | DataError::Unreadable { .. }
+        | DataError::Damaged { .. }
+        | DataError::Device { .. }
+        | DataError::PrefetchEnded => Verdict::Failed,
+        // What the files hold does not change: whoever comes to the same place next ends as well.
+        DataError::NoFiles
+        | DataError::NotHdf5 { .. }
+        | DataError::NotIdx { .. }
+        | DataError::NotDigits { .. }
+        | DataError::NoVariable { .. }
+        | DataError::NotNumbers { .. }
+        | DataError::Rank { .. }
+        | DataError::Grid { .. }
+        | DataError::BadValue { .. }
+        | DataError::Range { .. }
+        | DataError::Sample { .. } => Verdict::GivenUp,
     }
 }
 
@@ -136,6 +169,7 @@ mod tests {
     use tradewind_common::ShardId;
 
     use super::*;
+    use crate::data::Split;
 
     fn refused(status: Status) -> ExchangeError {
         ExchangeError::Refused {
@@ -178,5 +212,50 @@ mod tests {
         );
         check(refused(Status::unavailable("gone")).into(), Verdict::Failed);
         check(anyhow::anyhow!("something else"), Verdict::Failed);
+    }
+
+    /// Whether a rank meets them when it opens its data, or later.
+    #[test]
+    fn a_disk_may_be_back_but_a_bad_value_stays() {
+        let check = |error: DataError, want| {
+            let begins = without_task(TaskError::Data(error.clone()));
+            assert_eq!(Verdict::of(&begins), want, "{begins:#}");
+            let to_device = TrainError::Data(error.clone()).into();
+            assert_eq!(Verdict::of(&to_device), want, "{to_device:#}");
+            let trains = TrainError::Feed(FeedError::Data(error)).into();
+            assert_eq!(Verdict::of(&trains), want, "{trains:#}");
+        };
+        let file = || "a.nc".into();
+        check(DataError::Missing { file: file() }, Verdict::Failed);
+        let reason = || "Input/output error".to_owned();
+        let unreadable = DataError::Unreadable {
+            file: file(),
+            reason: reason(),
+        };
+        check(unreadable, Verdict::Failed);
+        let damaged = DataError::Damaged {
+            file: file(),
+            reason: reason(),
+        };
+        check(damaged, Verdict::Failed);
+        let bad = DataError::BadValue {
+            file: file(),
+            variable: "t".into(),
+            index: [3, 0, 1],
+            what: "the value NaN".into(),
+        };
+        check(bad, Verdict::GivenUp);
+        let sample = DataError::Sample {
+            split: Split::Train,
+            sample: 8,
+            len: 8,
+        };
+        check(sample, Verdict::GivenUp);
+        let setting = TaskError::Setting {
+            key: "channels",
+            value: 0,
+            reason: "at least 1",
+        };
+        assert_eq!(Verdict::of(&without_task(setting)), Verdict::GivenUp);
     }
 }
