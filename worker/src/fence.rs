@@ -22,11 +22,14 @@ pub struct Guard(Arc<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    breaker: Mutex<Option<Breaker>>,
+    breaker: Mutex<Option<Break>>,
     runtime: Handle,
     patience: Duration,
     exit: fn(i32),
 }
+
+/// Breaks the group. With a driver that hangs it never returns.
+type Break = Box<dyn Fn() + Send>;
 
 enum State {
     Alive,
@@ -81,24 +84,36 @@ impl Drop for Fence {
 }
 
 impl Guard {
-    /// The lease is lost. Breaks the group.
+    /// The lease is lost. Breaks the group, on a thread of its own: whoever calls this may have the
+    /// runtime's only one, which has to see the end of the process if breaking never ends.
     pub fn lost(&self, error: &MembershipError) {
         if self.end(true) {
             tracing::warn!("this life of the group is over: {error}");
-            if let Some(breaker) = &*self.breaker() {
-                breaker.break_group();
+            let own = self.clone();
+            let breaks = move || {
+                if let Some(break_group) = &*own.breaker() {
+                    break_group();
+                }
+            };
+            let thread = std::thread::Builder::new().name("fence".into());
+            if let Err(error) = thread.spawn(breaks) {
+                tracing::error!("no thread to break the group on: {error}");
             }
         }
     }
 
     /// The group has been formed: this breaks it when the lease is lost, or if it is already.
     pub fn formed(&self, breaker: Option<Breaker>) {
+        self.breaks_by(breaker.map(|breaker| Box::new(move || breaker.break_group()) as Break));
+    }
+
+    fn breaks_by(&self, break_group: Option<Break>) {
         let mut place = self.breaker();
-        *place = breaker;
-        if let Some(breaker) = &*place
+        *place = break_group;
+        if let Some(break_group) = &*place
             && self.is_lost()
         {
-            breaker.break_group();
+            break_group();
         }
     }
 
@@ -122,7 +137,7 @@ impl Guard {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn breaker(&self) -> MutexGuard<'_, Option<Breaker>> {
+    fn breaker(&self) -> MutexGuard<'_, Option<Break>> {
         let breaker = self.0.breaker.lock();
         breaker.unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,6 +190,27 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+    }
+
+    /// Heartbeats tell of the lost lease on the runtime's only thread.
+    #[test]
+    fn who_is_stuck_is_ended_even_if_breaking_the_group_never_ends() {
+        static STATUS: AtomicI32 = AtomicI32::new(0);
+        let runtime = runtime();
+        let exit = |status| STATUS.store(status, Ordering::Relaxed);
+        let fence = Fence::exiting(runtime.handle(), SHORT, exit);
+        let guard = fence.guard();
+        let (lets_go, holds) = std::sync::mpsc::channel::<()>();
+        let never = move || {
+            let _ = holds.recv();
+        };
+        guard.breaks_by(Some(Box::new(never)));
+        runtime.spawn(async move { guard.lost(&error()) });
+        while STATUS.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+        drop(lets_go);
     }
 
     #[test]

@@ -42,7 +42,8 @@ pub struct Lease {
 /// Beats on a connection of its own until the answer is dropped. Call it within a runtime.
 ///
 /// A stream that breaks is made anew. `lost` is called when this life of the group is over: the
-/// coordinator refuses, or has not answered for as long as the lease and the retries allow.
+/// coordinator refuses, or has not answered for as long as the lease and the retries allow. It must
+/// not block: whoever waits for an answer is told after it.
 pub fn keep_lease(
     coordinator: &Coordinator,
     lease: Lease,
