@@ -47,6 +47,10 @@ fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<End> {
         if Verdict::of(&error) != Verdict::Again {
             return Err(error);
         }
+        if member.leaving.is_asked() {
+            tracing::warn!("this life of the group ended before the group could leave: {error:#}");
+            return Ok(End::Left);
+        }
         fruitless = if progress { 0 } else { fruitless + 1 };
         if fruitless == FRUITLESS_MAX {
             let text = format!("{FRUITLESS_MAX} lives of the group ended without an exchange");

@@ -341,6 +341,31 @@ fn a_group_that_was_asked_to_leave_while_it_was_not_together_does_not_come_back(
 }
 
 #[test]
+fn a_rank_that_was_asked_to_leave_does_not_come_back_when_its_life_breaks_first() {
+    let leaving = Leaving::default();
+    let asks = leaving.clone();
+    let shard = FakeShard::new(move |frame| match frame.clock {
+        3 => {
+            asks.ask();
+            Does::Ends(Err(fenced()))
+        }
+        _ => decided(frame, false),
+    });
+    let shard_runs = shard.run();
+    let address = shard_runs.address.clone();
+    let coordinator = FakeCoordinator::beats(|_| Does::Answers(BeatReply::default()))
+        .joined(move |before| Ok(joined(u64::from(before) + 1, &address)))
+        .starting(|_| 0);
+    let coordinator_runs = coordinator.run();
+    let runtime = runtime();
+    let mut member = member(&coordinator_runs, &[], None, &runtime);
+    member.leaving = leaving;
+    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+    assert_eq!(end, End::Left);
+    assert_eq!(coordinator.joins_heard().len(), 1);
+}
+
+#[test]
 fn a_rank_whose_lives_are_all_in_vain_gives_up() {
     let shard = FakeShard::new(|_| Does::Ends(Err(fenced())));
     let shard_runs = shard.run();
