@@ -85,7 +85,7 @@ pub struct Step {
     pub purpose: Purpose,
     /// Buckets that are skipped.
     pub buckets_skipped: usize,
-    /// Because gradients of the scaled loss overflowed.
+    /// Because gradients of the scaled loss overflowed; of several steps as one, in all of them.
     pub overflowed: bool,
     /// What the loss was multiplied by, and the gradient is divided by, if it was.
     pub loss_scale: Option<f64>,
@@ -129,7 +129,8 @@ impl Step {
             _ => next,
         };
         Self {
-            overflowed: self.overflowed || next.overflowed,
+            // With one that has a gradient it is not skipped.
+            overflowed: self.overflowed && next.overflowed,
             loss_scale: next.loss_scale,
             local_steps: self.local_steps + next.local_steps,
             local_skipped: self.local_skipped + next.local_skipped,

@@ -91,6 +91,25 @@ fn an_overflow_is_skipped_and_counted_and_halves_the_scale() {
 }
 
 #[test]
+fn steps_between_exchanges_that_overflow_are_left_out_of_an_exchange_that_is_not_skipped() {
+    let overrides = [
+        "local.algorithm=\"diloco\"",
+        "local.steps=2",
+        "compute.loss_scale=262144.0",
+        "compute.loss_scale_steps=100",
+    ];
+    let (heard, steps, ended) = train(product, false, 2, &overrides);
+    ended.unwrap();
+    let pushed: Vec<_> = heard.iter().map(|(_, values)| values.is_some()).collect();
+    assert_eq!(pushed, [false, true, true]);
+    let seen: Vec<_> = steps
+        .iter()
+        .map(|step| (step.skipped, step.overflowed, step.local_skipped))
+        .collect();
+    assert_eq!(seen, [(true, true, 2), (false, false, 1), (false, false, 0)]);
+}
+
+#[test]
 fn overflows_are_divergence_once_the_scale_is_at_its_least() {
     let (heard, steps, ended) = train(endless, false, u64::MAX, &["compute.loss_scale=4.0"]);
     let error = ended.unwrap_err();
