@@ -30,7 +30,7 @@ use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::Directory;
-use tradewind_client::exchange::{Exchange, ExchangeError, placed};
+use tradewind_client::exchange::{Exchange, ExchangeError, Unplaced, placed};
 use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_client::parts::Plan;
@@ -75,7 +75,7 @@ pub fn enter<'a>(
         &member.runtime,
     )?;
     pulse.set_clock(start);
-    let mut exchange = links.exchange(start);
+    let mut exchange = links.exchange(start)?;
     let wire = wire()?;
     let (layout, slice, staged) = (&member.layout, links.slice(), member.staged);
     let (overlap, by_bucket) = (config.train.overlap, config.exchange.per_bucket);
@@ -213,9 +213,9 @@ fn await_start(
                     let block = links.layout.block(id).expect("a block of the slice");
                     &values[block.elements.clone()]
                 };
+                let mut exchange = links.exchange(Clock(0))?;
                 let create = async {
-                    links
-                        .exchange(Clock(0))
+                    exchange
                         .push(Purpose::Create, Seen::default(), &initial)
                         .await
                 };
@@ -255,15 +255,15 @@ impl Links<'_> {
         self.layout.slice(*group_rank, *group_size)
     }
 
-    fn exchange(&self, start: Clock) -> Exchange {
+    fn exchange(&self, start: Clock) -> Result<Exchange, Unplaced> {
         let identity = Identity {
             run: self.seat.run.clone(),
             group: self.seat.group,
             incarnation: self.joined.incarnation,
         };
-        let blocks = placed(&self.slice(), &self.joined.placement);
+        let blocks = placed(&self.slice(), &self.joined.placement)?;
         let session = Session::new(identity, start, blocks).with_overlap(self.overlap);
-        Exchange::new(self.layout.clone(), session, self.directory, self.reach)
-            .compressing(self.spec.up, self.spec.down)
+        let exchange = Exchange::new(self.layout.clone(), session, self.directory, self.reach);
+        Ok(exchange.compressing(self.spec.up, self.spec.down))
     }
 }

@@ -125,7 +125,7 @@ pub async fn pull(
         group: GroupId(0),
         incarnation: Incarnation(0),
     };
-    let session = Session::new(nobody, Clock(0), placed(&all, &placement));
+    let session = Session::new(nobody, Clock(0), placed(&all, &placement)?);
     let mut exchange = Exchange::new(layout.clone(), session, &directory, reach);
     tokio::select! {
         pulled = exchange.pull(values) => pulled?,

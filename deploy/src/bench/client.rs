@@ -96,13 +96,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         })
     };
     let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);
+    let blocks = placed(&slice, &joined.placement)?;
     let open = |start: Clock| {
         let identity = Identity {
             run: seat.run.clone(),
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, placed(&slice, &joined.placement))
+        let session = Session::new(identity, start, blocks.clone())
             .with_overlap(arguments.model.step_seconds.is_some());
         let exchange = Exchange::new(layout.clone(), session, &directory, &reach);
         exchange.compressing(spec.up, spec.down)

@@ -124,7 +124,8 @@ impl Counting<'_> {
         };
         let size = self.spec.group_sizes[seat.group.0 as usize];
         let slice = layout.slice(seat.rank, size);
-        let session = Session::new(identity, start, placed(&slice, &joined.placement));
+        let blocks = placed(&slice, &joined.placement).unwrap();
+        let session = Session::new(identity, start, blocks);
         let mut holding = joined.holding.clone();
         for endpoint in &mut holding.servers {
             endpoint.address = proxies[endpoint.server.0 as usize].address.clone();

@@ -104,7 +104,8 @@ pub(super) fn enter(
             group: seat.group,
             incarnation: joined.incarnation,
         };
-        let session = Session::new(identity, start, placed(&slice, &joined.placement));
+        let blocks = placed(&slice, &joined.placement).unwrap();
+        let session = Session::new(identity, start, blocks);
         let session = session.with_overlap(true);
         Exchange::new(layout.clone(), session, &directory, &reach)
     };

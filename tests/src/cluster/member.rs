@@ -230,7 +230,8 @@ impl Joining {
         let slice = self
             .layout
             .slice(self.joined.group_rank, self.joined.group_size);
-        let session = Session::new(identity, start, placed(&slice, &self.joined.placement));
+        let blocks = placed(&slice, &self.joined.placement).expect("the run's model");
+        let session = Session::new(identity, start, blocks);
         Exchange::new(self.layout.clone(), session, &self.directory, &self.reach)
             .compressing(self.spec.up, self.spec.down)
     }
@@ -295,7 +296,8 @@ pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
         incarnation: Incarnation(0),
     };
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
-    let session = Session::new(nobody, Clock(0), placed(&all, &placement));
+    let blocks = placed(&all, &placement).expect("the run's model");
+    let session = Session::new(nobody, Clock(0), blocks);
     let directory = Directory::fixed(holding);
     let mut exchange = Exchange::new(layout.clone(), session, &directory, &reach);
     let mut values = vec![f32::NAN; layout.elements()];

@@ -204,12 +204,32 @@ impl Exchange {
     }
 }
 
+/// A block that the servers do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "block {block} belongs to no shard: the servers hold another model, of {blocks} blocks; use the configuration that the run was started with (config.toml in its folder)"
+)]
+pub struct Unplaced {
+    /// Which.
+    pub block: BlockId,
+    /// How many they have.
+    pub blocks: usize,
+}
+
 /// The blocks of a slice with the shards that they belong to.
-pub fn placed(slice: &[BlockId], placement: &Placement) -> Vec<(BlockId, ShardId)> {
-    slice
-        .iter()
-        .filter_map(|block| Some((*block, placement.shard(*block)?)))
-        .collect()
+///
+/// # Errors
+/// A block without one: nobody would exchange it, and its values would be whatever they were.
+pub fn placed(
+    slice: &[BlockId],
+    placement: &Placement,
+) -> Result<Vec<(BlockId, ShardId)>, Unplaced> {
+    let blocks = placement.shards().len();
+    let placed = |block: &BlockId| {
+        let (block, shard) = (*block, placement.shard(*block));
+        Ok((block, shard.ok_or(Unplaced { block, blocks })?))
+    };
+    slice.iter().map(placed).collect()
 }
 
 /// Runs the futures side by side on this task; the first error ends them all.
@@ -219,4 +239,21 @@ async fn all<E>(
     futures_util::future::try_join_all(futures)
         .await
         .map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_without_a_shard_is_named() {
+        let placement = Placement::from_shards(vec![ShardId(1), ShardId(0)]);
+        let both = placed(&[BlockId(0), BlockId(1)], &placement).unwrap();
+        let want = [(BlockId(0), ShardId(1)), (BlockId(1), ShardId(0))];
+        assert_eq!(both, want);
+        let error = placed(&[BlockId(1), BlockId(2)], &placement).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("block 2 belongs to no shard"), "{text}");
+        assert!(text.contains("of 2 blocks; use"), "{text}");
+    }
 }

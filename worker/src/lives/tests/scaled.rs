@@ -106,7 +106,10 @@ fn steps_between_exchanges_that_overflow_are_left_out_of_an_exchange_that_is_not
         .iter()
         .map(|step| (step.skipped, step.overflowed, step.local_skipped))
         .collect();
-    assert_eq!(seen, [(true, true, 2), (false, false, 1), (false, false, 0)]);
+    assert_eq!(
+        seen,
+        [(true, true, 2), (false, false, 1), (false, false, 0)]
+    );
 }
 
 #[test]
