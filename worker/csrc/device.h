@@ -3,7 +3,7 @@
 //
 // Conventions as in c10d.h: a call returns NULL or a message, tensors are `at::Tensor*`. The
 // current stream is the calling thread's on the device in question. No call waits for a device,
-// except `tradewind_event_wait`.
+// except `tradewind_event_wait`, and copies between a device and memory that is not page-locked.
 #pragma once
 
 #include <stddef.h>
@@ -32,7 +32,8 @@ void tradewind_event_free(tradewind_event* event);
 // A page-locked tensor in main memory, of f32 or bf16.
 char* tradewind_page_locked(size_t length, int bf16, void** tensor);
 
-// Copies, on the current stream, without waiting where one of both is page-locked.
+// Copies, on the current stream. Between a device and memory that is not page-locked it waits until
+// that is done.
 char* tradewind_copy(void* to, const void* from);
 // Copies each of `count`, in as few launches as possible.
 char* tradewind_copy_each(void* const* to, void* const* from, size_t count);

@@ -19,7 +19,8 @@ char* tradewind_autocast_enter(int device, int type, tradewind_autocast** out);
 void tradewind_autocast_leave(tradewind_autocast* before);
 
 // For the whole process: whether f32 products on a GPU may round their factors to TF32, and
-// whether an operation whose bits do not repeat is an error. Before the first use of a GPU.
+// whether an operation whose bits do not repeat is an error. Before the first product on a
+// GPU: cuBLAS reads its part when it begins. Memory may be there already.
 char* tradewind_arithmetic(int tf32, int deterministic);
 
 // libtorch's version, such as 2.11.0; it is never freed.

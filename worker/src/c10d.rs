@@ -1,9 +1,10 @@
 //! libtorch's c10d, made safe: a rendezvous store, a group of ranks, DDP's `Reducer`; and the
 //! memory of tensors as slices.
 //!
-//! This file and those under `c10d/` are where the worker is unsafe. `csrc/c10d.h` states the
-//! conventions of the C side: a call returns null or a message, objects belong to one thread at a
-//! time.
+//! This file and those under `c10d/` are one part of the bridge, where the worker is unsafe; the others
+//! are `stream.rs` and `precision.rs` with what is under them, and `device/` where libraries are
+//! loaded. `csrc/c10d.h` states the conventions of the C side: a call returns null or a message,
+//! objects belong to one thread at a time.
 
 mod breaker;
 mod ffi;
