@@ -87,9 +87,9 @@ char* tradewind_reducer_new(
     size_t buckets, tradewind_reducer** out);
 // To be called before each backward: forgets the gradients of the step before.
 char* tradewind_reducer_prepare(tradewind_reducer* reducer);
-// To be called after each backward: -1 in `exposed_ns` if some tensor received no gradient, else
-// the nanoseconds that backward, its computation done, waited for reductions; 0 on a GPU, where
-// nobody waits.
+// To be called after each backward, on a GPU once that is done: -1 in `exposed_ns` if some tensor
+// received no gradient, else the nanoseconds that backward, its computation done, waited for
+// reductions.
 char* tradewind_reducer_finish(tradewind_reducer* reducer, int64_t* exposed_ns);
 
 /* From the launch of the first reduction of the last backward to the end of the last one; -1 if it is

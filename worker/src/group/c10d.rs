@@ -11,7 +11,7 @@ use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
 use self::gather::Gather;
-use super::{Group, GroupError, check_loss};
+use super::{Group, GroupError, check_loss, wait_for};
 use crate::c10d::{Breaker, C10dError, ProcessGroup, Reducer, Store, Told, without_stack};
 use crate::flat::{Flat, in_layout_order};
 
@@ -162,6 +162,7 @@ impl Group for C10d {
         loss.f_backward().map_err(|error| GroupError::Broken {
             message: without_stack(&error.to_string()),
         })?;
+        wait_for(self.device)?;
         match self.reducer.finish().map_err(broken)? {
             Some(exposed) => Ok(exposed),
             None => Err(GroupError::Unused {

@@ -20,6 +20,7 @@ use tradewind_common::ids::Rank;
 
 use crate::c10d::{Breaker, C10dError, NcclError, Told};
 use crate::flat::{Flat, FlatError};
+use crate::stream::Event;
 
 pub use self::c10d::{C10d, Rendezvous};
 pub use self::solo::Solo;
@@ -125,8 +126,8 @@ pub trait Group: Send {
     /// earlier steps are not added.
     ///
     /// Returns how long reductions kept this rank waiting after its own backward computation was
-    /// done: the part of them that backward did not hide, a slower peer included. On a GPU, where
-    /// the work has only been enqueued by then, that is not known, and zero.
+    /// done: the part of them that backward did not hide, a slower peer included. On a GPU, too,
+    /// all of it is done on return.
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError>;
 
     /// How long the reductions of the last [`backward`](Self::backward) took: from the launch of the
@@ -168,6 +169,12 @@ pub trait Group: Send {
 pub fn bus_bandwidth(bytes: usize, ranks: u32, took: Duration) -> Option<f64> {
     let (ranks, seconds) = (f64::from(ranks), took.as_secs_f64());
     (seconds > 0.0).then(|| 2.0 * (ranks - 1.0) / ranks * bytes as f64 / seconds)
+}
+
+/// Waits until `device` has done what it was told to: on a GPU backward returns before.
+fn wait_for(device: Device) -> Result<(), GroupError> {
+    let waited = Event::now(device).and_then(|event| event.wait());
+    waited.map_err(|error| GroupError::Backward(error.to_string()))
 }
 
 fn list(ranks: &[u32]) -> String {

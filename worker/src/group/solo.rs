@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
-use super::{Group, GroupError, check_loss};
+use super::{Group, GroupError, check_loss, wait_for};
 use crate::c10d::{self, C10dError, Told, Watch};
 use crate::flat::{Flat, FlatError, in_layout_order, views};
 
@@ -97,6 +97,7 @@ impl Group for Solo {
             watched.prepare().map_err(watch)?;
         }
         loss.f_backward().map_err(failed)?;
+        wait_for(self.gradients.device())?;
         if let Some(watched) = &mut self.watch {
             watched.finish().map_err(watch)?;
         }
