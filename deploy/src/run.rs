@@ -139,7 +139,8 @@ pub(crate) async fn launch<C: Company>(
         Some(_) => resume::prepare(&folder)?,
         None => 0,
     };
-    announce(config, &folder, &Found::read(&folder)?, resumed_from);
+    let found = Found::read(&folder)?;
+    announce(config, &folder, &found, resumed_from);
     let (roster, fronts) = (company.roster().clone(), company.fronts().to_vec());
     let ground = Ground {
         config,
@@ -148,6 +149,7 @@ pub(crate) async fn launch<C: Company>(
         token: &token,
         lives_before,
         resume,
+        gpus: found.on_gpus(),
         roster: &roster,
         fronts: &fronts,
     };

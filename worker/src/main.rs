@@ -10,7 +10,7 @@ use tch::Device;
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_client::membership::CoordinatorAt;
-use tradewind_common::config::Config;
+use tradewind_common::config::{Config, DeviceChoice};
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
 use tradewind_worker::c10d;
@@ -78,6 +78,9 @@ enum Verb {
         /// Number of this rank among all on this machine, of whatever group: the number of its GPU.
         #[arg(long, env = "SLURM_LOCALID", default_value_t = 0)]
         local_rank: u32,
+        /// The run's check has found GPUs: with compute.device = "auto", too, to see none is an error.
+        #[arg(long)]
+        gpu: bool,
         /// Host name or address under which the other ranks of the group reach this one; cluster.host
         /// if not given.
         #[arg(long)]
@@ -171,6 +174,7 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             group,
             rank,
             local_rank,
+            gpu,
             host,
             threads,
             metrics,
@@ -179,6 +183,9 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             let mut config = read(&config).map_err(GivenUp)?;
             if let Some(host) = host {
                 config.cluster.host = host;
+            }
+            if gpu && config.compute.device == DeviceChoice::Auto {
+                config.compute.device = DeviceChoice::Cuda;
             }
             // The run's check has opened one: it may be back for the next process.
             let device = open(&config, local_rank)?;

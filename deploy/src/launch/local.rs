@@ -45,6 +45,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) lives_before: u64,
     /// The run goes on from its newest snapshot.
     pub(crate) resume: bool,
+    /// The check has found GPUs for the ranks: one that sees none later does not take the CPU.
+    pub(crate) gpus: bool,
     /// Where those who run are written down.
     pub(crate) roster: &'a Roster,
     /// Under which addresses the servers are reached; none, if under their own.
@@ -179,7 +181,7 @@ impl<'a> Local<'a> {
         // Its place among all ranks, which are all on this machine.
         let own = Member::Rank { group, rank };
         let local_rank = ranks(self.ground.config).take_while(|other| *other < own);
-        vec![
+        let mut arguments = vec![
             "train".into(),
             format!("--config={}", file("config.toml")),
             format!("--coordinator-file={}", file("coordinator/address.json")),
@@ -187,7 +189,11 @@ impl<'a> Local<'a> {
             format!("--rank={rank}"),
             format!("--local-rank={}", local_rank.count()),
             format!("--metrics={}", file("metrics.jsonl")),
-        ]
+        ];
+        if self.ground.gpus {
+            arguments.push("--gpu".into());
+        }
+        arguments
     }
 
     fn address_file(&self, server: u32) -> PathBuf {

@@ -35,6 +35,11 @@ impl Found {
         Ok(serde_json::from_str(told.context("no line of JSON")?)?)
     }
 
+    /// Whether ranks compute on GPUs: all of them, or none.
+    pub(super) fn on_gpus(&self) -> bool {
+        !self.gpus.is_empty()
+    }
+
     /// Such as `4 ranks on 4 GPUs (NVIDIA H200)`.
     pub(super) fn text(&self) -> String {
         let count = |count: usize, what: &str| match count {
@@ -42,7 +47,7 @@ impl Found {
             _ => format!("{count} {what}s"),
         };
         let ranks = count(self.devices.len(), "rank");
-        if self.gpus.is_empty() {
+        if !self.on_gpus() {
             return format!("{ranks} on the CPU");
         }
         let gpus: BTreeSet<_> = self.devices.iter().collect();
@@ -65,7 +70,9 @@ mod tests {
         let check = |devices: &[&str], gpus: &[&str], want: &str| {
             let line = serde_json::json!({"parameters": 7, "devices": devices, "gpus": gpus});
             let log = format!("{{\"devices\": []}}\nINFO words {{\n{line}\n");
-            assert_eq!(Found::parse(&log).unwrap().text(), want);
+            let found = Found::parse(&log).unwrap();
+            assert_eq!(found.text(), want);
+            assert_eq!(found.on_gpus(), !want.ends_with("the CPU"));
         };
         check(&["cpu"], &[], "1 rank on the CPU");
         check(&["cpu", "cpu"], &[], "2 ranks on the CPU");

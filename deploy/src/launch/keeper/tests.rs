@@ -33,6 +33,7 @@ struct Stage {
     programs: Programs,
     folder: RunFolder,
     resume: bool,
+    gpus: bool,
 }
 
 impl Stage {
@@ -66,6 +67,7 @@ impl Stage {
             },
             folder: RunFolder::create(&root.path().join("r")).unwrap(),
             resume: false,
+            gpus: false,
             _root: root,
         }
     }
@@ -102,6 +104,7 @@ impl Stage {
                 token: "secret",
                 lives_before: 0,
                 resume: self.resume,
+                gpus: self.gpus,
                 roster: &Roster::default(),
                 fronts: &[],
             };
@@ -245,6 +248,19 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
         kinds,
         ["process_killed", "process_died", "process_restarted"]
     );
+}
+
+#[test]
+fn a_rank_hears_in_every_life_that_the_check_has_found_gpus() {
+    let worker = r#"echo "$@"; test -e "$0.died" && exit 0; touch "$0.died"; kill -9 $$"#;
+    for gpus in [true, false] {
+        let mut stage = Stage::new(SERVER, worker);
+        stage.gpus = gpus;
+        stage.keep(|found, _| found.done || found.failure.is_some());
+        let log = fs::read_to_string(stage.file("logs/group-0-rank-0.log")).unwrap();
+        let told: Vec<bool> = log.lines().map(|life| life.ends_with(" --gpu")).collect();
+        assert_eq!(told, [gpus; 2], "{log}");
+    }
 }
 
 #[test]
