@@ -78,7 +78,7 @@ fn records() -> Vec<Record> {
             applied: true,
             rate: 0.1,
             samples: 8,
-            share: 0.5,
+            weight: 0.5,
             values: vec![9; values].into(),
         }))
     };

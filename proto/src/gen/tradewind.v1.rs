@@ -2838,9 +2838,9 @@ pub struct Update {
     pub scales: ::prost::alloc::vec::Vec<f32>,
     #[prost(uint64, tag = "5")]
     pub samples: u64,
-    /// Of buffers: the part of the change that is added.
+    /// Times which the gradient counts; of buffers the part of the change that is added.
     #[prost(float, tag = "6")]
-    pub share: f32,
+    pub weight: f32,
     /// Momentum, where it is not the optimizer's own.
     #[prost(double, optional, tag = "9")]
     pub momentum: ::core::option::Option<f64>,

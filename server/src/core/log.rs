@@ -54,10 +54,10 @@ pub struct Applied {
     pub momentum: Option<f64>,
     /// What the step of each piece of the block is multiplied by; none: by 1.
     pub scales: Vec<f32>,
+    /// Times which the gradient counts; of buffers the part of the change that is added.
+    pub weight: f32,
     /// Samples that are in it.
     pub samples: u64,
-    /// Of buffers: the part of the change that is added. 1 for parameters.
-    pub share: f32,
     /// The merged gradient, or change.
     pub gradient: Arc<Vec<f32>>,
 }

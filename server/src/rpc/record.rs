@@ -77,7 +77,7 @@ fn encode_update(update: Update) -> (v1::Update, Bytes) {
     head.momentum = applied.momentum;
     head.scales = applied.scales;
     head.samples = applied.samples;
-    head.share = applied.share;
+    head.weight = applied.weight;
     (head, convert::bulk(applied.gradient))
 }
 
@@ -153,7 +153,7 @@ impl Incoming {
                     momentum: update.momentum,
                     scales: update.scales,
                     samples: update.samples,
-                    share: update.share,
+                    weight: update.weight,
                     gradient: Arc::new(self.values),
                 }),
             }),

@@ -164,9 +164,9 @@ impl Block {
         finite
     }
 
-    /// Σ wᵢ sᵢ gᵢ / Σ wᵢ, with w as the run weighs groups and s from the staleness policy, summed in
-    /// the order given. An optimizer whose step does not grow with the gradient gets
-    /// Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, and its rate is multiplied by Σ wᵢ sᵢ / Σ wᵢ instead.
+    /// The mean Σ wᵢ sᵢ gᵢ / Σ wᵢ sᵢ, with w as the run weighs groups and s from the staleness policy,
+    /// summed in the order given. It counts Σ wᵢ sᵢ / Σ wᵢ, which is for the optimizer to apply: a
+    /// gradient that is made shorter would do nothing where steps do not follow its length.
     fn merge(&self, mut brought: Vec<Brought>, terms: Terms<'_>) -> Option<Applied> {
         let merged = brought.len();
         let samples = brought.iter().map(|b| u64::from(b.gradient.samples)).sum();
@@ -174,23 +174,18 @@ impl Block {
             .iter()
             .map(|b| b.gradient.seen)
             .reduce(Seen::latest)?;
-        let weigh = |b: &Brought| terms.weights.of(b.gradient.samples);
-        let scale = |b: &Brought| weigh(b) * f64::from(b.weight);
-        let weight: f64 = brought.iter().map(weigh).sum();
-        let scaled: f64 = brought.iter().map(scale).sum();
-        let by_rate = terms.optimizer.normalises() && self.kind == TensorKind::Parameter;
-        let (divisor, factor) = if by_rate {
-            (scaled, scaled / weight)
-        } else {
-            (weight, 1.0)
-        };
-        let norms = merged_norms(&brought, |b| scale(b) / divisor);
+        let whole = |b: &Brought| terms.weights.of(b.gradient.samples);
+        let counts = |b: &Brought| whole(b) * f64::from(b.weight);
+        let of_all = |of: &dyn Fn(&Brought) -> f64| brought.iter().map(of).sum::<f64>();
+        let (total, counted) = (of_all(&whole), of_all(&counts));
+        let part = |b: &Brought| counts(b) / counted;
+        let norms = merged_norms(&brought, part);
         let gradient = match &mut brought[..] {
-            [alone] if by_rate || alone.weight == 1.0 => std::mem::take(&mut alone.gradient.values),
+            [alone] => std::mem::take(&mut alone.gradient.values),
             all => {
                 let mut mean = vec![0.0f32; self.length];
                 for b in all {
-                    let part = (scale(b) / divisor) as f32;
+                    let part = part(b) as f32;
                     for (sum, g) in mean.iter_mut().zip(&b.gradient.values) {
                         *sum += part * g;
                     }
@@ -198,19 +193,19 @@ impl Block {
                 mean
             }
         };
-        // Each group moves a buffer by its part of the live groups.
-        let alone = self.kind == TensorKind::Buffer && !terms.averages;
-        let rate = terms.schedule.rate(seen, samples, terms.budget) * factor;
+        let weight = match self.kind {
+            TensorKind::Parameter => (counted / total) as f32,
+            // Each group moves a buffer by its part of the live groups.
+            TensorKind::Buffer if !terms.averages => merged as f32 / self.cursors.len() as f32,
+            TensorKind::Buffer => 1.0,
+        };
+        let rate = terms.schedule.rate(seen, samples, terms.budget);
         Some(Applied {
             rate,
             momentum: None,
             scales: self.scales(rate, &norms, &gradient, terms.optimizer),
+            weight,
             samples,
-            share: if alone {
-                merged as f32 / self.cursors.len() as f32
-            } else {
-                1.0
-            },
             gradient: Arc::new(gradient),
         })
     }
@@ -263,6 +258,7 @@ impl Block {
             TensorKind::Parameter => {
                 let step = Step {
                     momentum: applied.momentum,
+                    weight: applied.weight,
                     ..Step::new(applied.rate, self.version)
                 };
                 let slots = self.slots.iter_mut();
@@ -274,7 +270,7 @@ impl Block {
             }
             TensorKind::Buffer => {
                 for (x, change) in values.iter_mut().zip(&*applied.gradient) {
-                    *x += applied.share * change;
+                    *x += applied.weight * change;
                 }
             }
         }
@@ -287,11 +283,10 @@ impl Block {
 /// long; that of the values is the mean over what the groups computed on, which under `sync` is the
 /// same for all.
 fn merged_norms(brought: &[Brought], part: impl Fn(&Brought) -> f64) -> Vec<Norms> {
-    let total: f64 = brought.iter().map(&part).sum();
     let mut merged = vec![Norms::default(); brought[0].gradient.norms.len()];
     for b in brought {
         for (sum, norms) in merged.iter_mut().zip(&b.gradient.norms) {
-            sum.values += part(b) / total * norms.values;
+            sum.values += part(b) * norms.values;
             sum.gradient += part(b) * norms.gradient;
         }
     }

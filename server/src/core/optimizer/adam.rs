@@ -1,7 +1,9 @@
 use super::{Optimizer, Step};
 
 /// Adam (Kingma and Ba 2015, algorithm 1) with L2 penalty, in the convention of
-/// `torch.optim.Adam`: ε is added to the bias-corrected root.
+/// `torch.optim.Adam`: ε is added to the bias-corrected root. The weight s of an update is what its
+/// gradient counts in the first moment, m ← β₁m + (1 − β₁)s g; the second one is to know how long
+/// gradients are, and has it whole.
 #[derive(Clone, Copy, Debug)]
 pub struct Adam {
     /// β₁, in `0..1`.
@@ -17,10 +19,6 @@ pub struct Adam {
 impl Optimizer for Adam {
     fn slots(&self) -> usize {
         2
-    }
-
-    fn normalises(&self) -> bool {
-        true
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
@@ -68,7 +66,7 @@ impl Moments {
         let number = step.number.min(i32::MAX as u64) as i32;
         let rate = (step.rate / (1.0 - self.beta1.powi(number))) as f32;
         let root = ((1.0 - self.beta2.powi(number)).sqrt()) as f32;
-        let (keep1, add1) = (self.beta1 as f32, (1.0 - self.beta1) as f32);
+        let (keep1, add1) = (self.beta1 as f32, (1.0 - self.beta1) as f32 * step.weight);
         let (keep2, add2) = (self.beta2 as f32, (1.0 - self.beta2) as f32);
         let moments = first.iter_mut().zip(second.iter_mut());
         for ((x, (m, v)), g) in values.iter_mut().zip(moments).zip(gradient) {

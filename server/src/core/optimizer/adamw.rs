@@ -2,7 +2,7 @@ use super::adam::{Decay, Moments};
 use super::{Optimizer, Step};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2), in the convention of
-/// `torch.optim.AdamW`: θ ← (1 − ηλ)θ, then Adam without penalty.
+/// `torch.optim.AdamW`: θ ← (1 − sηλ)θ with s the weight of the update, then Adam without penalty.
 #[derive(Clone, Copy, Debug)]
 pub struct AdamW {
     /// β₁, in `0..1`.
@@ -20,10 +20,6 @@ impl Optimizer for AdamW {
         2
     }
 
-    fn normalises(&self) -> bool {
-        true
-    }
-
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let moments = Moments {
             beta1: self.beta1,
@@ -33,7 +29,7 @@ impl Optimizer for AdamW {
         let decay = if step.decays { self.weight_decay } else { 0.0 };
         let decay = Decay {
             penalty: 0.0,
-            keep: (1.0 - step.rate * decay) as f32,
+            keep: (1.0 - f64::from(step.weight) * step.rate * decay) as f32,
         };
         moments.apply(step, decay, values, slots, gradient);
     }

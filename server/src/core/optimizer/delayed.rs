@@ -3,7 +3,8 @@ use super::{Optimizer, Step};
 /// Delayed Nesterov momentum (Liu et al. 2024, "Asynchronous Local-SGD Training for Language
 /// Modeling", algorithm 3): pseudo-gradients of groups that come one by one move the values at
 /// once, but the momentum only every N updates, by their mean; so N asynchronous groups get the
-/// momentum that N synchronous ones would. With g the pseudo-gradient of update t, from 1:
+/// momentum that N synchronous ones would. With g the pseudo-gradient of update t, from 1, times its
+/// weight:
 ///
 /// Δ ← Δ + g; if t is a multiple of N: m ← βm + Δ/N, θ ← θ − η((1 − cN + c)βm + g/N), Δ ← 0;
 /// otherwise θ ← θ − η(cβm + g/N).
@@ -31,11 +32,13 @@ impl Optimizer for DelayedNesterov {
         };
         let every = self.every as f64;
         let (rate, part, beta) = (step.rate as f32, (1.0 / every) as f32, self.momentum as f32);
+        let weight = step.weight;
         let states = momentum.iter_mut().zip(sum.iter_mut());
         let elements = values.iter_mut().zip(states).zip(gradient);
         if step.number.is_multiple_of(self.every) {
             let active = ((1.0 - self.activation * (every - 1.0)) * self.momentum) as f32;
             for ((x, (m, sum)), g) in elements {
+                let g = weight * g;
                 *m = beta * *m + part * (*sum + g);
                 *x -= rate * (active * *m + part * g);
                 *sum = 0.0;
@@ -43,6 +46,7 @@ impl Optimizer for DelayedNesterov {
         } else {
             let active = (self.activation * self.momentum) as f32;
             for ((x, (m, sum)), g) in elements {
+                let g = weight * g;
                 *sum += g;
                 *x -= rate * (active * *m + part * g);
             }

@@ -13,7 +13,7 @@ impl Optimizer for Elastic {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], _slots: &mut [&mut [f32]], pushed: &[f32]) {
-        let alpha = step.rate as f32;
+        let alpha = step.rate as f32 * step.weight;
         for (centre, x) in values.iter_mut().zip(pushed) {
             *centre += alpha * (x - *centre);
         }

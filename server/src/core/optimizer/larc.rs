@@ -4,13 +4,10 @@ use super::lars::ratio;
 use super::{Optimizer, Step};
 
 /// Layer-wise adaptive rate clipping: SGD with momentum on gradients whose rate is at most that of
-/// LARS (You et al. 2017, equation 6). With l as there, c = min(l/γ, 1), g ← c(g + λθ),
-/// v ← μv + g, θ ← θ − γv: as NVIDIA's implementation with `clip`, which the exascale climate
+/// LARS (You et al. 2017, equation 6). With l as there, c = min(l/γ, 1), g ← sc(g + λθ) where s is
+/// the weight of the update, v ← μv + g, θ ← θ − γv: as NVIDIA's implementation with `clip`, which the exascale climate
 /// analysis used (Kurth et al. 2018, section V-B2). A tensor that weight decay spares has c = 1
 /// and λ = 0. One whose values or gradient are all 0 has c = 1, and without a gradient λ = 0 too.
-///
-/// It does not normalise: a step below the limit is as long as its gradient says, and one above it
-/// is cut to l, whether the gradient or the rate is made smaller.
 #[derive(Clone, Copy, Debug)]
 pub struct Larc {
     /// μ, in `0..1`; 0 keeps no velocity.
@@ -27,7 +24,7 @@ impl Optimizer for Larc {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
-        let (rate, scale) = (step.rate as f32, step.scale);
+        let (rate, scale) = (step.rate as f32, step.scale * step.weight);
         let decay = step.decay(self.weight_decay);
         let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {

@@ -4,7 +4,8 @@ use super::{Optimizer, Step};
 
 /// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, "Large Batch Training of
 /// Convolutional Networks", algorithm 1 and equation 6), with the rate inside the velocity as
-/// there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + γl(g + βθ), θ ← θ − v. A tensor that weight decay spares
+/// there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + sγl(g + βθ), θ ← θ − v, where s is the weight of the
+/// update. A tensor that weight decay spares
 /// has l = 1 and β = 0. One whose values or gradient are all 0 has l = 1, for the quotient would say
 /// nothing; without a gradient it has β = 0 too, or it would decay at a rate meant for l.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ impl Optimizer for Lars {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
-        let rate = step.rate as f32 * step.scale;
+        let rate = step.rate as f32 * step.scale * step.weight;
         let decay = step.decay(self.weight_decay);
         let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {
@@ -36,12 +37,6 @@ impl Optimizer for Lars {
             *v = momentum * *v + rate * (g + decay * *x);
             *x -= *v;
         }
-    }
-
-    /// l takes ‖g‖ out of the step, but for the part that decays: only the rate says how much a
-    /// gradient counts. Where a tensor has l = 1 and no decay, the rate does the same as the gradient.
-    fn normalises(&self) -> bool {
-        true
     }
 
     fn scale(&self, _rate: f64, norms: Norms) -> f64 {

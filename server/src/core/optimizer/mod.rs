@@ -23,12 +23,6 @@ pub trait Optimizer: Send {
     /// How many vectors of the block's length it keeps beside the values. They start at zero.
     fn slots(&self) -> usize;
 
-    /// Whether a step is as long whatever the gradient's length: it is then the rate that says how
-    /// much a gradient counts.
-    fn normalises(&self) -> bool {
-        false
-    }
-
     /// One update in place of a piece of a block: `values`, `gradient` and each of `slots` have the
     /// same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);
@@ -49,6 +43,9 @@ pub struct Step {
     pub momentum: Option<f64>,
     /// Number of this update of the block, from 1.
     pub number: u64,
+    /// Times which the gradient counts, more than 0: an update of weight 1/2 adds half of what it
+    /// would add, at once and by what it leaves in the slots. 1 changes no bit.
+    pub weight: f32,
     /// Whether weight decay applies to the piece.
     pub decays: bool,
     /// What [`Optimizer::scale`] said of its tensor.
@@ -56,12 +53,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// An update to which weight decay applies.
+    /// An update of weight 1 to which weight decay applies.
     pub fn new(rate: f64, number: u64) -> Self {
         Self {
             rate,
             momentum: None,
             number,
+            weight: 1.0,
             decays: true,
             scale: 1.0,
         }

@@ -2,7 +2,8 @@ use super::{Optimizer, Step};
 
 /// Stochastic gradient descent with momentum, Nesterov's form and L2 penalty, in the convention of
 /// `torch.optim.SGD` with dampening 0 (Sutskever et al. 2013, equations 3 and 4, with the rate
-/// outside the velocity): g ← g + λθ, v ← μv + g, θ ← θ − η(g + μv) with Nesterov, else θ − ηv.
+/// outside the velocity): g ← s(g + λθ), v ← μv + g, θ ← θ − η(g + μv) with Nesterov, else θ − ηv,
+/// where s is the weight of the update.
 #[derive(Clone, Copy, Debug)]
 pub struct Sgd {
     /// μ, in `0..1`; 0 keeps no velocity.
@@ -19,11 +20,12 @@ impl Optimizer for Sgd {
     }
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
-        let (rate, decay) = (step.rate as f32, step.decay(self.weight_decay));
+        let (rate, weight) = (step.rate as f32, step.weight);
+        let decay = step.decay(self.weight_decay);
         let momentum = step.momentum(self.momentum);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
-                *x -= rate * (g + decay * *x);
+                *x -= rate * (weight * (g + decay * *x));
             }
             return;
         };
@@ -31,13 +33,13 @@ impl Optimizer for Sgd {
         let elements = values.iter_mut().zip(velocity.iter_mut()).zip(gradient);
         if self.nesterov {
             for ((x, v), g) in elements {
-                let g = g + decay * *x;
+                let g = weight * (g + decay * *x);
                 *v = momentum * *v + g;
                 *x -= rate * (g + momentum * *v);
             }
         } else {
             for ((x, v), g) in elements {
-                *v = momentum * *v + (g + decay * *x);
+                *v = momentum * *v + weight * (g + decay * *x);
                 *x -= rate * *v;
             }
         }

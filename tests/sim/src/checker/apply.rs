@@ -10,7 +10,7 @@ use tradewind_common::{Layout, TensorKind};
 
 use super::block::Record;
 use super::history::Step;
-use super::optimizer::{At, normalises, step};
+use super::optimizer::{At, step};
 use super::rate::rate;
 use super::terms::Terms;
 
@@ -85,7 +85,6 @@ impl Record {
         let samples = brought.iter().map(|b| b.samples).sum();
         step.samples += samples;
         let total: f64 = brought.iter().map(|b| b.weight).sum();
-        let counts: f64 = brought.iter().map(|b| b.weight * b.scale).sum();
         match self.kind {
             TensorKind::Buffer => {
                 let share = match terms.consistency {
@@ -97,14 +96,11 @@ impl Record {
                 values.for_each(|(x, change)| *x += share * change);
             }
             TensorKind::Parameter => {
-                let normalises = normalises(terms.optimizer);
-                let divisor = if normalises { counts } else { total };
                 let seen = brought.iter().map(|b| b.seen).reduce(Seen::latest);
                 let seen = seen.expect("something was brought");
                 let rate = rate(&terms.schedule, seen, samples, terms.samples);
-                let rate = rate * if normalises { counts / total } else { 1.0 };
                 let momentum = terms.momentum(self.live.len(), brought.len(), told);
-                self.optimize(step, brought, (divisor, rate, momentum), terms);
+                self.optimize(step, brought, (total, rate, momentum), terms);
             }
         }
     }
@@ -113,11 +109,11 @@ impl Record {
         &self,
         now: &mut Step,
         brought: &[Brought],
-        (divisor, rate, momentum): (f64, f64, f64),
+        (total, rate, momentum): (f64, f64, f64),
         terms: &Terms,
     ) {
         let counts: f64 = brought.iter().map(|b| b.weight * b.scale).sum();
-        let gradient = sum(brought, |b| b.weight * b.scale / divisor);
+        let gradient = sum(brought, |b| b.weight * b.scale / counts);
         let mut travelled = 0;
         for part in &terms.parts[&self.id] {
             let here = part.elements.clone();
@@ -126,11 +122,11 @@ impl Record {
                 let norms = |of: fn(&Norms) -> f64| {
                     let terms = brought.iter();
                     let terms = terms.map(|b| b.weight * b.scale * of(&b.norms[at]));
-                    terms.sum::<f64>()
+                    terms.sum::<f64>() / counts
                 };
                 Norms {
-                    values: norms(|of| of.values) / counts,
-                    gradient: norms(|of| of.gradient) / divisor,
+                    values: norms(|of| of.values),
+                    gradient: norms(|of| of.gradient),
                 }
             };
             let norms = match (terms.layerwise && part.decays, part.whole()) {
@@ -152,6 +148,7 @@ impl Record {
             let unclear = part.whole() && norms.as_ref().is_some_and(unclear);
             let at = At {
                 rate,
+                weight: counts / total,
                 momentum,
                 number: now.version,
                 decays: part.decays,

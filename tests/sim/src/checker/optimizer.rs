@@ -7,6 +7,8 @@ use tradewind_common::spec::OptimizerSpec;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) rate: f64,
+    /// What its gradient counts, by its delay.
+    pub(super) weight: f64,
     /// Of the optimizers whose momentum a policy may change.
     pub(super) momentum: f64,
     /// Which update of the block it is, from 1.
@@ -30,17 +32,9 @@ pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
     }
 }
 
-/// Whether a step is as long whatever the gradient's length, so that only the rate says how much a
-/// gradient counts.
-pub(super) fn normalises(optimizer: OptimizerSpec) -> bool {
-    matches!(
-        optimizer,
-        OptimizerSpec::Adam { .. } | OptimizerSpec::AdamW { .. } | OptimizerSpec::Lars { .. }
-    )
-}
-
 /// One update of a value `x` by the gradient `g`. `kept` is what the optimizer has for it, one more
-/// where it keeps nothing.
+/// where it keeps nothing. Zhang et al. 2016, "Staleness-aware async-SGD", section 3.2, weigh the
+/// step of plain SGD; where gradients leave something behind, that is weighed, too.
 pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f64; 2], g: f64) {
     let lambda = |decay: f64| if at.decays { decay } else { 0.0 };
     let [first, second] = kept;
@@ -52,7 +46,7 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             weight_decay,
             ..
         } => {
-            let g = g + lambda(weight_decay) * *x;
+            let g = at.weight * (g + lambda(weight_decay) * *x);
             *first = at.momentum * *first + g;
             let ahead = g + at.momentum * *first;
             *x -= at.rate * if nesterov { ahead } else { *first };
@@ -66,7 +60,7 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             weight_decay,
         } => {
             let g = g + lambda(weight_decay) * *x;
-            *x -= at.rate * adam((beta1, beta2, epsilon), at.number, (first, second), g);
+            *x -= at.rate * adam((beta1, beta2, epsilon), at, (first, second), g);
         }
         // Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, line
         // 12, with λ in units of the rate.
@@ -76,8 +70,8 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             epsilon,
             weight_decay,
         } => {
-            let adam = adam((beta1, beta2, epsilon), at.number, (first, second), g);
-            *x -= at.rate * (adam + lambda(weight_decay) * *x);
+            let adam = adam((beta1, beta2, epsilon), at, (first, second), g);
+            *x -= at.rate * (adam + at.weight * lambda(weight_decay) * *x);
         }
         // You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks",
         // algorithm 1.
@@ -87,7 +81,8 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             ..
         } => {
             let (local, beta) = local_rate(at, trust, lambda(weight_decay));
-            *first = at.momentum * *first + at.rate * local.unwrap_or(1.0) * (g + beta * *x);
+            let step = at.weight * at.rate * local.unwrap_or(1.0) * (g + beta * *x);
+            *first = at.momentum * *first + step;
             *x -= *first;
         }
         // The same local rate as a limit of the global one, as Kurth et al. 2018, "Exascale deep
@@ -100,7 +95,7 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         } => {
             let (local, beta) = local_rate(at, trust, lambda(weight_decay));
             let clip = local.map_or(1.0, |local| (local / at.rate).min(1.0));
-            *first = at.momentum * *first + clip * (g + beta * *x);
+            *first = at.momentum * *first + at.weight * clip * (g + beta * *x);
             *x -= at.rate * *first;
         }
         // Liu et al. 2024, "Asynchronous Local-SGD training for language modeling", algorithm 3.
@@ -109,7 +104,7 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
             every,
             activation,
         } => {
-            let n = f64::from(every);
+            let (n, g) = (f64::from(every), at.weight * g);
             *second += g;
             if at.number.is_multiple_of(u64::from(every)) {
                 *first = momentum * *first + *second / n;
@@ -129,13 +124,13 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
 /// m̂ / (√v̂ + ε).
 fn adam(
     (beta1, beta2, epsilon): (f64, f64, f64),
-    number: u64,
+    at: At,
     (m, v): (&mut f64, &mut f64),
     g: f64,
 ) -> f64 {
-    *m = beta1 * *m + (1.0 - beta1) * g;
+    *m = beta1 * *m + (1.0 - beta1) * at.weight * g;
     *v = beta2 * *v + (1.0 - beta2) * g * g;
-    let unbiased = |moment: f64, beta: f64| moment / (1.0 - beta.powf(number as f64));
+    let unbiased = |moment: f64, beta: f64| moment / (1.0 - beta.powf(at.number as f64));
     unbiased(*m, beta1) / (unbiased(*v, beta2).sqrt() + epsilon)
 }
 

@@ -1,10 +1,10 @@
 //! What becomes of gradients that were computed on old values.
 
-use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
 
-use super::super::shard::{MEAN, follow, only, ready_as, view};
+use super::super::shard::{MEAN, follow, only, ready_as, replies, view};
 use super::{LIVE, decided, pull, send, send_to, stale, with};
 use crate::core::block::{Decided, Verdict};
 use crate::core::shard::Answer;
@@ -34,34 +34,173 @@ fn a_stale_gradient_counts_one_over_its_delay() {
     }
 }
 
-/// Its step is as long for half of a gradient: so its rate is halved.
+/// A value under an optimizer with its rate 1: itself, what is kept for it, and how often it moved.
+#[derive(Default)]
+struct Moved {
+    x: f64,
+    kept: [f64; 2],
+    updates: i32,
+}
+
+const MU: f64 = 0.75;
+const LAMBDA: f64 = 0.25;
+const BETAS: (f64, f64) = (0.9, 0.99);
+
+/// v ← μv + s(g + λθ), θ ← θ − v, or with Nesterov's look ahead.
+fn sgd(nesterov: bool) -> impl Fn(&mut Moved, f64, f64) {
+    move |at, s, g| {
+        let g = s * (g + LAMBDA * at.x);
+        at.kept[0] = MU * at.kept[0] + g;
+        at.x -= if nesterov {
+            g + MU * at.kept[0]
+        } else {
+            at.kept[0]
+        };
+    }
+}
+
+/// Only the first moment has s; decay is L2, which s weighs with the gradient, or beside it.
+fn adam(decoupled: bool) -> impl Fn(&mut Moved, f64, f64) {
+    move |at, s, g| {
+        let (l2, beside) = if decoupled {
+            (0.0, LAMBDA)
+        } else {
+            (LAMBDA, 0.0)
+        };
+        let g = g + l2 * at.x;
+        let [m, v] = &mut at.kept;
+        *m = BETAS.0 * *m + (1.0 - BETAS.0) * s * g;
+        *v = BETAS.1 * *v + (1.0 - BETAS.1) * g * g;
+        let first = *m / (1.0 - BETAS.0.powi(at.updates));
+        let second = *v / (1.0 - BETAS.1.powi(at.updates));
+        at.x -= s * beside * at.x + first / (second.sqrt() + 1e-8);
+    }
+}
+
+/// By its weight in all that it does: not only to the values now, but also by what it leaves in the
+/// velocity or the first moment, and by the decay that goes with it.
 #[test]
-fn adam_counts_a_stale_gradient_by_the_rate() {
-    let adam = OptimizerSpec::Adam {
-        beta1: 0.9,
-        beta2: 0.99,
+fn a_stale_gradient_counts_less_under_every_optimizer() {
+    let check = |optimizer, step: &dyn Fn(&mut Moved, f64, f64)| {
+        let spec = RunSpec {
+            optimizer,
+            ..with(Async, stale(StalenessSpec::Scale))
+        };
+        let mut shard = ready_as(spec, &LIVE);
+        let mut want = Moved {
+            x: 1.0,
+            ..Moved::default()
+        };
+        let pushes = [
+            (0, 1.0),
+            (0, 1.0),
+            (0, 0.5),
+            (0, 1.0 / 3.0),
+            (4, 1.0),
+            (1, 0.25),
+        ];
+        for (clock, (on, weight)) in (0..).zip(pushes) {
+            let g = 0.5 + clock as f64;
+            send(&mut shard, (0, clock), g as f32, on, 1);
+            want.updates += 1;
+            step(&mut want, weight, g);
+            let got = f64::from(only(&mut shard).unwrap().fresh.values()[0]);
+            let near = (got - want.x).abs() < 1e-5;
+            assert!(near, "{optimizer:?} at {clock}: {got}, not {}", want.x);
+        }
+    };
+    let momentum = |nesterov| OptimizerSpec::Sgd {
+        momentum: MU,
+        nesterov,
+        weight_decay: LAMBDA,
+    };
+    check(momentum(false), &sgd(false));
+    check(momentum(true), &sgd(true));
+    let plain = OptimizerSpec::Sgd {
+        momentum: 0.0,
+        nesterov: false,
+        weight_decay: LAMBDA,
+    };
+    check(plain, &|at, s, g| at.x -= s * (g + LAMBDA * at.x));
+    let (beta1, beta2) = BETAS;
+    let l2 = OptimizerSpec::Adam {
+        beta1,
+        beta2,
         epsilon: 1e-8,
-        weight_decay: 0.0,
+        weight_decay: LAMBDA,
+    };
+    check(l2, &adam(false));
+    let beside = OptimizerSpec::AdamW {
+        beta1,
+        beta2,
+        epsilon: 1e-8,
+        weight_decay: LAMBDA,
+    };
+    check(beside, &adam(true));
+    let every_second = OptimizerSpec::DelayedNesterov {
+        momentum: MU,
+        every: 2,
+        activation: 0.0,
+    };
+    check(every_second, &|at, s, g| {
+        let [m, sum] = &mut at.kept;
+        *sum += s * g;
+        at.x -= s * g / 2.0;
+        if at.updates % 2 == 0 {
+            *m = MU * *m + *sum / 2.0;
+            at.x -= MU * *m;
+            *sum = 0.0;
+        }
+    });
+}
+
+/// Of several the fresh ones count whole beside the stale ones, and the update as much as they on
+/// average.
+#[test]
+fn merged_gradients_count_each_by_its_own_delay() {
+    let policies = Policies {
+        staleness: StalenessSpec::Scale,
+        merge: Some(MergeSpec {
+            min_groups: 3,
+            grace_ms_max: 0,
+            wait_ms_max: 100,
+        }),
+        ..Policies::default()
     };
     let spec = RunSpec {
-        optimizer: adam,
-        ..with(Async, stale(StalenessSpec::Scale))
+        optimizer: OptimizerSpec::Sgd {
+            momentum: MU,
+            nesterov: false,
+            weight_decay: LAMBDA,
+        },
+        ..with(Async, policies)
     };
     let mut shard = ready_as(spec, &LIVE);
-    let (mut x, mut m, mut v) = (1.0f64, 0.0f64, 0.0f64);
-    for (clock, (on, weight)) in [(0, 1.0), (0, 1.0), (0, 0.5), (0, 1.0 / 3.0)]
+    let mut want = Moved {
+        x: 1.0,
+        ..Moved::default()
+    };
+    // Of 1, 2 and 3 samples, with the gradients 1, 2 and 3.
+    for (clock, on) in [[0, 0, 0], [1, 0, 0], [2, 2, 0], [1, 0, 3]]
         .into_iter()
         .enumerate()
     {
-        let g = 0.5 + clock as f64;
-        send(&mut shard, (0, clock as u64), g as f32, on, 1);
-        let t = clock as i32 + 1;
-        m = 0.9 * m + 0.1 * g;
-        v = 0.99 * v + 0.01 * g * g;
-        let (first, second) = (m / (1.0 - 0.9f64.powi(t)), v / (1.0 - 0.99f64.powi(t)));
-        x -= weight * first / (second.sqrt() + 1e-8);
-        let got = f64::from(only(&mut shard).unwrap().fresh.values()[0]);
-        assert!((got - x).abs() < 1e-5, "update {t}: {got}, not {x}");
+        let (mut weighed, mut samples) = (0.0, 0.0);
+        let mut sum = 0.0;
+        for (group, on) in on.into_iter().enumerate() {
+            let n = group as u32 + 1;
+            send(&mut shard, (group as u32, clock as u64), n as f32, on, n);
+            let s = f64::from(n) / (clock as f64 - on as f64).max(1.0);
+            weighed += s;
+            samples += f64::from(n);
+            sum += s * f64::from(n);
+        }
+        want.updates += 1;
+        sgd(false)(&mut want, weighed / samples, sum / weighed);
+        for (_, reply) in replies(&mut shard) {
+            let got = f64::from(reply.unwrap().fresh.values()[0]);
+            assert!((got - want.x).abs() < 1e-5, "{got}, not {}", want.x);
+        }
     }
 }
 
