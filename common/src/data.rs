@@ -30,6 +30,9 @@ impl Chunk {
     }
 }
 
+/// Most steps of the largest group in a chunk that is to leave no group a rest.
+const STEPS_MAX: u64 = 16;
+
 /// How an epoch is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunking {
@@ -40,6 +43,20 @@ pub struct Chunking {
 }
 
 impl Chunking {
+    /// Samples in a chunk that groups of so many ranks, with `batch` samples each, take in whole
+    /// steps: the least common multiple of their steps, and at least two steps of the largest group.
+    /// Where that would be more than [`STEPS_MAX`] of its steps it is two, and groups of another size
+    /// leave a rest of each chunk. Steps of a batch that `batch` is a multiple of leave none, either.
+    pub fn fitting(groups: &[u32], batch: u32) -> u64 {
+        let largest = u64::from(groups.iter().copied().max().unwrap_or(1));
+        let multiple = groups.iter().try_fold(1u64, |all, ranks| {
+            let all = lcm(all, u64::from(*ranks));
+            (all <= STEPS_MAX * largest).then_some(all)
+        });
+        let ranks = multiple.unwrap_or(largest).max(2 * largest);
+        ranks * u64::from(batch)
+    }
+
     /// The chunk of this number.
     pub fn chunk(&self, number: u64) -> Chunk {
         let per_epoch = self.epoch_samples.div_ceil(self.chunk_samples);
@@ -53,6 +70,15 @@ impl Chunking {
             positions: begin..end,
         }
     }
+}
+
+/// The least common multiple, of numbers more than 0 that are less than 2³² and 2³⁷.
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut gcd, mut rest) = (a, b);
+    while rest > 0 {
+        (gcd, rest) = (rest, gcd % rest);
+    }
+    (a / gcd).saturating_mul(b)
 }
 
 /// How far the training data have been passed.
@@ -95,5 +121,26 @@ mod tests {
             .map(|c| (c.epoch, c.positions))
             .collect();
         assert_eq!(ranges, [(0, 0..4), (0, 4..8), (0, 8..10), (1, 0..4)]);
+    }
+
+    #[test]
+    fn chunks_fit_the_steps_of_all_groups() {
+        let check = |groups: &[u32], batch, want| {
+            let got = Chunking::fitting(groups, batch);
+            assert_eq!(got, want, "{groups:?} of {batch}");
+            let largest = u64::from(*groups.iter().max().unwrap() * batch);
+            assert!((2 * largest..=16 * largest).contains(&got) && got.is_multiple_of(largest));
+        };
+        check(&[1], 8, 16);
+        check(&[4, 4], 8, 64);
+        check(&[4, 2, 1], 8, 64);
+        check(&[4, 3], 8, 96);
+        check(&[6, 4], 1, 12);
+        check(&[16, 15], 2, 480);
+        check(&[2, 3, 5, 6], 1, 30);
+        // 7 times 17 and 8 times 9 times 7: more than 16 steps.
+        check(&[17, 7, 3], 1, 34);
+        check(&[9, 8, 7], 4, 72);
+        check(&[u16::MAX.into(), 65_534], 1, 131_070);
     }
 }

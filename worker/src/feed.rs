@@ -237,7 +237,8 @@ impl Feed {
             let begins = chunk.begins(self.plan.samples);
             let batch = u64::from(self.plan.batches().at(begins));
             match (chunk.positions.end - chunk.positions.start) / (batch * size) {
-                // The rest of an epoch that fills no batch of this group is dropped.
+                // What is left of a chunk, and fills no batch of this group, is dropped; of the last
+                // one of an epoch that may be all.
                 0 => self.finished.push(chunk.number),
                 steps => self.held.push_back((chunk.number, steps)),
             }

@@ -14,6 +14,7 @@ use super::task::{self, Task};
 use super::{Problem, Values};
 use crate::batch::{BatchStep, Batches};
 use crate::compress::Compression;
+use crate::data::Chunking;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
 use crate::policy::{Beside, Policies};
@@ -215,7 +216,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let ranks = groups.iter().copied().max().unwrap_or(1);
     let largest = u64::from(ranks) * u64::from(batches.largest());
     let chunk_samples = match values.int("train.chunk_samples") as u64 {
-        0 => 2 * largest,
+        0 => Chunking::fitting(&groups, batches.largest()),
         given => given,
     };
     if chunk_samples < largest {

@@ -51,17 +51,17 @@ pub(super) async fn attach(arguments: &Attach) -> anyhow::Result<()> {
     // Others may have been added meanwhile; theirs are before these, or after.
     let status = access.status(&coordinator, &config.name).await?;
     let known = &status.group_sizes[..(first + arguments.groups) as usize];
-    let text = std::fs::read_to_string(place.path.join("config.toml"))?;
-    let groups = format!("cluster.groups={known:?}");
-    let own = Config::parse(&text, "config.toml", &place.path, &[groups])?;
     let numbers: Vec<u32> = (first..first + arguments.groups).collect();
-    let added = Added {
-        place: &place,
-        numbers: &numbers,
-        size,
-        own: own.resolved(),
-    };
-    if let Err(error) = added.hand_in(&arguments.options) {
+    let handed_in = with_groups(&place, known).and_then(|own| {
+        let added = Added {
+            place: &place,
+            numbers: &numbers,
+            size,
+            own: own.resolved(),
+        };
+        added.hand_in(&arguments.options)
+    });
+    if let Err(error) = handed_in {
         // The run would show groups that never come.
         let undone = access.drain(&coordinator, &config.name, &numbers).await;
         return Err(match undone {
@@ -70,6 +70,17 @@ pub(super) async fn attach(arguments: &Attach) -> anyhow::Result<()> {
         });
     }
     Ok(())
+}
+
+/// The configuration of a run with these groups. Its chunks are cut already, and stay as they are.
+fn with_groups(place: &Place, groups: &[u32]) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(place.path.join("config.toml"))?;
+    let chunk = place.config.train.chunk_samples;
+    let changed = [
+        format!("cluster.groups={groups:?}"),
+        format!("train.chunk_samples={chunk}"),
+    ];
+    Ok(Config::parse(&text, "config.toml", &place.path, &changed)?)
 }
 
 /// Groups that the coordinator knows, and Slurm does not yet.

@@ -41,7 +41,7 @@ pub(super) const KEYS: &[Key] = &[
         "train.chunk_samples",
         int(0, MANY),
         Some("0"),
-        "samples leased to a group at a time; 0 takes two steps of the largest group",
+        "samples leased to a group at a time; 0 takes two or more steps of the largest group, so that groups of all sizes are left no rest (docs/policies.md)",
     ),
     key(
         "train.overlap",

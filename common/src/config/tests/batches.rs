@@ -18,6 +18,10 @@ fn ramps() {
     assert_eq!(again.train, config.train);
     assert!(parse(GOOD, &[]).unwrap().train.batch_ramp.is_empty());
 
+    let uneven = ["cluster.groups=[4, 3]", "train.batch_ramp=[[100, 16]]"];
+    let chunk = parse(GOOD, &uneven).unwrap().train.chunk_samples;
+    assert_eq!(chunk, 3 * 4 * 16, "steps of both");
+
     let refused = |overrides: &[&str], want: &str| {
         let text = parse(GOOD, overrides).unwrap_err().to_string();
         assert!(text.contains(want), "{text}");
