@@ -86,6 +86,12 @@ fn not_waiting_for_one_group_more() {
 }
 
 #[test]
+fn taking_a_skip_for_a_gradient() {
+    let backups = |seed| asynchronous(seed).with_backups();
+    found(Sabotage::CountsSkips, &[Rule::Synchronous], backups);
+}
+
+#[test]
 fn applying_what_comes_too_late() {
     let backups = |seed| asynchronous(seed).with_backups();
     let rules = [Rule::Synchronous, Rule::ExactlyOnce];

@@ -20,6 +20,10 @@ impl Block {
             start: cursor.start,
             next: cursor.next,
             arrived: cursor.waiting.is_some(),
+            gradient: cursor
+                .waiting
+                .as_ref()
+                .is_some_and(|w| w.contribution.is_some()),
             since_us: cursor.waiting.as_ref().map_or(0, |w| w.askers.since_us),
         };
         let joined = |(group, (_, earliest)): (&GroupId, &(Incarnation, Clock))| Standing {
@@ -27,6 +31,7 @@ impl Block {
             start: *earliest,
             next: *earliest,
             arrived: false,
+            gradient: false,
             since_us: 0,
         };
         let mut standing: Vec<_> = self.cursors.iter().map(live).collect();

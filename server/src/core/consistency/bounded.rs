@@ -28,16 +28,17 @@ pub(super) mod tests {
     use crate::core::consistency::Standing;
     use tradewind_common::{Clock, GroupId};
 
-    /// `"5! 7 9+"`: group 0 stands at clock 5 and has arrived, group 1 at 7 and has not, group 2
-    /// starts at 9; the others have started long ago.
+    /// `"5! 6? 7 9+"`: group 0 stands at clock 5 and has arrived, group 1 at 6 with a skip, group 2 at
+    /// 7 and has not, group 3 starts at 9; the others have started long ago.
     pub(in crate::core::consistency) fn standing(text: &str) -> Vec<Standing> {
         let parse = |(group, word): (usize, &str)| {
-            let next = Clock(word.trim_end_matches(['!', '+']).parse().unwrap());
+            let next = Clock(word.trim_end_matches(['!', '?', '+']).parse().unwrap());
             Standing {
                 group: GroupId(group as u32),
                 start: if word.ends_with('+') { next } else { Clock(0) },
                 next,
-                arrived: word.ends_with('!'),
+                arrived: word.ends_with(['!', '?']),
+                gradient: word.ends_with('!'),
                 since_us: 0,
             }
         };

@@ -21,6 +21,8 @@ pub struct Standing {
     pub next: Clock,
     /// Whether its contribution of that clock, a gradient or a skip, is here and waits.
     pub arrived: bool,
+    /// Whether that is a gradient.
+    pub gradient: bool,
     /// When it arrived, microseconds; 0 if it has not.
     pub since_us: u64,
 }

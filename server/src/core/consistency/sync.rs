@@ -5,9 +5,10 @@ use super::{Consistency, Decision, Scene, Standing, present};
 /// Synchronous across groups: a block applies clock c when every live group that started at or
 /// before c has contributed or skipped (rule 3).
 ///
-/// With b backup groups it applies when all but b of them have (Chen, Pan, Monga, Bengio and
-/// Jozefowicz 2016, "Revisiting Distributed Synchronous SGD", algorithm 4; there N of N + b workers
-/// are waited for). What comes after that is left out, and its group told which clock is next: it
+/// With b backup groups it applies when the gradients of all but b of them are there (Chen, Pan,
+/// Monga, Bengio and Jozefowicz 2016, "Revisiting Distributed Synchronous SGD", algorithm 4; there
+/// the gradients of N of N + b workers are waited for). A skip is none of them, or it would keep a
+/// good gradient out; but nobody is waited for when everybody has come. What comes after that is left out, and its group told which clock is next: it
 /// goes on there. By then it may have been passed over at one block, and be waited for at another,
 /// which is a clock behind: so a block does not wait for those that have gone on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -40,10 +41,9 @@ impl Consistency for Sync {
         // one that has gone on to a larger one.
         let due = all.iter().filter(|s| s.next <= clock).count();
         let count = all.iter().filter(|s| s.start <= clock).count();
-        let needed = count
-            .saturating_sub(self.backup_groups)
-            .clamp(1, due.max(1));
-        if came.len() >= needed {
+        let needed = count.saturating_sub(self.backup_groups).max(1);
+        let gradients = groups(&|s| s.gradient && s.next == clock);
+        if gradients.len() >= needed || came.len() == due {
             Decision::Merge(came)
         } else {
             Decision::Wait
@@ -80,6 +80,9 @@ mod tests {
         check("5! 7", Some(&[0]));
         check("5! 7!", Some(&[0]));
         check("5 7! 5!", None);
+        check("5? 5!", Some(&[0, 1]));
+        check("5? 5", None);
+        check("5? 5?", Some(&[0, 1]));
     }
 
     #[test]
@@ -98,6 +101,18 @@ mod tests {
         check(1, 4, "5! 5 5", Decision::Wait);
         check(2, 4, "5! 5 5", merge(&[0]));
         check(2, 4, "5 5 5", Decision::Wait);
+        // Who skips is not among those that are waited for, but everybody is enough.
+        check(1, 4, "5? 5", Decision::Wait);
+        check(1, 4, "5? 5!", merge(&[0, 1]));
+        check(1, 4, "5! 5", merge(&[0]));
+        check(1, 4, "5? 5! 5", Decision::Wait);
+        check(1, 4, "5? 5! 5!", merge(&[0, 1, 2]));
+        check(2, 4, "5? 5! 5", merge(&[0, 1]));
+        check(1, 4, "5? 5? 5?", merge(&[0, 1, 2]));
+        check(1, 4, "5? 5? 5", Decision::Wait);
+        check(1, 4, "5? 5! 2", Decision::Wait);
+        check(1, 4, "5? 5! 6", merge(&[0, 1]));
+        check(1, 4, "5? 5! 9+", merge(&[0, 1]));
         // One that is still at an earlier clock counts among those that are not waited for.
         check(1, 4, "5! 5! 2", merge(&[0, 1]));
         check(1, 4, "5! 5 2", Decision::Wait);

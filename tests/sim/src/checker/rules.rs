@@ -92,9 +92,9 @@ impl Record {
         (beyond(least), beyond(at_most.min()))
     }
 
-    /// With backup groups: the next clock, and no fewer than all but so many of those that have
-    /// begun, but for those that were told of a later clock and may not come any more, and those
-    /// that have not been heard since values were restored.
+    /// With backup groups: the next clock, and no fewer gradients than of all but so many of those
+    /// that have begun; or everybody, with or without, but for those that were told of a later clock
+    /// and may not come any more, and those that have not been heard since values were restored.
     fn check_enough(
         &self,
         update: &[Decision],
@@ -111,12 +111,16 @@ impl Record {
         });
         let due = due.count();
         let backups = terms.policies.backup_groups as usize;
-        let needed = begun.saturating_sub(backups).clamp(1, due.max(1));
-        if (from..=to).contains(&clock) && update.len() >= needed {
+        let needed = begun.saturating_sub(backups).max(1);
+        let applied = |(_, _, of): &&Decision| of.verdict == block::Verdict::Applied;
+        let gradients = update.iter().filter(applied).count();
+        let enough = gradients >= needed || update.len() >= due.max(1);
+        if (from..=to).contains(&clock) && enough {
             return Ok(());
         }
         let text = format!(
-            "block {} made clock {clock} of {update:?} at {from} to {to}, where {needed} were needed",
+            "block {} made clock {clock} of {update:?} at {from} to {to}, where {needed} gradients or \
+             {due} groups were needed",
             self.id
         );
         Err(Violation::new(Rule::Synchronous, text))

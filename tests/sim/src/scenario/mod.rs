@@ -107,6 +107,8 @@ pub enum Sabotage {
     ForgetsMoments,
     /// A block does not wait for one group more than there are backups.
     OneBackupTooMany,
+    /// With backup groups, a skip is taken for a gradient.
+    CountsSkips,
     /// What comes too late for its clock is applied.
     AppliesLate,
     /// Blocks apply what has come without waiting for more.

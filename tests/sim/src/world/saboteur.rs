@@ -12,7 +12,9 @@ use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
-use tradewind_server::core::consistency::{Bounded, Consistency, Decision, Scene, Sync, Window};
+use tradewind_server::core::consistency::{
+    Bounded, Consistency, Decision, Scene, Standing, Sync, Window,
+};
 use tradewind_server::core::delay::{self, Delay, Unchanged};
 use tradewind_server::core::log::{Applied, Confirm, Entry};
 use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
@@ -44,6 +46,10 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
         (Some(Sabotage::OneBackupTooMany), _) => {
             let backup_groups = spec.policies.backup_groups as usize + 1;
             shard.with_consistency(Box::new(Sync { backup_groups }))
+        }
+        (Some(Sabotage::CountsSkips), _) => {
+            let backup_groups = spec.policies.backup_groups as usize;
+            shard.with_consistency(Box::new(CountsSkips(Sync { backup_groups })))
         }
         (Some(Sabotage::AppliesLate), _) => {
             let backup_groups = spec.policies.backup_groups as usize;
@@ -286,6 +292,29 @@ impl Consistency for AllButOne {
         } else {
             Decision::Wait
         }
+    }
+}
+
+/// With backup groups, a skip takes the place of a gradient.
+struct CountsSkips(Sync);
+
+impl Consistency for CountsSkips {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let counted = |standing: &Standing| Standing {
+            gradient: standing.arrived,
+            ..*standing
+        };
+        let standing: Vec<_> = scene.standing.iter().map(counted).collect();
+        let standing = &standing;
+        self.0.decide(&Scene { standing, ..*scene })
+    }
+
+    fn averages(&self) -> bool {
+        true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        true
     }
 }
 

@@ -68,6 +68,32 @@ fn a_group_that_is_left_behind_goes_on_where_the_others_are() {
     );
 }
 
+/// It would decide the clock, and keep out the gradient that comes.
+#[test]
+fn a_skip_takes_nobodys_place() {
+    use Verdict::{Applied, Skipped};
+    let policies = Policies {
+        backup_groups: 1,
+        ..Policies::default()
+    };
+    let mut shard = ready_as(with(Sync, policies), &LIVE[..2]);
+    let skip = |group, clock| push(group, clock, WEIGHT, Action::Contribute(None));
+    shard.handle_push(skip(0, 0), ReplyTo(0), 0);
+    assert_eq!(told(&mut shard), [], "group 1 may have a gradient");
+    send(&mut shard, (1, 0), 1.0, 0, 1);
+    assert_eq!(
+        told(&mut shard),
+        [(Skipped, 1, 1, 0.0), (Applied, 1, 1, 0.0)]
+    );
+    shard.handle_push(skip(0, 1), ReplyTo(0), 0);
+    shard.handle_push(skip(1, 1), ReplyTo(0), 0);
+    assert_eq!(
+        told(&mut shard),
+        [(Skipped, 2, 1, 0.0); 2],
+        "nobody is left"
+    );
+}
+
 #[test]
 fn without_backups_no_clock_may_leave_a_gap() {
     let mut shard = ready_as(with(Sync, Policies::default()), &LIVE);
