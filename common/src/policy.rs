@@ -285,6 +285,10 @@ impl Policies {
                 let why = "it measures steps that are a rate times a gradient, and those are shorter by their delay";
                 excludes(key, "staleness.policy = \"scale\"", why)
             }
+            MomentumSpec::ClosedLoop { .. } if beside.down.lossy() => {
+                let why = "a group then has other values than the block had, and nobody keeps them to measure with";
+                excludes(key, "exchange.down", why)
+            }
             MomentumSpec::ClosedLoop { gain } => {
                 let good = (0.0..=1.0).contains(&gain);
                 range(good, "momentum.gain", "in 0..=1")

@@ -312,6 +312,15 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["staleness.policy = \"compensate\" excludes exchange.down"],
     );
+    check(
+        &[
+            "momentum.policy=closed-loop",
+            "optimizer.momentum=0.9",
+            "exchange.down=bf16",
+        ],
+        none,
+        &["momentum.policy = \"closed-loop\" excludes exchange.down"],
+    );
     for policy in ["lowered", "closed-loop"] {
         let policy = format!("momentum.policy={policy}");
         let momentum = "optimizer.momentum=0.9";

@@ -1,7 +1,6 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
-use tradewind_common::compress::Compression;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
@@ -166,7 +165,6 @@ fn momentum_is_measured_while_ranks_die() {
         let mut s = stale(s.seed).with_momentum(loops).with_dying_ranks();
         s.servers = s.servers.max(2);
         s.replication = 2;
-        s.down = Compression::None;
         s
     };
     check("measured", measured, &["reformed", "compared"]);

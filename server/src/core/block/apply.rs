@@ -11,7 +11,7 @@ use crate::core::delay::Fate;
 use crate::core::log::{Applied, Update};
 use crate::core::momentum::{Moment, Momentum};
 use crate::core::optimizer::{self, Optimizer, Step};
-use crate::core::trace::thinned;
+use crate::core::trace::{kept, thinned};
 
 /// A gradient that is applied, and times which it counts.
 struct Brought {
@@ -106,11 +106,20 @@ impl Block {
             self.note(rate);
         }
         for (version, gradient) in computed_on {
-            if let Some(passed) = self.trace.around(version, gradient) {
+            if let Some(passed) = self.trace.around(version, gradient, self.decays()) {
                 momentum.passed(&passed, blocks);
             }
         }
         (update, outcomes)
+    }
+
+    /// Whether weight decay applies to the elements that a trace keeps.
+    fn decays(&self) -> Vec<bool> {
+        let decays = |at| {
+            let mut pieces = self.pieces.iter();
+            pieces.any(|piece| piece.decays && piece.elements.contains(&at))
+        };
+        kept(self.length).map(decays).collect()
     }
 
     /// Keeps the present values in the trace.

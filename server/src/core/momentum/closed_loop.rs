@@ -11,7 +11,8 @@ const RANGE: (f64, f64) = (-0.9, 0.999);
 /// μ̂ = median over elements of (x_{v+1} − x_v + α g) / (x_v − x_{v−1}),
 /// μₑ ← μₑ + γ (μ* − μ̂).
 ///
-/// α is the rate of the update that made x_{v+1}, and g holds the weight decay. μₑ begins at 0, as
+/// α is the rate of the update that made x_{v+1} times its weight, and g holds the weight decay where
+/// that applies. μₑ begins at 0, as
 /// there, and may become negative. One shard has one μₑ; each of its B blocks measures for itself
 /// and corrects it by γ/B. Copies know it from the updates that they apply; after a restore it
 /// begins at 0 again.
@@ -40,7 +41,8 @@ impl ClosedLoop {
             .elements()
             .filter(|at| at.now != at.before)
             .map(|at| {
-                let gradient = at.gradient + self.weight_decay * at.now;
+                let decay = if at.decays { self.weight_decay } else { 0.0 };
+                let gradient = at.gradient + decay * at.now;
                 (at.after - at.now + passed.rate * gradient) / (at.now - at.before)
             })
             .collect();
@@ -86,21 +88,25 @@ mod tests {
             now: now.to_vec(),
             after: after.to_vec(),
             gradient: gradient.to_vec(),
+            decays: vec![true, true, false],
         }
     }
 
     #[test]
     fn measures_the_momentum_that_moved_the_values() {
-        // x' = x + 0.75 (x − before) − 0.5 (g + 0.25 x), but for one element of three.
+        // x' = x + 0.75 (x − before) − 0.5 (g + λ x), but for one element of three; λ spares the
+        // last one.
         let loops = ClosedLoop::new(0.9, 0.1, 0.25);
         let (before, now, gradient) = ([1.0, 2.0, 3.0], [2.0, 1.0, 3.5], [4.0, -2.0, 1.0]);
         let after = |at: usize| {
-            let decayed = gradient[at] + 0.25 * now[at];
+            let decayed = gradient[at] + [0.25, 0.25, 0.0][at] * now[at];
             now[at] + 0.75 * (now[at] - before[at]) - 0.5 * decayed
         };
-        let told = passed(before, now, [after(0), 77.0, after(2)], gradient);
-        let total = loops.total(&told).unwrap();
-        assert!((total - 0.75).abs() < 1e-6, "{total}");
+        for other in [77.0, -77.0] {
+            let told = passed(before, now, [after(0), other, after(2)], gradient);
+            let total = loops.total(&told).unwrap();
+            assert!((total - 0.75).abs() < 1e-6, "{total}");
+        }
         assert_eq!(loops.total(&passed(now, now, now, gradient)), None);
     }
 
@@ -152,7 +158,7 @@ mod tests {
             }
             trace.note(update as u64, RATE, &x);
             pulled[group] = (update as u64, x);
-            if let Some(passed) = trace.around(version, thinned(&gradient)) {
+            if let Some(passed) = trace.around(version, thinned(&gradient), vec![true; 63]) {
                 loops.passed(&passed, 1);
                 if update > UPDATES / 2 {
                     total += loops.total(&passed).unwrap() / (UPDATES / 2) as f64;

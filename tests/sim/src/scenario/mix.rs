@@ -23,7 +23,7 @@ impl Scenario {
             0 => self,
             _ => self.with_overlap(),
         };
-        if round / 2 % 2 == 1 && !compensates && optimizer != OptimizerSpec::Elastic {
+        if round / 2 % 2 == 1 && !compensates && !measured && optimizer != OptimizerSpec::Elastic {
             scenario = scenario.with_differences();
         }
         match round % MIXES {

@@ -1,6 +1,7 @@
 //! Which optimizer a run has, and what becomes of its rate.
 
 use rand::Rng;
+use tradewind_common::Compression;
 use tradewind_common::policy::MomentumSpec;
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
@@ -90,9 +91,13 @@ impl Scenario {
         self.with_total()
     }
 
-    /// The same with momentum that follows from a policy.
+    /// The same with momentum that follows from a policy. One that measures knows no compressed
+    /// answers.
     pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
         self.policies.momentum = momentum;
+        if matches!(momentum, MomentumSpec::ClosedLoop { .. }) {
+            self.down = Compression::None;
+        }
         self.fitting()
     }
 

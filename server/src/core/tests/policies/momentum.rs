@@ -2,7 +2,7 @@
 
 use tradewind_common::policy::{MomentumSpec, Policies};
 use tradewind_common::spec::ConsistencySpec::Async;
-use tradewind_common::spec::{OptimizerSpec, RunSpec};
+use tradewind_common::spec::{DecayExempt, OptimizerSpec, RunSpec};
 
 use super::super::shard::{follow, only, ready_as, view};
 use super::{LIVE, send, with};
@@ -43,18 +43,35 @@ fn momentum_is_lowered_by_the_groups_that_are_live() {
 }
 
 /// A group alone has the momentum that the optimizer was told, and nothing besides: so what is
-/// missing to the target shrinks by the gain, update by update.
+/// missing to the target shrinks by the gain, update by update; with weight decay too, whether it
+/// applies to the values or spares them, as one dimension is all they have.
 #[test]
 fn the_loop_brings_a_group_alone_to_the_target() {
+    for (weight_decay, decay_exempt, decay) in [
+        (0.0, DecayExempt::None, 0.0),
+        (0.5, DecayExempt::None, 0.5),
+        (0.5, DecayExempt::Vectors, 0.0),
+    ] {
+        let mut spec = heavy(0.75, MomentumSpec::ClosedLoop { gain: 0.25 });
+        spec.optimizer = OptimizerSpec::Sgd {
+            momentum: 0.75,
+            nesterov: false,
+            weight_decay,
+        };
+        spec.decay_exempt = decay_exempt;
+        check_the_loop(spec, decay);
+    }
+}
+
+fn check_the_loop(mut spec: RunSpec, decay: f64) {
     let (target, gain) = (0.75, 0.25);
-    let mut spec = heavy(target, MomentumSpec::ClosedLoop { gain });
     spec.schedule.learning_rate = 0.125;
     let mut shard = ready_as(spec, &LIVE[..1]);
     let (mut value, mut velocity, mut momentum) = (1.0f64, 0.0f64, 0.0f64);
     for clock in 0..20 {
         let gradient = 1.0 + (clock % 3) as f64;
         send(&mut shard, (0, clock), gradient as f32, clock, 1);
-        velocity = momentum * velocity + gradient;
+        velocity = momentum * velocity + gradient + decay * value;
         value -= 0.125 * velocity;
         let got = f64::from(only(&mut shard).unwrap().fresh.values()[0]);
         assert!((got - value).abs() < 1e-4, "at {clock}: {got}, not {value}");
