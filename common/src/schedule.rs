@@ -24,7 +24,7 @@ pub struct Schedule {
     pub warmup: u64,
     /// What follows.
     pub decay: Decay,
-    /// What the samples of an update make of its rate.
+    /// What the samples of an update make of its rate, or of its weight.
     pub scaling: Scaling,
 }
 
@@ -40,7 +40,7 @@ pub enum Unit {
     },
 }
 
-/// How the rate follows the samples of an update. Never the number of ranks or groups: eight
+/// How the rate, or what counts as much, follows the samples of an update. Never the number of ranks or groups: eight
 /// asynchronous groups must not get eight times the rate, because their updates are no larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scaling {
@@ -94,11 +94,16 @@ impl Schedule {
     /// The rate of an update of `samples` samples, by groups that had `seen` so much applied, under
     /// a budget of `total` samples. Past the end of the decay the rate stays where it ended.
     pub fn rate(&self, seen: Seen, samples: u64, total: u64) -> f64 {
+        self.unscaled(seen, samples, total) * self.scaling.factor(samples)
+    }
+
+    /// The same without what the samples of the update make of it.
+    pub fn unscaled(&self, seen: Seen, samples: u64, total: u64) -> f64 {
         let (at, added, end) = match self.unit {
             Unit::Samples => (seen.samples, samples, total),
             Unit::Updates { end } => (seen.updates, 1, end),
         };
-        self.learning_rate * self.phase(at, added, end) * self.scaling.factor(samples)
+        self.learning_rate * self.phase(at, added, end)
     }
 
     /// The part of the rate that is due at `at`, for an update that adds `added` to that.
@@ -135,7 +140,8 @@ impl Schedule {
 }
 
 impl Scaling {
-    fn factor(self, samples: u64) -> f64 {
+    /// What an update of so many samples counts, against one of the reference batch.
+    pub fn factor(self, samples: u64) -> f64 {
         match self {
             Self::None => 1.0,
             Self::Linear { reference } => samples as f64 / reference as f64,

@@ -204,7 +204,7 @@ pub(super) const KEYS: &[Key] = &[
         "schedule.scaling",
         Choice(&["none", "linear", "sqrt"]),
         Some("\"none\""),
-        "how the rate follows the samples of an update, over those of `schedule.reference_batch`",
+        "how much an update counts by its samples, over those of `schedule.reference_batch`",
     ),
     key(
         "schedule.reference_batch",

@@ -92,7 +92,8 @@ impl Block {
         {
             applied.momentum = momentum.explicit(moment);
         }
-        let rate = applied.as_ref().map(|applied| applied.rate);
+        let step = |applied: &Applied| applied.rate * f64::from(applied.weight);
+        let step = applied.as_ref().map(step);
         let update = Update {
             block: self.id,
             decided,
@@ -102,8 +103,8 @@ impl Block {
             self.note(0.0);
         }
         self.apply_update(&update, terms.optimizer);
-        if let Some(rate) = rate.filter(|_| measures) {
-            self.note(rate);
+        if let Some(step) = step.filter(|_| measures) {
+            self.note(step);
         }
         for (version, gradient) in computed_on {
             if let Some(passed) = self.trace.around(version, gradient, self.decays()) {
@@ -202,13 +203,20 @@ impl Block {
                 mean
             }
         };
-        let weight = match self.kind {
-            TensorKind::Parameter => (counted / total) as f32,
+        let rate = terms.schedule.unscaled(seen, samples, terms.budget);
+        let factor = terms.schedule.scaling.factor(samples);
+        let (rate, weight) = match self.kind {
+            // Outside the velocity, a factor would be that of all former gradients, too.
+            TensorKind::Parameter if terms.optimizer.proportional() => {
+                (rate, (counted / total * factor) as f32)
+            }
+            TensorKind::Parameter => (rate * factor, (counted / total) as f32),
             // Each group moves a buffer by its part of the live groups.
-            TensorKind::Buffer if !terms.averages => merged as f32 / self.cursors.len() as f32,
-            TensorKind::Buffer => 1.0,
+            TensorKind::Buffer if !terms.averages => {
+                (rate, merged as f32 / self.cursors.len() as f32)
+            }
+            TensorKind::Buffer => (rate, 1.0),
         };
-        let rate = terms.schedule.rate(seen, samples, terms.budget);
         Some(Applied {
             rate,
             momentum: None,

@@ -21,6 +21,10 @@ impl Optimizer for Adam {
         2
     }
 
+    fn proportional(&self) -> bool {
+        false
+    }
+
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let moments = Moments {
             beta1: self.beta1,

@@ -23,6 +23,11 @@ impl Optimizer for Larc {
         usize::from(self.momentum != 0.0)
     }
 
+    /// What is clipped is as long as the limit, whatever its gradient.
+    fn proportional(&self) -> bool {
+        false
+    }
+
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let (rate, scale) = (step.rate as f32, step.scale * step.weight);
         let decay = step.decay(self.weight_decay);

@@ -23,6 +23,10 @@ impl Optimizer for Lars {
         usize::from(self.momentum != 0.0)
     }
 
+    fn proportional(&self) -> bool {
+        false
+    }
+
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let rate = step.rate as f32 * step.scale * step.weight;
         let decay = step.decay(self.weight_decay);

@@ -23,6 +23,12 @@ pub trait Optimizer: Send {
     /// How many vectors of the block's length it keeps beside the values. They start at zero.
     fn slots(&self) -> usize;
 
+    /// Whether what a gradient moves, at once and later, is in proportion to it: an update of twice
+    /// the samples then counts twice under linear scaling. Otherwise scaling is for the rate.
+    fn proportional(&self) -> bool {
+        true
+    }
+
     /// One update in place of a piece of a block: `values`, `gradient` and each of `slots` have the
     /// same length.
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]);

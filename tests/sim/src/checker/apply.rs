@@ -10,8 +10,8 @@ use tradewind_common::{Layout, TensorKind};
 
 use super::block::Record;
 use super::history::Step;
-use super::optimizer::{At, step};
-use super::rate::rate;
+use super::optimizer::{At, proportional, step};
+use super::rate::{rate, scaling};
 use super::terms::Terms;
 
 /// Below this a merged gradient is 0 but for rounding: what is applied are whole numbers over small
@@ -85,6 +85,7 @@ impl Record {
         let samples = brought.iter().map(|b| b.samples).sum();
         step.samples += samples;
         let total: f64 = brought.iter().map(|b| b.weight).sum();
+        let counts: f64 = brought.iter().map(|b| b.weight * b.scale).sum();
         match self.kind {
             TensorKind::Buffer => {
                 let share = match terms.consistency {
@@ -99,8 +100,13 @@ impl Record {
                 let seen = brought.iter().map(|b| b.seen).reduce(Seen::latest);
                 let seen = seen.expect("something was brought");
                 let rate = rate(&terms.schedule, seen, samples, terms.samples);
+                let scaling = scaling(&terms.schedule, samples);
+                let (rate, weight) = match proportional(terms.optimizer) {
+                    true => (rate, counts / total * scaling),
+                    false => (rate * scaling, counts / total),
+                };
                 let momentum = terms.momentum(self.live.len(), brought.len(), told);
-                self.optimize(step, brought, (total, rate, momentum), terms);
+                self.optimize(step, brought, (weight, rate, momentum), terms);
             }
         }
     }
@@ -109,7 +115,7 @@ impl Record {
         &self,
         now: &mut Step,
         brought: &[Brought],
-        (total, rate, momentum): (f64, f64, f64),
+        (weight, rate, momentum): (f64, f64, f64),
         terms: &Terms,
     ) {
         let counts: f64 = brought.iter().map(|b| b.weight * b.scale).sum();
@@ -148,7 +154,7 @@ impl Record {
             let unclear = part.whole() && norms.as_ref().is_some_and(unclear);
             let at = At {
                 rate,
-                weight: counts / total,
+                weight,
                 momentum,
                 number: now.version,
                 decays: part.decays,

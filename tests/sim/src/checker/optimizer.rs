@@ -7,7 +7,7 @@ use tradewind_common::spec::OptimizerSpec;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) rate: f64,
-    /// What its gradient counts, by its delay.
+    /// What its gradient counts, by its delay and its samples.
     pub(super) weight: f64,
     /// Of the optimizers whose momentum a policy may change.
     pub(super) momentum: f64,
@@ -30,6 +30,14 @@ pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
         | OptimizerSpec::DelayedNesterov { .. } => 2,
         OptimizerSpec::Elastic => 0,
     }
+}
+
+/// Whether twice the gradient moves values twice as far, at once and later.
+pub(super) fn proportional(optimizer: OptimizerSpec) -> bool {
+    matches!(
+        optimizer,
+        OptimizerSpec::Sgd { .. } | OptimizerSpec::DelayedNesterov { .. } | OptimizerSpec::Elastic
+    )
 }
 
 /// One update of a value `x` by the gradient `g`. `kept` is what the optimizer has for it, one more

@@ -4,7 +4,7 @@ use std::f64::consts::PI;
 
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Seen, Unit};
 
-/// The rate of an update of so many samples by groups that had `seen` so much, of a run of `budget`
+/// The rate, without scaling, of an update of so many samples by groups that had `seen` so much, of a run of `budget`
 /// samples.
 pub(super) fn rate(schedule: &Schedule, seen: Seen, samples: u64, budget: u64) -> f64 {
     let (x, adds, end) = match schedule.unit {
@@ -30,11 +30,17 @@ pub(super) fn rate(schedule: &Schedule, seen: Seen, samples: u64, budget: u64) -
         // You et al. 2017, "Large batch training of convolutional networks", section 5.
         Decay::Polynomial { power, floor } => floor + (1.0 - floor) * (1.0 - z).powf(*power),
     };
+    schedule.learning_rate * left
+}
+
+/// What its samples make of an update: of the weight of its gradient, or where steps are not in
+/// proportion to that of the rate.
+pub(super) fn scaling(schedule: &Schedule, samples: u64) -> f64 {
     let times = |reference: u64| samples as f64 / reference as f64;
-    let scaling = match schedule.scaling {
+    match schedule.scaling {
         Scaling::None => 1.0,
+        // Goyal et al. 2017, section 2.1, with the rate inside the velocity as in their equation 10.
         Scaling::Linear { reference } => times(reference),
         Scaling::Sqrt { reference } => times(reference).sqrt(),
-    };
-    schedule.learning_rate * left * scaling
+    }
 }
