@@ -277,13 +277,14 @@ class Group:
         return frame, values
 
     def exchange(self, dtype):
-        """Pushes a gradient of every block; those of buffers are always f32."""
+        """Pushes a gradient of every block, of buffers new values; those are always f32."""
         for block, (begin, end, _) in enumerate(BLOCKS):
             parameter = is_parameter(block)
             frame, values = self.gradient(block, dtype if parameter else types.DTYPE_F32)
-            factor = -RATE if parameter else 1.0
             for i, value in zip(range(begin, end), values):
-                self.exact[i] = f32(self.exact[i] + f32(factor * value))
+                # A group alone moves a buffer all the way to what it pushes.
+                change = -RATE * value if parameter else value - self.exact[i]
+                self.exact[i] = f32(self.exact[i] + f32(change))
             version = self.versions[block] + 1
             answer = self.ask(block, frame, frames.VERDICT_APPLIED, version)
             check("repeated", answer.repeated_verdict, False)

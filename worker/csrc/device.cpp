@@ -111,13 +111,6 @@ char* tradewind_copy_each(void* const* to, void* const* from, size_t count) {
   });
 }
 
-char* tradewind_add_each(void* const* to, void* const* from, size_t count) {
-  return guard([&] {
-    at::NoGradGuard no_grad;
-    at::_foreach_add_(all(to, count), all(from, count));
-  });
-}
-
 char* tradewind_check_and_scale(void* values, void* flag, const void* factor) {
   return guard([&] {
     at::NoGradGuard no_grad;

@@ -37,8 +37,6 @@ char* tradewind_page_locked(size_t length, int bf16, void** tensor);
 char* tradewind_copy(void* to, const void* from);
 // Copies each of `count`, in as few launches as possible.
 char* tradewind_copy_each(void* const* to, void* const* from, size_t count);
-// Adds each of `count` to its place, likewise.
-char* tradewind_add_each(void* const* to, void* const* from, size_t count);
 // Makes `flag`, one f32, 1 if a value is not finite, and multiplies all by `factor`, another one.
 char* tradewind_check_and_scale(void* values, void* flag, const void* factor);
 // The memory of a tensor is not given to another one before what is under way on the current

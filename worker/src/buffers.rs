@@ -1,10 +1,9 @@
-//! Floating-point buffers, such as BatchNorm's statistics: the group pushes how each step has
-//! changed them, averaged over its ranks.
+//! Floating-point buffers, such as BatchNorm's statistics: the group pushes what each step has made
+//! of them, averaged over its ranks, and shards move theirs towards that.
 //!
-//! Every change is pushed once and is in the model from then on. Without overlap the values that a
-//! step's exchange brings hold its change. With overlap they come from the exchange before: the
-//! change that this step has made is on its way, so it is added to them, and the next change counts
-//! from the sum.
+//! Every step is in the model from then on. Without overlap it is in the values that its exchange
+//! brings. With overlap those come from the exchange before and do not know of it: the group goes on
+//! with what it has pushed.
 
 use std::ops::Range;
 
@@ -16,17 +15,16 @@ use crate::c10d;
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::HostError;
-use crate::stream::{PageLocked, add_each, copy, copy_each, torch};
+use crate::stream::{PageLocked, copy, copy_each, torch};
 
-/// The buffers of the flat vector as a step found them, and how it changed them. All of it is where
-/// the vector is, one after the other.
+/// The buffers of the flat vector, and what a step has made of them. All of it is where the vector
+/// is, one after the other.
 pub struct Buffers {
     /// Ranges of the flat vector, and views of it.
     ranges: Vec<Range<usize>>,
     flat: Vec<Tensor>,
-    before: Packed,
-    changes: Packed,
-    /// The changes in main memory, where the vector is elsewhere.
+    made: Packed,
+    /// The same in main memory, where the vector is elsewhere.
     copied: Option<PageLocked>,
 }
 
@@ -37,8 +35,8 @@ struct Packed {
 }
 
 impl Buffers {
-    /// The buffers of `layout`; often there are none. Where they are `staged`, changes are copied
-    /// to main memory before they are read.
+    /// The buffers of `layout`; often there are none. Where they are `staged`, they are copied to
+    /// main memory before they are read.
     pub fn new(layout: &Layout, flat: &Flat, staged: bool) -> Result<Self, HostError> {
         let buffers = layout
             .buckets
@@ -47,39 +45,22 @@ impl Buffers {
         let ranges: Vec<_> = buffers.map(|b| b.elements.clone()).collect();
         let length = ranges.iter().map(Range::len).sum();
         let copied = || PageLocked::new(length, Kind::Float, flat.device());
-        let mut own = Self {
+        Ok(Self {
             flat: flat.ranges(&ranges)?,
-            before: Packed::new(&ranges, flat)?,
-            changes: Packed::new(&ranges, flat)?,
+            made: Packed::new(&ranges, flat)?,
             copied: (staged && length > 0).then(copied).transpose()?,
             ranges,
-        };
-        own.pulled()?;
-        Ok(own)
+        })
     }
 
-    /// Takes note of the values that the next step begins with.
-    pub fn pulled(&mut self) -> Result<(), HostError> {
-        Ok(copy_each(&self.before.each, &self.flat)?)
-    }
-
-    /// The same when the changes that were [taken](Self::take) last are on their way and not in the
-    /// values that were pulled: adds them.
-    pub fn pulled_without_changes(&mut self) -> Result<(), HostError> {
-        add_each(&self.flat, &self.changes.each)?;
-        self.pulled()
-    }
-
-    /// Takes the changes that the step has made, averaged over the group. On a device this is only
-    /// enqueued; the changes are here when what the current stream has been told by now is done.
+    /// Takes what the step has made of the buffers, averaged over the group. On a device this is only
+    /// enqueued; it is here when what the current stream has been told by now is done.
     pub fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
         if self.ranges.is_empty() {
             return Ok(());
         }
-        let all = &mut self.changes.all;
-        copy_each(&self.changes.each, &self.flat)?;
-        let subtracted = tch::no_grad(|| all.f_sub_(&self.before.all));
-        let _ = subtracted.map_err(torch("taking the changes of buffers"))?;
+        let all = &mut self.made.all;
+        copy_each(&self.made.each, &self.flat)?;
         group.all_reduce_mean(all)?;
         if let Some(copied) = &mut self.copied {
             copy(copied.tensor(), all)?;
@@ -87,16 +68,22 @@ impl Buffers {
         Ok(())
     }
 
-    /// Whether no change is NaN or infinite.
+    /// What was [taken](Self::take) last is on its way and not in the values that were pulled: the
+    /// next step begins with it.
+    pub fn go_on_with_own(&mut self) -> Result<(), HostError> {
+        Ok(copy_each(&self.flat, &self.made.each)?)
+    }
+
+    /// Whether no value is NaN or infinite.
     pub fn finite(&self) -> bool {
         self.ranges.is_empty() || all_finite(self.all())
     }
 
-    /// The changes of a range of the flat vector that lies in one bucket of buffers.
+    /// What was taken of a range of the flat vector that lies in one bucket of buffers.
     ///
     /// # Panics
     /// If it does not.
-    pub fn changes(&self, elements: &Range<usize>) -> &[f32] {
+    pub fn values(&self, elements: &Range<usize>) -> &[f32] {
         let mut start = 0;
         for range in &self.ranges {
             if range.start <= elements.start && elements.end <= range.end {
@@ -111,7 +98,7 @@ impl Buffers {
     fn all(&self) -> &[f32] {
         match &self.copied {
             Some(copied) => copied.f32(),
-            None => c10d::values(&self.changes.all).expect("in main memory, f32 and not empty"),
+            None => c10d::values(&self.made.all).expect("in main memory, f32 and not empty"),
         }
     }
 }
@@ -154,9 +141,9 @@ mod tests {
         Layout::new(&specs, 64, 64).unwrap()
     }
 
-    /// What a model's statistic and the server's come to in eight steps, when every step adds a
-    /// power of two of its own, step 3 is skipped, and another group adds 0.5 at every clock. The
-    /// model's as each step found it.
+    /// What a model's statistic and the server's come to in eight steps, when every step adds a power
+    /// of two of its own, step 3 is skipped, and the server goes half of the way to what is pushed.
+    /// The model's as each step found it.
     fn run(overlap: bool, staged: bool) -> (Vec<f32>, f32) {
         let (layout, tensors) = (layout(), {
             let tensor = || tch::Tensor::zeros([2], (tch::Kind::Float, tch::Device::Cpu));
@@ -182,41 +169,38 @@ mod tests {
             }
             buffers.take(&group).unwrap();
             assert_eq!(buffers.finite(), !skip);
-            let pushed = if skip {
-                0.0
-            } else {
-                buffers.changes(&range)[0]
-            };
-            server += pushed + 0.5;
+            if !skip {
+                server += 0.5 * (buffers.values(&range)[0] - server);
+            }
             let before = std::mem::replace(&mut answered, server);
             flat.values_mut()[range.clone()].fill(if overlap { before } else { answered });
-            let pulled = match (overlap, skip) {
-                (true, false) => buffers.pulled_without_changes(),
-                _ => buffers.pulled(),
-            };
-            pulled.unwrap();
+            if overlap && !skip {
+                buffers.go_on_with_own().unwrap();
+            }
         }
         (found, server)
     }
 
     #[test]
-    fn every_change_is_pushed_once_and_is_in_the_model_from_then_on() {
+    fn a_step_begins_with_all_that_the_group_has_made() {
         for (overlap, staged) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (found, server) = run(overlap, staged);
-            let mut own = 0.0;
+            let (found, got) = run(overlap, staged);
+            let (mut server, mut own) = (7.0, 7.0);
             for (step, found) in found.into_iter().enumerate() {
-                // The other group's come one step later with overlap.
-                let others = if overlap {
-                    step.saturating_sub(1)
-                } else {
-                    step
-                };
-                assert_eq!(found, 7.0 + own + 0.5 * others as f32, "step {step}");
-                if step != 3 {
-                    own += 2f32.powi(step as i32);
+                assert_eq!(found, own, "step {step}");
+                let (made, before) = (own + 2f32.powi(step as i32), server);
+                let skip = step == 3;
+                if !skip {
+                    server = (server + made) / 2.0;
                 }
+                own = match (overlap, skip) {
+                    (false, _) => server,
+                    (true, false) => made,
+                    // What is not finite leaves nothing.
+                    (true, true) => before,
+                };
             }
-            assert_eq!(server, 7.0 + own + 4.0);
+            assert_eq!(got, server);
         }
     }
 }

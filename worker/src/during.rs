@@ -87,13 +87,13 @@ impl During {
         parts
     }
 
-    /// After a backward: sends the changes of the buffers, or skips them, and waits for the end.
+    /// After a backward: sends what has become of the buffers, or skips them, and waits for the end.
     /// The answers are to be [loaded](Self::load).
     pub fn finish(&mut self, buffers: Option<&Buffers>) -> Result<Ended<()>, ExchangeError> {
         let parts = self.parts.take().expect("begun");
         for (at, bucket) in self.layout.buckets.iter().enumerate() {
             if bucket.kind == TensorKind::Buffer {
-                parts.give(at, buffers.map(|buffers| buffers.changes(&bucket.elements)));
+                parts.give(at, buffers.map(|buffers| buffers.values(&bucket.elements)));
             }
         }
         let (ended, fresh) = self.background.wait()?.without_values();

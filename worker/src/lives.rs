@@ -2,7 +2,7 @@
 //! before the run does, enters the next one; without a restart of its process.
 //!
 //! A life begins afresh, by pulling: what compression has left out of the gradients of the one
-//! before, changes of buffers that were on their way, and leased data that were not used up are
+//! before, values of buffers that were on their way, and leased data that were not used up are
 //! nobody's any more. The data are leased again, the rest is lost.
 
 use std::sync::Arc;

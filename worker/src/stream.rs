@@ -10,7 +10,7 @@ mod ffi;
 mod page_locked;
 mod queue;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 use tch::{Device, Tensor};
@@ -180,17 +180,6 @@ pub fn copy(to: &Tensor, from: &Tensor) -> Result<(), C10dError> {
 
 /// Copies each of `from` to its place in `to`, in few launches.
 pub fn copy_each(to: &[Tensor], from: &[Tensor]) -> Result<(), C10dError> {
-    each(ffi::tradewind_copy_each, to, from)
-}
-
-/// Adds each of `from` to its place in `to`, likewise.
-pub fn add_each(to: &[Tensor], from: &[Tensor]) -> Result<(), C10dError> {
-    each(ffi::tradewind_add_each, to, from)
-}
-
-type Each = unsafe extern "C" fn(*const *mut c_void, *const *mut c_void, usize) -> *mut c_char;
-
-fn each(what: Each, to: &[Tensor], from: &[Tensor]) -> Result<(), C10dError> {
     assert_eq!(to.len(), from.len(), "a place for each");
     if to.is_empty() {
         return Ok(());
@@ -198,8 +187,8 @@ fn each(what: Each, to: &[Tensor], from: &[Tensor]) -> Result<(), C10dError> {
     let raw = |tensors: &[Tensor]| -> Vec<_> { tensors.iter().map(raw).collect() };
     let (to, from) = (raw(to), raw(from));
     // SAFETY: both hold so many live tensors.
-    check("moving values", unsafe {
-        what(to.as_ptr(), from.as_ptr(), to.len())
+    check("copying values", unsafe {
+        ffi::tradewind_copy_each(to.as_ptr(), from.as_ptr(), to.len())
     })
 }
 

@@ -2651,7 +2651,8 @@ pub mod push_frame {
         Create(super::Create),
     }
 }
-/// The group's averaged gradient of one block (for buffers: new minus pulled values).
+/// The group's averaged gradient of one block; for buffers what their values have become, averaged
+/// over its ranks.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Gradient {
     /// Samples that the gradient is the mean over; more than 0.
@@ -2844,7 +2845,7 @@ pub struct Update {
     /// Momentum, where it is not the optimizer's own.
     #[prost(double, optional, tag = "9")]
     pub momentum: ::core::option::Option<f64>,
-    /// The merged gradient, or change; f32.
+    /// The merged gradient, or change from the values before; f32.
     #[prost(bytes = "bytes", tag = "15")]
     pub values: ::prost::bytes::Bytes,
 }

@@ -58,7 +58,7 @@ pub struct Applied {
     pub weight: f32,
     /// Samples that are in it.
     pub samples: u64,
-    /// The merged gradient, or change.
+    /// The merged gradient; of buffers the change, from the values before it.
     pub gradient: Arc<Vec<f32>>,
 }
 

@@ -1,7 +1,7 @@
 //! BatchNorm's running statistics, which are blocks without optimizer: under `sync` the servers
 //! hold the mean over all ranks of what each rank's own update made of them. With overlap they
-//! are the same, for a step's change is added to the values that come without it; only what they
-//! follow, the parameters, is one step late.
+//! are the same, for a group goes on with what it has pushed, and means of running means are running
+//! means; only what they follow, the parameters, is one step late.
 
 use std::sync::Arc;
 use std::thread;

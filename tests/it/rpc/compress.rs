@@ -63,7 +63,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The shards' values as they must be: x − 0.5 × decode(encode(gradient + residual)).
+/// The shards' values as they must be: x − 0.5 × decode(encode(gradient + residual)), and of buffers
+/// the group's part of the way to what it has pushed.
 struct Reference {
     layout: Arc<Layout>,
     up: Compression,
@@ -90,7 +91,9 @@ impl Reference {
             let values = self.values[elements.clone()].iter_mut();
             let gradient = &gradient[elements.clone()];
             if *kind == TensorKind::Buffer {
-                values.zip(gradient).for_each(|(x, g)| *x += share * g);
+                values
+                    .zip(gradient)
+                    .for_each(|(x, g)| *x += share * (g - *x));
                 continue;
             }
             let (mut bytes, mut arrived) = (Vec::new(), vec![0.0; gradient.len()]);

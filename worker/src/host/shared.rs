@@ -62,7 +62,7 @@ impl Shared {
     }
 }
 
-/// Gradients where the group has them, changes of buffers where they were made.
+/// Gradients where the group has them, and what has become of buffers.
 pub struct InPlace<'a> {
     group: &'a dyn Group,
     layout: &'a Layout,
@@ -78,7 +78,7 @@ impl<'a> InPlace<'a> {
         }
     }
 
-    /// What a step pushes for a block: the gradient of parameters, the changes of buffers.
+    /// What a step pushes for a block: the gradient of parameters, the values of buffers.
     ///
     /// # Panics
     /// If there is no such block.
@@ -86,7 +86,7 @@ impl<'a> InPlace<'a> {
         let block = self.layout.block(id).expect("a block of the slice");
         match block.kind {
             TensorKind::Parameter => self.gradient(id),
-            TensorKind::Buffer => self.buffers.changes(&block.elements),
+            TensorKind::Buffer => self.buffers.values(&block.elements),
         }
     }
 

@@ -177,7 +177,7 @@ impl Staged {
         stage.turn = (stage.turn + 1) % stage.given.len();
         for (at, bucket) in layout.buckets.iter().enumerate() {
             if bucket.kind == TensorKind::Buffer {
-                parts.give(at, Some(buffers.changes(&bucket.elements)));
+                parts.give(at, Some(buffers.values(&bucket.elements)));
             }
         }
         parts

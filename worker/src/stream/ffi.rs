@@ -30,11 +30,6 @@ unsafe extern "C" {
         from: *const *mut c_void,
         count: usize,
     ) -> *mut c_char;
-    pub(super) fn tradewind_add_each(
-        to: *const *mut c_void,
-        from: *const *mut c_void,
-        count: usize,
-    ) -> *mut c_char;
     pub(super) fn tradewind_check_and_scale(
         values: *mut c_void,
         flag: *mut c_void,

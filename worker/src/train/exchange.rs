@@ -51,7 +51,6 @@ impl Worker<'_> {
                 between.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, own)?;
-                buffers.pulled()?;
                 step.reduce += watch.lap();
                 Ok(Some(Ended {
                     step,
@@ -70,7 +69,6 @@ impl Worker<'_> {
                 during.load(flat)?;
                 group.gather(flat)?;
                 let summary = over_ranks(&**group, exchanged.summary)?;
-                buffers.pulled()?;
                 step.reduce += watch.lap();
                 Ok(Some(Ended {
                     step,
@@ -97,11 +95,9 @@ impl Worker<'_> {
                 let pushed = (!skipped).then(|| host.pushed(&**group, layout, buffers));
                 behind.start(step, seen, pushed);
                 group.gather(flat)?;
-                if skipped {
-                    // What is not finite, and the changes that came with it, go nowhere.
-                    buffers.pulled()?;
-                } else {
-                    buffers.pulled_without_changes()?;
+                // What came with something that is not finite goes nowhere.
+                if !skipped {
+                    buffers.go_on_with_own()?;
                 }
                 behind.add_reduce(watch.elapsed());
                 Ok(ended)

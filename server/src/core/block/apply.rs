@@ -63,6 +63,7 @@ impl Block {
                             computed_on.push((version, thinned(&gradient.values)));
                         }
                         bare = !self.compensate(*group, &mut gradient, waiting.measured, terms);
+                        self.as_change(&mut gradient);
                         brought.push(Brought { gradient, weight });
                         Verdict::Applied
                     }
@@ -136,6 +137,19 @@ impl Block {
         match (self.kind, terms.delay.fate(delay)) {
             (TensorKind::Buffer, Fate::Apply { .. }) => Fate::Apply { weight: 1.0 },
             (_, fate) => fate,
+        }
+    }
+
+    /// Of a buffer a group brings what it has become there. As a change it counts from the present
+    /// values, not from those that the group had pulled, which may be long past: so the block moves
+    /// towards what the group has seen and never beyond, and a variance stays one.
+    fn as_change(&self, brought: &mut Gradient) {
+        let (TensorKind::Buffer, Some(values)) = (self.kind, &self.values) else {
+            return;
+        };
+        for (new, x) in brought.values.iter_mut().zip(&values[..]) {
+            // What is finite stays so.
+            *new = (*new - x).clamp(f32::MIN, f32::MAX);
         }
     }
 

@@ -9,7 +9,11 @@ use crate::core::shard::{Action, Output, Shard};
 use crate::core::state::BlockState;
 
 fn contribute(shard: &mut Shard, group: u32, clock: u64, block: BlockId, samples: u32) {
-    let values = vec![1.0; if block == MEAN { 2 } else { 3 }];
+    // A gradient of 1, or that much more than there was.
+    let values = match block {
+        MEAN => vec![2.0 + clock as f32; 2],
+        _ => vec![1.0; 3],
+    };
     let push = push(group, clock, block, gradient(&values, samples));
     shard.handle_push(push, ReplyTo(0), 0);
 }
@@ -50,7 +54,7 @@ fn each_block_is_as_after_the_update_that_brought_it_there() {
     assert_eq!(versions(&found), want);
     for (_, states) in &found {
         for state in states {
-            // Rate 1 on gradients of 1; a group alone adds all of a buffer's change.
+            // Rate 1 on gradients of 1; a group alone moves a buffer all the way.
             let value = match state.id {
                 MEAN => 1.0 + state.version as f32,
                 _ => 1.0 - state.version as f32,

@@ -94,8 +94,8 @@ fn groups_count_by_their_samples_or_all_the_same() {
     };
     check(Weights::Samples, WEIGHT, 1.0 - 45.0 / 6.0);
     check(Weights::Groups, WEIGHT, 1.0 - 18.0 / 3.0);
-    check(Weights::Samples, MEAN, 1.0 + 45.0 / 6.0);
-    check(Weights::Groups, MEAN, 1.0 + 18.0 / 3.0);
+    check(Weights::Samples, MEAN, 45.0 / 6.0);
+    check(Weights::Groups, MEAN, 18.0 / 3.0);
 }
 
 #[test]

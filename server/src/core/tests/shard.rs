@@ -228,26 +228,48 @@ fn sync_averages_by_samples_over_what_is_in() {
     check([weight(4.0, 1), skip(), weight(8.0, 3)], WEIGHT, 1.0 - 7.0);
     check([skip(), skip(), skip()], WEIGHT, 1.0);
     let mean = |value: f32, samples| gradient(&[value; 2], samples);
-    check([mean(4.0, 1), mean(8.0, 2), mean(4.0, 1)], MEAN, 1.0 + 6.0);
-    check([mean(4.0, 1), skip(), mean(8.0, 1)], MEAN, 1.0 + 6.0);
+    check([mean(4.0, 1), mean(8.0, 2), mean(4.0, 1)], MEAN, 6.0);
+    check([mean(4.0, 1), skip(), mean(8.0, 1)], MEAN, 6.0);
 }
 
 #[test]
 fn a_buffer_moves_by_each_groups_part_of_the_live_groups() {
     let mut shard = ready(Async, &[(0, 0), (1, 0)]);
-    let mut ask = |group, clock, change| {
+    let mut ask = |group, clock, new| {
         shard.handle_push(
-            push(group, clock, MEAN, gradient(&[change; 2], 9)),
+            push(group, clock, MEAN, gradient(&[new; 2], 9)),
             ReplyTo(0),
             0,
         );
         only(&mut shard).unwrap().fresh.values()[0]
     };
-    assert_eq!(ask(0, 0, 4.0), 1.0 + 2.0);
-    assert_eq!(ask(1, 0, 8.0), 3.0 + 4.0);
+    assert_eq!(ask(0, 0, 5.0), 1.0 + 2.0);
+    assert_eq!(ask(1, 0, 8.0), 3.0 + 2.5);
     follow(&mut shard, view(3, &[(0, 0), (1, 0), (2, 1)], &[], None));
-    shard.handle_push(push(2, 1, MEAN, gradient(&[9.0; 2], 9)), ReplyTo(0), 0);
-    assert_eq!(only(&mut shard).unwrap().fresh.values()[0], 7.0 + 3.0);
+    shard.handle_push(push(2, 1, MEAN, gradient(&[8.5; 2], 9)), ReplyTo(0), 0);
+    assert_eq!(only(&mut shard).unwrap().fresh.values()[0], 5.5 + 1.0);
+}
+
+/// One group has made a variance small when another comes, which had pulled 1 and got half of the
+/// way: as a change from what it had pulled that would take the variance below 0.
+#[test]
+fn a_buffer_never_leaves_what_groups_have_seen() {
+    let mut shard = ready(Async, &[(0, 0), (1, 0)]);
+    let mut values = vec![1.0];
+    let mut ask = |group, clock, new: f32| {
+        let of = gradient(&[new; 2], 1);
+        shard.handle_push(push(group, clock, MEAN, of), ReplyTo(0), 0);
+        values.push(only(&mut shard).unwrap().fresh.values()[0]);
+    };
+    for clock in 0..8 {
+        ask(0, clock, 0.01);
+    }
+    ask(1, 0, 0.51);
+    ask(0, 8, f32::MAX);
+    ask(0, 9, f32::MIN);
+    let (first, rest) = values.split_at(10);
+    assert!(first.iter().all(|x| (0.01..=1.0).contains(x)), "{first:?}");
+    assert!(rest.iter().all(|x| x.is_finite()), "{rest:?}");
 }
 
 #[test]

@@ -92,9 +92,9 @@ impl Record {
                     ConsistencySpec::Sync => 1.0,
                     _ => brought.len() as f64 / self.live.len() as f64,
                 };
-                let change = sum(brought, |b| b.weight / total);
-                let values = step.values.iter_mut().zip(change);
-                values.for_each(|(x, change)| *x += share * change);
+                let new = sum(brought, |b| b.weight / total);
+                let values = step.values.iter_mut().zip(new);
+                values.for_each(|(x, new)| *x = (1.0 - share) * *x + share * new);
             }
             TensorKind::Parameter => {
                 let seen = brought.iter().map(|b| b.seen).reduce(Seen::latest);

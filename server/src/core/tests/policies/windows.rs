@@ -80,13 +80,16 @@ fn what_comes_about_the_same_time_becomes_one_update() {
     assert_eq!(arrive(&mut shard, 0, 3, 1.0, 1, 3, 140_000), 1);
 }
 
-/// A merged change of a buffer moves it as far as the changes one by one.
+/// Two groups of three move a buffer two thirds of the way to their mean.
 #[test]
-fn a_buffer_moves_by_each_groups_part_when_changes_are_merged() {
+fn a_buffer_moves_by_the_part_of_all_groups_that_are_merged() {
     let mut shard = waiting_for_two(0);
     send_to(&mut shard, MEAN, (0, 0), (&[3.0; 2], 1), 0);
     send_to(&mut shard, MEAN, (1, 0), (&[6.0; 2], 1), 0);
     for (_, reply) in replies(&mut shard) {
-        assert_eq!(reply.unwrap().fresh.values(), [1.0 + 9.0 / 3.0; 2]);
+        assert_eq!(
+            reply.unwrap().fresh.values(),
+            [1.0 + (4.5 - 1.0) * (2.0 / 3.0); 2]
+        );
     }
 }
