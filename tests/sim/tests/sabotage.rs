@@ -80,6 +80,16 @@ fn not_telling_copies_the_momentum() {
 }
 
 #[test]
+fn not_telling_copies_what_a_gradient_counts() {
+    let copies = |seed| {
+        let scaled = asynchronous(seed).with_staleness(StalenessSpec::Scale);
+        scaled.with_failing_servers(2)
+    };
+    let told = Sabotage::KeepsWeightsToItself;
+    found(told, &[Rule::NothingLost], copies);
+}
+
+#[test]
 fn not_waiting_for_one_group_more() {
     let backups = |seed| asynchronous(seed).with_backups();
     found(Sabotage::OneBackupTooMany, &[Rule::Synchronous], backups);

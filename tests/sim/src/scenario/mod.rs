@@ -99,6 +99,8 @@ pub enum Sabotage {
     LowersTooMuch,
     /// Copies are not told the momentum of an update.
     KeepsMomentumToItself,
+    /// Copies are not told what the gradient of an update counts.
+    KeepsWeightsToItself,
     /// Copies are not told what the norms of tensors make of a step.
     KeepsScalesToItself,
     /// The norm of a block's part of a gradient is taken for that of the whole tensor.

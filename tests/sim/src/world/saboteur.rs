@@ -200,6 +200,9 @@ impl Saboteur {
             Some(Sabotage::KeepsMomentumToItself) => {
                 passed_on(&mut outputs, |applied| applied.momentum = None);
             }
+            Some(Sabotage::KeepsWeightsToItself) => {
+                passed_on(&mut outputs, |applied| applied.weight = 1.0);
+            }
             Some(Sabotage::KeepsScalesToItself) => {
                 passed_on(&mut outputs, |applied| applied.scales.clear());
             }
