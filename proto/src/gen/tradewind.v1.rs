@@ -556,7 +556,8 @@ impl ScheduleUnit {
         }
     }
 }
-/// How the rate follows the samples of an update, over those of the reference batch.
+/// How much an update counts by its samples, over those of the reference batch: by the weight of its
+/// gradient, or where steps do not grow with that by its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum RateScaling {

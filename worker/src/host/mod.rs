@@ -120,7 +120,7 @@ impl Host {
         }
     }
 
-    /// After a backward, and after the changes of buffers were [taken](Buffers::take): waits until
+    /// After a backward, and after the buffers were [taken](Buffers::take): waits until
     /// the step is computed.
     pub fn check(&mut self, loss: &Tensor, group: &dyn Group) -> Result<Checked, HostError> {
         match self {
