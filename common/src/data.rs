@@ -45,7 +45,7 @@ pub struct Chunking {
 impl Chunking {
     /// Samples in a chunk that groups of so many ranks, with `batch` samples each, take in whole
     /// steps: the least common multiple of their steps, and at least two steps of the largest group.
-    /// Where that would be more than [`STEPS_MAX`] of its steps it is two, and groups of another size
+    /// Where that would be more than 16 of its steps it is two, and groups of another size
     /// leave a rest of each chunk. Steps of a batch that `batch` is a multiple of leave none, either.
     pub fn fitting(groups: &[u32], batch: u32) -> u64 {
         let largest = u64::from(groups.iter().copied().max().unwrap_or(1));
