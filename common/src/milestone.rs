@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::ids::{RunId, ShardId};
 
+/// Most milestones that one update of a block leaves, the last that it passes, and that a shard waits for its
+/// last block with. Blocks apply the same pushes, so they are hardly ever apart.
+pub const PASSED_MAX: u64 = 16;
+
 /// Metadata: when the shard's last block had come so far, seconds since the Unix epoch.
 pub const WALL: &str = "wall";
 /// Metadata: updates of the block that had most.

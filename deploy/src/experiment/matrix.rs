@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use toml_edit::Document;
 use tradewind_common::config::{Config, ConfigError};
+use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Assign, Choice, Plan};
@@ -13,10 +14,6 @@ use super::prepare::largest_batch;
 
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
-
-/// Multiples of `target.every_samples` that one update may pass and all be saved: a server keeps so many
-/// (server/src/core/milestones.rs), and a cell that lacks one is never finished.
-const PASSED_MAX: u64 = 16;
 
 /// Longest part of a cell's name that comes from its setting, characters: with seed or trial it is
 /// the name of a run.

@@ -4,13 +4,10 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::BlockId;
+use tradewind_common::milestone::PASSED_MAX;
 
 use super::block::Block;
 use super::state::BlockState;
-
-/// Milestones that some block has come to and another has not. Blocks apply the same pushes, so they
-/// are hardly ever apart; beyond this the oldest is given up.
-const UNDER_WAY_MAX: usize = 16;
 
 /// Watches the blocks of a shard pass the multiples of a number of samples.
 #[derive(Debug, Default)]
@@ -47,7 +44,7 @@ impl Milestones {
         };
         let passed = before / self.every + 1..=block.samples_applied() / self.every;
         // Who passes many at once has only the last of them worth a file each.
-        let skipped = (passed.end() - passed.start()).saturating_sub(UNDER_WAY_MAX as u64 - 1);
+        let skipped = (passed.end() - passed.start()).saturating_sub(PASSED_MAX - 1);
         let mut complete = Vec::new();
         for multiple in passed.skip(skipped as usize) {
             let samples = multiple * self.every;
@@ -58,7 +55,8 @@ impl Milestones {
                 complete.push((samples, states.into_values().collect()));
             }
         }
-        while self.under_way.len() > UNDER_WAY_MAX {
+        // Beyond so many the oldest is given up.
+        while self.under_way.len() as u64 > PASSED_MAX {
             self.under_way.pop_first();
         }
         complete
