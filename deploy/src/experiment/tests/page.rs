@@ -277,10 +277,16 @@ fn the_picture_has_each_setting_once_and_each_panel() {
         panel: panel.to_owned(),
         ..line
     };
+    let mut slow = of("slow", line("async", false, &[30, 31]));
+    each_reading(&mut slow, |reading| {
+        for one in &mut reading.validations {
+            one.wall += 500.0;
+        }
+    });
     let lines = summed(vec![
         of("quiet", line("sync <1>", true, &[10, 20])),
         of("quiet", line("async", false, &[12, 14])),
-        of("slow", line("async", false, &[30, 31])),
+        slow,
     ]);
     let picture_of = |lines: &[Line]| {
         figure(&Page {
@@ -308,6 +314,14 @@ fn the_picture_has_each_setting_once_and_each_panel() {
     assert_eq!(count("<svg "), 3);
     assert_eq!(count("xmlns="), 1);
     assert!(!picture.contains("NaN"), "{picture}");
+    let ticks_of = |chart: &str| -> Vec<String> {
+        let ticks = chart.split("class=\"tick\"").skip(1);
+        let labels = ticks.filter_map(|t| t.split(['>', '<']).nth(1));
+        labels.map(str::to_owned).collect()
+    };
+    let ticks: Vec<_> = picture.split("<svg ").skip(2).map(ticks_of).collect();
+    assert!(ticks[0].len() > 4, "{ticks:?}");
+    assert_eq!(ticks[0], ticks[1], "panels are compared by their axes");
     let nothing = summed(vec![line("async", false, &[])]);
     assert_eq!(picture_of(&nothing), None);
 }

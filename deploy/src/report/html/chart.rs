@@ -10,7 +10,7 @@ pub(super) const SIZE: (f64, f64) = (440.0, 300.0);
 pub(super) const FRAME: (f64, f64, f64, f64) = (56.0, 14.0, 428.0, 252.0);
 
 /// A range of more than this factor is shown on a logarithmic axis.
-const LOG_FACTOR: f64 = 20.0;
+const LOG_FACTOR: f64 = 10.0;
 
 /// The first part of the axis does not say how high it has to be: training begins far up.
 const BEGINNING: f64 = 0.04;
@@ -40,13 +40,33 @@ pub(super) struct Labels<'a> {
     pub(super) target: Option<f64>,
 }
 
+/// The axes of a chart; charts that are to be compared have the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Axes {
+    x: Scale,
+    y: Scale,
+}
+
+impl Axes {
+    /// From 0 to the last point, and from the lowest value, or the target, to the highest that is no
+    /// beginning.
+    pub(super) fn of<'a>(
+        series: impl Iterator<Item = &'a Series> + Clone,
+        target: Option<f64>,
+    ) -> Self {
+        let last = series.clone().filter_map(|s| s.points.last());
+        let last = last.map(|p| p.x).fold(0.0, f64::max);
+        Self {
+            x: Scale::Linear(0.0, if last > 0.0 { last } else { 1.0 }),
+            y: vertical(series, target, last * BEGINNING),
+        }
+    }
+}
+
 /// Draws it; `number` keeps names on one page apart.
-pub(super) fn chart(series: &[Series], labels: Labels<'_>, number: usize) -> String {
+pub(super) fn chart(series: &[Series], labels: Labels<'_>, axes: Axes, number: usize) -> String {
     let (left, top, right, bottom) = FRAME;
-    let last = series.iter().filter_map(|s| s.points.last());
-    let last = last.map(|p| p.x).fold(0.0, f64::max);
-    let x = Scale::Linear(0.0, if last > 0.0 { last } else { 1.0 });
-    let y = vertical(series, labels.target, last * BEGINNING);
+    let Axes { x, y } = axes;
     let place = |px: f64, py: f64| {
         (
             left + x.position(px) * (right - left),
@@ -114,9 +134,12 @@ pub(super) fn marks(svg: &mut Svg, points: &[(f64, f64)], mark: Option<char>, in
     }
 }
 
-/// From the lowest value, or the target, to the highest that is no beginning.
-fn vertical(series: &[Series], target: Option<f64>, beginning: f64) -> Scale {
-    let points = || series.iter().flat_map(|one| &one.points);
+fn vertical<'a>(
+    series: impl Iterator<Item = &'a Series> + Clone,
+    target: Option<f64>,
+    beginning: f64,
+) -> Scale {
+    let points = || series.clone().flat_map(|one| &one.points);
     let low = points()
         .map(|p| p.low)
         .chain(target)

@@ -13,15 +13,16 @@ const ROW: f64 = 22.0;
 const LETTER: f64 = 6.6;
 const SAMPLE: f64 = 50.0;
 
-/// All panels beside each other under one legend; `None` without evaluations along the way. `colors`
+/// All panels beside each other, with the same axes, under one legend; `None` without evaluations along the way. `colors`
 /// are the rules of the settings' colours.
 pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
-    let charts = panels.iter().filter_map(|panel| {
-        let chart = validation_over_time(panel)?;
-        let name = [Some(panel.name.clone()), panel.not_drawn()];
-        let name = name.into_iter().flatten().filter(|text| !text.is_empty());
-        Some((name.collect::<Vec<_>>().join(": "), chart))
-    });
+    let charts = validation_over_time(panels)
+        .into_iter()
+        .map(|(panel, chart)| {
+            let name = [Some(panel.name.clone()), panel.not_drawn()];
+            let name = name.into_iter().flatten().filter(|text| !text.is_empty());
+            (name.collect::<Vec<_>>().join(": "), chart)
+        });
     let charts: Vec<(String, String)> = charts.collect();
     if charts.is_empty() {
         return None;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::chart::{Labels, Series, chart};
+use super::chart::{Axes, Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
 use super::histogram::{Counts, histogram};
 use super::svg::escape;
@@ -121,15 +121,29 @@ pub(super) fn validation_label(panel: &Panel<'_>) -> String {
 
 const SECONDS: &str = "seconds since the first step";
 
-/// The chart that answers what a page asks, without a legend.
-pub(super) fn validation_over_time(panel: &Panel<'_>) -> Option<String> {
-    let series = series(panel, Shown::Validation, Along::Time);
-    let labels = Labels {
-        x: SECONDS,
-        y: &validation_label(panel),
-        target: panel.target.map(|target| target.goal.limit()),
-    };
-    (!series.is_empty()).then(|| chart(&series, labels, panel.number))
+/// The charts that answer what a page asks, without a legend: one for each of the panels that have
+/// evaluations along the way, all with the same axes.
+pub(super) fn validation_over_time<'a, 'b>(
+    panels: &'b [Panel<'a>],
+) -> Vec<(&'b Panel<'a>, String)> {
+    let drawn = panels
+        .iter()
+        .map(|panel| (panel, series(panel, Shown::Validation, Along::Time)))
+        .filter(|(_, series)| !series.is_empty());
+    let drawn: Vec<_> = drawn.collect();
+    let limit = |panel: &Panel<'_>| panel.target.map(|target| target.goal.limit());
+    let target = panels.first().and_then(limit);
+    let axes = Axes::of(drawn.iter().flat_map(|(_, series)| series), target);
+    let charts = drawn.iter().map(|(panel, series)| {
+        let y = validation_label(panel);
+        let labels = Labels {
+            x: SECONDS,
+            y: &y,
+            target,
+        };
+        (*panel, chart(series, labels, axes, panel.number))
+    });
+    charts.collect()
 }
 
 fn curves(panel: &Panel<'_>) -> String {
@@ -162,7 +176,8 @@ fn curves(panel: &Panel<'_>) -> String {
         );
         for (column, (series, (_, x))) in series.iter().zip(axes).enumerate() {
             let labels = Labels { x, y: &y, target };
-            html += &chart(series, labels, 100 * panel.number + 10 * row + column);
+            let axes = Axes::of(series.iter(), target);
+            html += &chart(series, labels, axes, 100 * panel.number + 10 * row + column);
         }
         html += "</div>";
     }
