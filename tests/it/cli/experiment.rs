@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Output};
 
+use tradewind_tests::cluster::programs;
 use tradewind_tests::cluster::run::{Ended, Run, kill};
 
 /// Two cells, one after the other, whose target is reached with the first evaluation.
@@ -115,6 +117,55 @@ fn an_experiment_that_is_killed_goes_on_with_what_is_not_finished() {
     assert_ne!(fs::metadata(&damaged).unwrap().len(), 0);
     assert_eq!(seal("sync-seed-1"), before);
     assert_eq!(rows_of(&third)[1]["status"], "completed");
+    runs_are_compared(&out);
+}
+
+/// `tradewind report` on some runs of an experiment, into a file of its folder.
+fn report(out: &Path, cells: [&str; 2], page: &str) -> Output {
+    let runs = cells.map(|cell| out.join("runs").join(cell));
+    let mut command = Command::new(programs().join("tradewind"));
+    command.arg("report").args(runs).args(["--at-most", "1000"]);
+    command.arg("--out").arg(out.join(page));
+    command.output().expect("tradewind starts")
+}
+
+/// Runs by themselves are compared as an experiment compares its cells.
+fn runs_are_compared(out: &Path) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let cells = ["sync-seed-1", "async-seed-1"];
+    let ended = report(out, cells, "page.html");
+    let (said, complained) = (text(ended.stdout), text(ended.stderr));
+    assert!(ended.status.success(), "{said}{complained}");
+    let path = out.join("page.html");
+    let told = format!("the report is in {}", path.display());
+    assert!(said.contains(&told), "{said}");
+    let page = fs::read_to_string(&path).unwrap();
+    let runs = out.join("runs").display().to_string();
+    let [first, second] = cells.map(|cell| format!("{runs}/{cell}"));
+    let command = format!("<pre>tradewind report {first} {second} --at-most 1000</pre>");
+    let row = format!("<td>{first}</td><td>consistency sync </td><td>1</td><td>completed</td>");
+    for wanted in [
+        "<h1>Runs compared</h1>",
+        "<b>2</b> runs of <b>2</b> settings · seeds <b>1</b> · target: <b>validation RMSE ≤ 1000",
+        "looked at every 16 samples",
+        "</i>consistency sync<small>the baseline</small>",
+        "</i>consistency async</td>",
+        "; one seed has no interval",
+        "<h3>Validation</h3>",
+        "<h3>Training loss</h3>",
+        "# consistency async\ntrain.consistency = &quot;async&quot;",
+        command.as_str(),
+        row.as_str(),
+    ] {
+        assert!(page.contains(wanted), "{wanted:?} is not in {page}");
+    }
+
+    let ended = report(out, ["sync-seed-1", "nobody"], "other.html");
+    assert_eq!(ended.status.code(), Some(1));
+    let complained = text(ended.stderr);
+    let wanted = format!("cannot read {runs}/nobody/config.toml");
+    assert!(complained.contains(&wanted), "{complained}");
+    assert!(!out.join("other.html").exists());
 }
 
 #[test]

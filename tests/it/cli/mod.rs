@@ -7,3 +7,4 @@ mod files;
 mod groups;
 mod input;
 mod programs;
+mod stragglers;

@@ -3,7 +3,7 @@
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, Tensor};
 
-use super::{BATCH, Bad, Begun, Differs, check_log, configured, initial, loss, train, values};
+use super::{BATCH, Bad, Begun, Differs, check_log, configured, double, initial, loss, set, train};
 
 const GROUPS: [u32; 2] = [2, 1];
 const STEPS: usize = 5;
@@ -65,16 +65,6 @@ impl Group {
         }
     }
 
-    fn set(&self, theta: &[f64]) {
-        let mut start = 0;
-        for parameter in &self.parameters {
-            let count = parameter.numel();
-            let part = Tensor::from_slice(&theta[start..start + count]);
-            tch::no_grad(|| parameter.shallow_clone().copy_(&part.reshape_as(parameter)));
-            start += count;
-        }
-    }
-
     /// A step of all its ranks at once.
     fn step(&mut self, group: usize, step: usize, rate: f64) {
         let ranks = 0..self.size;
@@ -96,16 +86,13 @@ impl Group {
 fn reference(bad: &[usize]) -> Vec<Vec<Vec<f64>>> {
     let mut groups: Vec<_> = GROUPS.iter().map(|size| Group::new(*size)).collect();
     let mut logs = vec![Vec::new(); GROUPS.len()];
-    let double = |parameters: &[Tensor]| -> Vec<f64> {
-        values(parameters).into_iter().map(f64::from).collect()
-    };
     let mut theta = double(&initial());
     let mut velocity = vec![0.0; theta.len()];
     let mut seen = 0;
     for exchange in 0..EXCHANGES {
         let (mut sum, mut samples) = (vec![0.0; theta.len()], 0);
         for (number, group) in groups.iter_mut().enumerate() {
-            group.set(&theta);
+            set(&group.parameters, &theta);
             let of_step = BATCH * group.size;
             let mut own = 0;
             for step in exchange * STEPS..(exchange + 1) * STEPS {

@@ -1,8 +1,6 @@
 //! Elastic averaging of groups that take turns.
 
-use tch::Tensor;
-
-use super::{Bad, Differs, Turns, check_log, configured, initial, loss, train, values};
+use super::{Bad, Differs, Turns, check_log, configured, double, gradient, initial, train};
 
 const GROUPS: usize = 2;
 const STEPS: usize = 3;
@@ -13,17 +11,13 @@ const ALPHA: f64 = 0.3;
 /// What the steps of each group begin with: algorithm 1 of the paper, asynchronous; with momentum
 /// algorithm 2, EAMSGD, as libtorch has Nesterov's form. The first group has what is `bad`.
 fn reference(momentum: f64, nesterov: bool, bad: Bad) -> Vec<Vec<Vec<f64>>> {
-    let double = |parameters: &[Tensor]| -> Vec<f64> {
-        values(parameters).into_iter().map(f64::from).collect()
-    };
     let mut centre = double(&initial());
-    let groups: Vec<Vec<Tensor>> = (0..GROUPS).map(|_| initial()).collect();
     let mut own: Vec<Vec<f64>> = vec![centre.clone(); GROUPS];
     let mut velocity = vec![vec![0.0; centre.len()]; GROUPS];
     let mut logs = vec![Vec::new(); GROUPS];
     for turn in 0..TURNS {
         for group in 0..GROUPS {
-            let (parameters, mut skipped) = (&groups[group], 0);
+            let mut skipped = 0;
             let of_first = |steps: &[usize], step| group == 0 && steps.contains(&step);
             let mut lost = false;
             for step in turn * STEPS..(turn + 1) * STEPS {
@@ -33,14 +27,9 @@ fn reference(momentum: f64, nesterov: bool, bad: Bad) -> Vec<Vec<Vec<f64>>> {
                     continue;
                 }
                 lost |= of_first(bad.huge, step);
-                set(parameters, &own[group]);
-                for parameter in parameters {
-                    parameter.shallow_clone().zero_grad();
-                }
-                loss((group, 0), step, parameters).backward();
-                let gradients: Vec<Tensor> = parameters.iter().map(Tensor::grad).collect();
+                let gradient = gradient((group, 0), step, &own[group]);
                 let states = own[group].iter_mut().zip(&mut velocity[group]);
-                for ((x, v), g) in states.zip(double(&gradients)) {
+                for ((x, v), g) in states.zip(gradient) {
                     *v = momentum * *v + g;
                     *x -= RATE * if nesterov { g + momentum * *v } else { *v };
                 }
@@ -65,15 +54,6 @@ fn reference(momentum: f64, nesterov: bool, bad: Bad) -> Vec<Vec<Vec<f64>>> {
     logs
 }
 
-fn set(parameters: &[Tensor], values: &[f64]) {
-    let mut start = 0;
-    for parameter in parameters {
-        let part = Tensor::from_slice(&values[start..start + parameter.numel()]);
-        tch::no_grad(|| parameter.shallow_clone().copy_(&part.reshape_as(parameter)));
-        start += parameter.numel();
-    }
-}
-
 fn check(momentum: f64, nesterov: bool, staged: bool, bad: Bad) {
     let settings = [
         "train.consistency = \"async\"".to_owned(),
@@ -90,6 +70,7 @@ fn check(momentum: f64, nesterov: bool, staged: bool, bad: Bad) {
         staged,
         bad,
         turns: Turns::of(GROUPS, STEPS),
+        ..Differs::default()
     };
     let logs = train(&config, differs);
     for (group, want) in reference(momentum, nesterov, bad).iter().enumerate() {

@@ -1,13 +1,16 @@
 //! Steps between exchanges on real servers, against the algorithms computed elsewhere.
 
+mod delayed;
 mod diloco;
 mod elastic;
 mod fitted;
+mod turns;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -21,6 +24,8 @@ use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::member::Entry;
+use tradewind_worker::telemetry::Recorder;
+use turns::Turns;
 
 const BATCH: usize = 2;
 
@@ -72,6 +77,30 @@ fn loss((group, rank): Who, step: usize, parameters: &[Tensor]) -> Tensor {
 fn values(parameters: &[Tensor]) -> Vec<f32> {
     let one = |tensor: &Tensor| Vec::<f32>::try_from(tensor.detach().reshape([-1])).unwrap();
     parameters.iter().flat_map(one).collect()
+}
+
+/// The same in f64.
+fn double(parameters: &[Tensor]) -> Vec<f64> {
+    values(parameters).into_iter().map(f64::from).collect()
+}
+
+/// Gives the parameters these values.
+fn set(parameters: &[Tensor], values: &[f64]) {
+    let mut start = 0;
+    for parameter in parameters {
+        let part = Tensor::from_slice(&values[start..start + parameter.numel()]);
+        tch::no_grad(|| parameter.shallow_clone().copy_(&part.reshape_as(parameter)));
+        start += parameter.numel();
+    }
+}
+
+/// The gradient of a rank's loss in a step, at these values.
+fn gradient(who: Who, step: usize, values: &[f64]) -> Vec<f64> {
+    let parameters = initial();
+    set(&parameters, values);
+    loss(who, step, &parameters).backward();
+    let gradients: Vec<Tensor> = parameters.iter().map(Tensor::grad).collect();
+    double(&gradients)
 }
 
 struct Nothing;
@@ -149,69 +178,6 @@ impl Training for Probe {
     }
 }
 
-/// Groups of one rank that take turns: a turn is the steps between two exchanges, and the exchange.
-struct Turns {
-    own: usize,
-    steps: usize,
-    next: Arc<(Mutex<Next>, Condvar)>,
-}
-
-/// Whose turn it is, and who has ended.
-struct Next {
-    turn: usize,
-    ended: Vec<bool>,
-}
-
-impl Next {
-    fn give_on(&mut self) {
-        let groups = self.ended.len();
-        let others = (1..=groups).map(|after| (self.turn + after) % groups);
-        let mut still = others.filter(|group| !self.ended[*group]);
-        self.turn = still.next().unwrap_or(self.turn);
-    }
-}
-
-impl Turns {
-    fn of(groups: usize, steps: usize) -> Vec<Self> {
-        let next = Next {
-            turn: 0,
-            ended: vec![false; groups],
-        };
-        let next = Arc::new((Mutex::new(next), Condvar::new()));
-        let own = |own| Self {
-            own,
-            steps,
-            next: next.clone(),
-        };
-        (0..groups).map(own).collect()
-    }
-
-    /// Gives on the turn that it has had, unless this is its first, and waits for the next.
-    fn take(&self, first: bool) {
-        let (next, changed) = &*self.next;
-        let mut next = next.lock().unwrap();
-        if !first {
-            next.give_on();
-            changed.notify_all();
-        }
-        let others = |next: &mut Next| next.turn != self.own;
-        let waited = changed.wait_timeout_while(next, PATIENCE, others);
-        assert!(!waited.unwrap().1.timed_out(), "in vain for a turn");
-    }
-}
-
-impl Drop for Turns {
-    fn drop(&mut self) {
-        let (next, changed) = &*self.next;
-        let mut next = next.lock().unwrap();
-        next.ended[self.own] = true;
-        if next.turn == self.own {
-            next.give_on();
-        }
-        changed.notify_all();
-    }
-}
-
 /// A run of `updates` contributions of each group, as far as samples go; settings are TOML.
 fn configured(groups: &[u32], steps: usize, updates: usize, settings: &[&str]) -> Config {
     let ranks = groups.iter().sum::<u32>() as usize;
@@ -239,19 +205,27 @@ struct Differs {
     bad: Bad,
     /// One for each group, which has one rank.
     turns: Vec<Turns>,
+    /// A rank that beats so rarely that it does not hear how fast others are.
+    deaf: Option<Who>,
+    /// Where the first ranks of groups write their steps down.
+    metrics: Option<PathBuf>,
 }
 
 /// What the steps of each rank have begun with.
 fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
     let runtime = Builder::new_multi_thread().enable_all().build();
     let (fleet, runtime) = (Fleet::start(2, ""), Arc::new(runtime.unwrap()));
-    let Differs { staged, bad, turns } = differs;
-    let mut turns = turns.into_iter();
+    let mut turns = differs.turns.into_iter();
     let (mut ranks, mut logs) = (Vec::new(), BTreeMap::new());
     for (group, size) in config.cluster.groups.iter().enumerate() {
         for rank in 0..*size {
+            let (who, log) = ((group, rank as usize), Log::default());
+            let mut config = config.clone();
+            if differs.deaf == Some(who) {
+                config.liveness.heartbeat_ms = config.liveness.lease_ms / 3;
+            }
             let entry = Entry {
-                config: config.clone(),
+                config,
                 group: GroupId(group as u32),
                 rank: Rank(rank),
                 life: 1,
@@ -259,7 +233,6 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
                 coordinator: fleet.coordinator(),
                 token: Token::default(),
             };
-            let (who, log) = ((group, rank as usize), Log::default());
             logs.insert(who, log.clone());
             let probe = Probe {
                 who,
@@ -267,17 +240,19 @@ fn train(config: &Config, differs: Differs) -> BTreeMap<Who, Vec<Begun>> {
                 steps: AtomicUsize::new(0),
                 log,
                 bad: if ranks.is_empty() {
-                    bad
+                    differs.bad
                 } else {
                     Bad::default()
                 },
                 turns: turns.next(),
             };
-            let runtime = runtime.clone();
+            let (staged, runtime) = (differs.staged, runtime.clone());
+            let recorder = Recorder::open(differs.metrics.as_deref()).unwrap();
             let (done, ended) = sync_channel(1);
             thread::spawn(move || {
                 let mut member = member(entry, probe, runtime.handle());
                 member.staged = staged;
+                member.recorder = recorder;
                 let lived = live(&mut member).map_err(|error| error.to_string());
                 drop(member);
                 done.send(lived)
