@@ -85,13 +85,16 @@ bench:
 	$(call say,64 clients with 4 MB each against one)
 	target/release/tradewind bench exchange --bytes 4MB --clients 64 --baseline-clients 1 --seconds 1
 
-# Each goes on where it was interrupted; pages and tables are in experiments/NAME.
+# Each goes on where it was interrupted; pages and tables are in experiments/NAME. Trials that are shipped
+# are not run again.
 EXPERIMENTS := $(wildcard deploy/experiments/*.toml)
 experiments experiments-quick: setup mnist
 	$(call say,building in release)
 	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
 	failed=0; for file in $(EXPERIMENTS); do \
-	  target/release/tradewind experiment $$file $(if $(findstring quick,$@),--quick) || failed=1; \
+	  trials=deploy/experiments/trials/$$(basename $$file); trials=$${trials%.toml}.csv; [ -f $$trials ] || trials=; \
+	  target/release/tradewind experiment $$file $(if $(findstring quick,$@),--quick,$${trials:+--trials $$trials}) \
+	    || failed=1; \
 	done; exit $$failed
 
 bench-net:

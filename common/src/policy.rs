@@ -46,8 +46,8 @@ impl Weights {
 }
 
 /// What is done about a gradient by its delay τ: updates applied to the block between the pull that
-/// it was computed on and its own application. Of parameters; changes of buffers are applied as
-/// they are.
+/// it was computed on and its own application. Of parameters: of
+/// buffers it only decides whether they are dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum StalenessSpec {
     /// Nothing.

@@ -19,6 +19,9 @@ pub struct Stragglers {
     pub slow_groups: Vec<(GroupId, f64)>,
     /// Constant factors of ranks, counted over all groups.
     pub slow_ranks: Vec<(u32, f64)>,
+    /// Groups and ranks, counted over all groups, to whom jitter, pauses and spells happen; both
+    /// empty for everyone.
+    pub among: (Vec<GroupId>, Vec<u32>),
     /// σ: a step takes exp(σ·z) times as long, z standard normal; its median is 1.
     pub jitter: f64,
     /// Part of a rank's steps that pause.
@@ -128,6 +131,7 @@ impl Stragglers {
             group_sizes,
             slow_groups: Vec::new(),
             slow_ranks: Vec::new(),
+            among: (Vec::new(), Vec::new()),
             jitter: 0.0,
             pause_rate: 0.0,
             pause_factor: 1.0,
@@ -153,6 +157,11 @@ impl Stragglers {
         let of_rank = self.slow_ranks.iter().filter(|(slow, _)| *slow == number);
         let constant: f64 =
             of_group.map(|(_, f)| f).product::<f64>() * of_rank.map(|(_, f)| f).product::<f64>();
+        let (groups, ranks) = &self.among;
+        let everyone = groups.is_empty() && ranks.is_empty();
+        if !everyone && !groups.contains(&group) && !ranks.contains(&number) {
+            return constant;
+        }
         constant
             * self.jittered(number, step)
             * self.paused(number, step)
@@ -327,6 +336,35 @@ mod tests {
             assert!(begins.abs_diff(STEPS / 100) <= 1);
         }
         assert_ne!(one, other, "they begin at other times");
+    }
+
+    #[test]
+    fn what_is_random_happens_to_those_that_are_named() {
+        let everyone = Stragglers {
+            jitter: 0.1,
+            pause_rate: 0.2,
+            pause_factor: 4.0,
+            spell: Spell {
+                every: 10,
+                steps: 5,
+                factor: 3.0,
+            },
+            slow_ranks: vec![(0, 2.0)],
+            ..stragglers(9)
+        };
+        let named = Stragglers {
+            among: (vec![GroupId(2)], vec![1]),
+            ..everyone.clone()
+        };
+        for (group, rank) in [(0, 1), (2, 0), (2, 4)] {
+            assert_eq!(
+                factors(&named, group, rank),
+                factors(&everyone, group, rank),
+                "{group}/{rank} is named"
+            );
+        }
+        assert!(factors(&named, 0, 0).iter().all(|factor| *factor == 2.0));
+        assert!(factors(&named, 1, 0).iter().all(|factor| *factor == 1.0));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use tradewind_common::config::{Config, DeviceChoice};
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
 use tradewind_worker::c10d;
-use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
@@ -57,10 +56,6 @@ enum Verb {
         /// Ranks that are to run on this machine, seeing the same GPUs.
         #[arg(long, default_value_t = 1)]
         local_ranks: u32,
-        /// Measure the untrained model on the validation split, too, and say what the metric is
-        /// called.
-        #[arg(long)]
-        metric: bool,
     },
     /// Train as one rank until the run's budget is applied.
     Train {
@@ -166,8 +161,7 @@ fn run(verb: Verb) -> anyhow::Result<End> {
         Verb::Check {
             config,
             local_ranks,
-            metric,
-        } => check(&read(&config)?, local_ranks, metric).map(|()| End::Applied),
+        } => check(&read(&config)?, local_ranks).map(|()| End::Applied),
         Verb::Train {
             config,
             coordinator,
@@ -244,7 +238,7 @@ fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> {
+fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
     let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
     let task = build_task(config)?;
     let spec = run_spec(config, &*task);
@@ -256,11 +250,7 @@ fn check(config: &Config, local_ranks: u32, metric: bool) -> anyhow::Result<()> 
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
-    let metric = metric
-        .then(|| task.measure(Split::Validation))
-        .transpose()?;
     let found = serde_json::json!({
-        "metric": metric.map(|metric| metric.name),
         "parameters": layout.elements(),
         "blocks": layout.blocks.len(),
         "training_samples": task.samples(),

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::compute::{self, Compute};
-use super::keys;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
+use super::resolved;
 use super::slurm::{self, Slurm};
 use super::stragglers;
 use super::task::{self, Task};
@@ -59,6 +59,7 @@ pub struct Config {
     /// How it becomes jobs of Slurm.
     pub slurm: Slurm,
     resolved: String,
+    identity: String,
     idle: Vec<String>,
 }
 
@@ -139,6 +140,12 @@ impl Config {
     /// The whole configuration as TOML, with every key and absolute data paths.
     pub fn resolved(&self) -> &str {
         &self.resolved
+    }
+
+    /// A line `section.name = value` for each key that is not at its default, but for where data lie:
+    /// the same on two machines, and with a later version that knows more keys.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// A line for each setting that has no effect beside the others.
@@ -333,7 +340,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             groups,
             host: values.text("cluster.host").to_owned(),
         },
-        resolved: resolved(values, &task),
+        resolved: resolved::resolved(values, &task),
+        identity: resolved::identity(values),
         idle: super::idle::idle(values),
         task,
         train: Train {
@@ -364,28 +372,4 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         telemetry: Telemetry { prometheus },
         slurm,
     })
-}
-
-/// Every key that has a value, as TOML.
-fn resolved(values: &Values<'_>, task: &Task) -> String {
-    let mut text = String::new();
-    let mut section = "";
-    for key in keys::all() {
-        let value = match (key.name, task) {
-            ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
-            ("data.folder", Task::Mnist(mnist)) => mnist.folder_value(),
-            (name, _) => match values.find(name) {
-                Some(value) => value.clone(),
-                None => continue,
-            },
-        };
-        let (head, name) = key.name.split_once('.').expect("keys are section.name");
-        if head != section {
-            let gap = if section.is_empty() { "" } else { "\n" };
-            text += &format!("{gap}[{head}]\n");
-            section = head;
-        }
-        text += &format!("{name} = {value}\n");
-    }
-    text
 }

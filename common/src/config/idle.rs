@@ -124,6 +124,18 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
             "{factor} has no effect while stragglers.pause_rate = 0 and stragglers.profile = {profile:?}"
         ));
     }
+    let among = "stragglers.among";
+    let zero = |name: &str| values.float(name) == 0.0;
+    if zero("stragglers.jitter")
+        && zero("stragglers.pause_rate")
+        && values.int("stragglers.spell_every") == 0
+        && !["jitter", "pauses"].contains(&profile)
+        && given(among)
+    {
+        lines.push(format!(
+            "{among} has no effect while there are no stragglers.jitter, pauses or spells"
+        ));
+    }
     let task = values.text("model.name");
     for key in keys::all() {
         let of_another = key.task.is_some_and(|of| of != task);

@@ -9,6 +9,7 @@ mod local;
 mod optimizer;
 mod policy;
 mod read;
+mod resolved;
 mod schedule;
 mod slurm;
 mod stragglers;

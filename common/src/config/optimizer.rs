@@ -88,6 +88,7 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
                 weight_decay,
                 trust,
             },
+            // DiLoCo's outer optimizer (Douillard et al. 2023, algorithm 1), where g is a pseudo-gradient.
             "outer-nesterov" => OptimizerSpec::Sgd {
                 momentum,
                 nesterov: true,

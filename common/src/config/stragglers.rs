@@ -32,27 +32,42 @@ pub(super) fn read(
         // Its default is that of the profile.
         found.pause_factor = values.float("stragglers.pause_factor");
     }
-    match slow(values.text("stragglers.slow")) {
-        Err(what) => wrong("stragglers.slow", what),
-        Ok(slow) if slow.is_empty() => {}
-        Ok(slow) => {
-            (found.slow_groups, found.slow_ranks) = (Vec::new(), Vec::new());
-            for (kind, number, factor) in slow {
-                let (count, what) = match kind {
-                    Slow::Group => (groups.len() as u32, "groups"),
-                    Slow::Rank => (ranks, "ranks"),
-                };
-                if number >= count {
-                    let text =
-                        format!("names number {number}, but cluster.groups has {count} {what}");
-                    wrong("stragglers.slow", text);
-                }
-                match kind {
-                    Slow::Group => found.slow_groups.push((GroupId(number), factor)),
-                    Slow::Rank => found.slow_ranks.push((number, factor)),
-                }
+    let mut known = |key: &str, who: Who| {
+        let (number, count, what) = match who {
+            Who::Group(number) => (number, groups.len() as u32, "groups"),
+            Who::Rank(number) => (number, ranks, "ranks"),
+        };
+        if number >= count {
+            let text = format!("names number {number}, but cluster.groups has {count} {what}");
+            wrong(key, text);
+        }
+    };
+    let slow = items(values.text("stragglers.slow"), slow, SLOW);
+    let among = items(values.text("stragglers.among"), who, AMONG);
+    if let Ok(slow) = &slow
+        && !slow.is_empty()
+    {
+        (found.slow_groups, found.slow_ranks) = (Vec::new(), Vec::new());
+        for (who, factor) in slow {
+            known("stragglers.slow", *who);
+            match who {
+                Who::Group(number) => found.slow_groups.push((GroupId(*number), *factor)),
+                Who::Rank(number) => found.slow_ranks.push((*number, *factor)),
             }
         }
+    }
+    for who in among.iter().flatten() {
+        known("stragglers.among", *who);
+        match who {
+            Who::Group(number) => found.among.0.push(GroupId(*number)),
+            Who::Rank(number) => found.among.1.push(*number),
+        }
+    }
+    if let Err(what) = slow {
+        wrong("stragglers.slow", what);
+    }
+    if let Err(what) = among {
+        wrong("stragglers.among", what);
     }
     found.spell = Spell {
         every: values.int("stragglers.spell_every") as u64,
@@ -77,6 +92,7 @@ pub(super) fn read(
     let nothing = Stragglers {
         spell: slows.spell,
         pause_factor: slows.pause_factor,
+        among: slows.among.clone(),
         ..Stragglers::none(seed, groups.to_vec())
     };
     let spelled = slows.spell.every > 0 && slows.spell.steps > 0;
@@ -89,36 +105,43 @@ pub(super) fn read(
     found
 }
 
+/// How the items of `stragglers.slow` look.
+const SLOW: &str = "\"rank 7: 2, group 0: 1.5\" with factors from 1 to 1000";
+
+/// How those of `stragglers.among` look.
+const AMONG: &str = "\"rank 7, group 0\"";
+
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Slow {
-    Group,
-    Rank,
+enum Who {
+    Group(u32),
+    Rank(u32),
 }
 
-/// Such as `rank 7: 2, group 0: 1.5`.
-fn slow(text: &str) -> Result<Vec<(Slow, u32, f64)>, String> {
-    let items = text
-        .split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty());
-    let read = |item: &str| {
-        let (who, factor) = item.split_once(':')?;
-        let (kind, number) = who.trim().split_once(' ')?;
-        let kind = match kind {
-            "group" => Slow::Group,
-            "rank" => Slow::Rank,
-            _ => return None,
-        };
-        let factor: f64 = factor.trim().parse().ok()?;
-        let sound = (1.0..=1000.0).contains(&factor);
-        sound.then_some((kind, number.trim().parse().ok()?, factor))
-    };
+/// Such as `rank 7`.
+fn who(text: &str) -> Option<Who> {
+    let (kind, number) = text.trim().split_once(' ')?;
+    let number = number.trim().parse().ok()?;
+    match kind {
+        "group" => Some(Who::Group(number)),
+        "rank" => Some(Who::Rank(number)),
+        _ => None,
+    }
+}
+
+/// Such as `rank 7: 2`.
+fn slow(text: &str) -> Option<(Who, f64)> {
+    let (named, factor) = text.split_once(':')?;
+    let factor: f64 = factor.trim().parse().ok()?;
+    let sound = (1.0..=1000.0).contains(&factor);
+    sound.then_some((who(named)?, factor))
+}
+
+/// What stands between commas; or what cannot be read, beside an example.
+fn items<T>(text: &str, read: impl Fn(&str) -> Option<T>, example: &str) -> Result<Vec<T>, String> {
+    let items = text.split(',').map(str::trim);
     items
-        .map(|item| {
-            read(item).ok_or(format!(
-                "says {item:?}, not such as \"rank 7: 2, group 0: 1.5\" with factors from 1 to 1000"
-            ))
-        })
+        .filter(|item| !item.is_empty())
+        .map(|item| read(item).ok_or_else(|| format!("says {item:?}, not such as {example}")))
         .collect()
 }
 
@@ -179,6 +202,21 @@ mod tests {
     }
 
     #[test]
+    fn what_is_random_can_be_somebodys() {
+        let set = [
+            "stragglers.profile=pauses",
+            "stragglers.among=group 1, rank 0",
+        ];
+        let among = config(&set).unwrap().stragglers.among;
+        assert_eq!(among, (vec![GroupId(1)], vec![0]));
+        let nobody = config(&["stragglers.profile=pauses"])
+            .unwrap()
+            .stragglers
+            .among;
+        assert_eq!(nobody, (Vec::new(), Vec::new()));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         let check = |set: &[&str], wanted: &str| {
             let error = config(set).unwrap_err();
@@ -195,6 +233,14 @@ mod tests {
         check(
             &["stragglers.slow=somebody"],
             "says \"somebody\", not such as",
+        );
+        check(
+            &["stragglers.among=rank 0: 2"],
+            "stragglers.among = \"rank 0: 2\" says \"rank 0: 2\", not such as \"rank 7, group 0\"",
+        );
+        check(
+            &["stragglers.among=group 2"],
+            "stragglers.among = \"group 2\" names number 2, but cluster.groups has 2 groups",
         );
         check(
             &["stragglers.profile=jitter", "pace.step_seconds=0"],

@@ -64,7 +64,26 @@ pub struct Resnet {
     pub samples: u32,
 }
 
+impl Task {
+    /// Name of what the task measures on its validation split, which is what a target is of.
+    pub fn validation_metric(&self) -> &'static str {
+        match self {
+            Self::Forecast(_) => Forecast::VALIDATION_METRIC,
+            Self::Mnist(_) => Mnist::VALIDATION_METRIC,
+            Self::Resnet(_) => Resnet::VALIDATION_METRIC,
+        }
+    }
+}
+
+impl Resnet {
+    /// Part of the images whose kind is not recognized, %.
+    pub const VALIDATION_METRIC: &str = "validation error";
+}
+
 impl Mnist {
+    /// In nats.
+    pub const VALIDATION_METRIC: &str = "validation cross-entropy";
+
     /// `data.folder` as it was found.
     pub(super) fn folder_value(&self) -> Value {
         Value::Text(self.folder.to_string_lossy().into_owned())
@@ -72,6 +91,9 @@ impl Mnist {
 }
 
 impl Forecast {
+    /// In the unit of the variable.
+    pub const VALIDATION_METRIC: &str = "validation RMSE";
+
     /// `data.files` as they were found.
     pub(super) fn files_value(&self) -> Value {
         let files = self.files.iter();

@@ -1,4 +1,5 @@
 mod batches;
+mod identity;
 mod idle;
 mod local;
 mod optimizer;

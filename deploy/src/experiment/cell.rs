@@ -28,8 +28,6 @@ const VALIDATION: &str = "validation.jsonl";
 /// Written when a cell has come to its end; with it the cell is finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Seal {
-    /// BLAKE3 of the resolved configuration, as hex.
-    pub(crate) configuration: String,
     pub(crate) outcome: Outcome,
     /// Where it ran, if whoever sealed it knew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,24 +48,16 @@ pub(crate) enum Outcome {
     Void(String),
 }
 
-/// The digest of a cell's configuration.
+/// The digest by which a trial is known elsewhere: of [`Config::identity`], as hex.
 pub(crate) fn digest(cell: &Cell) -> String {
-    blake3::hash(cell.config.resolved().as_bytes()).to_string()
-}
-
-/// The digest of what two machines have in common of a cell's configuration: all but where its data lie.
-pub(crate) fn comparable(cell: &Cell) -> String {
-    let lines = cell.config.resolved().lines();
-    let own = |line: &&str| !line.starts_with("folder = ") && !line.starts_with("files = ");
-    let text: Vec<&str> = lines.filter(own).collect();
-    blake3::hash(text.join("\n").as_bytes()).to_hex()[..16].to_owned()
+    blake3::hash(cell.config.identity().as_bytes()).to_hex()[..16].to_owned()
 }
 
 /// What a run that has just ended comes to; `host` is where, if that is known.
 ///
 /// # Errors
 /// It failed in a way that another try may not, or what it left cannot be read.
-pub(crate) fn seal(cell: &Cell, folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
+pub(crate) fn seal(folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
     let reading = Reading::of(folder)?;
     let outcome = outcome(&reading)?;
     let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
@@ -76,7 +66,6 @@ pub(crate) fn seal(cell: &Cell, folder: &Path, host: Option<Host>) -> anyhow::Re
         Ok(((*name).to_owned(), digest))
     });
     let seal = Seal {
-        configuration: digest(cell),
         outcome,
         host,
         files: files.collect::<anyhow::Result<_>>()?,
@@ -138,15 +127,15 @@ pub(crate) fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
     };
     let seal: Seal = serde_json::from_str(&text)
         .map_err(|_| Unfinished::Damaged("cell.json is no seal".to_owned()))?;
-    if seal.configuration != digest(cell) {
-        return Err(Unfinished::OtherConfiguration);
-    }
     for (name, wanted) in &seal.files {
         match file_digest(&folder.join(name)) {
             Ok(found) if found == *wanted => {}
             Ok(_) => return Err(Unfinished::Damaged(format!("{name} has been changed"))),
             Err(_) => return Err(Unfinished::Damaged(format!("{name} cannot be read"))),
         }
+    }
+    if !is_of(cell, folder) {
+        return Err(Unfinished::OtherConfiguration);
     }
     match seal.outcome {
         Outcome::Void(_) => Err(Unfinished::Void(Box::new(seal))),
@@ -160,7 +149,7 @@ pub(crate) fn gather(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
         Err(Unfinished::NotRun) if is_over(folder) && is_of(cell, folder) => {}
         found => return found,
     }
-    match seal(cell, folder, None) {
+    match seal(folder, None) {
         Ok(_) => finished(cell, folder),
         // It was cut short, or failed in a way that another try may not.
         Err(_) if reading::summary(folder).is_ok_and(|told| told.status != COMPLETED) => {
@@ -175,7 +164,8 @@ pub(crate) fn is_over(folder: &Path) -> bool {
     folder.join("summary.json").exists()
 }
 
-/// Whether the run in this folder has a cell's configuration.
+/// Whether the run in this folder has a cell's configuration. Keys that it was written without, by an
+/// earlier version, are at their defaults.
 pub(crate) fn is_of(cell: &Cell, folder: &Path) -> bool {
     let text = std::fs::read_to_string(folder.join("config.toml"));
     let config = text.map(|text| Config::parse(&text, "config.toml", folder, &[]));

@@ -5,9 +5,60 @@ use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::cell::Seal;
+use super::matrix::Matrix;
 use crate::clock::Clock;
 use crate::progress::seconds_text;
 use crate::say;
+
+/// What there is to do when it begins, as far as that is known, and what was done before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) settings: usize,
+    pub(crate) cells: usize,
+    pub(crate) cells_finished: usize,
+    /// Those that are to be run next: what they come to may lead to more.
+    pub(crate) trials: usize,
+    pub(crate) trials_finished: usize,
+}
+
+impl Counts {
+    /// `seals` are those of trials and cells that were run before, `trials` are left.
+    pub(crate) fn new(matrix: &Matrix, seals: &BTreeMap<String, Seal>, trials: usize) -> Self {
+        let finished = matrix.cells.iter().filter(|c| seals.contains_key(&c.id));
+        let cells_finished = finished.count();
+        Self {
+            settings: matrix.settings.len(),
+            cells: matrix.cells.len(),
+            cells_finished,
+            trials,
+            trials_finished: seals.len() - cells_finished,
+        }
+    }
+
+    /// Such as `90 cells of 18 settings and 72 trials before them; 9 cells and 72 trials are finished`.
+    pub(crate) fn in_words(self) -> String {
+        let Self {
+            settings, cells, ..
+        } = self;
+        let trials = match (self.trials, self.trials + self.trials_finished) {
+            (_, 0) => String::new(),
+            (0, all) => format!(" and {all} trials before them"),
+            (_, all) => format!(" and {all} trials or more before them"),
+        };
+        let finished = [
+            (self.cells_finished, "cells"),
+            (self.trials_finished, "trials"),
+        ];
+        let finished = finished.iter().filter(|(count, _)| *count > 0);
+        let finished: Vec<String> = finished.map(|(n, what)| format!("{n} {what}")).collect();
+        let finished = match finished.is_empty() {
+            true => String::new(),
+            false => format!("; {} are finished", finished.join(" and ")),
+        };
+        format!("{cells} cells of {settings} settings{trials}{finished}")
+    }
+}
 
 /// How far everything is.
 pub(crate) struct Display {
@@ -156,6 +207,8 @@ fn style(template: &str) -> ProgressStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::cell::seal;
+    use crate::experiment::tests::{HEAD, leave, matrix};
     use crate::progress::tests::Paper;
 
     #[test]
@@ -184,6 +237,47 @@ mod tests {
         says("[3 of 3] b: completed");
         assert_eq!(display.now_done(), display.work);
         assert_eq!(display.left(), "", "all is done");
+    }
+
+    #[test]
+    fn cells_and_trials_are_counted_apart() {
+        let check = |cells_finished, trials, trials_finished, want: &str| {
+            let counts = Counts {
+                settings: 18,
+                cells: 90,
+                cells_finished,
+                trials,
+                trials_finished,
+            };
+            let want = format!("90 cells of 18 settings{want}");
+            assert_eq!(counts.in_words(), want);
+        };
+        check(0, 0, 0, "");
+        check(9, 0, 0, "; 9 cells are finished");
+        check(0, 72, 0, " and 72 trials or more before them");
+        let some = " and 72 trials or more before them; 40 trials are finished";
+        check(0, 32, 40, some);
+        let all = " and 72 trials before them; 9 cells and 72 trials are finished";
+        check(9, 0, 72, all);
+    }
+
+    #[test]
+    fn what_was_run_before_is_a_cell_or_a_trial() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!("{HEAD}seeds = [1, 2, 3]\n");
+        let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+        leave(folder.path(), "completed", 0);
+        let seal = seal(folder.path(), None).unwrap();
+        let ids = ["cell-seed-1", "cell-tune-0.1", "cell-tune-0.3"];
+        let seals = ids.map(|id| (id.to_owned(), seal.clone())).into();
+        let want = Counts {
+            settings: 1,
+            cells: 3,
+            cells_finished: 1,
+            trials: 4,
+            trials_finished: 2,
+        };
+        assert_eq!(Counts::new(&matrix, &seals, 4), want);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl Earlier {
 
     /// What a trial came to, if it was among them with this very configuration.
     pub(crate) fn measure(&self, trial: &Cell) -> Option<f64> {
-        self.0.get(&cell::comparable(trial)).copied()
+        self.0.get(&cell::digest(trial)).copied()
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             Earlier::read(&path)
         };
-        let digest = cell::comparable(cell);
+        let digest = cell::digest(cell);
         let head = "trial,setting,configuration,metric_validation,chosen\n";
         let table = format!("{head}a,\"sync, 1\",{digest},0.25,true\nb,x,other,,false\n");
         assert_eq!(read(table).unwrap().measure(cell), Some(0.25));

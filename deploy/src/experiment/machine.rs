@@ -50,22 +50,64 @@ impl Machine {
     /// Part of the machine that a cell takes; up to 1 it fits. Without a pace it takes all, for
     /// whatever runs beside it would change its times.
     pub(crate) fn part(self, cell: &Cell, need: Need) -> f64 {
-        let pace = cell.config.step_seconds;
-        if pace == 0.0 {
+        if cell.config.step_seconds == 0.0 {
             return 1.0;
         }
         let ranks = f64::from(cell.config.world_size());
-        let cores = ranks * need.step_seconds / pace / (self.cores * FILL);
-        let memory = ranks * need.bytes / (self.bytes * FILL);
         // However many ranks one cell has, it may run alone.
         let starting = (ranks / self.cores / RANKS_PER_CORE).min(1.0);
-        cores.max(memory).max(starting)
+        let computing = self.computing(cell, need);
+        computing.max(self.memory(cell, need)).max(starting)
     }
 
-    /// The shortest pace at which a cell fits.
+    /// The part of the cores that a cell keeps busy, of those that cells may have.
+    fn computing(self, cell: &Cell, need: Need) -> f64 {
+        self.pace_min(cell, need) / cell.config.step_seconds
+    }
+
+    /// The part of the memory that it takes, of what cells may have.
+    fn memory(self, cell: &Cell, need: Need) -> f64 {
+        f64::from(cell.config.world_size()) * need.bytes / (self.bytes * FILL)
+    }
+
+    /// The shortest pace that a cell can keep.
     pub(crate) fn pace_min(self, cell: &Cell, need: Need) -> f64 {
         f64::from(cell.config.world_size()) * need.step_seconds / (self.cores * FILL)
     }
+
+    /// Why a cell cannot run here even by itself: what it needs, what there is, and the way out.
+    pub(crate) fn refusals(self, cell: &Cell, need: Need) -> Vec<String> {
+        let (ranks, pace) = (cell.config.world_size(), cell.config.step_seconds);
+        let mut refusals = Vec::new();
+        if pace == 0.0 {
+            return refusals;
+        }
+        if self.computing(cell, need) > 1.0 {
+            refusals.push(format!(
+                "pace.step_seconds = {pace} is too short for the {ranks} ranks of cluster.groups on {} cores: a step takes {:.1} ms of a core, so it has to be at least {}",
+                self.cores,
+                1e3 * need.step_seconds,
+                rounded_up(self.pace_min(cell, need)),
+            ));
+        }
+        if self.memory(cell, need) > 1.0 {
+            refusals.push(format!(
+                "the {ranks} ranks of cluster.groups need {:.1} GB of memory, {:.0} MB each, measured; {:.1} GB are available, of which cells may take {:.1}: free some, take fewer ranks or a smaller train.batch, or run the cells as jobs with --slurm",
+                f64::from(ranks) * need.bytes / 1e9,
+                need.bytes / 1e6,
+                self.bytes / 1e9,
+                self.bytes * FILL / 1e9,
+            ));
+        }
+        refusals
+    }
+}
+
+/// Two digits that count, rounded up: who takes what is named is not refused again.
+fn rounded_up(seconds: f64) -> String {
+    let digits = (1.0 - seconds.log10().floor()).clamp(0.0, 9.0) as usize;
+    let scale = 10_f64.powi(digits as i32);
+    format!("{:.digits$}", (seconds * scale).ceil() / scale)
 }
 
 /// What a run's times depend on, of the machine that it ran on.

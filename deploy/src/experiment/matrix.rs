@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use toml_edit::Document;
-use tradewind_common::config::{Config, ConfigError};
+use tradewind_common::config::{Config, ConfigError, Task};
 use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
 
@@ -132,6 +132,12 @@ impl Matrix {
                 }
             }
             matrix.settings.push(setting);
+        }
+        if let Some(target) = &plan.target {
+            let tasks = matrix.cells.iter().map(|cell| &cell.config.task);
+            let measured: BTreeSet<_> = tasks.map(Task::validation_metric).collect();
+            let wrong = measured.into_iter().filter_map(|name| target.is_not(name));
+            problems.extend(wrong.map(|wrong| format!("{}: {wrong}", plan.file)));
         }
         let budgets = matrix.cells.iter().map(|cell| cell.config.train.samples);
         if let (Some(target), Some(samples)) = (&plan.target, budgets.min())

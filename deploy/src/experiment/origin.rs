@@ -71,7 +71,7 @@ mod tests {
         leave(&run, "completed", 0);
         let here = Host::here();
         let seals = matrix.cells.iter().zip([Some(here.clone()), None]);
-        let seals = seals.map(|(cell, host)| (cell.id.clone(), seal(cell, &run, host).unwrap()));
+        let seals = seals.map(|(cell, host)| (cell.id.clone(), seal(&run, host).unwrap()));
         let trial = |measure, missed| Trial {
             id: "t".into(),
             configuration: String::new(),

@@ -1,13 +1,13 @@
-//! What is looked at before the first cell: data, models and metrics, what a step takes, and whether
+//! What is looked at before the first cell: data and models, what a step takes, and whether
 //! the pace can be kept.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use serde::Deserialize;
+use anyhow::bail;
 use tradewind_common::config::Config;
 
+use super::display::Counts;
 use super::file::Plan;
 use super::machine::{self, Machine, Need};
 use super::matrix::{Cell, Matrix, keys_of};
@@ -49,21 +49,13 @@ impl Needs {
         &self,
         name: &str,
         jobs: &[Job<'_>],
-        (plan, matrix): (&Plan, &Matrix),
-        (trials, finished): (usize, usize),
+        plan: &Plan,
+        counts: Counts,
         folder: &Path,
     ) {
-        let (cells, settings) = (matrix.cells.len(), matrix.settings.len());
-        let before = match trials {
-            0 => String::new(),
-            n => format!(", and {n} trials or more before them"),
-        };
-        let done = match finished {
-            0 => String::new(),
-            n => format!("; {n} are finished"),
-        };
         say(format_args!(
-            "{name}: {cells} cells of {settings} settings{before}{done}; in {}",
+            "{name}: {}; in {}",
+            counts.in_words(),
             folder.display()
         ));
         let parts = jobs.iter().map(|job| job.part);
@@ -77,7 +69,7 @@ impl Needs {
             count => format!("; at most {count} {what}, as is asked for"),
         };
         let mut limited = limit("cells", plan.at_once(false));
-        if trials > 0 {
+        if counts.trials > 0 {
             limited = limit("trials", plan.at_once(true)) + &limited;
         }
         for need in self.by_kind.values() {
@@ -112,10 +104,9 @@ pub(super) async fn prepare(
         let Some(found) = check(cell, runner, interruption).await? else {
             return Ok(None);
         };
-        let setting = &matrix.settings[cell.setting].label;
-        match found {
-            Err(why) => refusals.push(format!("{setting}: {why}")),
-            Ok(found) => refusals.extend(unknown_metric(plan, &found)),
+        if let Err(why) = found {
+            let setting = &matrix.settings[cell.setting].label;
+            refusals.push(format!("{setting}: {why}"));
         }
     }
     refuse(refusals)?;
@@ -136,17 +127,12 @@ pub(super) async fn prepare(
         needs.by_kind.insert(kind, need);
     }
     let mut refusals = Vec::new();
-    for cell in todo.iter().filter(|cell| needs.part(cell) > 1.0) {
-        let need = needs.by_kind[&kind(&cell.config)];
-        refusals.push(format!(
-            "{}: pace.step_seconds = {} is too short for the {} ranks of cluster.groups on {} cores: a step takes {:.1} ms of a core, so it has to be at least {:.2}",
-            plan.file,
-            cell.config.step_seconds,
-            cell.config.world_size(),
-            needs.machine.cores,
-            1e3 * need.step_seconds,
-            needs.machine.pace_min(cell, need),
-        ));
+    for cell in todo {
+        // Of cells without a pace nothing is measured.
+        if let Some(need) = needs.by_kind.get(&kind(&cell.config)) {
+            let own = needs.machine.refusals(cell, *need).into_iter();
+            refusals.extend(own.map(|why| format!("{}: {why}", plan.file)));
+        }
     }
     refuse(refusals)?;
     Ok(Some(needs))
@@ -161,24 +147,12 @@ fn refuse(mut refusals: Vec<String>) -> anyhow::Result<()> {
     }
 }
 
-/// What a worker's check prints.
-#[derive(Deserialize)]
-struct Found {
-    /// Name of the metric on the validation split.
-    metric: String,
-}
-
-fn unknown_metric(plan: &Plan, found: &Found) -> Option<String> {
-    let wrong = plan.target.as_ref()?.is_not(&found.metric)?;
-    Some(format!("{}: {wrong}", plan.file))
-}
-
 /// Has a worker open the data and build the model of a cell.
 async fn check(
     cell: &Cell,
     runner: &Runner,
     interruption: &mut Interruption,
-) -> anyhow::Result<Option<Result<Found, String>>> {
+) -> anyhow::Result<Option<Result<(), String>>> {
     let programs = Programs::find()?;
     let config = runner.write_config(cell)?;
     let log = runner.log(&format!("{}-check", cell.id));
@@ -191,7 +165,6 @@ async fn check(
             "check".to_owned(),
             format!("--config={}", config.display()),
             format!("--local-ranks={}", cell.config.world_size()),
-            "--metric".to_owned(),
         ],
         &environment(&secret()?),
         &log,
@@ -208,16 +181,10 @@ async fn check(
             () = tokio::time::sleep(LOOK) => {}
         }
     };
-    if !end.success {
-        return Ok(Some(Err(end.to_string())));
-    }
-    let said = std::fs::read_to_string(&log)?;
-    let found = said
-        .lines()
-        .rev()
-        .find_map(|line| serde_json::from_str(line).ok());
-    let found = found.with_context(|| format!("{} has no result", log.display()))?;
-    Ok(Some(Ok(found)))
+    Ok(Some(match end.success {
+        true => Ok(()),
+        false => Err(end.to_string()),
+    }))
 }
 
 /// Measures what a step of a cell's kind takes, with one rank alone and without pace.

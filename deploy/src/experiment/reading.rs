@@ -144,8 +144,8 @@ impl Reading {
         self.records.iter().map(begin).fold(f64::INFINITY, f64::min)
     }
 
-    /// Why it cannot have reached a target: another metric was measured, which on nodes of Slurm is not
-    /// known before.
+    /// Why it cannot have reached a target: another metric was measured, as of runs that were made by
+    /// hand.
     pub(crate) fn other_metric(&self, target: &Target) -> Option<String> {
         target.is_not(&self.validations.first()?.measure.name)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::cell::{self, Outcome, Seal, Unfinished};
-use super::display::Display;
+use super::display::{Counts, Display};
 use super::earlier::Earlier;
 use super::file::Plan;
 use super::grid::Score;
@@ -183,13 +183,12 @@ pub(super) async fn run(
         let later: Vec<Job<'_>> = later.collect();
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {
-            let counts = (trials.len(), known.seals.len());
+            let counts = Counts::new(matrix, &known.seals, trials.len());
             match &needs {
-                Some(needs) => needs.announce(name, &jobs, (plan, matrix), counts, folder),
+                Some(needs) => needs.announce(name, &jobs, plan, counts, folder),
                 None => say(format_args!(
-                    "{name}: {} cells and {} trials, as jobs; in {}",
-                    matrix.cells.len(),
-                    counts.0,
+                    "{name}, as jobs: {}; in {}",
+                    counts.in_words(),
                     folder.display()
                 )),
             }
@@ -230,7 +229,7 @@ fn seed_by_seed(jobs: &mut [Job<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::tests::{HEAD, leave, matrix};
+    use crate::experiment::tests::{HEAD, leave_cell, matrix};
 
     /// Another one might come to another optimum; of a cell it is the time that counts.
     #[test]
@@ -240,8 +239,8 @@ mod tests {
         let runner = Runner::new(folder.path(), On::Machine).unwrap();
         let cell = &matrix.cells[0];
         assert_eq!(Known::default().measure(cell, &runner), None);
-        leave(&runner.run_folder(cell), "completed", 1);
-        cell::seal(cell, &runner.run_folder(cell), None).unwrap();
+        leave_cell(cell, &runner.run_folder(cell), "completed", 1);
+        cell::seal(&runner.run_folder(cell), None).unwrap();
         assert_eq!(
             Known::default().measure(cell, &runner),
             Some(Score::Of(0.6))
@@ -258,7 +257,7 @@ mod tests {
         let table = folder.path().join("tuning.csv");
         let text = format!(
             "configuration,metric_validation\n{},0.25\n",
-            cell::comparable(cell)
+            cell::digest(cell)
         );
         std::fs::write(&table, text).unwrap();
         let mut known = Known::new(Some(&table)).unwrap();
@@ -274,7 +273,7 @@ mod tests {
     fn a_trial_that_could_not_be_run_is_no_bad_one() {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
-            "{HEAD}[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n\
+            "{HEAD}[target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 10\n\
             [tuning]\nseed = 9\n[tuning.grid]\noptimizer.learning_rate = [0.1, 0.3, 1]\n"
         );
         let (plan, mut matrix) = matrix(folder.path(), &text, false).unwrap();
@@ -290,8 +289,8 @@ mod tests {
         let killed = || Err("ended with status 137".to_owned());
         for trial in &trials[1..] {
             let run = runner.run_folder(trial);
-            leave(&run, "completed", 0);
-            known.add([(trial.id.clone(), Ok(cell::seal(trial, &run, None).unwrap()))].into());
+            leave_cell(trial, &run, "completed", 0);
+            known.add([(trial.id.clone(), Ok(cell::seal(&run, None).unwrap()))].into());
         }
         known.add([(trials[0].id.clone(), killed())].into());
         assert!(next(&mut known).is_empty());
@@ -329,8 +328,7 @@ mod tests {
         let runner = Runner::new(folder.path(), On::Machine).unwrap();
         let cell = &matrix.cells[0];
         let run = runner.run_folder(cell);
-        leave(&run, "completed", 0);
-        std::fs::write(run.join("config.toml"), cell.config.resolved()).unwrap();
+        leave_cell(cell, &run, "completed", 0);
         let mut known = Known::default();
         assert!(!known.is_todo(cell, &runner, false));
         assert!(known.seals.contains_key(&cell.id));

@@ -333,7 +333,7 @@ impl Runner {
     fn seal(&self, cell: &Cell, end: String) -> Ended {
         // A job's node is not this machine.
         let host = (self.on == On::Machine).then(Host::here);
-        let sealed = cell::seal(cell, &self.run_folder(cell), host);
+        let sealed = cell::seal(&self.run_folder(cell), host);
         let log = self.log(&cell.id);
         sealed.map_err(
             |error| match self.run_folder(cell).join("summary.json").exists() {

@@ -138,7 +138,7 @@ impl Searches {
                         _ => None,
                     },
                     chosen,
-                    configuration: cell::comparable(&cell),
+                    configuration: cell::digest(&cell),
                     id: cell.id,
                     setting,
                     values,

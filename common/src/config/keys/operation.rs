@@ -27,7 +27,7 @@ pub(super) const KEYS: &[Key] = &[
         "exchange.per_bucket",
         Bool,
         Some("false"),
-        "push each bucket as soon as it is reduced, while backward goes on, and skip alone what is not finite; excludes train.overlap = 1 and whatever needs the whole gradient first (a clip by its global norm, LARS, LARC)",
+        "push each bucket as soon as it is reduced, while backward goes on, and skip alone what is not finite; excludes train.overlap = 1, pace.step_seconds, local.algorithm, and LARS and LARC, which need the whole gradient first",
     ),
     key(
         "exchange.up",
@@ -99,13 +99,19 @@ pub(super) const KEYS: &[Key] = &[
         "stragglers.profile",
         Choice(&["none", "jitter", "pauses", "one-slow", "dying"]),
         Some("\"none\""),
-        "ranks that are slow on purpose: `jitter` (every step log-normal, σ 0.1), `pauses` (1% of a rank's steps take ten times as long), `one-slow` (the last rank at half speed), `dying` (the last group stops for good half-way); a key below that is given wins over it",
+        "ranks that are slow on purpose: `jitter` (every step log-normal, σ 0.1), `pauses` (1% of a rank's steps take ten times as long), `one-slow` (the last rank at half speed), `dying` (the last group stops for good half-way); a key below wins over it where it is not at its default",
     ),
     key(
         "stragglers.slow",
         Text,
         Some("\"\""),
         "groups and ranks (counted over all groups) whose steps take so many times as long, such as \"rank 7: 2, group 0: 1.5\"",
+    ),
+    key(
+        "stragglers.among",
+        Text,
+        Some("\"\""),
+        "groups and ranks to whom jitter, pauses and spells happen, such as \"rank 7, group 0\"; everyone if empty",
     ),
     key(
         "stragglers.jitter",

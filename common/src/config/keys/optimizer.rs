@@ -89,7 +89,7 @@ pub(super) const KEYS: &[Key] = &[
         "local.algorithm",
         Choice(&["none", "diloco", "easgd"]),
         Some("\"none\""),
-        "what a group does between two exchanges: `none` exchanges the gradient of every step, `diloco` the way that its steps went, `easgd` its values (docs/policies.md)",
+        "what a group does between two exchanges: `none` exchanges the gradient of every step, `diloco` the difference between its values before and after its steps, `easgd` its values (docs/policies.md)",
     ),
     key(
         "local.steps",

@@ -41,13 +41,13 @@ pub(super) const KEYS: &[Key] = &[
         "train.chunk_samples",
         int(0, MANY),
         Some("0"),
-        "samples leased to a group at a time; 0 takes two or more steps of the largest group, so that groups of all sizes are left no rest (docs/policies.md)",
+        "samples leased to a group at a time; 0 takes two or more steps of the largest group, so that as a rule groups of all sizes are left no remainder (docs/policies.md)",
     ),
     key(
         "train.overlap",
         int(0, 1),
         Some("0"),
-        "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older",
+        "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older (docs/policies.md)",
     ),
     key(
         "train.backup_groups",

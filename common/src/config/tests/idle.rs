@@ -23,6 +23,11 @@ fn settings_without_effect_are_told() {
     let pauses = ["stragglers.pause_factor=5", "pace.step_seconds=1.0"];
     check(&pauses, &["stragglers.pause_factor"]);
     check(&[&pauses[..], &["stragglers.profile=pauses"]].concat(), &[]);
+    let among = ["stragglers.among=rank 0", "pace.step_seconds=1.0"];
+    check(&among, &["stragglers.among"]);
+    check(&[&among[..], &["stragglers.profile=pauses"]].concat(), &[]);
+    let spells = ["stragglers.spell_every=5", "stragglers.spell_steps=2"];
+    check(&[&among[..], &spells].concat(), &[]);
     check(&["merge.wait_ms_max=5"], &["merge.wait_ms_max"]);
     check(
         &["stragglers.spell_steps=5", "stragglers.spell_every=0"],

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{HEAD, leave, matrix, reading_of};
+use super::{HEAD, leave, leave_cell, matrix, reading_of};
 use crate::experiment::cell::{Outcome, Unfinished, finished, outcome, seal};
 use crate::experiment::reading::Reading;
 
@@ -13,14 +13,22 @@ fn a_cell_is_finished_while_nothing_about_it_has_changed() {
     let cell = &first.cells[0];
     let run = folder.path().join("run");
     assert_eq!(finished(cell, &run), Err(Unfinished::NotRun));
-    leave(&run, "completed", 0);
+    leave_cell(cell, &run, "completed", 0);
     assert_eq!(
         finished(cell, &run),
         Err(Unfinished::NotRun),
         "it has no seal yet"
     );
-    let sealed = seal(cell, &run, None).unwrap();
+    let sealed = seal(&run, None).unwrap();
     assert_eq!(sealed.outcome, Outcome::Completed);
+    assert_eq!(finished(cell, &run), Ok(sealed));
+
+    // As an earlier version left it, which knew fewer keys.
+    let whole = fs::read_to_string(run.join("config.toml")).unwrap();
+    let fewer = whole.replace("connections = 1\n", "");
+    assert_ne!(fewer, whole);
+    fs::write(run.join("config.toml"), fewer).unwrap();
+    let sealed = seal(&run, None).unwrap();
     assert_eq!(finished(cell, &run), Ok(sealed));
 
     let text = format!("{HEAD}[set]\ntrain.batch = 2\n");
@@ -28,7 +36,12 @@ fn a_cell_is_finished_while_nothing_about_it_has_changed() {
     let changed = finished(&other.cells[0], &run);
     assert_eq!(changed, Err(Unfinished::OtherConfiguration));
 
-    for name in ["metrics.jsonl", "summary.json", "config.toml"] {
+    for name in [
+        "metrics.jsonl",
+        "validation.jsonl",
+        "summary.json",
+        "config.toml",
+    ] {
         let before = fs::read(run.join(name)).unwrap();
         fs::write(run.join(name), &before[..before.len() - 1]).unwrap();
         let damaged = Unfinished::Damaged(format!("{name} has been changed"));
@@ -46,8 +59,8 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     let folder = tempfile::tempdir().unwrap();
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
-    leave(&run, "completed", 1);
-    let sealed = seal(&matrix.cells[0], &run, None).unwrap();
+    leave_cell(&matrix.cells[0], &run, "completed", 1);
+    let sealed = seal(&run, None).unwrap();
     let why = "10 % of its steps took longer than pace.step_seconds";
     assert_eq!(sealed.outcome, Outcome::Void(why.into()));
     let found = finished(&matrix.cells[0], &run);
@@ -91,8 +104,8 @@ fn what_another_try_may_mend_is_not_sealed() {
     let folder = tempfile::tempdir().unwrap();
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
-    leave(&run, "failed", 0);
-    let error = seal(&matrix.cells[0], &run, None).unwrap_err().to_string();
+    leave_cell(&matrix.cells[0], &run, "failed", 0);
+    let error = seal(&run, None).unwrap_err().to_string();
     assert_eq!(error, "worker: ended with status 1");
     let gave_up = fs::read_to_string(run.join("summary.json")).unwrap();
     fs::write(
@@ -100,7 +113,7 @@ fn what_another_try_may_mend_is_not_sealed() {
         gave_up.replace("status 1", "status 4"),
     )
     .unwrap();
-    let sealed = seal(&matrix.cells[0], &run, None).unwrap();
+    let sealed = seal(&run, None).unwrap();
     assert!(matches!(sealed.outcome, Outcome::Failed(_)), "{sealed:?}");
     assert!(
         finished(&matrix.cells[0], &run).is_ok(),

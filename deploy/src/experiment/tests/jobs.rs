@@ -4,10 +4,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use super::{HEAD, leave, matrix};
+use super::{HEAD, leave_cell, matrix, write_program};
 use crate::experiment::cell::{Outcome, Seal, Unfinished, finished, gather};
 use crate::experiment::display::Display;
 use crate::experiment::former::{Leaving, Queue};
@@ -46,8 +45,7 @@ impl Stage {
 
     /// Leaves a run of the cell behind, which has no seal.
     fn leave(&self, run: &Path, status: &str) {
-        leave(run, status, 0);
-        fs::write(run.join("config.toml"), self.cell.config.resolved()).unwrap();
+        leave_cell(&self.cell, run, status, 0);
     }
 
     /// Runs the cell while Slurm answers so. What became of it, and the words of each call of the
@@ -62,18 +60,8 @@ impl Stage {
             calls = calls.display(),
             completed = file("completed").display(),
         );
-        // Written by a process of its own: a child that another test starts just now would hold it
-        // open for writing, and nobody could run it.
         let program = file("program");
-        let write = Command::new("sh")
-            .args([
-                "-c",
-                "printf %s \"$0\" > \"$1\" && chmod +x \"$1\"",
-                &script,
-            ])
-            .arg(&program)
-            .status();
-        assert!(write.unwrap().success());
+        write_program(&program, &script);
         ANSWERS.with_borrow_mut(|all| *all = answers.to_vec());
         let queue = Queue {
             has_jobs: answer,

@@ -2,19 +2,25 @@
 
 mod analysis;
 mod cell;
+mod charts;
 mod jobs;
 mod levels;
+mod machine;
 mod page;
 mod plan;
+mod shipped;
+mod side_by_side;
+mod tables;
 mod tuning;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 use tradewind_common::record::{Measure, StepRecord, Validation};
 
 use super::file::Plan;
-use super::matrix::Matrix;
+use super::matrix::{Cell, Matrix};
 use super::reading::Reading;
 
 /// A configuration that a cell can start from.
@@ -43,23 +49,30 @@ pub(crate) fn reading_of(folder: &Path, set: &str, values: &[f64]) -> Reading {
     leave(folder, "completed", 0);
     std::fs::write(folder.join("config.toml"), format!("{BASE}{set}")).unwrap();
     let mut reading = Reading::of(folder).unwrap();
-    let passed = |index| 10 * (index as u64 + 1);
-    let validation = |(index, value): (usize, &f64)| Validation {
-        samples: passed(index),
-        samples_applied: (passed(index), passed(index)),
-        updates: index as u64,
-        wall: reading.begun() + index as f64 + 1.0,
-        measure: Measure {
-            name: "error".into(),
-            unit: "K".into(),
-            value: *value,
-        },
-    };
+    let begun = reading.begun();
+    let validation = |(index, value): (usize, &f64)| evaluated(begun, index, *value);
     reading.validations = values.iter().enumerate().map(validation).collect();
     reading
 }
 
-/// Leaves a run's files behind: ten steps, of which the last `late` missed their pace.
+/// What was found ten samples, and a second, after the evaluation before.
+fn evaluated(begun: f64, index: usize, value: f64) -> Validation {
+    let samples = 10 * (index as u64 + 1);
+    Validation {
+        samples,
+        samples_applied: (samples, samples),
+        updates: index as u64,
+        wall: begun + index as f64 + 1.0,
+        measure: Measure {
+            name: "error".into(),
+            unit: "K".into(),
+            value,
+        },
+    }
+}
+
+/// Leaves a run's files behind: ten steps, of which the last `late` missed their pace, and two
+/// evaluations.
 pub(super) fn leave(folder: &Path, status: &str, late: u64) {
     std::fs::create_dir_all(folder).unwrap();
     let write = |name: &str, text: String| std::fs::write(folder.join(name), text).unwrap();
@@ -88,10 +101,30 @@ pub(super) fn leave(folder: &Path, status: &str, late: u64) {
     };
     let lines = (0..10).map(|clock| serde_json::to_string(&record(clock)).unwrap() + "\n");
     write("metrics.jsonl", lines.collect());
+    let evaluated = |index| serde_json::to_string(&evaluated(100.0, index, 0.6)).unwrap() + "\n";
+    write("validation.jsonl", (0..2).map(evaluated).collect());
+}
+
+/// Leaves the run of a cell behind.
+pub(super) fn leave_cell(cell: &Cell, folder: &Path, status: &str, late: u64) {
+    leave(folder, status, late);
+    std::fs::write(folder.join("config.toml"), cell.config.resolved()).unwrap();
 }
 
 /// Keys of a cell's configuration.
 fn keys(matrix: &Matrix, id: &str) -> BTreeMap<String, String> {
     let cell = matrix.cells.iter().find(|cell| cell.id == id);
     super::matrix::keys_of(cell.expect("a cell of that name").config.resolved())
+}
+
+/// Makes a program of a shell script.
+fn write_program(path: &Path, script: &str) {
+    // By a process of its own: a child that another test starts just now would hold it open for
+    // writing, and nobody could run it.
+    let write = "printf %s \"$0\" > \"$1\" && chmod +x \"$1\"";
+    let written = Command::new("sh")
+        .args(["-c", write, script])
+        .arg(path)
+        .status();
+    assert!(written.unwrap().success());
 }

@@ -10,7 +10,7 @@ use crate::experiment::origin::{Elsewhere, Origin};
 use crate::experiment::reading::Reading;
 use crate::report::html::{Page, figure, page};
 
-fn page_of(lines: &[Line], origin: &Origin) -> String {
+pub(super) fn page_of(lines: &[Line], origin: &Origin) -> String {
     page(&Page {
         title: "a & b",
         about: "",
@@ -43,7 +43,7 @@ fn and(mut line: Line, state: State) -> Line {
     line
 }
 
-fn each_reading(line: &mut Line, mut of: impl FnMut(&mut Reading)) {
+pub(super) fn each_reading(line: &mut Line, mut of: impl FnMut(&mut Reading)) {
     for run in &mut line.runs {
         if let State::Completed(reading) = &mut run.state {
             of(reading);

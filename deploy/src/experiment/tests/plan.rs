@@ -100,15 +100,19 @@ fn what_is_wrong_is_told_with_its_line() {
         "train.batch is set by two axes, train.batch and size",
     );
     check(
-        "[target]\nmetric = \"error\"\nevery_samples = 8",
+        "[target]\nmetric = \"validation RMSE\"\nevery_samples = 8",
         "at_most or target.at_least",
     );
     check(
-        "[targte]\nmetric = \"error\"",
+        "[target]\nmetric = \"validation accuracy\"\nat_most = 0.5\nevery_samples = 8",
+        "e.toml: target.metric = \"validation accuracy\" is not what the task measures on its validation split, which is \"validation RMSE\"",
+    );
+    check(
+        "[targte]\nmetric = \"validation RMSE\"",
         "[targte] is no section of an experiment",
     );
     check("surprise = 1", "experiment.surprise is no key");
-    let target = "[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 2";
+    let target = "[target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 2";
     check(
         &format!("[set]\ntrain.batch = 33\n{target}"),
         "e.toml: target.every_samples = 2 is passed more than 16 times by an update of 33 samples, and not all of them are evaluated; at least 3 are needed",
@@ -122,7 +126,7 @@ fn evaluations_may_be_as_close_as_servers_keep_them() {
     let check = |set: &str, right: bool| {
         let text = format!(
             "{HEAD}[set]\ntrain.batch = 16\ncluster.groups = [1, 1]\n{set}\n\
-            [target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 1\n"
+            [target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 1\n"
         );
         assert_eq!(matrix(folder.path(), &text, false).is_ok(), right, "{set}");
     };

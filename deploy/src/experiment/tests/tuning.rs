@@ -7,7 +7,7 @@ use crate::experiment::tuning::Searches;
 
 /// Two settings, and a grid of three rates and two momenta.
 const TUNED: &str = "seeds = [1, 2]\n[axes]\ntrain.consistency = [\"sync\", \"async\"]\n\
-    [target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n\
+    [target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 10\n\
     [tuning]\nseed = 9\n[tuning.grid]\noptimizer.learning_rate = [0.1, 0.3, 1]\n\
     optimizer.momentum = [0.0, 0.9]\n";
 
@@ -277,7 +277,7 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
         "line 16: optimizer.momentum is tuned, and set by the axis optimizer.momentum",
     );
     check(
-        "[target]\nmetric = \"error\"\nat_most = 0.5\nevery_samples = 10\n",
+        "[target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 10\n",
         "",
         "[tuning] needs a [target]",
     );

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::chart::{Axes, Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
-use super::histogram::{Counts, histogram};
+use super::histogram::{Counts, counted, histogram};
 use super::svg::escape;
 use super::{bars, levels, table, verdict};
 use crate::experiment::analysis::{Line, Progress, Run};
@@ -253,11 +253,13 @@ fn times(panel: &Panel<'_>) -> String {
     )
 }
 
+const DELAY: &str = "Delay";
+
 fn histograms(panel: &Panel<'_>) -> String {
     type Of = fn(&tradewind_common::record::StepRecord) -> Option<u64>;
     let kinds: [(&str, &str, Of); 2] = [
         (
-            "Delay",
+            DELAY,
             "updates between the pull that a gradient was computed on and its own application",
             |r| r.delay,
         ),
@@ -287,6 +289,9 @@ fn histograms(panel: &Panel<'_>) -> String {
                 html,
                 "<h3>{head} <span class=\"none\">none: every {word} was 0</span></h3>"
             );
+            if head == DELAY {
+                html += &counted(panel, false);
+            }
             continue;
         }
         let _ = write!(
@@ -302,6 +307,9 @@ fn histograms(panel: &Panel<'_>) -> String {
             );
         }
         html += "</div>";
+        if head == DELAY {
+            html += &counted(panel, true);
+        }
     }
     html
 }

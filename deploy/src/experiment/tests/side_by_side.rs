@@ -1,0 +1,207 @@
+//! Cells on this machine: which run together, which apart, and which once more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{HEAD, leave, matrix, write_program};
+use crate::experiment::cell::Outcome;
+use crate::experiment::display::Display;
+use crate::experiment::former::Queue;
+use crate::experiment::runner::{Ended, Job, On, Ran, Runner};
+use crate::run::Interruption;
+use crate::runtime::one_thread;
+
+/// In the place of `tradewind`: says when it begins and ends, waits for those that should run beside
+/// it, and leaves what this try of its cell is to leave.
+const PROGRAM: &str = r#"#!/bin/sh
+for out; do :; done
+out=${out#--out=}
+id=${out##*/}
+cd STAGE || exit 1
+echo "begin $id" >> calls
+touch "begun-$id"
+looks=0
+for mark in $(cat "awaits-$id"); do
+    until [ -e "$mark" ]; do
+        looks=$((looks + 1))
+        [ $looks -lt 600 ] || exit 9
+        sleep 0.05
+    done
+done
+sleep 0.2
+try=$(grep -c "^begin $id\$" calls)
+cp -r "left-$id-$try" "$out"
+echo "end $id" >> calls
+touch "ended-$id"
+"#;
+
+/// What a cell takes of the machine, and what its tries come to.
+struct Act<'a> {
+    part: f64,
+    is_trial: bool,
+    tries: &'a [&'a str],
+}
+
+fn acts<const N: usize>(parts: [f64; N]) -> [Act<'static>; N] {
+    parts.map(|part| Act {
+        part,
+        is_trial: false,
+        tries: &["completed"],
+    })
+}
+
+/// What became of a cell, in a word.
+fn word(ended: &Ended) -> &'static str {
+    match ended.as_ref().map(|seal| &seal.outcome) {
+        Ok(Outcome::Completed) => "completed",
+        Ok(Outcome::Void(_)) => "void",
+        Ok(Outcome::Failed(_)) => "gave up",
+        Err(_) => "failed",
+    }
+}
+
+/// Leaves a run behind of which this is said.
+fn leave_word(run: &Path, word: &str) {
+    match word {
+        "void" => leave(run, "completed", 1),
+        "completed" => leave(run, "completed", 0),
+        _ => leave(run, "failed", 0),
+    }
+    if word == "gave up" {
+        let path = run.join("summary.json");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("status 1", "status 4")).unwrap();
+    }
+}
+
+/// Those that ran at the same time, from the moment when the first began to that when the last ended.
+fn batches(calls: &str) -> Vec<Vec<u64>> {
+    let mut batches = Vec::new();
+    let (mut batch, mut running) = (BTreeSet::new(), BTreeSet::new());
+    for line in calls.lines() {
+        let (what, id) = line.split_once(' ').unwrap();
+        let seed: u64 = id.rsplit('-').next().unwrap().parse().unwrap();
+        match what {
+            "begin" => {
+                batch.insert(seed);
+                running.insert(seed);
+            }
+            _ => {
+                running.remove(&seed);
+            }
+        }
+        if running.is_empty() {
+            batches.push(std::mem::take(&mut batch).into_iter().collect());
+        }
+    }
+    assert!(running.is_empty(), "{calls}");
+    batches
+}
+
+/// Runs cells of seeds 1, 2, …; they have to run in these batches, and to come to this.
+#[track_caller]
+fn check(acts: &[Act<'_>], at_once: usize, wanted: &[&[u64]], came_to: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| -> PathBuf { folder.path().join(name) };
+    let seeds: Vec<usize> = (1..=acts.len()).collect();
+    let text = format!("{HEAD}seeds = {seeds:?}\n");
+    let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+    let program = file("program");
+    let stage = format!("{:?}", folder.path());
+    write_program(&program, &PROGRAM.replace("STAGE", &stage));
+    for (cell, act) in matrix.cells.iter().zip(acts) {
+        for (index, word) in act.tries.iter().enumerate() {
+            leave_word(&file(&format!("left-{}-{}", cell.id, index + 1)), word);
+        }
+        // In its first batch all begin before one ends, and they end one after the other.
+        let seed = cell.seed;
+        let batch = wanted.iter().find(|batch| batch.contains(&seed)).unwrap();
+        let mut awaits: String = batch
+            .iter()
+            .map(|seed| format!("begun-cell-seed-{seed}\n"))
+            .collect();
+        let before = batch.iter().take_while(|other| **other != seed).last();
+        awaits.extend(before.map(|seed| format!("ended-cell-seed-{seed}\n")));
+        fs::write(file(&format!("awaits-{}", cell.id)), awaits).unwrap();
+    }
+    let jobs = matrix.cells.iter().zip(acts).map(|(cell, act)| Job {
+        cell,
+        part: act.part,
+        is_trial: act.is_trial,
+    });
+    let jobs: Vec<Job<'_>> = jobs.collect();
+    let runner = Runner::new(folder.path(), On::Machine).unwrap();
+    let runner = runner.with(&program, Queue::slurm());
+    let ran = one_thread().unwrap().block_on(async {
+        let mut interruption = Interruption::new().unwrap();
+        let mut display = Display::new(0);
+        let ran = runner.run(&jobs, at_once, &mut display, &mut interruption);
+        ran.await.unwrap()
+    });
+    let Ran::All(ended) = ran else {
+        panic!("nobody has interrupted it");
+    };
+    let calls = fs::read_to_string(file("calls")).unwrap();
+    assert_eq!(batches(&calls), wanted, "{calls}");
+    let words = matrix.cells.iter().map(|cell| word(&ended[&cell.id]));
+    assert_eq!(words.collect::<Vec<_>>(), came_to);
+}
+
+#[test]
+fn cells_whose_parts_fit_run_together_and_others_apart() {
+    let all = usize::MAX;
+    let completed = ["completed"; 3];
+    check(&acts([0.5, 0.5, 0.5]), all, &[&[1, 2], &[3]], &completed);
+    check(&acts([0.6, 0.6]), all, &[&[1], &[2]], &completed[..2]);
+    // Nobody is passed over for one that would fit.
+    check(&acts([0.3, 0.9, 0.1]), all, &[&[1], &[2, 3]], &completed);
+    check(&acts([1.6, 0.1]), all, &[&[1], &[2]], &completed[..2]);
+}
+
+#[test]
+fn no_more_run_together_than_are_asked_for() {
+    let completed = ["completed"; 3];
+    check(&acts([0.1, 0.1, 0.1]), 2, &[&[1, 2], &[3]], &completed);
+    check(&acts([0.1, 0.1]), 1, &[&[1], &[2]], &completed[..2]);
+}
+
+#[test]
+fn a_void_cell_is_run_again_alone_and_then_left_out() {
+    let mut cells = acts([0.3, 0.3, 0.3]);
+    cells[0].tries = &["void", "void"];
+    cells[2].tries = &["void", "completed"];
+    check(
+        &cells,
+        usize::MAX,
+        &[&[1, 2, 3], &[1], &[3]],
+        &["void", "completed", "completed"],
+    );
+    // Nor does it go along with one that has its first try.
+    let mut cells = acts([0.5, 0.5, 0.5]);
+    cells[0].tries = &["void", "completed"];
+    check(
+        &cells,
+        usize::MAX,
+        &[&[1, 2], &[3], &[1]],
+        &["completed"; 3],
+    );
+}
+
+#[test]
+fn only_what_may_come_to_more_is_run_again() {
+    let mut cells = acts([1.0, 1.0, 1.0]);
+    cells[0].tries = &["failed", "failed"];
+    cells[1].tries = &["gave up"];
+    cells[2] = Act {
+        part: 1.0,
+        is_trial: true,
+        tries: &["void"],
+    };
+    check(
+        &cells,
+        usize::MAX,
+        &[&[1], &[2], &[3], &[1]],
+        &["failed", "gave up", "void"],
+    );
+}
