@@ -20,12 +20,25 @@ struct Held {
 
 /// What the groups hold of one block: a copy of its values for each of them.
 #[derive(Debug, Default)]
-pub struct Holdings(BTreeMap<GroupId, Held>);
+pub struct Holdings {
+    /// The version with which this primary began, if it is not the first one.
+    began: Option<u64>,
+    groups: BTreeMap<GroupId, Held>,
+}
 
 impl Holdings {
+    /// Those of a primary that goes on with the values of version `began`. Groups may hold what
+    /// another one has made of it and of those before, and of none after it.
+    pub fn begun_at(began: u64) -> Self {
+        Self {
+            began: Some(began),
+            groups: BTreeMap::new(),
+        }
+    }
+
     /// Forgets all groups but these.
     pub fn retain(&mut self, stays: impl Fn(&GroupId) -> bool) {
-        self.0.retain(|group, _| stays(group));
+        self.groups.retain(|group, _| stays(group));
     }
 
     /// The answer that brings `group`, which says that it holds the answer of version `holds`, to
@@ -34,14 +47,18 @@ impl Holdings {
     ///
     /// A version names one state of a group's values, whichever of several answers of that version
     /// it takes in: the same frame may be answered twice, and nobody knows which answer arrives.
-    /// So an answer of the version that was answered last carries what is held, whole.
+    /// So an answer of the version that was answered last carries what is held, whole, and what
+    /// another primary may have answered in another state never counts as held.
     pub fn answer(
         &mut self,
         (group, holds): (GroupId, Option<u64>),
         (version, values): (u64, &Arc<Vec<f32>>),
         compression: Compression,
     ) -> Fresh {
-        if let Some(held) = self.0.get_mut(&group) {
+        if Some(version) <= self.began {
+            return Fresh::Values(values.clone());
+        }
+        if let Some(held) = self.groups.get_mut(&group) {
             if held.version == version {
                 return Fresh::Values(Arc::new(held.values.clone()));
             }
@@ -56,7 +73,7 @@ impl Holdings {
             version,
             values: values.to_vec(),
         };
-        self.0.insert(group, held);
+        self.groups.insert(group, held);
         Fresh::Values(values.clone())
     }
 }
@@ -196,7 +213,7 @@ mod tests {
             let fresh = holdings.answer((GROUP, Some(1)), (2, &values), form);
             assert!(!whole(&fresh), "{form}");
             taker.take(2, &fresh);
-            let held = &holdings.0[&GROUP];
+            let held = &holdings.groups[&GROUP];
             assert_eq!((held.version, &held.values), (2, &taker.values), "{form}");
         }
     }
@@ -216,7 +233,7 @@ mod tests {
             moved(&mut values, version);
         }
         for (group, taker) in &takers {
-            assert_eq!(holdings.0[group].values, taker.values, "{group}");
+            assert_eq!(holdings.groups[group].values, taker.values, "{group}");
         }
         assert_ne!(takers[0].1.values, takers[1].1.values);
         holdings.retain(|group| *group == OTHER);
@@ -248,6 +265,6 @@ mod tests {
         let values = Arc::new(vec![f32::MAX]);
         let fresh = holdings.answer((GROUP, Some(0)), (1, &values), form);
         assert_eq!(fresh, Fresh::Values(values));
-        assert_eq!(holdings.0[&GROUP].values, [f32::MAX]);
+        assert_eq!(holdings.groups[&GROUP].values, [f32::MAX]);
     }
 }

@@ -81,6 +81,14 @@ impl Block {
         all.map(|(group, _)| *group).collect()
     }
 
+    /// A new primary goes on with the values that there are. What the one before has made of them in
+    /// its answers is not known.
+    pub fn begin_answers(&mut self) {
+        if self.created() {
+            self.held = Holdings::begun_at(self.version);
+        }
+    }
+
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer

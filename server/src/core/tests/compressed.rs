@@ -1,9 +1,11 @@
 //! A shard that answers with differences: what a group makes of its answers.
 
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Compression, GroupId, Incarnation};
 
+use super::holders::Stage;
 use super::shard::{MEAN, WEIGHT, follow, gradient, only, push, ready_as, replies, view};
 use super::spec;
 use crate::core::ReplyTo;
@@ -299,6 +301,90 @@ fn a_life_begins_with_values_as_they_are() {
         follow(&mut shard, admitted);
         other.clock = 9;
         assert!(!other.push(&mut shard, &[0.1; 3]), "{down}");
+    }
+}
+
+/// A gradient that was computed on a version.
+fn computed_on(version: u64, values: &[f32]) -> Action {
+    let mut action = gradient(values, 1);
+    if let Action::Contribute(Some(gradient)) = &mut action {
+        gradient.pulled_version = version;
+    }
+    action
+}
+
+/// What a group holds at a version is what its former primary made of it. The next one has other
+/// values of that version, and if it answers with them nobody knows whether that arrives.
+#[test]
+fn versions_of_a_former_primary_are_not_what_the_next_one_sent() {
+    const LIVE: [(u32, u64); 2] = [(0, 0), (1, 0)];
+    for (down, arrives) in LOSSY.into_iter().flat_map(|f| [(f, true), (f, false)]) {
+        let mut spec = compressed(down);
+        spec.policies.staleness = StalenessSpec::Drop { beyond: 1 };
+        let mut stage = Stage::ready(spec, &[1], &LIVE);
+        let mut taker = Taker::new(0);
+        for action in [Action::Pull, computed_on(0, &[0.3, 0.7, -1.1])] {
+            stage.push(taker.frame(action), 0);
+            stage.settle();
+            taker.take(&stage.answer().unwrap());
+        }
+        taker.clock = 1;
+        stage.promote(1);
+        stage.order(&LIVE, &[], None);
+        let shard = stage.at(1);
+        assert!(off(shard, &taker) > 0.0, "{down}: it holds roundings");
+
+        // It comes too late, so the version stays.
+        let late = || computed_on(0, &[1.0; 3]);
+        let first = taker.ask(shard, late());
+        assert_eq!(first.version, 1);
+        if arrives {
+            taker.take(&first);
+        } else {
+            let other = Taker::new(1);
+            let reply = other.ask(shard, computed_on(1, &[0.1, 0.2, 0.3]));
+            assert_eq!(reply.version, 2);
+            let again = taker.ask(shard, late());
+            taker.take(&again);
+        }
+        taker.clock += 1;
+        for _ in 0..8 {
+            let present = read(shard, WEIGHT).version;
+            let reply = taker.ask(shard, computed_on(present, &[0.0; 3]));
+            taker.take(&reply);
+            taker.clock += 1;
+        }
+        let off = off(shard, &taker);
+        assert!(off <= 1e-6, "{down}, {arrives}: off by {off}");
+        let last = taker.ask(shard, computed_on(taker.holds.unwrap(), &[0.1; 3]));
+        assert!(!taker.take(&last), "{down}: differences again");
+    }
+}
+
+/// A frame that was sent to a server when it was primary before comes when it is that again.
+#[test]
+fn a_late_frame_does_not_tell_a_new_primary_what_is_held() {
+    const LIVE: [(u32, u64); 1] = [(0, 0)];
+    for down in LOSSY {
+        let mut stage = Stage::ready(compressed(down), &[1], &LIVE);
+        let mut taker = Taker::new(0);
+        stage.push(taker.frame(Action::Pull), 0);
+        stage.settle();
+        taker.take(&stage.answer().unwrap());
+        let frame = taker.frame(gradient(&[0.3, 0.7, -1.1], 1));
+        stage.push(frame.clone(), 0);
+        stage.settle();
+        assert!(!taker.take(&stage.answer().unwrap()), "{down}");
+        taker.clock = 1;
+        stage.promote(1);
+        stage.order(&LIVE, &[], None);
+        stage.push(frame, 0);
+        assert_eq!(stage.answer().unwrap().version, 1, "nobody reads it");
+        let shard = stage.at(1);
+        for _ in 0..8 {
+            taker.push(shard, &[0.0; 3]);
+        }
+        assert!(off(shard, &taker) <= 1e-6, "{down}");
     }
 }
 
