@@ -75,6 +75,8 @@ struct Shard {
     updates: u64,
     version_min: u64,
     version_max: u64,
+    /// The explicit momentum of its last update, where that is not the optimizer's own.
+    momentum: Option<f64>,
 }
 
 /// Updates between pull and application, per contribution and block.
@@ -300,6 +302,7 @@ fn shard(shard: &ShardStatusReply) -> Shard {
         updates: shard.updates,
         version_min: shard.version_min,
         version_max: shard.version_max,
+        momentum: shard.momentum,
     }
 }
 

@@ -152,7 +152,7 @@ impl Task {
                 self.shard.report_lost();
                 self.drain();
                 let (run, shard) = &self.name;
-                telemetry::shard(run, *shard, self.shard.counters());
+                telemetry::shard(run, *shard, self.shard.counters(), self.shard.momentum());
             }
         }
     }
@@ -342,6 +342,7 @@ impl Task {
             digest: digest.then(|| self.shard.digest()),
             unconfirmed: self.shard.unconfirmed(),
             moved: self.moved,
+            momentum: self.shard.momentum(),
         }
     }
 }

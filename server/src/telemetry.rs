@@ -14,6 +14,7 @@ const REFUSALS: &str = "tradewind_refusals_total";
 const PUSHED: &str = "tradewind_pushed_bytes_total";
 const PULLED: &str = "tradewind_pulled_bytes_total";
 const STREAMS: &str = "tradewind_exchange_streams";
+const MOMENTUM: &str = "tradewind_momentum";
 const RUNS: &str = "tradewind_runs";
 
 /// Describes all metrics to the recorder that is installed.
@@ -42,12 +43,16 @@ pub fn describe() {
     describe_counter!(REFUSALS, Unit::Count, "Frames refused");
     describe_counter!(PUSHED, Unit::Bytes, "Bulk bytes received");
     describe_counter!(PULLED, Unit::Bytes, "Bulk bytes sent");
+    describe_gauge!(
+        MOMENTUM,
+        "Explicit momentum of the last update, where it is not the optimizer's own"
+    );
     describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
     describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
 }
 
-/// Publishes a shard's counters.
-pub fn shard(run: &RunId, shard: ShardId, counters: &Counters) {
+/// Publishes a shard's counters, and its explicit momentum where a policy says it.
+pub fn shard(run: &RunId, shard: ShardId, counters: &Counters, momentum: Option<f64>) {
     let verdicts = [
         ("applied", counters.applied),
         ("skipped", counters.skipped),
@@ -68,6 +73,9 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters) {
     counter!(BARE, &labels).absolute(counters.bare);
     counter!(REFUSALS, &labels).absolute(counters.refused);
     counter!(LOST, &labels).absolute(counters.lost);
+    if let Some(momentum) = momentum {
+        gauge!(MOMENTUM, &labels).set(momentum);
+    }
 }
 
 /// The coordinator saw a fault or a recovery.

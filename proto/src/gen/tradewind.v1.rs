@@ -2928,6 +2928,9 @@ pub struct ShardStatusReply {
     pub pushed_bytes: u64,
     #[prost(uint64, tag = "22")]
     pub pulled_bytes: u64,
+    /// The explicit momentum of its last update of parameters, where that is not the optimizer's own.
+    #[prost(double, optional, tag = "23")]
+    pub momentum: ::core::option::Option<f64>,
 }
 /// How far a group has come at a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

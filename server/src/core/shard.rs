@@ -45,6 +45,8 @@ pub struct Shard {
     consistency: Box<dyn Consistency>,
     delay: Box<dyn Delay>,
     momentum: Box<dyn Momentum>,
+    /// Of the last update of parameters, where it is not the optimizer's own.
+    explicit: Option<f64>,
     optimizer: Box<dyn Optimizer>,
     blocks: BTreeMap<BlockId, Block>,
     /// How many of them are of parameters, and how many have no value yet.
@@ -93,6 +95,7 @@ impl Shard {
             consistency: consistency::from_spec(&spec),
             delay: delay::from_spec(spec.policies.staleness),
             momentum: momentum::from_spec(&spec),
+            explicit: None,
             optimizer: optimizer::from_spec(spec.optimizer),
             spec,
             uncreated: blocks.len(),
@@ -176,6 +179,11 @@ impl Shard {
     /// The next thing to do, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
+    }
+
+    /// The explicit momentum of the last update of parameters, where that is not the optimizer's own.
+    pub fn momentum(&self) -> Option<f64> {
+        self.explicit
     }
 
     /// What the shard counts.
@@ -263,6 +271,8 @@ impl Shard {
             let momentum = (&mut *self.momentum, self.parameter_blocks);
             let (update, decided) = block.update(&groups, terms, momentum, late);
             self.counters.updates += u64::from(update.applied.is_some());
+            let momentum = update.applied.as_ref().and_then(|applied| applied.momentum);
+            self.explicit = momentum.or(self.explicit);
             self.log.append(Entry::Update(update), &mut self.outputs);
             for (samples, states) in self.milestones.look(before, block) {
                 self.outputs

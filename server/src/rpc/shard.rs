@@ -140,6 +140,7 @@ async fn status(
         decided: status.decided.into_iter().map(decided).collect(),
         pushed_bytes: status.moved.pushed,
         pulled_bytes: status.moved.pulled,
+        momentum: status.momentum,
     }))
 }
 

@@ -83,6 +83,8 @@ pub struct Status {
     pub unconfirmed: u64,
     /// What its exchanges moved.
     pub moved: Moved,
+    /// The explicit momentum of the last update, where that is not the optimizer's own.
+    pub momentum: Option<f64>,
 }
 
 /// Bytes of values, as they travelled, since the shard is here.

@@ -131,7 +131,7 @@ impl Block {
         }
     }
 
-    /// Changes of buffers are no gradients: they are applied as they are, or dropped, so that the
+    /// Buffers are no gradients: they count whole, or are dropped, so that the
     /// samples of what is dropped count at no block.
     fn fate(&self, delay: u64, terms: Terms<'_>) -> Fate {
         match (self.kind, terms.delay.fate(delay)) {

@@ -2,7 +2,9 @@ use tradewind_common::staleness::{Admit, StalenessBound};
 
 use super::{Consistency, Decision, Scene};
 
-/// Applied on arrival while the staleness bound admits it (rule 1); `async` has no bound. What
+/// Applied on arrival while the staleness bound admits it (rule 1; Ho et al. 2013, "More Effective
+/// Distributed ML via a Stale Synchronous Parallel Parameter Server", section 2): a group's clock c while
+/// c − m ≤ s, m the smallest clock at which a live group stands. `async` has no bound. What
 /// waits is applied in the order of (clock, group), so that a run repeats.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounded {

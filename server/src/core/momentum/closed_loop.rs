@@ -74,6 +74,10 @@ impl Momentum for ClosedLoop {
     fn follow(&mut self, explicit: f64) {
         self.explicit = explicit;
     }
+
+    fn begin_anew(&mut self) {
+        self.explicit = 0.0;
+    }
 }
 
 #[cfg(test)]

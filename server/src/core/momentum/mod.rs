@@ -36,6 +36,9 @@ pub trait Momentum: Send {
 
     /// As a copy: what the primary took.
     fn follow(&mut self, _explicit: f64) {}
+
+    /// Values were restored: what was measured or followed before is not of them.
+    fn begin_anew(&mut self) {}
 }
 
 /// The optimizer's own.

@@ -69,6 +69,7 @@ impl Shard {
                 block.apply_update(&update, &*self.optimizer);
                 if let Some(explicit) = update.applied.as_ref().and_then(|a| a.momentum) {
                     self.momentum.follow(explicit);
+                    self.explicit = Some(explicit);
                 }
                 self.see(update.decided.iter().map(|(_, _, last)| last.clock).max());
             }

@@ -16,6 +16,8 @@ impl Shard {
     /// among `states`, or is another there, has no value then.
     pub fn restore(&mut self, states: Vec<BlockState>, lineage: Generation) {
         self.close();
+        self.momentum.begin_anew();
+        self.explicit = None;
         self.blocks.values_mut().for_each(|block| block.forget());
         for state in states {
             if let Some(block) = self.blocks.get_mut(&state.id)
@@ -107,6 +109,9 @@ impl Shard {
         let blocks: Vec<_> = self.blocks.keys().copied().collect();
         for id in blocks {
             let block = self.blocks.get_mut(&id).expect("own block");
+            if new {
+                block.begin_answers();
+            }
             for (group, askers) in block.follow(view, earliest, attaching) {
                 for asker in askers.to {
                     self.refuse(asker.to, Refusal::NotLive(group));

@@ -1,8 +1,8 @@
 //! A shard that is restored from a snapshot, under groups that go on.
 
-use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
-use tradewind_common::spec::RunSpec;
+use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
 
 use super::holders::{Stage, wave};
@@ -279,6 +279,45 @@ fn groups_attach_to_a_copy_that_takes_over_before_they_have() {
     created.order(BOTH, &[], None);
     created.push(push(0, 8, WEIGHT, of(Generation(0), 0)), 0);
     assert!(matches!(created.answer(), Err(Refusal::ClockAhead { .. })));
+}
+
+/// A server that has held the shard before takes the values back, but not the momentum that it measured.
+#[test]
+fn the_loop_begins_anew_with_restored_values() {
+    let mut looped = spec(&[1, 1], Async);
+    looped.optimizer = OptimizerSpec::Sgd {
+        momentum: 0.75,
+        nesterov: false,
+        weight_decay: 0.0,
+    };
+    looped.policies.momentum = MomentumSpec::ClosedLoop { gain: 0.25 };
+    looped.schedule.learning_rate = 0.125;
+    let mut stage = Stage::ready(looped, &[], BOTH);
+    let step = |stage: &mut Stage, clock, lineage, version| {
+        stage.push(push(0, clock, WEIGHT, of(lineage, version)), 0);
+        stage.answer().unwrap()
+    };
+    let mut values = vec![1.0];
+    for clock in 0..6 {
+        let reply = step(&mut stage, clock, Generation(0), clock);
+        values.push(reply.fresh.values()[0]);
+    }
+    let way = |pair: &[f32]| pair[0] - pair[1];
+    let last = way(&values[values.len() - 2..]);
+    assert!(last > 0.2, "{last}: a momentum was measured");
+    assert!(stage.at(0).momentum().unwrap() > 0.4);
+
+    let snapshot = stage.states(0);
+    stage.promote(0);
+    let lineage = stage.holders.primary.unwrap().since;
+    stage.holders.lineage = lineage;
+    stage.at(0).restore(snapshot, lineage);
+    assert_eq!(stage.at(0).momentum(), None);
+    stage.order(BOTH, &[], None);
+    let reply = step(&mut stage, 6, lineage, 6);
+    let next = values[values.len() - 1] - reply.fresh.values()[0];
+    assert!((next - 0.125).abs() < 1e-6, "{next}: the gradient alone");
+    assert_eq!(stage.at(0).momentum(), Some(0.0));
 }
 
 #[test]

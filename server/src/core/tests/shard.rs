@@ -52,17 +52,12 @@ pub(super) fn ready(consistency: ConsistencySpec, live: &[(u32, u64)]) -> Shard 
 /// The same with another specification.
 pub(super) fn ready_as(spec: RunSpec, live: &[(u32, u64)]) -> Shard {
     let layout = spec.check().unwrap();
-    let mut shard = Shard::new(
-        ServerId(0),
-        ShardId(0),
-        Arc::new(spec),
-        &layout,
-        [MEAN, WEIGHT],
-    );
+    let all = layout.blocks.iter().map(|block| block.id);
+    let mut shard = Shard::new(ServerId(0), ShardId(0), Arc::new(spec), &layout, all);
     follow(&mut shard, view(1, &[], &[0], Some(0)));
-    for (block, length) in [(MEAN, 2), (WEIGHT, 3)] {
-        let create = push(0, 0, block, Action::Create(vec![1.0; length]));
-        shard.handle_push(create, ReplyTo(0), 0);
+    for block in &layout.blocks {
+        let ones = Action::Create(vec![1.0; block.elements.len()]);
+        shard.handle_push(push(0, 0, block.id, ones), ReplyTo(0), 0);
     }
     let made = outputs(&mut shard);
     let told = |o: &Output| matches!(o, Output::Report(seen) if seen.complete);
