@@ -70,6 +70,17 @@ fn lowering_momentum_too_much() {
 }
 
 #[test]
+fn measuring_momentum_at_another_version() {
+    let measured = |seed| {
+        let loops = MomentumSpec::ClosedLoop { gain: 0.015_625 };
+        let mut measured = asynchronous(seed).with_momentum(loops);
+        (measured.servers, measured.replication) = (measured.servers.max(2), 2);
+        measured
+    };
+    found(Sabotage::MeasuresTooLate, &[Rule::ExactlyOnce], measured);
+}
+
+#[test]
 fn not_telling_copies_the_momentum() {
     let copies = |seed| {
         let lowered = asynchronous(seed).with_momentum(MomentumSpec::Lowered);

@@ -231,7 +231,8 @@ fn windows_close_while_everything_fails() {
     check("windows and faults", windows, &["promoted", "reformed"]);
 }
 
-/// Every profile under every policy in turn; the dying group dies without a word.
+/// Every profile under each consistency in turn; the dying group dies without a word. `products.rs`
+/// has every profile under all other policies, too.
 #[test]
 fn stragglers_hold_nobody_up_for_good() {
     for profile in Profile::ALL {

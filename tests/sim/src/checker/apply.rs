@@ -22,11 +22,11 @@ const NOTHING: f64 = 1e-3;
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     /// Where it stands in the block.
-    elements: Range<usize>,
+    pub(super) elements: Range<usize>,
     /// Where all of the tensor stands in the flat vector.
     pub(super) tensor: Range<usize>,
     /// Whether weight decay applies to it, and so whether norms do.
-    decays: bool,
+    pub(super) decays: bool,
 }
 
 impl Part {
@@ -105,6 +105,7 @@ impl Record {
                     true => (rate, counts / total * scaling),
                     false => (rate * scaling, counts / total),
                 };
+                step.rate = rate * f64::from(weight as f32);
                 let momentum = terms.momentum(self.live.len(), brought.len(), told);
                 self.optimize(step, brought, (weight, rate, momentum), terms);
             }

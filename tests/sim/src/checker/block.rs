@@ -15,7 +15,7 @@ use super::{Rule, Violation};
 use crate::values::{self, Life};
 
 /// How far f32 arithmetic may be from f64 in one update. What is applied are whole numbers over at
-/// most a dozen, so anything missing makes a larger difference.
+/// most a few dozen, so anything missing makes a larger difference.
 pub(super) const TOLERANCE: f64 = 1e-3;
 
 /// Whether a value is what was recomputed. That is no number where nobody but the primary can know:
@@ -59,6 +59,8 @@ pub(super) struct Record {
     pub(super) sent: BTreeSet<(Life, u64)>,
     /// Of its values.
     pub(super) lineage: Generation,
+    /// The version with which this primary began.
+    pub(super) began: u64,
     pub(super) lag_max: u64,
     /// Values were restored, and groups may be further apart than they shall.
     settling: bool,
@@ -76,6 +78,7 @@ impl Record {
             spent: 0,
             sent: BTreeSet::new(),
             lineage: Generation(0),
+            began: 0,
             lag_max: 0,
             settling: false,
         }
@@ -101,6 +104,7 @@ impl Record {
         self.sent.clear();
         if let Some(now) = self.history.last_mut() {
             now.mean_square.clear();
+            self.began = now.version;
         }
     }
 

@@ -290,6 +290,7 @@ impl Record {
         }
         if step.state.is_none() {
             *step = Step {
+                rate: step.rate,
                 mean_square: std::mem::take(&mut step.mean_square),
                 ..Step::of(state)
             };

@@ -14,6 +14,8 @@ pub(super) type Last = BTreeMap<GroupId, (Incarnation, Decided)>;
 pub(super) struct Step {
     pub(super) version: u64,
     pub(super) samples: u64,
+    /// Of the update that made the version, times the weight of its gradient, which is an f32.
+    pub(super) rate: f64,
     pub(super) values: Vec<f64>,
     /// What the optimizer keeps beside them.
     pub(super) slots: Vec<Vec<f64>>,
@@ -31,6 +33,7 @@ impl Step {
         Self {
             version: state.version,
             samples: state.samples_applied,
+            rate: 0.0,
             values: wide(&state.values),
             slots: state.slots.iter().map(|slot| wide(slot)).collect(),
             mean_square: Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::{BlockId, Clock, Generation, GroupId, ServerId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, ServerId, TensorKind};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::shard::{Answer, Reply, Shard};
 use tradewind_server::core::view::View;
@@ -35,6 +35,8 @@ pub(super) struct Log {
     /// Creations that its creator has asked for while it was that.
     pub(super) creates: BTreeSet<(ReplyTo, BlockId)>,
     pub(super) lost: u64,
+    /// Where momentum is measured, that of the next update, if it is known.
+    explicit: Option<f64>,
 }
 
 impl Log {
@@ -55,6 +57,15 @@ impl Log {
             asked: BTreeMap::new(),
             creates: BTreeSet::new(),
             lost: 0,
+            explicit: Some(0.0),
+        }
+    }
+
+    /// The same primary begins once more: what it had measured is gone.
+    pub(super) fn begins_again(&mut self) {
+        self.explicit = None;
+        for record in self.records.values_mut() {
+            record.began = record.now().map_or(0, |now| now.version);
         }
     }
 
@@ -67,7 +78,7 @@ impl Log {
         ready: bool,
     ) -> Result<(Self, u64), Violation> {
         let mut log = Self::new(server, parent.lineage, BTreeMap::new());
-        log.parent = Some(since);
+        (log.parent, log.explicit) = (Some(since), None);
         let mut lacks = 0;
         for (id, block) in shard.blocks() {
             let record = &parent.records[&id];
@@ -154,6 +165,9 @@ impl Log {
         let Some((_, block)) = shard.blocks().find(|(of, _)| *of == id) else {
             return Ok(0);
         };
+        let parameters = self.records.values();
+        let parameters = parameters.filter(|record| record.kind == TensorKind::Parameter);
+        let parameters = parameters.count();
         let record = self.records.get_mut(&id).expect("a block of the shard");
         let Some(state) = block.state() else {
             if record.history.is_empty() {
@@ -187,7 +201,11 @@ impl Log {
                 }
             }
         }
-        record.observe(&state, passed_on, (traffic, terms))
+        let from = record.history.len();
+        let decided = record.observe(&state, passed_on, (traffic, terms))?;
+        let before = (self.explicit, parameters);
+        self.explicit = record.measure(from, before, passed_on, (traffic, terms))?;
+        Ok(decided)
     }
 
     /// The step that an answer tells: the first one that has all that is in it. Fails where a

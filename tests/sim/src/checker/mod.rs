@@ -11,9 +11,9 @@
 //!   the checker's own record of the live groups;
 //! - what version and values must be: the first values that were created, and from there every
 //!   update recomputed in f64 from the *live* life's gradients (`decide.rs`), merged (`apply.rs`) and
-//!   applied as the paper of the optimizer has it (`optimizer.rs`, `rate.rs`), with all that it keeps
-//!   beside the values. A contribution that is applied twice, or not, or for a fenced life, shows at once (rules
-//!   2 and 3);
+//!   applied as the paper of the optimizer has it (`optimizer.rs`, `rate.rs`, `measure.rs`), with all
+//!   that it keeps beside the values. A contribution that is applied twice, or not, or for a fenced
+//!   life, shows at once (rules 2 and 3);
 //! - what a group makes of answers that are differences: values within the form's bound of the
 //!   block's, and one state for each version, whichever of its answers arrives (`held.rs`);
 //! - what is lost: a primary's decisions are a history, and each of its answers tells one step of
@@ -34,6 +34,7 @@ mod decide;
 mod held;
 mod history;
 mod log;
+mod measure;
 mod optimizer;
 mod order;
 mod rate;

@@ -59,9 +59,10 @@ impl Checker {
     ) -> Result<(), Violation> {
         let lineage = shard.lineage();
         let logs = self.logs.entry(id).or_default();
-        if let Some(known) = logs.get(&since) {
+        if let Some(known) = logs.get_mut(&since) {
             // The one that was cut off goes on.
             if known.server == server {
+                known.begins_again();
                 return Ok(());
             }
             let text = format!(

@@ -82,8 +82,8 @@ impl Terms {
     }
 
     /// The momentum of an update of so many contributions while so many groups are live. What a
-    /// primary has measured is believed, as it tells its copies, within bounds; not a number if
-    /// there were none.
+    /// primary has measured is taken as it tells its copies, for `measure.rs` looks into that; not a
+    /// number if there were none.
     pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
         let own = match self.optimizer {
             OptimizerSpec::Sgd { momentum, .. }

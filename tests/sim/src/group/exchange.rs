@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use tradewind_client::core::session::{self, Frame, Identity, Kind, Purpose, Session};
 use tradewind_common::pieces::{Cut, Measured, Norms, Spanning};
-use tradewind_common::{BlockId, Clock, ServerId, ShardId, TensorKind};
+use tradewind_common::shares::{first_step, sync_share};
+use tradewind_common::spec::ConsistencySpec;
+use tradewind_common::{BlockId, Clock, GroupId, Rank, ServerId, ShardId, TensorKind};
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::{Gradient, Verdict};
 use tradewind_server::core::refusal::Refusal;
@@ -51,13 +53,29 @@ impl Process {
         let clock = self.session.as_ref().map_or(Clock(0), Session::clock);
         let some = values::gradient(life, clock, BlockId(0), 1, common.skip_one_in).is_some();
         let steps = values::local_steps(life, clock, common.spec.local_steps);
-        let samples = self.size() * common.spec.batch * steps;
+        let samples = self.size() * self.batch(clock, common) * steps;
         let purpose = if some {
             Purpose::Gradient { samples }
         } else {
             Purpose::Skip
         };
         self.begin(clock, purpose, common);
+    }
+
+    /// Samples of a rank's step at a clock: under `sync` the clock says where its data begin.
+    /// Otherwise that is where a chunk begins, and nobody leases any here: what the group knows to be
+    /// applied stands for it, which is the same for all its ranks.
+    fn batch(&self, clock: Clock, common: &Common) -> u32 {
+        let (spec, batches) = (&common.spec, common.spec.batches());
+        if spec.consistency != ConsistencySpec::Sync {
+            return batches.at(self.seen.samples);
+        }
+        let first = |clock| first_step(clock, spec.local_steps);
+        let origin = (first(self.origin.0), self.origin.1);
+        let who = (first(clock), GroupId(0), Rank(0));
+        let share = sync_share(&spec.group_sizes, batches, spec.epoch_samples, origin, who);
+        let positions = share.expect("an epoch has many batches").positions;
+        (positions.end - positions.start) as u32
     }
 
     /// A shard has answered a frame; whether the process that did so lives.

@@ -7,10 +7,9 @@ use tradewind_client::core::session::{Purpose, Session, Summary};
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
 use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
 
-use super::talk::{Call, Common, Directory, Meeting, Out, Outcome, UNTRACKED, Wake};
+use super::talk::{Call, Common, Directory, Meeting, Out, Outcome, UNTRACKED, Wake, fenced, waits};
 use super::{Primary, numbered};
 
 /// A call to the coordinator that has no answer yet is made again after so long.
@@ -30,6 +29,8 @@ pub struct Process {
     last: Incarnation,
     size: u32,
     number: u32,
+    /// Where the data of the run begin, and at which clock.
+    pub(super) origin: (Clock, u64),
     /// Of streams and calls; it goes on through all lives of the rank.
     next_number: u64,
     pub(super) directory: Arc<Directory>,
@@ -78,6 +79,7 @@ impl Process {
             last: Incarnation(0),
             size: 0,
             number: 0,
+            origin: (Clock(0), 0),
             next_number: numbers,
             directory: Arc::default(),
             session: None,
@@ -197,7 +199,8 @@ impl Process {
         }
         let call = if current { self.call.take() } else { None };
         match (call.map(|(_, call)| call), answer) {
-            (Some(Call::Leave(_)), _) => self.outs.push(Out::Left(self.asked)),
+            (Some(Call::Leave(_)), Ok(_)) => self.outs.push(Out::Left(self.asked)),
+            (Some(Call::Leave(_)), Err(refused)) if fenced(&refused) => self.left_too_late(),
             (_, Err(Refused::Drained(_))) => self.outs.push(Out::Left(true)),
             (Some(call), Err(refused)) if waits(&refused) => self.call = Some((number, call)),
             (_, Err(Refused::Failed(reason))) => self.outs.push(Out::Failed(reason)),
@@ -217,6 +220,7 @@ impl Process {
                 incarnation,
                 group_size,
                 group_rank,
+                origin,
                 ..
             }) => {
                 // One of a former life, whose answer was late.
@@ -224,6 +228,7 @@ impl Process {
                     return self.call(Call::Join { life: self.life });
                 }
                 (self.incarnation, self.size, self.number) = (incarnation, group_size, group_rank);
+                self.origin = origin;
                 self.outs.push(Out::Wake(0, Wake::Heartbeat(incarnation)));
                 self.call(Call::AwaitReady(self.caller(), false));
             }
@@ -271,9 +276,6 @@ impl Process {
     }
 
     fn beat(&mut self, common: &Common) {
-        if self.leaving {
-            return;
-        }
         let beat = Call::Heartbeat(self.caller(), self.clock());
         self.outs.push(Out::Call(UNTRACKED, beat));
         let every_us = common.spec.lease_ms * 1000 / 5;
@@ -308,6 +310,16 @@ impl Process {
         self.answered.clear();
         self.held.clear();
         self.call(Call::Join { life: self.life });
+    }
+
+    /// Its life was over before it could leave. What said stop may be lost with a server meanwhile, so
+    /// it enters again and looks; but not if it was asked to leave.
+    fn left_too_late(&mut self) {
+        if self.asked {
+            return self.outs.push(Out::Left(true));
+        }
+        self.leaving = false;
+        self.enter_again(false);
     }
 
     /// A shard has refused it as one that is not live.
@@ -385,20 +397,4 @@ impl Process {
         self.next_number += 1;
         numbered(self.group, self.rank, self.next_number)
     }
-}
-
-/// Whether a call that is refused so is made again.
-fn waits(refused: &Refused) -> bool {
-    matches!(
-        refused,
-        Refused::ServersMissing { .. } | Refused::Replaced { .. }
-    )
-}
-
-/// Whether a group that is refused so has to start again.
-fn fenced(refused: &Refused) -> bool {
-    matches!(
-        refused,
-        Refused::Refusal(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. })
-    )
 }

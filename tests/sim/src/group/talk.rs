@@ -7,6 +7,8 @@ use tradewind_common::placement::Placement;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, Incarnation, Layout, RunId, ServerId, ShardId};
+use tradewind_server::core::answer::Refused;
+use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::Push;
 
@@ -170,4 +172,20 @@ pub struct Common {
     pub skip_one_in: u64,
     /// Whether answers on streams that were given up are read.
     pub late_answers: bool,
+}
+
+/// Whether a call that is refused so is made again.
+pub(super) fn waits(refused: &Refused) -> bool {
+    matches!(
+        refused,
+        Refused::ServersMissing { .. } | Refused::Replaced { .. }
+    )
+}
+
+/// Whether a group that is refused so has to start again.
+pub(super) fn fenced(refused: &Refused) -> bool {
+    matches!(
+        refused,
+        Refused::Refusal(Refusal::NotLive(_) | Refusal::StaleIncarnation { .. })
+    )
 }

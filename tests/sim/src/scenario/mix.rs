@@ -8,9 +8,15 @@ use super::Scenario;
 /// Mixes of faults that rounds go through.
 pub const MIXES: u64 = 7;
 
+/// Whether groups may die or leave for good in the mix of a round. One that dies by its profile
+/// could be the last there.
+pub fn ends_groups(round: u64) -> bool {
+    matches!(round % MIXES, 1 | 3 | 5 | 6)
+}
+
 impl Scenario {
-    /// The same with overlap, with answers that are differences if those go together with the rest,
-    /// and with faults, round by round.
+    /// The same with overlap, with answers that are differences, each if it goes together with the
+    /// rest, and with faults, round by round.
     pub fn varied(mut self, round: u64) -> Self {
         let (optimizer, policies) = (self.optimizer, self.policies);
         let compensates = policies.staleness.compensates();
@@ -20,8 +26,8 @@ impl Scenario {
             self.replication = 2;
         }
         let mut scenario = match round % 2 {
-            0 => self,
-            _ => self.with_overlap(),
+            1 if self.local_steps == 1 => self.with_overlap(),
+            _ => self,
         };
         if round / 2 % 2 == 1 && !compensates && !measured && optimizer != OptimizerSpec::Elastic {
             scenario = scenario.with_differences();

@@ -8,14 +8,15 @@ mod optimizers;
 mod spec;
 
 use rand::Rng;
+use tradewind_common::batch::BatchStep;
 use tradewind_common::compress::Compression;
-use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec};
+use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec, Weights};
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::faults::{Fault, Planned};
-pub use self::mix::MIXES;
+pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};
 pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};
 use crate::random_stream;
@@ -45,6 +46,8 @@ pub struct Scenario {
     pub schedule: Schedule,
     /// Which tensors weight decay spares.
     pub decay_exempt: DecayExempt,
+    /// How batches grow from [`BATCH`] on.
+    pub batch_ramp: Vec<BatchStep>,
     /// Most steps of a group between two exchanges; how many it takes differs.
     pub local_steps: u32,
     /// How answers travel.
@@ -97,6 +100,8 @@ pub enum Sabotage {
     CompensatesNothing,
     /// Momentum is lowered as for one group more.
     LowersTooMuch,
+    /// Momentum is measured as if gradients had been computed on the next version.
+    MeasuresTooLate,
     /// Copies are not told the momentum of an update.
     KeepsMomentumToItself,
     /// Copies are not told what the gradient of an update counts.
@@ -142,7 +147,7 @@ pub enum Sabotage {
 /// Length of a lease, of ranks and of servers.
 pub const LEASE_MS: u64 = 400;
 
-/// Samples per rank and step.
+/// Samples per rank and step, at first.
 pub const BATCH: u32 = 2;
 
 impl Scenario {
@@ -174,6 +179,7 @@ impl Scenario {
             rate: OPTIMIZERS[0].1,
             schedule: Schedule::constant(1.0),
             decay_exempt: DecayExempt::None,
+            batch_ramp: Vec::new(),
             local_steps: 1,
             down: Compression::None,
             stragglers: Stragglers::none(seed, Vec::new()),
@@ -188,7 +194,30 @@ impl Scenario {
             reform_grace_ms: 300,
             sabotage: None,
         }
+        .uneven()
         .drawn()
+    }
+
+    /// The same, every fourth time with batches that double once or twice, over as many exchanges as
+    /// before, and every fourth time with groups that count all the same.
+    fn uneven(mut self) -> Self {
+        let mut rng = random_stream(self.seed, 11);
+        if rng.random_bool(0.25) {
+            let steps: u64 = rng.random_range(1..=2);
+            let part = self.samples / (steps + 1);
+            let (mut samples, mut times) = (part, 1u32);
+            for _ in 0..steps {
+                times *= 2;
+                let batch = BATCH * times;
+                self.batch_ramp.push(BatchStep { samples, batch });
+                samples += part * u64::from(times);
+            }
+            self.samples = samples;
+        }
+        if rng.random_bool(0.25) {
+            self.policies.weights = Weights::Groups;
+        }
+        self
     }
 
     /// The same with another consistency.

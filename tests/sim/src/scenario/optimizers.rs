@@ -145,8 +145,10 @@ impl Scenario {
 
     fn scheduled(&self, kind: u32) -> Schedule {
         let ranks: u32 = self.groups.iter().map(|group| group.size).sum();
-        // An update of all groups has the whole rate, and one of a single group a part of it.
-        let reference = u64::from(ranks * BATCH);
+        let largest = self.batch_ramp.last().map_or(BATCH, |step| step.batch);
+        // At the largest batch an update of all groups has the whole rate, and one of a single group
+        // a part of it.
+        let reference = u64::from(ranks * largest);
         let samples = Schedule::constant(1.0);
         let updates = Schedule {
             unit: Unit::Updates { end: 16 },

@@ -45,7 +45,7 @@ impl Scenario {
             samples: self.samples,
             epoch_samples: 1 << 20,
             batch: BATCH,
-            batch_ramp: Vec::new(),
+            batch_ramp: self.batch_ramp.clone(),
             local_steps: self.local_steps,
             chunk_samples: 64,
             lease_ms: LEASE_MS,

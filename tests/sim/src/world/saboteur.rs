@@ -1,28 +1,29 @@
 //! Rules broken on purpose, at one shard of one server.
 
+mod twisted;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
 use tradewind_common::pieces::norm;
-use tradewind_common::policy::{MergeSpec, StalenessSpec};
+use tradewind_common::policy::{MergeSpec, MomentumSpec, StalenessSpec};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::staleness::StalenessBound;
 use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::askers::{Fresh, Wants};
 use tradewind_server::core::block::Decided;
-use tradewind_server::core::consistency::{
-    Bounded, Consistency, Decision, Scene, Standing, Sync, Window,
-};
-use tradewind_server::core::delay::{self, Delay, Unchanged};
+use tradewind_server::core::consistency::{Bounded, Sync, Window};
+use tradewind_server::core::delay::{self, Unchanged};
 use tradewind_server::core::log::{Applied, Confirm, Entry};
-use tradewind_server::core::momentum::{Lowered, Moment, Momentum};
+use tradewind_server::core::momentum::{ClosedLoop, Lowered};
 use tradewind_server::core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_server::core::state::BlockState;
 use tradewind_server::core::view::View;
 
 use crate::scenario::{MOMENTUM_TOTAL, Sabotage};
+use twisted::{AllButOne, AppliesLate, CountsSkips, LowerMore, MeasureLater, ScaleMore};
 
 /// Stands between the network and a shard.
 pub(super) struct Saboteur {
@@ -76,6 +77,15 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
             let total = MOMENTUM_TOTAL;
             shard.with_momentum(Box::new(LowerMore(Lowered { total })))
         }
+        (Some(Sabotage::MeasuresTooLate), _) => match spec.policies.momentum {
+            MomentumSpec::ClosedLoop { gain } => {
+                let total = spec.optimizer.momentum().unwrap_or(0.0);
+                let decay = spec.optimizer.momentum_decay();
+                let measured = ClosedLoop::new(total, gain, decay);
+                shard.with_momentum(Box::new(MeasureLater(measured)))
+            }
+            _ => shard,
+        },
         (Some(Sabotage::ScalesTooMuch), _) => shard.with_delay(Box::new(ScaleMore)),
         (Some(Sabotage::DropsTooLate), _) => match spec.policies.staleness {
             StalenessSpec::Drop { beyond } => {
@@ -260,85 +270,6 @@ fn read(shard: &Shard, view: &View, push: &Push, samples: u64) -> Option<Reply> 
         length: state.values.len(),
         fresh: Fresh::Values(state.values),
     })
-}
-
-/// Momentum as for one group more.
-struct LowerMore(Lowered);
-
-impl Momentum for LowerMore {
-    fn explicit(&mut self, at: Moment) -> Option<f64> {
-        let groups = at.groups + 1;
-        self.0.explicit(Moment { groups, ..at })
-    }
-}
-
-/// A stale gradient counts 1/(τ + 1).
-struct ScaleMore;
-
-impl Delay for ScaleMore {
-    fn fate(&self, delay: u64) -> delay::Fate {
-        let weight = 1.0 / (delay + 1) as f32;
-        delay::Fate::Apply { weight }
-    }
-}
-
-/// A sync policy that leaves out the last of several groups if it has not arrived.
-struct AllButOne;
-
-impl Consistency for AllButOne {
-    fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let clock = scene.standing.iter().map(|s| s.next).min();
-        let due = || scene.standing.iter().filter(|s| Some(s.next) == clock);
-        let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
-        if !arrived.is_empty() && arrived.len() + 1 >= due().count() {
-            Decision::Merge(arrived)
-        } else {
-            Decision::Wait
-        }
-    }
-}
-
-/// With backup groups, a skip takes the place of a gradient.
-struct CountsSkips(Sync);
-
-impl Consistency for CountsSkips {
-    fn decide(&self, scene: &Scene<'_>) -> Decision {
-        let counted = |standing: &Standing| Standing {
-            gradient: standing.arrived,
-            ..*standing
-        };
-        let standing: Vec<_> = scene.standing.iter().map(counted).collect();
-        let standing = &standing;
-        self.0.decide(&Scene { standing, ..*scene })
-    }
-
-    fn averages(&self) -> bool {
-        true
-    }
-
-    fn leaves_behind(&self) -> bool {
-        true
-    }
-}
-
-/// With backup groups, what comes too late is applied all the same.
-struct AppliesLate(Sync);
-
-impl Consistency for AppliesLate {
-    fn decide(&self, scene: &Scene<'_>) -> Decision {
-        match self.0.decide(scene) {
-            Decision::LeaveOut(late) => Decision::Merge(late),
-            other => other,
-        }
-    }
-
-    fn averages(&self) -> bool {
-        true
-    }
-
-    fn leaves_behind(&self) -> bool {
-        true
-    }
 }
 
 /// Passes a repeat of what was decided on as the group's next clock, so that the shard applies it;

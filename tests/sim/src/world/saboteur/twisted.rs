@@ -1,0 +1,115 @@
+//! Policies that are off by one.
+
+use tradewind_server::core::consistency::{Consistency, Decision, Scene, Standing, Sync};
+use tradewind_server::core::delay::{self, Delay};
+use tradewind_server::core::momentum::{ClosedLoop, Lowered, Moment, Momentum};
+use tradewind_server::core::trace::Passed;
+
+/// Momentum as for one group more.
+pub(super) struct LowerMore(pub(super) Lowered);
+
+impl Momentum for LowerMore {
+    fn explicit(&mut self, at: Moment) -> Option<f64> {
+        let groups = at.groups + 1;
+        self.0.explicit(Moment { groups, ..at })
+    }
+}
+
+/// Momentum as if gradients had been computed on the values of the next version.
+pub(super) struct MeasureLater(pub(super) ClosedLoop);
+
+impl Momentum for MeasureLater {
+    fn explicit(&mut self, at: Moment) -> Option<f64> {
+        self.0.explicit(at)
+    }
+
+    fn measures(&self) -> bool {
+        true
+    }
+
+    fn passed(&mut self, passed: &Passed, blocks: usize) {
+        let later = Passed {
+            before: passed.now.clone(),
+            now: passed.after.clone(),
+            ..passed.clone()
+        };
+        self.0.passed(&later, blocks);
+    }
+
+    fn follow(&mut self, explicit: f64) {
+        self.0.follow(explicit);
+    }
+
+    fn begin_anew(&mut self) {
+        self.0.begin_anew();
+    }
+}
+
+/// A stale gradient counts 1/(τ + 1).
+pub(super) struct ScaleMore;
+
+impl Delay for ScaleMore {
+    fn fate(&self, delay: u64) -> delay::Fate {
+        let weight = 1.0 / (delay + 1) as f32;
+        delay::Fate::Apply { weight }
+    }
+}
+
+/// A sync policy that leaves out the last of several groups if it has not arrived.
+pub(super) struct AllButOne;
+
+impl Consistency for AllButOne {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let clock = scene.standing.iter().map(|s| s.next).min();
+        let due = || scene.standing.iter().filter(|s| Some(s.next) == clock);
+        let arrived: Vec<_> = due().filter(|s| s.arrived).map(|s| s.group).collect();
+        if !arrived.is_empty() && arrived.len() + 1 >= due().count() {
+            Decision::Merge(arrived)
+        } else {
+            Decision::Wait
+        }
+    }
+}
+
+/// With backup groups, a skip takes the place of a gradient.
+pub(super) struct CountsSkips(pub(super) Sync);
+
+impl Consistency for CountsSkips {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        let counted = |standing: &Standing| Standing {
+            gradient: standing.arrived,
+            ..*standing
+        };
+        let standing: Vec<_> = scene.standing.iter().map(counted).collect();
+        let standing = &standing;
+        self.0.decide(&Scene { standing, ..*scene })
+    }
+
+    fn averages(&self) -> bool {
+        true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        true
+    }
+}
+
+/// With backup groups, what comes too late is applied all the same.
+pub(super) struct AppliesLate(pub(super) Sync);
+
+impl Consistency for AppliesLate {
+    fn decide(&self, scene: &Scene<'_>) -> Decision {
+        match self.0.decide(scene) {
+            Decision::LeaveOut(late) => Decision::Merge(late),
+            other => other,
+        }
+    }
+
+    fn averages(&self) -> bool {
+        true
+    }
+
+    fn leaves_behind(&self) -> bool {
+        true
+    }
+}
