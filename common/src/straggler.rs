@@ -15,13 +15,10 @@ pub struct Stragglers {
     pub seed: u64,
     /// Ranks of each group, as configured.
     pub group_sizes: Vec<u32>,
-    /// Constant factors of whole groups.
-    pub slow_groups: Vec<(GroupId, f64)>,
-    /// Constant factors of ranks, counted over all groups.
-    pub slow_ranks: Vec<(u32, f64)>,
-    /// Groups and ranks, counted over all groups, to whom jitter, pauses and spells happen; both
-    /// empty for everyone.
-    pub among: (Vec<GroupId>, Vec<u32>),
+    /// Constant factors.
+    pub slow: Vec<(Who, f64)>,
+    /// To whom jitter, pauses and spells happen; empty for everyone.
+    pub among: Vec<Who>,
     /// σ: a step takes exp(σ·z) times as long, z standard normal; its median is 1.
     pub jitter: f64,
     /// Part of a rank's steps that pause.
@@ -32,6 +29,15 @@ pub struct Stragglers {
     pub spell: Spell,
     /// A group that stops for good.
     pub dying: Option<Dying>,
+}
+
+/// A whole group, or one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Every rank of it.
+    Group(GroupId),
+    /// Counted over all groups.
+    Rank(u32),
 }
 
 /// A slow-down that comes and goes: of each `every` steps, `steps` in a row take `factor` times as
@@ -102,7 +108,7 @@ impl Profile {
             Self::None => {}
             Self::Jitter => found.jitter = 0.1,
             Self::Pauses => (found.pause_rate, found.pause_factor) = (0.01, 10.0),
-            Self::OneSlow => found.slow_ranks = vec![(ranks.saturating_sub(1), 2.0)],
+            Self::OneSlow => found.slow = vec![(Who::Rank(ranks.saturating_sub(1)), 2.0)],
             Self::Dying => {
                 found.dying = Some(Dying {
                     group: last,
@@ -129,9 +135,8 @@ impl Stragglers {
         Self {
             seed,
             group_sizes,
-            slow_groups: Vec::new(),
-            slow_ranks: Vec::new(),
-            among: (Vec::new(), Vec::new()),
+            slow: Vec::new(),
+            among: Vec::new(),
             jitter: 0.0,
             pause_rate: 0.0,
             pause_factor: 1.0,
@@ -153,13 +158,13 @@ impl Stragglers {
     /// How many times as long the step of a rank takes at a clock of its group.
     pub fn factor(&self, group: GroupId, rank: Rank, step: u64) -> f64 {
         let number = self.rank(group, rank);
-        let of_group = self.slow_groups.iter().filter(|(slow, _)| *slow == group);
-        let of_rank = self.slow_ranks.iter().filter(|(slow, _)| *slow == number);
-        let constant: f64 =
-            of_group.map(|(_, f)| f).product::<f64>() * of_rank.map(|(_, f)| f).product::<f64>();
-        let (groups, ranks) = &self.among;
-        let everyone = groups.is_empty() && ranks.is_empty();
-        if !everyone && !groups.contains(&group) && !ranks.contains(&number) {
+        let named = |who: &Who| match who {
+            Who::Group(slow) => *slow == group,
+            Who::Rank(slow) => *slow == number,
+        };
+        let slow = self.slow.iter().filter(|(who, _)| named(who));
+        let constant: f64 = slow.map(|(_, factor)| factor).product();
+        if !self.among.is_empty() && !self.among.iter().any(named) {
             return constant;
         }
         constant
@@ -228,174 +233,4 @@ fn mixed(state: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STEPS: u64 = 20_000;
-
-    fn stragglers(seed: u64) -> Stragglers {
-        Stragglers::none(seed, vec![2, 1, 5])
-    }
-
-    fn factors(of: &Stragglers, group: u32, rank: u32) -> Vec<f64> {
-        let factor = |step| of.factor(GroupId(group), Rank(rank), step);
-        (0..STEPS).map(factor).collect()
-    }
-
-    #[test]
-    fn constant_factors_are_of_groups_and_of_ranks_over_all_groups() {
-        let slow = Stragglers {
-            slow_groups: vec![(GroupId(2), 1.5)],
-            slow_ranks: vec![(2, 2.0), (7, 4.0)],
-            ..stragglers(1)
-        };
-        let cases = [
-            ((0, 0), 1.0),
-            ((0, 1), 1.0),
-            ((1, 0), 2.0),
-            ((2, 0), 1.5),
-            ((2, 4), 6.0),
-        ];
-        for ((group, rank), want) in cases {
-            assert_eq!(
-                slow.factor(GroupId(group), Rank(rank), 17),
-                want,
-                "{group}/{rank}"
-            );
-        }
-    }
-
-    #[test]
-    fn jitter_is_log_normal() {
-        let jitter = Stragglers {
-            jitter: 0.1,
-            ..stragglers(3)
-        };
-        let logarithms: Vec<f64> = factors(&jitter, 2, 1).iter().map(|f| f.ln()).collect();
-        let n = STEPS as f64;
-        let moment = |power: i32| {
-            logarithms
-                .iter()
-                .map(|x| (x / 0.1).powi(power))
-                .sum::<f64>()
-                / n
-        };
-        // Of a standard normal 0, 1, 0 and 3; the bounds are five standard errors.
-        for (power, want, error) in [
-            (1, 0.0, 1.0),
-            (2, 1.0, 2.0_f64.sqrt()),
-            (3, 0.0, 15.0_f64.sqrt()),
-            (4, 3.0, 96.0_f64.sqrt()),
-        ] {
-            let found = moment(power);
-            assert!(
-                (found - want).abs() < 5.0 * error / n.sqrt(),
-                "moment {power}: {found}"
-            );
-        }
-    }
-
-    #[test]
-    fn pauses_come_at_their_rate_and_to_each_rank_by_itself() {
-        let pauses = Stragglers {
-            pause_rate: 0.01,
-            pause_factor: 10.0,
-            ..stragglers(5)
-        };
-        let (one, other) = (factors(&pauses, 0, 0), factors(&pauses, 0, 1));
-        let paused = |factors: &[f64]| factors.iter().filter(|f| **f == 10.0).count() as f64;
-        let (mean, deviation) = (0.01 * STEPS as f64, (0.0099 * STEPS as f64).sqrt());
-        for factors in [&one, &other] {
-            assert!((paused(factors) - mean).abs() < 5.0 * deviation);
-            assert!(factors.iter().all(|f| [1.0, 10.0].contains(f)));
-        }
-        let both = one
-            .iter()
-            .zip(&other)
-            .filter(|(a, b)| **a == 10.0 && **b == 10.0);
-        assert!(both.count() < 15, "of {STEPS} steps 2 are expected");
-    }
-
-    #[test]
-    fn spells_last_and_come_again() {
-        let spells = Stragglers {
-            spell: Spell {
-                every: 100,
-                steps: 30,
-                factor: 3.0,
-            },
-            ..stragglers(7)
-        };
-        let (one, other) = (factors(&spells, 2, 0), factors(&spells, 2, 3));
-        for factors in [&one, &other] {
-            assert_eq!(
-                factors.iter().filter(|f| **f == 3.0).count() as u64,
-                STEPS * 30 / 100
-            );
-            let begins = factors.windows(2).filter(|pair| pair[0] < pair[1]).count() as u64;
-            assert!(begins.abs_diff(STEPS / 100) <= 1);
-        }
-        assert_ne!(one, other, "they begin at other times");
-    }
-
-    #[test]
-    fn what_is_random_happens_to_those_that_are_named() {
-        let everyone = Stragglers {
-            jitter: 0.1,
-            pause_rate: 0.2,
-            pause_factor: 4.0,
-            spell: Spell {
-                every: 10,
-                steps: 5,
-                factor: 3.0,
-            },
-            slow_ranks: vec![(0, 2.0)],
-            ..stragglers(9)
-        };
-        let named = Stragglers {
-            among: (vec![GroupId(2)], vec![1]),
-            ..everyone.clone()
-        };
-        for (group, rank) in [(0, 1), (2, 0), (2, 4)] {
-            assert_eq!(
-                factors(&named, group, rank),
-                factors(&everyone, group, rank),
-                "{group}/{rank} is named"
-            );
-        }
-        assert!(factors(&named, 0, 0).iter().all(|factor| *factor == 2.0));
-        assert!(factors(&named, 1, 0).iter().all(|factor| *factor == 1.0));
-    }
-
-    #[test]
-    fn the_seed_decides_and_the_grouping_does_not() {
-        let make = |seed, group_sizes: &[u32]| Stragglers {
-            jitter: 0.2,
-            pause_rate: 0.1,
-            pause_factor: 4.0,
-            ..Stragglers::none(seed, group_sizes.to_vec())
-        };
-        let together = factors(&make(1, &[4]), 0, 3);
-        assert_eq!(together, factors(&make(1, &[2, 2]), 1, 1));
-        assert_ne!(together, factors(&make(2, &[4]), 0, 3));
-    }
-
-    #[test]
-    fn a_dying_group_stays_dead() {
-        let dying = Stragglers {
-            dying: Some(Dying {
-                group: GroupId(1),
-                at_samples: 50,
-            }),
-            ..stragglers(1)
-        };
-        let cases = [(1, 49, false), (1, 50, true), (1, 90, true), (0, 90, false)];
-        for (group, samples, dead) in cases {
-            assert_eq!(
-                dying.dead(GroupId(group), samples),
-                dead,
-                "{group} at {samples}"
-            );
-        }
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use super::Values;
 use crate::ids::GroupId;
-use crate::straggler::{Profile, Spell, Stragglers};
+use crate::straggler::{Profile, Spell, Stragglers, Who};
 
 /// What the configuration says of stragglers; `wrong` hears what does not fit together. A profile
 /// stands for values of the other keys; one of those that is given, and not as its default, wins over it.
@@ -32,42 +32,29 @@ pub(super) fn read(
         // Its default is that of the profile.
         found.pause_factor = values.float("stragglers.pause_factor");
     }
-    let mut known = |key: &str, who: Who| {
-        let (number, count, what) = match who {
-            Who::Group(number) => (number, groups.len() as u32, "groups"),
+    let slow = items(values.text("stragglers.slow"), slow, SLOW);
+    let among = items(values.text("stragglers.among"), who, AMONG);
+    let slowed = slow.iter().flatten().map(|(who, _)| who);
+    let named = slowed.map(|who| ("stragglers.slow", who));
+    let touched = among.iter().flatten();
+    for (key, who) in named.chain(touched.map(|who| ("stragglers.among", who))) {
+        let (number, count, what) = match *who {
+            Who::Group(GroupId(number)) => (number, groups.len() as u32, "groups"),
             Who::Rank(number) => (number, ranks, "ranks"),
         };
         if number >= count {
             let text = format!("names number {number}, but cluster.groups has {count} {what}");
             wrong(key, text);
         }
-    };
-    let slow = items(values.text("stragglers.slow"), slow, SLOW);
-    let among = items(values.text("stragglers.among"), who, AMONG);
-    if let Ok(slow) = &slow
-        && !slow.is_empty()
-    {
-        (found.slow_groups, found.slow_ranks) = (Vec::new(), Vec::new());
-        for (who, factor) in slow {
-            known("stragglers.slow", *who);
-            match who {
-                Who::Group(number) => found.slow_groups.push((GroupId(*number), *factor)),
-                Who::Rank(number) => found.slow_ranks.push((*number, *factor)),
-            }
-        }
     }
-    for who in among.iter().flatten() {
-        known("stragglers.among", *who);
-        match who {
-            Who::Group(number) => found.among.0.push(GroupId(*number)),
-            Who::Rank(number) => found.among.1.push(*number),
-        }
+    match slow {
+        Ok(slow) if slow.is_empty() => {}
+        Ok(slow) => found.slow = slow,
+        Err(what) => wrong("stragglers.slow", what),
     }
-    if let Err(what) = slow {
-        wrong("stragglers.slow", what);
-    }
-    if let Err(what) = among {
-        wrong("stragglers.among", what);
+    match among {
+        Ok(among) => found.among = among,
+        Err(what) => wrong("stragglers.among", what),
     }
     found.spell = Spell {
         every: values.int("stragglers.spell_every") as u64,
@@ -111,18 +98,12 @@ const SLOW: &str = "\"rank 7: 2, group 0: 1.5\" with factors from 1 to 1000";
 /// How those of `stragglers.among` look.
 const AMONG: &str = "\"rank 7, group 0\"";
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Who {
-    Group(u32),
-    Rank(u32),
-}
-
 /// Such as `rank 7`.
 fn who(text: &str) -> Option<Who> {
     let (kind, number) = text.trim().split_once(' ')?;
     let number = number.trim().parse().ok()?;
     match kind {
-        "group" => Some(Who::Group(number)),
+        "group" => Some(Who::Group(GroupId(number))),
         "rank" => Some(Who::Rank(number)),
         _ => None,
     }
@@ -151,6 +132,7 @@ mod tests {
 
     use super::super::Config;
     use crate::ids::{GroupId, Rank};
+    use crate::straggler::Who;
 
     const BASE: &str = "run.name = \"r\"\ndata.files = [\"x\"]\ndata.variable = \"x\"\n\
         data.validation = [1, 2]\ndata.held_out = [2, 3]\ntrain.samples = 80\n\
@@ -208,12 +190,12 @@ mod tests {
             "stragglers.among=group 1, rank 0",
         ];
         let among = config(&set).unwrap().stragglers.among;
-        assert_eq!(among, (vec![GroupId(1)], vec![0]));
+        assert_eq!(among, [Who::Group(GroupId(1)), Who::Rank(0)]);
         let nobody = config(&["stragglers.profile=pauses"])
             .unwrap()
             .stragglers
             .among;
-        assert_eq!(nobody, (Vec::new(), Vec::new()));
+        assert!(nobody.is_empty(), "for everyone: {nobody:?}");
     }
 
     #[test]
