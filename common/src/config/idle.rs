@@ -93,8 +93,8 @@ const OF_INNER: &[(&str, &str)] = &[
 pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     let given = |name: &str| {
-        let default = keys::find(name).and_then(keys::Key::default_value);
-        Some(values.get(name)) != default.as_ref()
+        let key = keys::find(name).expect("a known key");
+        values.departure(key).is_some()
     };
     for (name, other, active) in ONLY_WITH {
         let now = values.text(other);
@@ -139,7 +139,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     let task = values.text("model.name");
     for key in keys::all() {
         let of_another = key.task.is_some_and(|of| of != task);
-        if of_another && values.find(key.name) != key.default_value().as_ref() {
+        if of_another && values.departure(key).is_some() {
             lines.push(format!(
                 "{} has no effect while model.name = {task:?}",
                 key.name

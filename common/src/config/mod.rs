@@ -74,6 +74,12 @@ impl Values<'_> {
         self.map.get(name).map(|(value, _)| value)
     }
 
+    /// The value of a key, unless it has none or its default.
+    fn departure(&self, key: &keys::Key) -> Option<&Value> {
+        let value = self.find(key.name)?;
+        (key.default_value().as_ref() != Some(value)).then_some(value)
+    }
+
     /// A problem of a key that has a value of the right type.
     fn problem(&self, name: &str, what: impl fmt::Display) -> Problem {
         let (value, place) = &self.map[name];

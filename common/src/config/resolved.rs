@@ -34,9 +34,8 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task) -> String {
 pub(super) fn identity(values: &Values<'_>) -> String {
     let own = keys::all().filter(|key| !PLACES.contains(&key.name));
     let lines = own.filter_map(|key| {
-        let value = values.find(key.name)?;
-        let is_default = key.default_value().as_ref() == Some(value);
-        (!is_default).then(|| format!("{} = {value}\n", key.name))
+        let value = values.departure(key)?;
+        Some(format!("{} = {value}\n", key.name))
     });
     lines.collect()
 }
