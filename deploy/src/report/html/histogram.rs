@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::panel::{Panel, readings, readings_of};
-use super::svg::{At, Svg, escape};
+use super::svg::{At, Svg};
 
 const SIZE: (f64, f64) = (280.0, 96.0);
 /// Left, top, right, bottom of the bars.
@@ -72,33 +71,4 @@ pub(super) fn histogram(counts: &Counts, most: u64, index: usize, label: &str) -
         );
     }
     svg.finish(label)
-}
-
-/// What histograms of delays count, and what is not in them. Where none is `drawn`, because every delay
-/// was 0, only what was dropped is worth a word.
-pub(super) fn counted(panel: &Panel<'_>, drawn: bool) -> String {
-    let dropped = panel.lines.iter().filter_map(|line| {
-        let told = readings(line).filter_map(|reading| reading.summary.updates.as_ref());
-        let (dropped, all) = told.fold((0_u64, 0_u64), |(dropped, all), own| {
-            (dropped + own.dropped, all + own.dropped + own.applied)
-        });
-        let label = escape(&line.label);
-        (dropped > 0).then(|| format!("<b>{label}</b> {dropped} of {all}"))
-    });
-    let dropped: Vec<String> = dropped.collect();
-    if dropped.is_empty() && !drawn {
-        return String::new();
-    }
-    let all_told = readings_of(panel).all(|reading| reading.summary.updates.is_some());
-    let lacking = match (dropped.is_empty(), all_told) {
-        (true, true) => "nothing was dropped".to_owned(),
-        (true, false) => "what was dropped is not in it".to_owned(),
-        (false, _) => format!(
-            "contributions to blocks that were dropped are not in it: {}",
-            dropped.join(", ")
-        ),
-    };
-    format!(
-        "<p class=\"legend\">counted: each exchange once, by the largest delay of its blocks; {lacking}</p>"
-    )
 }

@@ -3,6 +3,7 @@
 mod bars;
 mod chart;
 mod curve;
+mod delays;
 mod details;
 mod facts;
 mod figure;

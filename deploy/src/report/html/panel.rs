@@ -4,9 +4,8 @@ use std::fmt::Write;
 
 use super::chart::{Axes, Labels, Series, chart};
 use super::curve::{Along, Shown, band, curve};
-use super::histogram::{Counts, counted, histogram};
 use super::svg::escape;
-use super::{bars, levels, table, verdict};
+use super::{bars, delays, levels, table, verdict};
 use crate::experiment::analysis::{Line, Progress, Run};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::reading::{Reading, Times};
@@ -93,7 +92,7 @@ pub(super) fn panel(panel: &Panel<'_>) -> String {
     html += &levels::levels(panel);
     html += &curves(panel);
     html += &times(panel);
-    html += &histograms(panel);
+    html += &delays::histograms(panel);
     html + "</section>"
 }
 
@@ -251,65 +250,4 @@ fn times(panel: &Panel<'_>) -> String {
         bars::legend(),
         bars::bars(&rows)
     )
-}
-
-const DELAY: &str = "Delay";
-
-fn histograms(panel: &Panel<'_>) -> String {
-    type Of = fn(&tradewind_common::record::StepRecord) -> Option<u64>;
-    let kinds: [(&str, &str, Of); 2] = [
-        (
-            DELAY,
-            "updates between the pull that a gradient was computed on and its own application",
-            |r| r.delay,
-        ),
-        ("Lag", "exchanges behind the fastest live group", |r| {
-            Some(r.lag)
-        }),
-    ];
-    let mut html = String::new();
-    for (head, meaning, of) in kinds {
-        let counts: Vec<(&&Line, Counts)> = panel
-            .lines
-            .iter()
-            .map(|line| {
-                let mut counts = Counts::new();
-                for value in readings(line).flat_map(|r| r.records.iter().filter_map(of)) {
-                    *counts.entry(value).or_default() += 1;
-                }
-                (line, counts)
-            })
-            .filter(|(_, counts)| !counts.is_empty())
-            .collect();
-        let most = counts.iter().filter_map(|(_, c)| c.keys().max()).max();
-        let Some(most) = most.copied() else { continue };
-        if most == 0 {
-            let word = head.to_lowercase();
-            let _ = write!(
-                html,
-                "<h3>{head} <span class=\"none\">none: every {word} was 0</span></h3>"
-            );
-            if head == DELAY {
-                html += &counted(panel, false);
-            }
-            continue;
-        }
-        let _ = write!(
-            html,
-            "<h3>{head} <span class=\"none\">{meaning}</span></h3><div class=\"histograms\">"
-        );
-        for (line, counts) in &counts {
-            let label = escape(&line.label);
-            let drawn = histogram(counts, most, panel.index(line), head);
-            let _ = write!(
-                html,
-                "<figure><figcaption>{label}</figcaption>{drawn}</figure>"
-            );
-        }
-        html += "</div>";
-        if head == DELAY {
-            html += &counted(panel, true);
-        }
-    }
-    html
 }
