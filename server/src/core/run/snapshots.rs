@@ -1,17 +1,18 @@
 //! Snapshots of a run: when one is taken, of whom, and when it is whole (rule 10).
 
+mod manifest;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::data::Ledger;
 use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::{Clock, GroupId, ServerId, ShardId};
+use tradewind_common::{Clock, ServerId, ShardId};
 
 use super::{Group, GroupState, Phase, Run};
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::Output;
-use crate::core::durable::{ManifestData, SavedGroup};
 use crate::core::event::{Event, EventKind};
 use crate::core::order::{Capture, NotCaptured, ShardFile};
 use crate::core::refusal::Refusal;
@@ -365,45 +366,6 @@ impl Run {
             self.outputs.push_back(Output::Delete { run, number });
             self.dirty = true;
         }
-    }
-
-    fn write_manifest(&mut self) {
-        let taking = self.snapshots.taking.as_mut().expect("one is being taken");
-        taking.writing = true;
-        self.dirty = true;
-        let manifest = self.manifest();
-        self.outputs.extend(manifest.map(Output::Manifest));
-    }
-
-    fn manifest(&self) -> Option<Box<ManifestData>> {
-        let taking = self.snapshots.taking.as_ref().filter(|t| t.writing)?;
-        let files = || taking.files.values();
-        let decided = files().filter_map(|file| file.clock_next.0.checked_sub(1));
-        let least = files().map(|file| file.samples.0).min();
-        let most = files().map(|file| file.samples.1).max();
-        let saved = |(id, group): (&GroupId, &Group)| {
-            let saved = SavedGroup {
-                incarnation: group.incarnation,
-                clock: group.clock(),
-            };
-            (*id, saved)
-        };
-        Some(Box::new(ManifestData {
-            run: self.name.clone(),
-            number: taking.number,
-            generation: self.generation,
-            spec: self.spec.as_ref().clone(),
-            clock: self.clock_known().max(decided.max().map(Clock)),
-            at_clock: taking.at_clock,
-            origin: self.origin,
-            groups: self.groups.iter().map(saved).collect(),
-            lives_before: self.lives_before,
-            samples: (least.unwrap_or(0), most.unwrap_or(0)),
-            files: files().cloned().collect(),
-            shards: self.placement.shards().iter().map(|s| s.0).collect(),
-            ledger: taking.ledger.clone(),
-            lost: self.lost(),
-        }))
     }
 
     /// Goes on with what a former coordinator was at: captures are ordered again with the next
