@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -92,11 +92,14 @@ pub(crate) async fn stay_registered(
     }
 }
 
+/// What there is to report of an order.
+type Obeyed = anyhow::Result<Vec<ServerReport>>;
+
 /// Orders that wait, and those that are being obeyed, by run.
 #[derive(Default)]
 struct Obeying {
     queue: Queue,
-    tasks: JoinSet<(String, anyhow::Result<Vec<ServerReport>>)>,
+    tasks: JoinSet<(String, Result<Obeyed, JoinError>)>,
 }
 
 struct Bond {
@@ -142,7 +145,9 @@ impl Bond {
             // Obeying may take long, for values are read from disk: beats go on meanwhile.
             while let Some(order) = queue.next() {
                 let (registry, run) = (self.registry.clone(), order.run.clone());
-                tasks.spawn(async move { (run, obey_wire(&registry, order).await) });
+                // A task of its own: after a panic, too, it is known whose order has ended.
+                let obeying = tokio::spawn(async move { obey_wire(&registry, order).await });
+                tasks.spawn(async move { (run, obeying.await) });
             }
             tokio::select! {
                 order = orders.message(), if queue.has_room() => match order? {
@@ -152,10 +157,10 @@ impl Bond {
                     }
                     None => return Ok(()),
                 },
-                Some(obeyed) = tasks.join_next() => {
-                    let (run, reports) = obeyed?;
+                Some(ended) = tasks.join_next() => {
+                    let (run, obeyed) = ended?;
                     queue.done(&run);
-                    for report in reports? {
+                    for report in obeyed?? {
                         outgoing.send(report).await?;
                     }
                 }
@@ -205,10 +210,7 @@ impl Bond {
     }
 }
 
-async fn obey_wire(
-    registry: &Registry,
-    order: v1::ServerOrder,
-) -> anyhow::Result<Vec<ServerReport>> {
+async fn obey_wire(registry: &Registry, order: v1::ServerOrder) -> Obeyed {
     if order.run.is_empty() {
         let runs = order.runs.iter().map(|run| convert::run_id(run));
         registry.keep_only(&runs.collect::<Result<_, _>>()?).await;
