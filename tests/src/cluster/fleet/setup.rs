@@ -1,0 +1,69 @@
+//! How a fleet is started.
+
+use std::path::PathBuf;
+
+use tradewind_common::RunId;
+
+use super::Fleet;
+
+/// Servers keep their leases for so long unless a test says otherwise: longer than any test.
+const LEASE_MS: u64 = 600_000;
+
+/// How a fleet is started.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Servers of the fleet.
+    pub servers: u32,
+    /// Those that are started at first, from 0.
+    pub started: u32,
+    /// What they ask for.
+    pub token: String,
+    /// The fleet's folder.
+    pub folder: Option<PathBuf>,
+    /// Length of a server's lease.
+    pub lease_ms: u64,
+    /// The run that this start of the fleet goes on with; what the start before left of its fleet is put
+    /// aside.
+    pub resume: Option<RunId>,
+    /// No server is told to host the coordinator: they stand in for it.
+    pub stand_in: bool,
+    /// How long servers that are told to end wait for the last snapshots.
+    pub linger_ms: u64,
+    /// Servers that others reach through a gate: [`Fleet::gate`].
+    pub gated: Vec<u32>,
+    /// Servers that reach the coordinator through a gate: [`Fleet::bond`].
+    pub bonds: Vec<u32>,
+}
+
+impl Setup {
+    /// All of `servers` servers, without a folder, without a token.
+    pub fn of(servers: u32) -> Self {
+        Self {
+            servers,
+            started: servers,
+            token: String::new(),
+            folder: None,
+            lease_ms: LEASE_MS,
+            resume: None,
+            stand_in: false,
+            linger_ms: 0,
+            gated: Vec::new(),
+            bonds: Vec::new(),
+        }
+    }
+
+    /// With a folder.
+    #[must_use]
+    pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.folder = Some(folder.into());
+        self
+    }
+
+    /// Starts it.
+    ///
+    /// # Panics
+    /// If a port cannot be had.
+    pub fn start(self) -> Fleet {
+        Fleet::of(self)
+    }
+}
