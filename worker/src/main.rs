@@ -14,6 +14,7 @@ use tradewind_common::config::{Config, DeviceChoice};
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
 use tradewind_worker::c10d;
+use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
 use tradewind_worker::feed::check_batch;
@@ -56,6 +57,10 @@ enum Verb {
         /// Ranks that are to run on this machine, seeing the same GPUs.
         #[arg(long, default_value_t = 1)]
         local_ranks: u32,
+        /// Measure the untrained model on the validation split, too: what cannot be read there would be
+        /// found when training is over.
+        #[arg(long)]
+        measure: bool,
     },
     /// Train as one rank until the run's budget is applied.
     Train {
@@ -161,7 +166,8 @@ fn run(verb: Verb) -> anyhow::Result<End> {
         Verb::Check {
             config,
             local_ranks,
-        } => check(&read(&config)?, local_ranks).map(|()| End::Applied),
+            measure,
+        } => check(&read(&config)?, local_ranks, measure).map(|()| End::Applied),
         Verb::Train {
             config,
             coordinator,
@@ -238,7 +244,7 @@ fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
+fn check(config: &Config, local_ranks: u32, measure: bool) -> anyhow::Result<()> {
     let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
     let task = build_task(config)?;
     let spec = run_spec(config, &*task);
@@ -250,6 +256,9 @@ fn check(config: &Config, local_ranks: u32) -> anyhow::Result<()> {
         Device::Cuda(number) => format!("cuda:{number}"),
         _ => "cpu".to_owned(),
     };
+    if measure {
+        task.measure(Split::Validation)?;
+    }
     let found = serde_json::json!({
         "parameters": layout.elements(),
         "blocks": layout.blocks.len(),

@@ -76,9 +76,10 @@ fn of_feed(error: &FeedError) -> Verdict {
 
 fn of_data(error: &DataError) -> Verdict {
     match error {
-        // The disk, or the device, may be back for the next process.
+        // The disk, or the device, may be back for the next process, and who writes may have ended.
         DataError::Missing { .. }
         | DataError::Unreadable { .. }
+        | DataError::Locked { .. }
         | DataError::Damaged { .. }
         | DataError::Device { .. }
         | DataError::PrefetchEnded => Verdict::Failed,
@@ -238,6 +239,11 @@ mod tests {
             reason: reason(),
         };
         check(damaged, Verdict::Failed);
+        let locked = DataError::Locked {
+            file: file(),
+            reason: reason(),
+        };
+        check(locked, Verdict::Failed);
         let bad = DataError::BadValue {
             file: file(),
             variable: "t".into(),

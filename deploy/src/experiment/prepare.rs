@@ -165,6 +165,7 @@ async fn check(
             "check".to_owned(),
             format!("--config={}", config.display()),
             format!("--local-ranks={}", cell.config.world_size()),
+            "--measure".to_owned(),
         ],
         &environment(&secret()?),
         &log,

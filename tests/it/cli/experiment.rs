@@ -6,8 +6,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use tradewind_tests::cluster::programs;
+use hdf5_metno::File;
+use ndarray::s;
 use tradewind_tests::cluster::run::{Ended, Run, kill};
+use tradewind_tests::cluster::{programs, root};
 
 /// Two cells, one after the other, whose target is reached with the first evaluation.
 const TWO: &str = r#"
@@ -269,5 +271,26 @@ fn what_cannot_be_run_is_told_before_anything_is() {
             "pace.step_seconds = 0.00001 is too short for the 1 ranks",
             "it has to be at least",
         ],
+    );
+}
+
+/// Batches of training would not meet it, and an evaluation would only when a run is over.
+#[test]
+fn validation_data_are_read_before_anything_is_run() {
+    let run = Run::new()
+        .key("data.files", "[\"hole.nc\"]")
+        .key("data.memory_bytes", "0")
+        .experiment(TWO);
+    let hole = run.folder().join("hole.nc");
+    fs::copy(root().join(".deps/data/E1_north_america.nc"), &hole).unwrap();
+    {
+        let file = File::open_rw(&hole).unwrap();
+        let variable = file.dataset("air_temperature").unwrap();
+        let nan = ndarray::arr0(f32::NAN);
+        variable.write_slice(&nan, s![185, 3, 4]).unwrap();
+    }
+    refused(
+        run,
+        &["hole.nc", "has the value NaN at [time, y, x] = [185, 3, 4]"],
     );
 }

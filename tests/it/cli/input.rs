@@ -94,6 +94,18 @@ fn bad_data_is_named_before_anything_is_started() {
         check(damaged, BAD_DATA, &[&path]);
     }
 
+    let written = Run::new().key("data.files", file("written.nc"));
+    let path = written.folder().join("written.nc");
+    fs::write(&path, &whole).unwrap();
+    // Until the end of this test.
+    let _writer = hdf5_metno::File::open_rw(&path).unwrap();
+    let path = path.display().to_string();
+    check(
+        written,
+        BAD_DATA,
+        &[&path, "cannot be locked", "another program writes it"],
+    );
+
     let variable = Run::new().key("data.variable", "\"air_temprature\"");
     check(
         variable,

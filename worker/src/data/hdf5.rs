@@ -46,7 +46,7 @@ impl Variable {
             file: file.into(),
             reason: e.to_string(),
         };
-        let root = File::open(file).map_err(damaged)?;
+        let root = File::open(file).map_err(|e| not_opened(file, e.to_string()))?;
         let Ok(dataset) = root.dataset(name) else {
             return Err(no_variable(file, name, &root));
         };
@@ -142,6 +142,14 @@ impl Variable {
             index: [first_step + at / cells, at % cells / columns, at % columns],
             what,
         }
+    }
+}
+
+fn not_opened(file: &Path, reason: String) -> DataError {
+    let file = file.into();
+    match reason.contains("unable to lock file") {
+        true => DataError::Locked { file, reason },
+        false => DataError::Damaged { file, reason },
     }
 }
 

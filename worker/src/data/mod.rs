@@ -119,6 +119,14 @@ pub enum DataError {
         /// What it may be instead, and what to do.
         hint: &'static str,
     },
+    /// HDF5 locks what it reads, and cannot.
+    #[error("{} cannot be locked ({reason}): another program writes it, or its file system has no locks, and HDF5_USE_FILE_LOCKING=FALSE in the environment reads it without", file.display())]
+    Locked {
+        /// The file.
+        file: PathBuf,
+        /// The library's message.
+        reason: String,
+    },
     /// It starts as HDF5 but cannot be read.
     #[error("{} is damaged or truncated ({reason}); copy or fetch it again", file.display())]
     Damaged {
