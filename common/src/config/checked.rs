@@ -93,6 +93,13 @@ pub struct Train {
     pub overlap: bool,
 }
 
+impl Train {
+    /// Samples per rank and step, at the end of the ramp.
+    pub fn largest_batch(&self) -> u32 {
+        self.batch_ramp.last().map_or(self.batch, |step| step.batch)
+    }
+}
+
 /// How blocks travel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exchange {

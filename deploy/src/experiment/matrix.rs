@@ -10,7 +10,6 @@ use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Assign, Choice, Plan};
-use super::prepare::largest_batch;
 
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
@@ -271,7 +270,7 @@ fn update_samples(config: &Config) -> u64 {
         false => groups.iter().copied().max().unwrap_or(1),
     };
     let steps = config.local.as_ref().map_or(1, |local| local.steps);
-    u64::from(ranks) * u64::from(largest_batch(config)) * u64::from(steps)
+    u64::from(ranks) * u64::from(config.train.largest_batch()) * u64::from(steps)
 }
 
 /// Every combination of the axes' values; the first axis changes last.

@@ -195,7 +195,7 @@ async fn probe(
     runner: &Runner,
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Need>> {
-    let samples = PROBE_STEPS * u64::from(largest_batch(&cell.config));
+    let samples = PROBE_STEPS * u64::from(cell.config.train.largest_batch());
     let id = format!("probe-{number}");
     // Everything else as it is by itself: policies, stragglers and a schedule need groups, a pace
     // and a budget that a lone rank has not. A rate of 0 cannot diverge.
@@ -237,19 +237,16 @@ fn kind(config: &Config) -> String {
 /// The keys on which it depends, with their values as TOML; of batches that grow the largest, for the
 /// pace has to hold to the end.
 fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
-    let batch = ("train.batch".to_owned(), largest_batch(config).to_string());
+    let batch = (
+        "train.batch".to_owned(),
+        config.train.largest_batch().to_string(),
+    );
     let keys = keys_of(config.resolved()).into_iter();
     let others = keys.filter(|(key, _)| {
         let section = key.split('.').next().unwrap_or_default();
         COMPUTED.contains(&section)
     });
     others.chain([batch])
-}
-
-/// Samples of a rank's step, of batches that grow at their end.
-pub(super) fn largest_batch(config: &Config) -> u32 {
-    let ramp = config.train.batch_ramp.last();
-    ramp.map_or(config.train.batch, |step| step.batch)
 }
 
 #[cfg(test)]
