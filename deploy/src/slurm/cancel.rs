@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::client::{self, Row};
 use super::fleet;
 use super::handing_in::jobs_of;
-use super::standing::{is_over, number};
+use super::standing::is_over;
 use crate::lock::is_held;
 use crate::place::Place;
 use crate::say;
@@ -46,14 +46,14 @@ pub(super) async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
         return Ok(());
     }
     let lead = known.iter().rfind(|job| job.leads).map(|job| job.job);
-    let is_running = |row: &Row| row.state == "RUNNING" && number(row) == lead;
+    let is_running = |row: &Row| row.state == "RUNNING" && row.number() == lead;
     if let Some(lead) = lead
         && !arguments.now
         && left.iter().any(is_running)
     {
         end_in_order(&place, lead).await?;
     }
-    let mut left: Vec<u32> = left.iter().filter_map(number).collect();
+    let mut left: Vec<u32> = left.iter().filter_map(Row::number).collect();
     left.dedup();
     client::cancel(&left)?;
     let list: Vec<String> = left.iter().map(u32::to_string).collect();
@@ -78,7 +78,7 @@ async fn leave_fleet(place: &Place) -> anyhow::Result<bool> {
 /// Ends all jobs of the run in this folder at once.
 pub(super) fn cancel_now(run: &Path) -> anyhow::Result<()> {
     let numbers: Vec<u32> = jobs_of(run)?.iter().map(|job| job.job).collect();
-    let mut left: Vec<u32> = left(&numbers)?.iter().filter_map(number).collect();
+    let mut left: Vec<u32> = left(&numbers)?.iter().filter_map(Row::number).collect();
     left.dedup();
     match left.is_empty() {
         true => Ok(()),

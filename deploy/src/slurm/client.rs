@@ -20,6 +20,13 @@ pub(super) struct Row {
     pub(super) reason: String,
 }
 
+impl Row {
+    /// That of the whole job: 4711 of `4711+1`.
+    pub(super) fn number(&self) -> Option<u32> {
+        self.job.split('+').next()?.parse().ok()
+    }
+}
+
 /// What squeue is asked for: fields of [`Row`].
 const FORMAT: &str = "%i|%j|%T|%M|%R";
 

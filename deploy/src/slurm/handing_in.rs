@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::client;
 use super::jobs::{self, Job};
-use super::standing::number;
 use crate::say;
 
 /// A job whose number is not known yet.
@@ -104,7 +103,7 @@ fn settle(
         if let Ok(Pending { script, job }) = serde_json::from_str(&text) {
             let taken = of_script(&script)?;
             let known = jobs::read(run)?;
-            let mut numbers = taken.iter().filter_map(number);
+            let mut numbers = taken.iter().filter_map(client::Row::number);
             let forgotten = numbers.find(|number| known.iter().all(|job| job.job != *number));
             if let Some(number) = forgotten {
                 let job = Job { job: number, ..job };

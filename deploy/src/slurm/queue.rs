@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::handing_in::jobs_of;
-use super::standing::{is_over, number};
+use super::standing::is_over;
 use super::{client, jobs};
 
 /// A job that is not over.
@@ -36,7 +36,7 @@ pub(crate) fn is_handed_in(run: &Path) -> bool {
 fn left(rows: &[client::Row]) -> Vec<Queued> {
     let own = rows.iter().filter(|row| !is_over(row)).filter_map(|row| {
         Some(Queued {
-            job: number(row)?,
+            job: row.number()?,
             state: row.state.clone(),
             reason: row.reason.clone(),
         })

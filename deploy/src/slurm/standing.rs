@@ -141,7 +141,7 @@ fn with_jobs(runs: &Path) -> Vec<PathBuf> {
 pub(super) fn unfinished(run: &Path) -> anyhow::Result<Option<u32>> {
     let numbers: Vec<u32> = jobs_of(run)?.iter().map(|job| job.job).collect();
     let rows = client::queue(&numbers)?;
-    Ok(rows.iter().find(|row| !is_over(row)).and_then(number))
+    Ok(rows.iter().find(|row| !is_over(row)).and_then(Row::number))
 }
 
 /// Whether Slurm will do nothing more for a job.
@@ -158,11 +158,6 @@ pub(super) fn is_over(row: &Row) -> bool {
         "TIMEOUT",
     ];
     OVER.contains(&row.state.as_str())
-}
-
-/// `12` of `12+1`.
-pub(super) fn number(row: &Row) -> Option<u32> {
-    row.job.split('+').next()?.parse().ok()
 }
 
 fn table(head: &str, told: Option<&StatusReply>, jobs: &[Job], rows: &[Row]) -> String {
@@ -185,7 +180,7 @@ fn table(head: &str, told: Option<&StatusReply>, jobs: &[Job], rows: &[Row]) -> 
     for job in jobs {
         let own: Vec<&Row> = rows
             .iter()
-            .filter(|row| number(row) == Some(job.job))
+            .filter(|row| row.number() == Some(job.job))
             .collect();
         if own.is_empty() {
             line([

@@ -11,7 +11,7 @@ use tradewind_server::store::read_address;
 use super::super::handing_in::jobs_of;
 use super::super::job::{self, Component, What};
 use super::super::render::STEP;
-use super::super::{client, fleet, standing};
+use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::cluster::ClusterStatus;
 use crate::failure::{Cause, Failure};
@@ -201,7 +201,7 @@ fn cancel_waiting(run: &Path) -> anyhow::Result<()> {
     let guests: Vec<u32> = jobs.filter(|job| !job.leads).map(|job| job.job).collect();
     let rows = client::queue(&guests)?;
     let waiting = rows.iter().filter(|row| row.state == "PENDING");
-    let mut waiting: Vec<u32> = waiting.filter_map(standing::number).collect();
+    let mut waiting: Vec<u32> = waiting.filter_map(client::Row::number).collect();
     waiting.dedup();
     match waiting.is_empty() {
         true => Ok(()),
