@@ -40,9 +40,16 @@ impl Knob {
         true
     }
 
-    /// Whether there could be something better beyond this value.
-    pub(crate) fn is_edge(&self, value: f64) -> bool {
-        self.beyond(value).is_some()
+    /// Whether there could be something better beyond this value. Of the values of a grid that has grown a
+    /// setting may be `allowed` only some: between its last one and the next there may be others.
+    pub(crate) fn is_edge(&self, value: f64, allowed: &[f64]) -> bool {
+        let refused = |v: &&f64| !allowed.contains(v);
+        let mut refused = self.values.iter().filter(refused);
+        let last = refused.any(|v| match *v > value {
+            true => allowed.iter().all(|other| *other <= value),
+            false => allowed.iter().all(|other| *other >= value),
+        });
+        self.beyond(value).is_some() || last
     }
 
     /// The next value beyond an edge. What is multiplied from update to update, as momentum is,

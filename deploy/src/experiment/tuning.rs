@@ -123,26 +123,34 @@ impl Searches {
         };
         let of = |(setting, grid): (usize, &Grid)| {
             let points = grid.points().into_iter();
-            let trials = points.filter_map(|point| {
+            let cells = points.filter_map(|point| {
                 let cell = trial(plan, tuning, matrix, setting, &point).ok()?;
+                Some((cell, point))
+            });
+            let cells: Vec<(Cell, Vec<f64>)> = cells.collect();
+            let is_edge = |(at, value): (usize, f64)| {
+                let allowed: Vec<f64> = cells.iter().map(|(_, point)| point[at]).collect();
+                grid.knobs[at].is_edge(value, &allowed)
+            };
+            let trials = cells.iter().map(|(cell, point)| {
                 let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
-                let values: Vec<(String, f64)> = keys.zip(point).collect();
+                let values: Vec<(String, f64)> = keys.zip(point.iter().copied()).collect();
                 let chosen = matrix.settings[setting].tuned.as_ref() == Some(&values);
-                let knobs = grid.knobs.iter().zip(&values);
-                let edges = knobs.filter(|(knob, (_, value))| chosen && knob.is_edge(*value));
-                Some(Trial {
-                    on_edge: edges.map(|(knob, _)| knob.key.clone()).collect(),
-                    missed: missed(&cell),
-                    measure: match measure(&cell) {
+                let knobs = point.iter().copied().enumerate();
+                let edges = knobs.filter(|knob| chosen && is_edge(*knob));
+                Trial {
+                    on_edge: edges.map(|(knob, _)| values[knob].0.clone()).collect(),
+                    missed: missed(cell),
+                    measure: match measure(cell) {
                         Some(Score::Of(measure)) => Some(measure),
                         _ => None,
                     },
                     chosen,
-                    configuration: cell::digest(&cell),
-                    id: cell.id,
+                    configuration: cell::digest(cell),
+                    id: cell.id.clone(),
                     setting,
                     values,
-                })
+                }
             });
             trials.collect::<Vec<_>>()
         };

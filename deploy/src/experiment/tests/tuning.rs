@@ -93,14 +93,20 @@ fn new_values_are_tried_with_all_others() {
 
 #[test]
 fn where_something_better_might_lie_beyond_is_an_edge() {
-    let is_edge = |key: &str, values: &[f64], value: f64| {
+    let is_edge = |key: &str, values: &[f64], allowed: &[f64], value: f64| {
         let knob = Knob::new(key, values.to_vec(), 1).unwrap();
-        knob.is_edge(value)
+        knob.is_edge(value, allowed)
     };
     let rates = [0.1, 0.3, 1.0];
-    let of = |value| is_edge("optimizer.learning_rate", &rates, value);
+    let of = |value| is_edge("optimizer.learning_rate", &rates, &rates, value);
     assert_eq!(rates.map(of), [true, false, true]);
-    assert!(!is_edge("optimizer.momentum", &[0.0, 0.9], 0.0));
+    let momenta = [0.0, 0.9];
+    assert!(!is_edge("optimizer.momentum", &momenta, &momenta, 0.0));
+    // Below 1, which is refused, there may be something better than 0.3.
+    let allowed = [0.1, 0.2, 0.3];
+    let all = [0.1, 0.2, 0.3, 1.0];
+    let some = |value| is_edge("optimizer.learning_rate", &all, &allowed, value);
+    assert_eq!([0.2, 0.3].map(some), [false, true]);
 }
 
 #[test]
@@ -200,6 +206,11 @@ fn beyond_the_grid_a_setting_is_not_given_what_it_cannot_have() {
     let momentum = |id: &str| keys(&matrix, id)["optimizer.momentum"].clone();
     assert_eq!(momentum("fixed-seed-1"), "0.0");
     assert_eq!(momentum("lowered-seed-1"), "0.3");
+    let told = searches.trials(&plan, &matrix, measure, |_| None);
+    let chosen = told.into_iter().filter(|trial| trial.chosen);
+    let edges: Vec<_> = chosen.map(|trial| trial.on_edge).collect();
+    // 0 is the end for the one; what lies between 0 and 0.3 the other could have.
+    assert_eq!(edges, [vec![], vec!["optimizer.momentum".to_owned()]]);
 }
 
 #[test]
