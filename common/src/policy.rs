@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::compress::Compression;
-use crate::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
+use crate::consistency::ConsistencySpec;
+use crate::optimizer::OptimizerSpec;
 
 /// How an update comes about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,35 +106,6 @@ pub enum MomentumSpec {
     },
 }
 
-impl OptimizerSpec {
-    /// Momentum μ of updates Δ ← μ Δ + what the gradient adds, as long as the rate is the same; `None`
-    /// without, and in other forms.
-    pub fn momentum(&self) -> Option<f64> {
-        match self {
-            Self::Sgd {
-                momentum,
-                nesterov: false,
-                ..
-            }
-            | Self::Lars { momentum, .. }
-            | Self::Larc { momentum, .. }
-                if *momentum > 0.0 =>
-            {
-                Some(*momentum)
-            }
-            _ => None,
-        }
-    }
-
-    /// L2 penalty λ where what the gradient adds is −η (g + λθ); 0 in other forms.
-    pub fn momentum_decay(&self) -> f64 {
-        match self {
-            Self::Sgd { weight_decay, .. } => *weight_decay,
-            _ => 0.0,
-        }
-    }
-}
-
 /// What policies have to go together with.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
@@ -147,18 +119,6 @@ pub struct Beside {
     pub down: Compression,
     /// How an update is applied.
     pub optimizer: OptimizerSpec,
-}
-
-impl From<&RunSpec> for Beside {
-    fn from(spec: &RunSpec) -> Self {
-        Self {
-            consistency: spec.consistency,
-            groups: spec.group_sizes.len(),
-            up: spec.up,
-            down: spec.down,
-            optimizer: spec.optimizer,
-        }
-    }
 }
 
 /// Policies that no run can follow.

@@ -9,8 +9,7 @@ mod decay;
 pub use decay::{Decay, MILESTONES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::spec::SpecError;
-use crate::spec::range::{finite, ranged};
+use crate::range::{RangeError, finite, ranged};
 
 /// A learning-rate schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -118,7 +117,7 @@ impl Schedule {
     }
 
     /// Checks every field against its range.
-    pub(crate) fn check(&self) -> Result<(), SpecError> {
+    pub(crate) fn check(&self) -> Result<(), RangeError> {
         finite(self.learning_rate, "learning_rate")?;
         self.decay.check()?;
         if let Unit::Updates { end } = self.unit

@@ -1,43 +1,15 @@
 //! What all processes of a run must agree on.
 
-mod optimizer;
-pub(crate) mod range;
-
-pub use optimizer::{DecayExempt, OptimizerSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{BatchStep, Batches, RampError};
 use crate::compress::{Compression, FractionError};
+pub use crate::consistency::ConsistencySpec;
 use crate::layout::{Layout, LayoutError, TensorSpec};
-use crate::policy::{Policies, PolicyError};
+pub use crate::optimizer::{DecayExempt, OptimizerSpec};
+use crate::policy::{Beside, Policies, PolicyError};
+use crate::range::{RangeError, ranged};
 use crate::schedule::Schedule;
-use crate::staleness::StalenessBound;
-use range::ranged;
-
-/// When a shard applies a group's gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ConsistencySpec {
-    /// The gradients of all live groups at a clock are averaged and applied once.
-    Sync,
-    /// On arrival, under the staleness bound.
-    Bounded {
-        /// `s`, in exchanges.
-        staleness_bound: u64,
-    },
-    /// On arrival.
-    Async,
-}
-
-impl ConsistencySpec {
-    /// The bound of rule 1, for the policies that have one.
-    pub fn bound(self) -> StalenessBound {
-        match self {
-            Self::Sync => StalenessBound::Finite(0),
-            Self::Bounded { staleness_bound } => StalenessBound::Finite(staleness_bound),
-            Self::Async => StalenessBound::Unbounded,
-        }
-    }
-}
 
 /// A run as its servers need to know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -151,15 +123,20 @@ pub enum SpecError {
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// A field is outside its range.
-    #[error("{field} is {value}, which is not {wanted}")]
-    Range {
-        /// The field.
-        field: &'static str,
-        /// What it was.
-        value: String,
-        /// What it may be.
-        wanted: &'static str,
-    },
+    #[error(transparent)]
+    Range(#[from] RangeError),
+}
+
+impl From<&RunSpec> for Beside {
+    fn from(spec: &RunSpec) -> Self {
+        Self {
+            consistency: spec.consistency,
+            groups: spec.group_sizes.len(),
+            up: spec.up,
+            down: spec.down,
+            optimizer: spec.optimizer,
+        }
+    }
 }
 
 impl RunSpec {

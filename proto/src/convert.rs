@@ -9,31 +9,12 @@ use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
+pub use crate::malformed::Malformed;
+use crate::malformed::{malformed, required};
 use crate::{optimizer, v1};
 
 #[cfg(target_endian = "big")]
 compile_error!("bulk values travel little-endian; a big-endian host needs a swap in convert.rs");
-
-/// A message that does not say what it must.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {problem}")]
-pub struct Malformed {
-    /// The field.
-    pub field: &'static str,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-pub(crate) fn malformed(field: &'static str, problem: impl Into<String>) -> Malformed {
-    Malformed {
-        field,
-        problem: problem.into(),
-    }
-}
-
-pub(crate) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
-    value.ok_or_else(|| malformed(field, "is missing"))
-}
 
 /// The name of a run.
 pub fn run_id(name: &str) -> Result<RunId, Malformed> {

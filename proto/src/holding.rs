@@ -4,7 +4,7 @@ use tradewind_common::holders::{CopyHolder, Holders, Primary};
 use tradewind_common::placement::Placement;
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
 
-use crate::convert::{Malformed, malformed, required};
+use crate::malformed::{Malformed, malformed, required};
 use crate::v1;
 
 /// Where a server is.

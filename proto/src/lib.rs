@@ -11,6 +11,7 @@ pub mod convert;
 pub mod frame;
 pub mod holding;
 pub mod limits;
+mod malformed;
 mod optimizer;
 mod policy;
 pub mod refusal;

@@ -3,7 +3,7 @@
 use tradewind_common::pieces::Norms;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
-use crate::convert::{Malformed, malformed};
+use crate::malformed::{Malformed, malformed};
 use crate::v1;
 
 impl From<OptimizerSpec> for v1::run_spec::Optimizer {

@@ -2,7 +2,7 @@
 
 use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 
-use crate::convert::{Malformed, malformed};
+use crate::malformed::{Malformed, malformed};
 use crate::v1;
 use crate::v1::policies::{Momentum, Staleness};
 

@@ -2,7 +2,7 @@
 
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
 
-use crate::convert::{Malformed, malformed, required};
+use crate::malformed::{Malformed, malformed, required};
 use crate::v1;
 
 impl From<&Schedule> for v1::Schedule {

@@ -7,8 +7,9 @@ use serde::Serialize;
 use tradewind_common::{Incarnation, RunId, ShardId};
 
 use crate::clock::wall;
-use crate::core::durable::{Durable, ManifestData};
+use crate::core::durable::Durable;
 use crate::core::event::Event;
+use crate::core::saved::ManifestData;
 use crate::events::EventLog;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};

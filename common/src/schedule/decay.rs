@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::SpecError;
-use crate::spec::range::ranged;
+use crate::range::{RangeError, ranged};
 
 /// What happens to the rate after the warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,7 +60,7 @@ impl Decay {
         matches!(self, Self::Cosine { .. } | Self::Polynomial { .. })
     }
 
-    pub(super) fn check(&self) -> Result<(), SpecError> {
+    pub(super) fn check(&self) -> Result<(), RangeError> {
         let part = |x: f64, field| ranged((0.0..=1.0).contains(&x), field, x, "in 0..=1");
         match self {
             Self::Constant => Ok(()),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tradewind_common::record::Better;
 
-use super::analysis::{Line, Run, panels};
 use super::file::{Goal, Target};
+use super::line::{Line, Run, panels};
 use super::stats::{Estimate, mean, mean_ratio};
 
 /// Fills in what the lines come to beside the baseline of their panel.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cell::{self, Seal, Unfinished};
 use super::display::Display;
-use super::runner::Job;
+use super::job::Job;
 use crate::slurm::has_jobs;
 
 /// Least time between two questions for a cell's job.

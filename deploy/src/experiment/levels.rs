@@ -1,9 +1,9 @@
 //! How the settings of a panel compare at other targets than the declared one: whoever chooses a target
 //! chooses a winner, so nobody should have to trust one level.
 
-use super::analysis::{Line, Run};
 use super::compare::{by_seed, pairs};
 use super::file::{Goal, Target};
+use super::line::{Line, Run};
 use super::reading::Reading;
 use super::stats::mean_ratio;
 

@@ -9,10 +9,11 @@ use tradewind_common::config::Config;
 
 use super::display::Counts;
 use super::file::Plan;
+use super::job::Job;
 use super::machine::{self, Machine, Need};
 use super::matrix::{Cell, Matrix, keys_of};
 use super::reading::Reading;
-use super::runner::{Job, Runner};
+use super::runner::Runner;
 use crate::launch::LOOK;
 use crate::launch::{Process, Programs, Role, environment};
 use crate::run::{Interruption, secret};

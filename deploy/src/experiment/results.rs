@@ -1,9 +1,9 @@
 //! `results.csv` and `results.parquet`: a row for each cell; docs/experiments.md explains every
 //! column.
 
-use super::analysis::{Line, Run, State};
 use super::compare::times;
 use super::earlier::{CONFIGURATION, MEASURE};
+use super::line::{Line, Run, State};
 use super::matrix::Matrix;
 use super::reading::Reading;
 use super::table::{Column, Values};

@@ -15,6 +15,7 @@ use tradewind_common::record::StepRecord;
 use super::cell::{self, Outcome, Seal};
 use super::display::Display;
 use super::former::{Leaving, Next, Queue, Try};
+use super::job::Job;
 use super::machine::{self, Host};
 use super::matrix::Cell;
 use crate::clock::Clock;
@@ -28,26 +29,6 @@ const TRIES: u32 = 2;
 
 /// How long handing a job in may take when this command is interrupted.
 const HANDING_IN: Duration = Duration::from_secs(30);
-
-/// A cell that is to be run, and the part of the machine that it takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Job<'a> {
-    pub(crate) cell: &'a Cell,
-    pub(crate) part: f64,
-    /// Whether it is its measure that counts, and not its time.
-    pub(crate) is_trial: bool,
-}
-
-impl Job<'_> {
-    /// Expected work, in steps of the pace.
-    pub(crate) fn work(&self) -> f64 {
-        let config = &self.cell.config;
-        let steps = config.train.samples as f64
-            / f64::from(config.train.batch)
-            / f64::from(config.world_size());
-        steps * config.step_seconds.max(0.001) * self.part.clamp(0.05, 1.0)
-    }
-}
 
 /// What became of a cell: its seal, or why it has none.
 pub(crate) type Ended = Result<Seal, String>;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::analysis::{Line, Sums, panels};
 use super::file::{Plan, Target};
+use super::line::{Line, Sums, panels};
 use super::stats::Estimate;
 
 /// A table for each panel: a row a setting.

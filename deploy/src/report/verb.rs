@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::html::{Page, page};
-use crate::experiment::analysis::{Line, Run, State, Sums, summed};
+use crate::experiment::analysis::summed;
 use crate::experiment::cell::{self, Outcome};
 use crate::experiment::file::{Goal, Target};
+use crate::experiment::line::{Line, Run, State, Sums};
 use crate::experiment::matrix::{is_synchronous, setting_keys};
 use crate::experiment::origin::Origin;
 use crate::experiment::reading::Reading;

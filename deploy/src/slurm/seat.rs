@@ -64,6 +64,14 @@ impl Seat {
     pub(super) fn here() -> anyhow::Result<Self> {
         Self::of(|name| std::env::var(name).ok())
     }
+
+    /// The start of the job that it is of.
+    pub(super) fn start(&self) -> Start {
+        Start {
+            job: self.job,
+            restarts: self.restarts,
+        }
+    }
 }
 
 /// The start of the job that this process leads; it is no task of a step.

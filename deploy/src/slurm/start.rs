@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::RunId;
 use tradewind_server::snapshot::{Folder, manifest};
 
-use super::seat::Seat;
 use crate::folder::free_name;
 use crate::launch::LOOK;
 use crate::whole;
@@ -30,13 +29,6 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn of(seat: &Seat) -> Self {
-        Self {
-            job: seat.job,
-            restarts: seat.restarts,
-        }
-    }
-
     /// The one that the folder belongs to; `None` before the first.
     pub(super) fn read(run: &Path) -> Option<Self> {
         let text = fs::read_to_string(path(run)).ok()?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep};
 
-use super::start::{Start, next_life, resumes};
+use super::start::{next_life, resumes};
 use super::visit::{self, Next, Visit};
 use super::{address, gave_up, seat::Seat};
 use crate::clock::Clock;
@@ -56,7 +56,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             match (arguments.what, Seat::here()) {
                 (What::Servers, Ok(seat)) => {
                     let why = format!("server {}: {why}", seat.task);
-                    if let Err(error) = gave_up::write(&arguments.run, Start::of(&seat), &why) {
+                    if let Err(error) = gave_up::write(&arguments.run, seat.start(), &why) {
                         eprintln!("{error:#}");
                     }
                 }
@@ -111,9 +111,9 @@ impl Task {
         let run = &self.place.path;
         match self.member {
             Member::Server(0) => Ok(()),
-            Member::Server(_) => Start::of(&self.seat).begun(run).await,
+            Member::Server(_) => self.seat.start().begun(run).await,
             Member::Rank { group, .. } if self.place.started_with_servers(group) => {
-                Start::of(&self.seat).begun(run).await
+                self.seat.start().begun(run).await
             }
             Member::Rank { .. } => Visit::begun(run).await,
         }
@@ -176,7 +176,7 @@ impl Task {
                 Some(0) => return Ok(ExitCode::SUCCESS),
                 Some(LEFT) if is_rank => return Ok(ExitCode::SUCCESS),
                 Some(GAVE_UP) if is_rank => {
-                    gave_up::write(&self.place.path, Start::of(&self.seat), &ended.to_string())?;
+                    gave_up::write(&self.place.path, self.seat.start(), &ended.to_string())?;
                     return Ok(ExitCode::from(GAVE_UP as u8));
                 }
                 _ => {}
@@ -189,7 +189,7 @@ impl Task {
             };
             if deaths > DEATHS_MAX {
                 let why = format!("{ended}\n{deaths} times without progress");
-                gave_up::write(&self.place.path, Start::of(&self.seat), &why)?;
+                gave_up::write(&self.place.path, self.seat.start(), &why)?;
                 return Ok(ExitCode::FAILURE);
             }
             let pause_ms = PAUSES_MS[(deaths as usize - 1).min(PAUSES_MS.len() - 1)];
@@ -223,7 +223,7 @@ impl Task {
         let Place { path, config, .. } = &self.place;
         let run = path.display();
         let is_fleet = self.place.is_fleet();
-        let founds = server == 0 && Start::of(&self.seat).begin(path, is_fleet)?;
+        let founds = server == 0 && self.seat.start().begin(path, is_fleet)?;
         let mut arguments = vec![
             format!("--server={server}"),
             format!("--incarnation={}", next_life(path, server)?),

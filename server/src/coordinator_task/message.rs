@@ -10,10 +10,10 @@ use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardI
 use tradewind_proto::holding::Holding;
 
 use crate::core::answer::{Answer, Refused};
-use crate::core::durable::Saved;
 use crate::core::fleet::ServerRow;
 use crate::core::order::{NotCaptured, Server, ShardFile, ShardReport, Told};
 use crate::core::run::{Beat, Beaten, Caller, Join};
+use crate::core::saved::Saved;
 use crate::status::Status;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;

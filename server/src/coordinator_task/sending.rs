@@ -3,8 +3,8 @@
 use tradewind_common::ServerId;
 
 use super::{Message, Task};
-use crate::core::coordinator::Output;
 use crate::core::order::Told;
+use crate::core::output::Output;
 use crate::telemetry;
 
 impl Task {

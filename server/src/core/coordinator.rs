@@ -13,35 +13,14 @@ mod servers;
 
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
-use super::durable::{Durable, ManifestData, Passed, Saved};
+use super::durable::Durable;
 use super::event::{EVENTS_MAX, Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
-use super::order::{NotCaptured, Order, ShardFile, ShardReport};
+use super::order::{NotCaptured, ShardFile, ShardReport};
+pub use super::output::Output;
 use super::refusal::Refusal;
 use super::run::Run;
-
-/// What the coordinator wants done.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Output {
-    /// Answer a call.
-    Reply(ReplyTo, Result<Answer, Refused>),
-    /// Tell a server.
-    Order(Box<Order>),
-    /// Tell a server which runs there are: it forgets all others.
-    Runs(ServerId, Vec<RunId>),
-    /// Tell people.
-    Event(Event),
-    /// Write the manifest of a snapshot whose parts are all there, then say so
-    /// ([`Coordinator::written`]).
-    Manifest(Box<ManifestData>),
-    /// Delete a snapshot, or what there is of it.
-    Delete {
-        /// Of which run.
-        run: RunId,
-        /// Which.
-        number: u64,
-    },
-}
+use super::saved::{Passed, Saved};
 
 /// The servers of the fleet and the runs on it.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::shard::Output;
+use super::frame::Output;
 
 /// Most answers that wait before bare pulls and repeats are refused. Those to contributions and
 /// creations are bounded by themselves: a group contributes once to a block until it is answered.

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::{BlockId, Generation, ServerId};
 
+use super::frame::Output;
 use super::log::{Confirm, Entry, Record};
 use super::refusal::Refusal;
-use super::shard::Output;
 use super::state::BlockState;
 
 /// Most blocks that are on their way to a copy that is being filled.

@@ -32,12 +32,13 @@ use self::holders::Orphan;
 use self::snapshots::Snapshots;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
-use super::coordinator::Output;
-use super::durable::{Passed, shared};
 use super::event::{Event, EventKind};
 use super::fleet::Fleet;
 use super::order::{Capture, Order, Restore};
+use super::output::Output;
 use super::refusal::Refusal;
+use super::saved::Passed;
+use super::shared;
 use super::view::{Acknowledge, View};
 
 /// Who creates the initial values, or that they exist.

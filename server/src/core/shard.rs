@@ -4,7 +4,6 @@
 mod answers;
 mod copy;
 mod counters;
-mod frame;
 mod order;
 mod snapshot;
 mod take;
@@ -20,13 +19,13 @@ use tradewind_common::{
 };
 
 pub use self::counters::{Counters, DELAYS_MAX};
-pub use self::frame::{Action, Answer, Output, Push, Reply};
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
 use super::block::{Block, Terms};
 use super::capture::Capture;
 use super::consistency::{self, Consistency, Decision};
 use super::delay::{self, Delay};
+pub use super::frame::{Action, Answer, Output, Push, Reply};
 use super::log::Entry;
 use super::milestones::Milestones;
 use super::momentum::{self, Momentum};

@@ -3,7 +3,7 @@
 use tradewind_common::RunId;
 use tradewind_common::spec::RunSpec;
 use tradewind_proto::v1::LeaveRequest;
-use tradewind_server::core::durable::ManifestData;
+use tradewind_server::core::saved::ManifestData;
 use tradewind_server::snapshot::{Folder, manifest};
 use tradewind_tests::cluster::client::answer;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};

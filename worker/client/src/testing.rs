@@ -199,6 +199,7 @@ pub struct FakeCoordinator {
     streams: Arc<Mutex<u32>>,
     joins: Arc<Mutex<Vec<JoinRequest>>>,
     start: fn(u64) -> u64,
+    leave: fn(u64) -> Result<(), Status>,
     left: Arc<Mutex<Vec<u64>>>,
 }
 
@@ -212,6 +213,7 @@ impl FakeCoordinator {
             streams: Arc::default(),
             joins: Arc::default(),
             start: |_| 0,
+            leave: |_| Ok(()),
             left: Arc::default(),
         }
     }
@@ -236,12 +238,17 @@ impl FakeCoordinator {
         Self { start, ..self }
     }
 
+    /// The same; what it says to a life of a group that leaves, given its incarnation.
+    pub fn leaving(self, leave: fn(u64) -> Result<(), Status>) -> Self {
+        Self { leave, ..self }
+    }
+
     /// Joins so far.
     pub fn joins_heard(&self) -> Vec<JoinRequest> {
         self.joins.lock().unwrap().clone()
     }
 
-    /// Incarnations that have left.
+    /// Incarnations that have asked to leave.
     pub fn left(&self) -> Vec<u64> {
         self.left.lock().unwrap().clone()
     }
@@ -305,7 +312,7 @@ impl Coordinator for FakeCoordinator {
     async fn leave(&self, request: Request<LeaveRequest>) -> Answered<LeaveReply> {
         let incarnation = request.into_inner().incarnation;
         self.left.lock().unwrap().push(incarnation);
-        Ok(Response::new(LeaveReply {}))
+        (self.leave)(incarnation).map(|()| Response::new(LeaveReply {}))
     }
 
     async fn attach(&self, _: Request<AttachRequest>) -> Answered<AttachReply> {

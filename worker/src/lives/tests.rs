@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
@@ -17,11 +16,11 @@ use tradewind_proto::v1::{
     ServerEndpoint, Verdict as Decision, push_frame,
 };
 
+mod departing;
 mod scaled;
 
 use super::*;
 use crate::data::{Batch, DataError, Dataset, Split};
-use crate::leaving::{Asked, Leaving};
 use crate::member::Entry;
 use crate::model::{Report, Task, TaskError};
 use crate::telemetry::Recorder;
@@ -279,90 +278,6 @@ fn a_group_that_comes_when_the_budget_is_applied_pulls_and_leaves() {
         assert_eq!(member.flat.values(), [1.0; 4], "{mode}");
         assert_eq!(coordinator.left(), [1], "{mode}");
     }
-}
-
-/// By its coordinator with a beat, or by a signal: what is under way is brought to its end.
-#[test]
-fn a_group_that_is_asked_to_leave_ends_its_exchange_and_leaves() {
-    let modes = [
-        "train.overlap=0",
-        "train.overlap=1",
-        "exchange.per_bucket=true",
-    ];
-    for (mode, by_beat) in modes
-        .into_iter()
-        .flat_map(|mode| [(mode, true), (mode, false)])
-    {
-        let leaving = Leaving::default();
-        let (asks, asked) = (leaving.clone(), Arc::new(Mutex::new(None)));
-        let answer = asked.clone();
-        let shard = FakeShard::new(move |frame| {
-            if !by_beat && frame.clock == 3 {
-                answer.lock().unwrap().get_or_insert_with(|| asks.ask());
-            }
-            decided(frame, false)
-        });
-        let shard_runs = shard.run();
-        let address = shard_runs.address.clone();
-        let coordinator = FakeCoordinator::beats(move |beat| {
-            Does::Answers(BeatReply {
-                leave: by_beat && beat.clock >= 3,
-                ..BeatReply::default()
-            })
-        });
-        let coordinator = coordinator
-            .joined(move |_| Ok(joined(1, &address)))
-            .starting(|_| 0);
-        let coordinator_runs = coordinator.run();
-        let runtime = runtime();
-        let mut member = member(&coordinator_runs, &[mode], None, &runtime);
-        member.leaving = leaving;
-        let end = live_pausing(&mut member, Duration::ZERO).unwrap();
-        assert_eq!(end, End::Left, "{mode}");
-        assert_eq!(coordinator.left(), [1], "{mode}");
-        if !by_beat {
-            assert_eq!(*asked.lock().unwrap(), Some(Asked::Finishes), "{mode}");
-            // With overlap the last values that came are not the model's.
-            let last = if mode == "train.overlap=1" { 3.0 } else { 4.0 };
-            assert_eq!(member.flat.values(), [last; 4], "{mode}");
-        }
-    }
-}
-
-#[test]
-fn a_group_that_was_asked_to_leave_while_it_was_not_together_does_not_come_back() {
-    let coordinator = FakeCoordinator::joins(|_| Err(status(Reason::Drained, "leave".into())));
-    let coordinator_runs = coordinator.run();
-    let runtime = runtime();
-    let mut member = member(&coordinator_runs, &[], None, &runtime);
-    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
-    assert_eq!(end, End::Left);
-    assert_eq!(coordinator.joins_heard().len(), 1);
-}
-
-#[test]
-fn a_rank_that_was_asked_to_leave_does_not_come_back_when_its_life_breaks_first() {
-    let leaving = Leaving::default();
-    let asks = leaving.clone();
-    let shard = FakeShard::new(move |frame| match frame.clock {
-        3 => {
-            asks.ask();
-            Does::Ends(Err(fenced()))
-        }
-        _ => decided(frame, false),
-    });
-    let shard_runs = shard.run();
-    let address = shard_runs.address.clone();
-    let coordinator = FakeCoordinator::beats(|_| Does::Answers(BeatReply::default()))
-        .joined(move |before| Ok(joined(u64::from(before) + 1, &address)))
-        .starting(|_| 0);
-    let coordinator_runs = coordinator.run();
-    let runtime = runtime();
-    let mut member = member(&coordinator_runs, &[], None, &runtime);
-    member.leaving = leaving;
-    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
-    assert_eq!(end, End::Left);
-    assert_eq!(coordinator.joins_heard().len(), 1);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use tradewind_common::record::Better;
 
 use super::{HEAD, matrix, reading};
-use crate::experiment::analysis::{Line, Run, State};
 use crate::experiment::file::{Goal, Target};
+use crate::experiment::line::{Line, Run, State};
 use crate::experiment::reading::Metric;
 use crate::experiment::results::columns;
 use crate::experiment::table::Values;

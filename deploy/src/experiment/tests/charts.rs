@@ -2,7 +2,7 @@
 
 use super::analysis::{line, summed};
 use super::page::{each_reading, page_of};
-use crate::experiment::analysis::Line;
+use crate::experiment::line::Line;
 use crate::experiment::origin::Origin;
 use crate::experiment::reading::Updates;
 

@@ -10,8 +10,9 @@ use super::{HEAD, leave_cell, matrix, write_program};
 use crate::experiment::cell::{Outcome, Seal, Unfinished, finished, gather};
 use crate::experiment::display::Display;
 use crate::experiment::former::{Leaving, Queue};
+use crate::experiment::job::Job;
 use crate::experiment::matrix::Cell;
-use crate::experiment::runner::{Ended, Job, On, Ran, Runner};
+use crate::experiment::runner::{Ended, On, Ran, Runner};
 use crate::run::Interruption;
 use crate::runtime::one_thread;
 

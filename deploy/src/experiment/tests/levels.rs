@@ -2,9 +2,9 @@
 
 use super::analysis::{line, summed, target};
 use super::reading_of;
-use crate::experiment::analysis::{Line, Run, State};
 use crate::experiment::file::{Goal, Target};
 use crate::experiment::levels::ratios;
+use crate::experiment::line::{Line, Run, State};
 
 /// A setting whose runs, of seeds 1, 2, …, measured these values, one a second.
 fn measured(label: &str, synchronous: bool, runs: &[&[f64]], target: &Target) -> Line {

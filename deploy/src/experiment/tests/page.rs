@@ -4,7 +4,7 @@ use tradewind_common::record::Better;
 
 use super::analysis::{held_out, line, summed, target, with};
 use super::{HEAD, matrix, reading_of};
-use crate::experiment::analysis::{Line, Run, State};
+use crate::experiment::line::{Line, Run, State};
 use crate::experiment::machine::Host;
 use crate::experiment::origin::{Elsewhere, Origin};
 use crate::experiment::reading::Reading;

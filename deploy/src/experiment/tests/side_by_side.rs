@@ -8,7 +8,8 @@ use super::{HEAD, leave, matrix, write_program};
 use crate::experiment::cell::Outcome;
 use crate::experiment::display::Display;
 use crate::experiment::former::Queue;
-use crate::experiment::runner::{Ended, Job, On, Ran, Runner};
+use crate::experiment::job::Job;
+use crate::experiment::runner::{Ended, On, Ran, Runner};
 use crate::run::Interruption;
 use crate::runtime::one_thread;
 

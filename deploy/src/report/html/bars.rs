@@ -1,7 +1,8 @@
 //! Where the time went: a stacked bar for each setting.
 
+use super::panel::{Panel, readings};
 use super::svg::{At, Svg, escape};
-use crate::experiment::reading::Times;
+use crate::experiment::reading::{Reading, Times};
 use crate::report::axes::Scale;
 
 const WIDTH: f64 = 1320.0;
@@ -20,8 +21,32 @@ const PARTS: [Part; 4] = [
     ("waiting", "waiting", |t| t.waiting),
 ];
 
-/// Bars of seconds a rank, mean over seeds.
-pub(super) fn bars(rows: &[(String, Times)]) -> String {
+/// What an average rank spent its time on in each setting, means over the seeds.
+pub(super) fn times(panel: &Panel<'_>) -> String {
+    let rows = panel.lines.iter().filter_map(|line| {
+        let times: Vec<Times> = readings(line).map(Reading::times).collect();
+        let mean = |of: fn(&Times) -> f64| times.iter().map(of).sum::<f64>() / times.len() as f64;
+        let mean = Times {
+            computing: mean(|t| t.computing),
+            reducing: mean(|t| t.reducing),
+            exchanging: mean(|t| t.exchanging),
+            waiting: mean(|t| t.waiting),
+        };
+        (!times.is_empty()).then(|| (line.label.clone(), mean))
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h3>Where the time went</h3><p class=\"legend\">{}</p>{}",
+        legend(),
+        bars(&rows)
+    )
+}
+
+/// Bars of seconds a rank.
+fn bars(rows: &[(String, Times)]) -> String {
     let sum = |times: &Times| PARTS.iter().map(|(.., of)| of(times)).sum::<f64>();
     let most = rows.iter().map(|(_, times)| sum(times)).fold(0.0, f64::max);
     let x = Scale::Linear(0.0, if most > 0.0 { most } else { 1.0 });
@@ -64,7 +89,7 @@ pub(super) fn bars(rows: &[(String, Times)]) -> String {
 }
 
 /// What the colours mean.
-pub(super) fn legend() -> String {
+fn legend() -> String {
     let chips = PARTS.iter().map(|(name, class, _)| {
         format!(
             "<span class=\"chip\"><i class=\"part {class}\"></i>{}</span>",

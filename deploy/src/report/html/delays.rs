@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::histogram::{Counts, histogram};
 use super::panel::{Panel, readings, readings_of};
 use super::svg::escape;
-use crate::experiment::analysis::Line;
+use crate::experiment::line::Line;
 
 const DELAY: &str = "Delay";
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Page;
 use super::svg::escape;
-use crate::experiment::analysis::{Line, Reached, State};
+use crate::experiment::line::{Line, Reached, State};
 use crate::experiment::results::status;
 use crate::experiment::table::Column;
 

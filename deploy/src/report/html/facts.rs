@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Page;
 use super::panel::{goal, readings};
 use super::svg::escape;
-use crate::experiment::analysis::Progress;
+use crate::experiment::line::Progress;
 use crate::experiment::reading::{Reading, Told};
 
 /// Paragraphs under the title.

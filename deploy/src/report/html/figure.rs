@@ -2,9 +2,10 @@
 //! picture of its own for documents and papers.
 
 use super::chart::{SIZE, marks};
-use super::panel::{Panel, validation_over_time};
+use super::curves::validation_over_time;
+use super::panel::Panel;
 use super::svg::{At, Svg};
-use crate::experiment::analysis::Line;
+use crate::experiment::line::Line;
 
 const GAP: f64 = 16.0;
 /// Height of a row of the legend, and of a panel's name.

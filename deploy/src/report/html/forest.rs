@@ -2,7 +2,7 @@
 
 use super::panel::Panel;
 use super::svg::{At, Svg};
-use crate::experiment::analysis::Sums;
+use crate::experiment::line::Sums;
 use crate::report::axes::Scale;
 
 const SIZE: (f64, f64) = (190.0, 22.0);

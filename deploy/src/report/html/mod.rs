@@ -3,6 +3,7 @@
 mod bars;
 mod chart;
 mod curve;
+mod curves;
 mod delays;
 mod details;
 mod facts;
@@ -17,8 +18,8 @@ mod verdict;
 
 use std::fmt::Write;
 
-use crate::experiment::analysis::{Line, panels};
 use crate::experiment::file::Target;
+use crate::experiment::line::{Line, panels};
 use crate::experiment::origin::Origin;
 use crate::experiment::table::Column;
 use crate::report::series_color;
@@ -52,7 +53,7 @@ pub(crate) fn page(page: &Page<'_>) -> String {
     }
     body += &facts::facts(page);
     for panel in panels_of(page, &labels) {
-        body += &panel::panel(&panel);
+        body += &section(&panel);
     }
     body += &details::details(page);
     let mut colors = colors(&labels);
@@ -67,6 +68,21 @@ pub(crate) fn page(page: &Page<'_>) -> String {
     format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title><style>{style}{colors}</style></head><body><main>{body}</main></body></html>\n"
     )
+}
+
+/// One comparison: a sentence, a table, curves, times and histograms.
+fn section(panel: &Panel<'_>) -> String {
+    let mut html = String::from("<section>");
+    if !panel.name.is_empty() {
+        let _ = write!(html, "<h2>{}</h2>", escape(&panel.name));
+    }
+    html += &verdict::verdict(panel);
+    html += &table::table(panel);
+    html += &levels::levels(panel);
+    html += &curves::curves(panel);
+    html += &bars::times(panel);
+    html += &delays::histograms(panel);
+    html + "</section>"
 }
 
 /// The validation over time, of all panels, as a picture; `None` without evaluations along the way.

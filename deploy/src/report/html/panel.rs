@@ -1,20 +1,15 @@
-//! One comparison: a sentence, a table, curves, times and histograms.
+//! What is compared, as all parts of its section of the page need it.
 
-use std::fmt::Write;
-
-use super::chart::{Axes, Labels, Series, chart};
-use super::curve::{Along, Shown, band, curve};
 use super::svg::escape;
-use super::{bars, delays, levels, table, verdict};
-use crate::experiment::analysis::{Line, Progress, Run};
 use crate::experiment::file::{Goal, Target};
-use crate::experiment::reading::{Reading, Times};
+use crate::experiment::line::{Line, Progress, Run};
+use crate::experiment::reading::Reading;
 
 /// So many settings have colours that can be told apart; where there are more, marks help.
 const COLORS: usize = 6;
 const MARKS: [char; 4] = ['●', '▲', '■', '◆'];
 
-/// What is compared.
+/// Settings that are compared with each other.
 #[derive(Clone, Debug)]
 pub(super) struct Panel<'a> {
     /// Empty if it is the only one.
@@ -82,20 +77,6 @@ pub(super) fn readings_of<'a>(panel: &Panel<'a>) -> impl Iterator<Item = &'a Rea
     panel.lines.iter().flat_map(|line| readings(line))
 }
 
-pub(super) fn panel(panel: &Panel<'_>) -> String {
-    let mut html = String::from("<section>");
-    if !panel.name.is_empty() {
-        let _ = write!(html, "<h2>{}</h2>", escape(&panel.name));
-    }
-    html += &verdict::verdict(panel);
-    html += &table::table(panel);
-    html += &levels::levels(panel);
-    html += &curves(panel);
-    html += &times(panel);
-    html += &delays::histograms(panel);
-    html + "</section>"
-}
-
 /// Such as `validation RMSE ≤ 0.8 K`.
 pub(super) fn goal(target: &Target, unit: Option<&str>) -> String {
     let sign = match target.goal {
@@ -118,85 +99,6 @@ pub(super) fn validation_label(panel: &Panel<'_>) -> String {
     }
 }
 
-const SECONDS: &str = "seconds since the first step";
-
-/// The charts that answer what a page asks, without a legend: one for each of the panels that have
-/// evaluations along the way, all with the same axes.
-pub(super) fn validation_over_time<'a, 'b>(
-    panels: &'b [Panel<'a>],
-) -> Vec<(&'b Panel<'a>, String)> {
-    let drawn = panels
-        .iter()
-        .map(|panel| (panel, series(panel, Shown::Validation, Along::Time)))
-        .filter(|(_, series)| !series.is_empty());
-    let drawn: Vec<_> = drawn.collect();
-    let limit = |panel: &Panel<'_>| panel.target.map(|target| target.goal.limit());
-    let target = panels.first().and_then(limit);
-    let axes = Axes::of(drawn.iter().flat_map(|(_, series)| series), target);
-    let charts = drawn.iter().map(|(panel, series)| {
-        let y = validation_label(panel);
-        let labels = Labels {
-            x: SECONDS,
-            y: &y,
-            target,
-        };
-        (*panel, chart(series, labels, axes, panel.number))
-    });
-    charts.collect()
-}
-
-fn curves(panel: &Panel<'_>) -> String {
-    let mut html = String::new();
-    for (row, shown) in [Shown::Validation, Shown::Loss].into_iter().enumerate() {
-        let axes = [
-            (Along::Time, SECONDS),
-            (Along::Updates, "updates applied"),
-            (Along::Samples, "samples applied"),
-        ];
-        let series = axes.map(|(along, _)| series(panel, shown, along));
-        if series[0].is_empty() {
-            continue;
-        }
-        let (y, target, head) = match shown {
-            Shown::Validation => {
-                let target = panel.target.map(|target| target.goal.limit());
-                (validation_label(panel), target, "Validation")
-            }
-            Shown::Loss => (
-                "training loss, running mean".to_owned(),
-                None,
-                "Training loss",
-            ),
-        };
-        let _ = write!(
-            html,
-            "<h3>{head}</h3><p class=\"legend\">{}</p><div class=\"row\">",
-            legend(panel)
-        );
-        for (column, (series, (_, x))) in series.iter().zip(axes).enumerate() {
-            let labels = Labels { x, y: &y, target };
-            let axes = Axes::of(series.iter(), target);
-            html += &chart(series, labels, axes, 100 * panel.number + 10 * row + column);
-        }
-        html += "</div>";
-    }
-    html
-}
-
-fn series(panel: &Panel<'_>, shown: Shown, along: Along) -> Vec<Series> {
-    let all = panel.lines.iter().map(|line| {
-        let curves: Vec<_> = readings(line).map(|r| curve(r, shown, along)).collect();
-        Series {
-            index: panel.index(line),
-            class: panel.class(line),
-            mark: panel.mark(line),
-            points: band(&curves),
-            label: line.label.clone(),
-        }
-    });
-    all.filter(|series| !series.points.is_empty()).collect()
-}
-
 /// What the lines of some settings look like.
 pub(super) fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
     let chips = lines.iter().map(|line| {
@@ -212,42 +114,4 @@ pub(super) fn legend_of(panel: &Panel<'_>, lines: &[&Line]) -> String {
         format!("<span class=\"chip s{index}\"><i{sync}></i>{mark}{label}</span>")
     });
     chips.collect()
-}
-
-fn legend(panel: &Panel<'_>) -> String {
-    let seeds = panel.lines.iter().map(|line| readings(line).count()).max();
-    let mut caption = match seeds {
-        Some(2..) => {
-            "line: mean of the seeds; band: from the least to the most of them; dashed: synchronous"
-        }
-        _ => "dashed: synchronous",
-    }
-    .to_owned();
-    if let Some(lacking) = panel.not_drawn() {
-        caption += &format!("; {lacking}");
-    }
-    legend_of(panel, &panel.lines) + &format!("<span class=\"none\">{caption}</span>")
-}
-
-fn times(panel: &Panel<'_>) -> String {
-    let rows = panel.lines.iter().filter_map(|line| {
-        let times: Vec<Times> = readings(line).map(Reading::times).collect();
-        let mean = |of: fn(&Times) -> f64| times.iter().map(of).sum::<f64>() / times.len() as f64;
-        let mean = Times {
-            computing: mean(|t| t.computing),
-            reducing: mean(|t| t.reducing),
-            exchanging: mean(|t| t.exchanging),
-            waiting: mean(|t| t.waiting),
-        };
-        (!times.is_empty()).then(|| (line.label.clone(), mean))
-    });
-    let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        return String::new();
-    }
-    format!(
-        "<h3>Where the time went</h3><p class=\"legend\">{}</p>{}",
-        bars::legend(),
-        bars::bars(&rows)
-    )
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::forest::Forest;
 use super::panel::Panel;
 use super::svg::escape;
-use crate::experiment::analysis::{Line, Progress, State, Sums};
+use crate::experiment::line::{Line, Progress, State, Sums};
 use crate::experiment::stats::Estimate;
 
 pub(super) fn table(panel: &Panel<'_>) -> String {

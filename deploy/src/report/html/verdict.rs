@@ -6,7 +6,7 @@ use tradewind_common::record::Better;
 
 use super::panel::{Panel, goal, readings_of};
 use super::svg::escape;
-use crate::experiment::analysis::{Line, Progress};
+use crate::experiment::line::{Line, Progress};
 use crate::experiment::stats::Estimate;
 
 /// Whether any setting was sooner than the best synchronous one, and by how much.

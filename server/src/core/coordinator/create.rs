@@ -9,8 +9,8 @@ use tradewind_common::spec::RunSpec;
 use super::{Coordinator, Output};
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, RUNS_MAX, Refused};
-use crate::core::durable::Saved;
 use crate::core::run::{Run, resume};
+use crate::core::saved::Saved;
 
 impl Coordinator {
     /// The next join of the run resumes it.

@@ -7,8 +7,8 @@ use tradewind_common::{Clock, Generation, GroupId, ShardId};
 use super::group::{Group, GroupState};
 use super::{Phase, Run};
 use crate::core::answer::Answer;
-use crate::core::coordinator::Output;
 use crate::core::event::{Event, EventKind};
+use crate::core::output::Output;
 use crate::core::view::Acknowledge;
 
 impl Run {

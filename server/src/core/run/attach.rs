@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::GroupId;
+use tradewind_common::range::RangeError;
 use tradewind_common::spec::{ConsistencySpec, GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
 
 use super::{GroupState, Phase, Run};
@@ -64,10 +65,12 @@ impl Run {
             return Err(Refused::FixedGroups);
         }
         let first = self.sizes().count();
-        let range = |field, value: String, wanted| SpecError::Range {
-            field,
-            value,
-            wanted,
+        let range = |field, value: String, wanted| {
+            SpecError::Range(RangeError {
+                field,
+                value,
+                wanted,
+            })
         };
         if let Some(size) = sizes.iter().find(|n| !(1..=GROUP_SIZE_MAX).contains(*n)) {
             return Err(range("group size", size.to_string(), "1 to 65536").into());

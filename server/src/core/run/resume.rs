@@ -10,10 +10,10 @@ use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
 use super::{Phase, Run, Snapshots};
-use crate::core::durable::{ManifestData, Saved};
 use crate::core::fleet::Fleet;
 use crate::core::optimizer;
 use crate::core::order::Restore;
+use crate::core::saved::{ManifestData, Saved};
 
 /// Groups had lives after the snapshot that nobody has written down; theirs are passed over.
 const LIVES_MARGIN: u64 = 1_000;

@@ -12,9 +12,9 @@ use tradewind_common::{Clock, ServerId, ShardId};
 use super::{Group, GroupState, Phase, Run};
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
-use crate::core::coordinator::Output;
 use crate::core::event::{Event, EventKind};
 use crate::core::order::{Capture, NotCaptured, ShardFile};
+use crate::core::output::Output;
 use crate::core::refusal::Refusal;
 
 /// Callers that may wait for a snapshot.

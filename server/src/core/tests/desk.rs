@@ -36,9 +36,10 @@ use self::show::{said, show_holders, show_view};
 use super::spec;
 use crate::core::ReplyTo;
 use crate::core::coordinator::Coordinator;
-use crate::core::durable::{Durable, ManifestData};
+use crate::core::durable::Durable;
 use crate::core::order::{Order, Server, ShardReport};
 use crate::core::run::Run;
+use crate::core::saved::ManifestData;
 
 /// Length of a server's lease.
 pub(super) const SERVER_LEASE_MS: u64 = 1_000;

@@ -228,7 +228,7 @@ fn what_waits_and_what_is_told_has_a_bound() {
 fn what_a_fleet_without_a_folder_cannot_do_is_refused() {
     let desk = training();
     let mut coordinator = Coordinator::new(1, false, SERVER_LEASE_MS);
-    let saved = crate::core::durable::Saved {
+    let saved = crate::core::saved::Saved {
         manifest: desk.manifests[0].clone(),
         numbers: vec![1],
     };

@@ -6,7 +6,7 @@ use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 
 use super::desk::{Desk, check, play, run_of};
 use crate::core::answer::Refused;
-use crate::core::durable::{ManifestData, Saved};
+use crate::core::saved::{ManifestData, Saved};
 
 /// A run of one server, of which a snapshot was taken in the middle.
 fn stopped(consistency: ConsistencySpec) -> ManifestData {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use tradewind_common::{Incarnation, ServerId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::coordinator::Coordinator;
-use tradewind_server::core::durable::{Durable, ManifestData};
+use tradewind_server::core::durable::Durable;
 use tradewind_server::core::order::Server;
 use tradewind_server::core::run::{Beat, Join};
+use tradewind_server::core::saved::ManifestData;
 
 use super::World;
 use super::event::{Address, Done, Event, Life, Told, Up};

@@ -6,8 +6,8 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tradewind_common::placement::Placement;
 use tradewind_common::{BlockId, Clock, ShardId};
-use tradewind_server::core::durable::{ManifestData, Saved as Resumable};
 use tradewind_server::core::order::ShardFile;
+use tradewind_server::core::saved::{ManifestData, Saved as Resumable};
 use tradewind_server::core::state::BlockState;
 
 use crate::checker::Saved;

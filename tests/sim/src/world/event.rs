@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId, ShardId};
 use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::durable::ManifestData;
 use tradewind_server::core::log::{Confirm, Record};
 use tradewind_server::core::order::{NotCaptured, Order, ShardFile, ShardReport};
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
+use tradewind_server::core::saved::ManifestData;
 use tradewind_server::core::shard::{Push, Reply};
 
 use super::disk::File;

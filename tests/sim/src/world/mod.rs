@@ -22,7 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use tradewind_common::placement::Placement;
 use tradewind_common::{GroupId, RunId, ServerId};
 use tradewind_server::core::ReplyTo;
-use tradewind_server::core::durable::Saved;
+use tradewind_server::core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
 use crate::group::{Common, Wake};

@@ -3,8 +3,8 @@
 use tradewind_common::{Clock, GroupId};
 
 use super::super::{Group, Run};
-use crate::core::coordinator::Output;
-use crate::core::durable::{ManifestData, SavedGroup};
+use crate::core::output::Output;
+use crate::core::saved::{ManifestData, SavedGroup};
 
 impl Run {
     /// All parts of the snapshot that is being taken are there: it is whole once this is on disk.

@@ -8,8 +8,8 @@ use tradewind_common::{ServerId, ShardId};
 use super::Desk;
 use super::show::{said, show, word};
 use crate::core::answer::Answer;
-use crate::core::coordinator::Output;
 use crate::core::order::Order;
+use crate::core::output::Output;
 
 impl Desk {
     pub(super) fn outputs(&mut self) -> Vec<String> {

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::SpecError;
-use super::range::{finite, ranged, unit};
 use crate::layout::TensorSpec;
+use crate::range::{RangeError, finite, ranged, unit};
 use crate::schedule::Schedule;
 
 /// What a shard does with a gradient.
@@ -99,8 +98,35 @@ impl OptimizerSpec {
         matches!(self, Self::Lars { .. } | Self::Larc { .. })
     }
 
+    /// Momentum μ of updates Δ ← μ Δ + what the gradient adds, as long as the rate is the same; `None`
+    /// without, and in other forms.
+    pub fn momentum(&self) -> Option<f64> {
+        match self {
+            Self::Sgd {
+                momentum,
+                nesterov: false,
+                ..
+            }
+            | Self::Lars { momentum, .. }
+            | Self::Larc { momentum, .. }
+                if *momentum > 0.0 =>
+            {
+                Some(*momentum)
+            }
+            _ => None,
+        }
+    }
+
+    /// L2 penalty λ where what the gradient adds is −η (g + λθ); 0 in other forms.
+    pub fn momentum_decay(&self) -> f64 {
+        match self {
+            Self::Sgd { weight_decay, .. } => *weight_decay,
+            _ => 0.0,
+        }
+    }
+
     /// Whether `schedule` gives rates that it can follow.
-    pub(super) fn check_rate(&self, schedule: &Schedule) -> Result<(), SpecError> {
+    pub(crate) fn check_rate(&self, schedule: &Schedule) -> Result<(), RangeError> {
         let rate = schedule.learning_rate;
         let good = rate > 0.0 && rate < 1.0 && *schedule == Schedule::constant(rate);
         let wanted = "more than 0, less than 1 and constant, as elastic averaging needs it";
@@ -113,7 +139,7 @@ impl OptimizerSpec {
     }
 
     /// Checks every field against its range.
-    pub(super) fn check(&self) -> Result<(), SpecError> {
+    pub(crate) fn check(&self) -> Result<(), RangeError> {
         match *self {
             Self::Sgd {
                 momentum,

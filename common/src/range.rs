@@ -1,0 +1,38 @@
+//! Fields against their ranges.
+
+/// A field that is outside its range.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{field} is {value}, which is not {wanted}")]
+pub struct RangeError {
+    /// The field.
+    pub field: &'static str,
+    /// What it was.
+    pub value: String,
+    /// What it may be.
+    pub wanted: &'static str,
+}
+
+pub(crate) fn unit(x: f64, field: &'static str) -> Result<(), RangeError> {
+    ranged((0.0..1.0).contains(&x), field, x, "in 0..1")
+}
+
+pub(crate) fn finite(x: f64, field: &'static str) -> Result<(), RangeError> {
+    let good = x.is_finite() && x >= 0.0;
+    ranged(good, field, x, "a finite number of at least 0")
+}
+
+pub(crate) fn ranged(
+    good: bool,
+    field: &'static str,
+    value: impl ToString,
+    wanted: &'static str,
+) -> Result<(), RangeError> {
+    if good {
+        return Ok(());
+    }
+    Err(RangeError {
+        field,
+        value: value.to_string(),
+        wanted,
+    })
+}

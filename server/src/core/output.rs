@@ -1,0 +1,32 @@
+//! What comes out of the coordinator, and so out of its runs.
+
+use tradewind_common::{RunId, ServerId};
+
+use super::ReplyTo;
+use super::answer::{Answer, Refused};
+use super::event::Event;
+use super::order::Order;
+use super::saved::ManifestData;
+
+/// What the coordinator wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Answer a call.
+    Reply(ReplyTo, Result<Answer, Refused>),
+    /// Tell a server.
+    Order(Box<Order>),
+    /// Tell a server which runs there are: it forgets all others.
+    Runs(ServerId, Vec<RunId>),
+    /// Tell people.
+    Event(Event),
+    /// Write the manifest of a snapshot whose parts are all there, then say so
+    /// ([`Coordinator::written`](super::coordinator::Coordinator::written)).
+    Manifest(Box<ManifestData>),
+    /// Delete a snapshot, or what there is of it.
+    Delete {
+        /// Of which run.
+        run: RunId,
+        /// Which.
+        number: u64,
+    },
+}
