@@ -24,6 +24,8 @@ pub struct Forecast {
     pub channels: i64,
     /// Residual convolutions between the first layer and the last.
     pub depth: i64,
+    /// It sees and tells departures from the mean of the history.
+    pub anomalies: bool,
     /// NetCDF-4 or HDF5 files.
     pub files: Vec<PathBuf>,
     /// A variable in each of them.
@@ -157,6 +159,7 @@ fn forecast(values: &Values<'_>, folder: &Path, wrong: &mut dyn FnMut(&str, Stri
     Forecast {
         channels: values.int("model.channels"),
         depth: values.int("model.depth"),
+        anomalies: values.flag("model.anomalies"),
         files: files.iter().map(|file| folder.join(file)).collect(),
         variable: values.text("data.variable").to_owned(),
         history: values.int("data.history") as usize,

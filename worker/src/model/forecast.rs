@@ -1,10 +1,14 @@
 //! The next map of a series from the maps before it, by a small convolutional network.
 //!
-//! forecast = m + scale · net((history − m) / scale), where m is the mean of the history in each
-//! cell and scale the root mean square of (target − m) over the training samples. The network
-//! thus sees and tells departures only: it cannot overfit to a level of temperature, which the
-//! held-out years leave, and as its last layer starts at zero the first forecast is the mean.
-//! Padding with zeros says "like the mean" beyond the edge of the map.
+//! forecast = m + scale · net((history − m) / scale), where scale is the root mean square of
+//! (target − m) over the training samples and m
+//! - of anomalies: the mean of the history in each cell. The network cannot overfit to a level of
+//!   temperature, which the held-out years leave;
+//! - of whole fields: one number, the mean of all training targets. Where it is warm and where
+//!   cold the network has to take from the history, which takes it many more updates to learn.
+//!
+//! As the last layer starts at zero the first forecast is m. Padding with zeros says "like m"
+//! beyond the edge of the map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,12 +41,17 @@ pub struct ForecastSpec {
     pub channels: i64,
     /// Number of residual 3×3 convolutions between the first and the last, 0 to 64.
     pub depth: i64,
+    /// Whether it sees and tells departures from the mean of the history, or whole fields.
+    pub anomalies: bool,
 }
 
 /// The model with its data.
 pub struct Forecast {
     series: Arc<Series>,
     step_name: String,
+    /// Mean of all training targets, in the data's unit; none of a model of anomalies.
+    level: Option<f64>,
+    /// In the data's unit.
     scale: f64,
     stem: Convolution,
     trunk: Vec<Convolution>,
@@ -50,8 +59,8 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Opens the data, takes the scale from the training samples (one pass over them), and draws
-    /// initial values from `seed`.
+    /// Opens the data, takes level and scale from the training samples (one pass over them), and
+    /// draws initial values from `seed`.
     ///
     /// # Errors
     /// A width or depth out of range, or data that cannot be used.
@@ -67,7 +76,12 @@ impl Forecast {
         within("channels", spec.channels, 1, 1024, "must be 1 to 1024")?;
         within("depth", spec.depth, 0, 64, "must be 0 to 64")?;
         let series = Arc::new(Series::open(spec.series.clone())?);
-        let scale = departure(&series)?;
+        let (level, scale) = if spec.anomalies {
+            (None, departure(&series)?)
+        } else {
+            let (level, scale) = climate(&series)?;
+            (Some(level), scale)
+        };
         let history = spec.series.history as i64;
         let (stem, trunk) = seeded(seed, || {
             let stem = Convolution::random(spec.channels, history);
@@ -78,6 +92,7 @@ impl Forecast {
         Ok(Self {
             series,
             step_name: spec.step_name.clone(),
+            level,
             scale,
             stem,
             trunk,
@@ -87,7 +102,10 @@ impl Forecast {
 
     /// From `[samples, history, y, x]` to `[samples, 1, y, x]`, in the data's unit.
     fn forward(&self, input: &Tensor) -> Tensor {
-        let mean = input.mean_dim([1i64].as_slice(), true, Kind::Float);
+        let mean = match self.level {
+            Some(level) => Tensor::full([1], level, (Kind::Float, self.device())),
+            None => input.mean_dim([1i64].as_slice(), true, Kind::Float),
+        };
         let mut hidden = self.stem.forward(&((input - &mean) / self.scale)).relu();
         for layer in &self.trunk {
             hidden = &hidden + layer.forward(&hidden).relu();
@@ -153,7 +171,7 @@ impl Task for Forecast {
         Arc::clone(&self.series) as Arc<dyn Dataset>
     }
 
-    /// Mean square error in units of the scale: 1 for the mean of the history.
+    /// Mean square error in units of the scale: 1 for the untrained network.
     fn loss(&self, batch: &Batch) -> Tensor {
         let error = (self.forward(&batch.input) - &batch.target) / self.scale;
         error.square().mean(Kind::Float)
@@ -223,7 +241,8 @@ impl Task for Forecast {
     }
 
     fn notes(&self) -> BTreeMap<String, String> {
-        let forward = "m = mean(history); h = relu(stem((history - m) / scale)); \
+        let mean = (self.level).map_or("mean(history)".into(), |level| level.to_string());
+        let forward = "h = relu(stem((history - m) / scale)); \
                        for layer in trunk: h = h + relu(layer(h)); forecast = m + scale * head(h); \
                        3x3 convolutions, zero padding 1";
         BTreeMap::from([
@@ -231,7 +250,7 @@ impl Task for Forecast {
             ("history".into(), self.series.spec().history.to_string()),
             ("scale".into(), self.scale.to_string()),
             ("unit".into(), self.series.unit().into()),
-            ("forward".into(), forward.into()),
+            ("forward".into(), format!("m = {mean}; {forward}")),
         ])
     }
 }
@@ -247,6 +266,23 @@ fn departure(series: &Series) -> Result<f64, DataError> {
     Ok(if pooled > 0.0 { pooled } else { 1.0 })
 }
 
+/// Mean and standard deviation of all values of the training targets; 1 for a deviation of 0.
+fn climate(series: &Series) -> Result<(f64, f64), DataError> {
+    let (mut sum, mut squares, mut count) = (0.0, 0.0, 0u64);
+    for file in 0..series.names().len() {
+        for step in series.targets(Split::Train) {
+            for &value in series.maps(file, step..step + 1)?.iter() {
+                sum += f64::from(value);
+                squares += f64::from(value).powi(2);
+                count += 1;
+            }
+        }
+    }
+    let mean = sum / count as f64;
+    let variance = squares / count as f64 - mean.powi(2);
+    Ok((mean, if variance > 0.0 { variance.sqrt() } else { 1.0 }))
+}
+
 /// All values of a tensor, in row-major order, wherever it is.
 fn values(tensor: &Tensor) -> Vec<f32> {
     let flat = tensor.to_device(Device::Cpu).contiguous().view([-1]);
@@ -254,141 +290,4 @@ fn values(tensor: &Tensor) -> Vec<f32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::data::fixture;
-
-    fn climate() -> ForecastSpec {
-        let series = fixture::climate();
-        ForecastSpec {
-            series,
-            step_name: "year".into(),
-            channels: 4,
-            depth: 1,
-        }
-    }
-
-    fn small(folder: &tempfile::TempDir) -> ForecastSpec {
-        let series = fixture::spec(folder.path());
-        ForecastSpec {
-            series,
-            step_name: "step".into(),
-            channels: 4,
-            depth: 1,
-        }
-    }
-
-    #[test]
-    fn the_known_errors_of_the_simple_forecasts() {
-        let report = Forecast::new(&climate(), 1).unwrap().evaluate().unwrap();
-        let names: Vec<_> = report.baselines.iter().map(|b| b.name.as_str()).collect();
-        assert_eq!(names, ["persistence", "8-year mean", "30-year trend"]);
-        let known = [
-            ("A1B", [0.813, 0.686, 0.682]),
-            ("E1", [0.934, 0.763, 0.768]),
-        ];
-        for (part, (name, want)) in report.parts.iter().zip(known) {
-            assert_eq!(part.name, name);
-            for (got, want) in part.baselines.iter().zip(want) {
-                assert!(
-                    (got - want).abs() < 0.0006,
-                    "{name}: {got} instead of {want}"
-                );
-            }
-            assert!(
-                (part.value - part.baselines[1]).abs() < 1e-4,
-                "untrained, it tells the mean"
-            );
-        }
-        let picture = report.picture.unwrap();
-        assert_eq!(
-            (report.metric.unit.as_str(), picture.label.as_str()),
-            ("K", "A1B 2099")
-        );
-        assert_eq!((picture.latitude[0], picture.latitude[36]), (15.0, 60.0));
-        assert_eq!(
-            (picture.longitude[0], picture.longitude[48]),
-            (225.0, 315.0)
-        );
-        assert!(
-            picture
-                .truth
-                .iter()
-                .all(|kelvin| (220.0..320.0).contains(kelvin))
-        );
-        assert_eq!(picture.forecast.len(), 37 * 49);
-    }
-
-    #[test]
-    fn tensors_are_handles_in_order_of_creation() {
-        let folder = tempfile::tempdir().unwrap();
-        let task = Forecast::new(&small(&folder), 1).unwrap();
-        let tensors = task.tensors();
-        let names: Vec<_> = tensors.iter().map(|t| t.0.as_str()).collect();
-        let want = [
-            "stem.weight",
-            "stem.bias",
-            "trunk.0.weight",
-            "trunk.0.bias",
-            "head.weight",
-            "head.bias",
-        ];
-        assert_eq!(names, want);
-        let before = task.measure(Split::Validation).unwrap();
-        tensors[5]
-            .1
-            .shallow_clone()
-            .set_data(&Tensor::from_slice(&[1f32]));
-        assert_ne!(task.measure(Split::Validation).unwrap(), before);
-    }
-
-    #[test]
-    fn the_seed_alone_decides_the_initial_values() {
-        let folder = tempfile::tempdir().unwrap();
-        let values = |seed| Forecast::new(&small(&folder), seed).unwrap().tensors();
-        let (a, b, c) = (values(1), values(1), values(2));
-        assert!(a.iter().zip(&b).all(|(a, b)| a.1 == b.1));
-        assert!(a[0].1 != c[0].1);
-    }
-
-    #[test]
-    fn a_few_steps_lower_the_loss_and_reach_every_tensor() {
-        let folder = tempfile::tempdir().unwrap();
-        let task = Forecast::new(&small(&folder), 1).unwrap();
-        let all: Vec<usize> = (0..task.samples()).collect();
-        let batch = task.dataset().batch(Split::Train, &all).unwrap();
-        let first = task.loss(&batch);
-        assert_eq!(first.size(), [0i64; 0]);
-        assert!(
-            (first.double_value(&[]) - 1.0).abs() < 1e-3,
-            "the mean has error 1: {first}"
-        );
-        let tensors = task.tensors();
-        for _ in 0..20 {
-            task.loss(&batch).backward();
-            for (_, tensor, _) in &tensors {
-                let step = tensor.grad() * 0.01;
-                let _ = tch::no_grad(|| tensor.shallow_clone().f_sub_(&step).unwrap());
-                tensor.shallow_clone().zero_grad();
-            }
-        }
-        assert!(task.loss(&batch).double_value(&[]) < 0.9);
-        task.loss(&batch).backward();
-        for (name, tensor, _) in &tensors {
-            assert!(tensor.grad().abs().max().double_value(&[]) > 0.0, "{name}");
-        }
-    }
-
-    #[test]
-    fn settings_out_of_range() {
-        let folder = tempfile::tempdir().unwrap();
-        let refused = |change: &dyn Fn(&mut ForecastSpec)| {
-            let mut spec = small(&folder);
-            change(&mut spec);
-            Forecast::new(&spec, 1).err().unwrap().to_string()
-        };
-        assert!(refused(&|s| s.channels = 0).contains("channels = 0: must be 1 to 1024"));
-        assert!(refused(&|s| s.depth = 65).contains("depth = 65"));
-        assert!(refused(&|s| s.series.variable = "t2n".into()).contains("perhaps \"t2m\""));
-    }
-}
+mod tests;

@@ -49,6 +49,7 @@ impl From<&Config> for TaskSpec {
                 step_name: task.step_name.clone(),
                 channels: task.channels,
                 depth: task.depth,
+                anomalies: task.anomalies,
             }),
             config::Task::Mnist(task) => Self::Mnist(MnistSpec {
                 folder: task.folder.clone(),

@@ -112,6 +112,7 @@ fn trained(precision: Precision) -> Vec<f64> {
         step_name: "step".into(),
         channels: 8,
         depth: 2,
+        anomalies: true,
     };
     let task = Forecast::new(&spec, 1).unwrap();
     let samples: Vec<usize> = (0..16).collect();

@@ -1,7 +1,7 @@
 //! What is trained, and on what: sections `model` and `data`.
 
 use super::{Key, MANY, forecast, int, key, mnist, resnet};
-use crate::config::value::Kind::{Choice, Ints, Text, Texts};
+use crate::config::value::Kind::{Bool, Choice, Ints, Text, Texts};
 
 pub(super) const KEYS: &[Key] = &[
     key(
@@ -21,6 +21,12 @@ pub(super) const KEYS: &[Key] = &[
         int(0, 64),
         Some("3"),
         "residual convolutions between the first layer and the last",
+    )),
+    forecast(key(
+        "model.anomalies",
+        Bool,
+        Some("true"),
+        "the network sees and tells departures from the mean of the history; `false`: whole fields, whose climate it has to learn first",
     )),
     resnet(key(
         "model.blocks",
