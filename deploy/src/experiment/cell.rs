@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::config::Config;
 use tradewind_common::policy::StalenessSpec;
+use tradewind_common::spec::ConsistencySpec;
 
 use super::machine::Host;
 use super::matrix::Cell;
@@ -50,7 +51,31 @@ pub(crate) enum Outcome {
 
 /// The digest by which a trial is known elsewhere: of [`Config::identity`], as hex.
 pub(crate) fn digest(cell: &Cell) -> String {
-    blake3::hash(cell.config.identity().as_bytes()).to_hex()[..16].to_owned()
+    short(cell.config.identity())
+}
+
+fn short(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+}
+
+/// The digest of what decides a run's numbers. Under `sync`, when nobody is left behind, how late anyone
+/// is changes the clock alone.
+pub(crate) fn numbers(cell: &Cell) -> String {
+    let config = &cell.config;
+    let policies = &config.policies;
+    let all_wait = config.train.consistency == ConsistencySpec::Sync
+        && policies.backup_groups == 0
+        && policies.merge.is_none()
+        && config.stragglers.dying.is_none()
+        && config.local.is_none();
+    if !all_wait {
+        return digest(cell);
+    }
+    let lines = config.identity().lines();
+    let of_time = ["run.name ", "stragglers.", "pace."];
+    let own = lines.filter(|line| !of_time.iter().any(|begin| line.starts_with(begin)));
+    let own: Vec<&str> = own.collect();
+    short(&own.join("\n"))
 }
 
 /// What a run that has just ended comes to; `host` is where, if that is known.

@@ -42,7 +42,7 @@ impl Origin {
         // A run that lies here tells of its steps.
         let elsewhere = trials
             .iter()
-            .filter(|trial| trial.measure.is_some() && trial.missed.is_none());
+            .filter(|trial| trial.measure.is_some() && trial.source.is_none());
         let count = elsewhere.count();
         let table = table.filter(|_| count > 0);
         Self {
@@ -61,6 +61,7 @@ mod tests {
     use super::*;
     use crate::experiment::cell::seal;
     use crate::experiment::tests::{HEAD, leave, matrix};
+    use crate::experiment::tuning::Source;
 
     #[test]
     fn only_what_is_known_of_runs_and_trials_is_told() {
@@ -72,19 +73,22 @@ mod tests {
         let here = Host::here();
         let seals = matrix.cells.iter().zip([Some(here.clone()), None]);
         let seals = seals.map(|(cell, host)| (cell.id.clone(), seal(&run, host).unwrap()));
-        let trial = |measure, missed| Trial {
+        let trial = |measure, run: Option<&str>| Trial {
             id: "t".into(),
             configuration: String::new(),
             setting: 0,
             values: Vec::new(),
             measure,
-            missed,
+            source: run.map(|run| Source {
+                run: run.into(),
+                missed: 0.0,
+            }),
             chosen: false,
             on_edge: Vec::new(),
         };
         // Run here, known from the table, and not run.
-        let trials = [(Some(0.5), Some(0.0)), (Some(0.5), None), (None, None)];
-        let trials = trials.map(|(measure, missed)| trial(measure, missed));
+        let trials = [(Some(0.5), Some("t")), (Some(0.5), None), (None, None)];
+        let trials = trials.map(|(measure, run)| trial(measure, run));
         let table = Path::new("t.csv");
         let origin = Origin::new(&matrix, &seals.collect(), &trials, Some(table));
         assert_eq!(origin.hosts, [(here, 1)].into());

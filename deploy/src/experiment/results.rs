@@ -118,7 +118,10 @@ pub(crate) fn trials(matrix: &Matrix, trials: &[Trial]) -> Vec<Column> {
     }
     let measures = trials.iter().map(|trial| trial.measure).collect();
     columns.push(column(MEASURE, Values::Floats(measures)));
-    let missed = trials.iter().map(|trial| trial.missed).collect();
+    let run = |trial: &Trial| Some(trial.source.as_ref()?.run.clone());
+    columns.push(texts("run", &run));
+    let missed = |trial: &Trial| Some(trial.source.as_ref()?.missed);
+    let missed = trials.iter().map(missed).collect();
     columns.push(column("pace_missed", Values::Floats(missed)));
     columns.push(texts(CONFIGURATION, &|trial| {
         Some(trial.configuration.clone())

@@ -100,7 +100,12 @@ impl Runner {
 
     /// The folder of a cell.
     pub(crate) fn run_folder(&self, cell: &Cell) -> PathBuf {
-        self.folder.join("runs").join(&cell.id)
+        self.named(&cell.id)
+    }
+
+    /// The folder of a cell or a trial of this name.
+    pub(crate) fn named(&self, id: &str) -> PathBuf {
+        self.folder.join("runs").join(id)
     }
 
     /// The log of what runs under a name.

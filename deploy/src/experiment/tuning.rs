@@ -28,12 +28,20 @@ pub(crate) struct Trial {
     pub(crate) values: Vec<(String, f64)>,
     /// The measure on the validation split at its end; `None` if it failed or was not run.
     pub(crate) measure: Option<f64>,
-    /// The part of its steps that missed their pace; `None` if it was not run here.
-    pub(crate) missed: Option<f64>,
+    /// The run that its measure is of; `None` if it was not run here.
+    pub(crate) source: Option<Source>,
     /// The setting's cells are run with its values.
     pub(crate) chosen: bool,
     /// Keys whose value is the last that was tried, if it is chosen: another one might be better.
     pub(crate) on_edge: Vec<String>,
+}
+
+/// A run of a trial: of this one, or of one that had to come to the same.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Source {
+    pub(crate) run: String,
+    /// The part of its steps that missed their pace.
+    pub(crate) missed: f64,
 }
 
 impl Searches {
@@ -110,13 +118,12 @@ impl Searches {
         Ok(todo)
     }
 
-    /// All trials as far as they are known. `missed` tells the part of a trial's steps that did.
+    /// All trials as far as they are known. `told` tells what a trial came to, and by which run.
     pub(crate) fn trials(
         &self,
         plan: &Plan,
         matrix: &Matrix,
-        mut measure: impl FnMut(&Cell) -> Option<Score>,
-        missed: impl Fn(&Cell) -> Option<f64>,
+        mut told: impl FnMut(&Cell) -> (Option<Score>, Option<Source>),
     ) -> Vec<Trial> {
         let Some(tuning) = &plan.tuning else {
             return Vec::new();
@@ -138,10 +145,11 @@ impl Searches {
                 let chosen = matrix.settings[setting].tuned.as_ref() == Some(&values);
                 let knobs = point.iter().copied().enumerate();
                 let edges = knobs.filter(|knob| chosen && is_edge(*knob));
+                let (score, source) = told(cell);
                 Trial {
                     on_edge: edges.map(|(knob, _)| values[knob].0.clone()).collect(),
-                    missed: missed(cell),
-                    measure: match measure(cell) {
+                    source,
+                    measure: match score {
                         Some(Score::Of(measure)) => Some(measure),
                         _ => None,
                     },

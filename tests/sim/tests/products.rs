@@ -26,9 +26,14 @@ const COMPENSATE: StalenessSpec = StalenessSpec::Compensate {
     mean_square_decay: None,
 };
 
+const ADAPTIVE: StalenessSpec = StalenessSpec::Compensate {
+    lambda: 0.015_625,
+    mean_square_decay: Some(0.9),
+};
+
 const CLOSED_LOOP: MomentumSpec = MomentumSpec::ClosedLoop { gain: 0.015_625 };
 
-const POLICIES: [(ConsistencySpec, With); 20] = [
+const POLICIES: [(ConsistencySpec, With); 21] = [
     (Sync, |s| s),
     (Sync, Scenario::with_backups),
     (BOUNDED, |s| s),
@@ -40,6 +45,7 @@ const POLICIES: [(ConsistencySpec, With); 20] = [
     (Async, |s| s.with_staleness(StalenessSpec::Scale)),
     (Async, |s| s.with_staleness(DROP)),
     (Async, |s| s.with_staleness(COMPENSATE)),
+    (Async, |s| s.with_staleness(ADAPTIVE)),
     (Async, |s| s.with_momentum(MomentumSpec::Lowered)),
     (Async, |s| s.with_momentum(CLOSED_LOOP)),
     // Where several contributions make an update, each with its own delay.

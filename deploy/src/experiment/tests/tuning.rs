@@ -155,7 +155,7 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
         ("optimizer.momentum".to_owned(), 0.0),
     ];
     assert_eq!(tuned, [Some(&best), None]);
-    let told = searches.trials(&plan, &matrix, measure, |_| None);
+    let told = searches.trials(&plan, &matrix, |cell| (measure(cell), None));
     let chosen: Vec<_> = told.iter().filter(|trial| trial.chosen).collect();
     assert_eq!(chosen.len(), 1);
     assert_eq!(
@@ -175,6 +175,7 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
             "optimizer.learning_rate",
             "optimizer.momentum",
             "metric_validation",
+            "run",
             "pace_missed",
             "configuration",
             "chosen",
@@ -206,7 +207,7 @@ fn beyond_the_grid_a_setting_is_not_given_what_it_cannot_have() {
     let momentum = |id: &str| keys(&matrix, id)["optimizer.momentum"].clone();
     assert_eq!(momentum("fixed-seed-1"), "0.0");
     assert_eq!(momentum("lowered-seed-1"), "0.3");
-    let told = searches.trials(&plan, &matrix, measure, |_| None);
+    let told = searches.trials(&plan, &matrix, |cell| (measure(cell), None));
     let chosen = told.into_iter().filter(|trial| trial.chosen);
     let edges: Vec<_> = chosen.map(|trial| trial.on_edge).collect();
     // 0 is the end for the one; what lies between 0 and 0.3 the other could have.
