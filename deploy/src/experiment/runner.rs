@@ -1,9 +1,9 @@
 //! Runs cells, as many side by side as fit.
 //!
 //! Cells are started together, and the next ones when all of these have ended: processes that start
-//! take cores from those that train, and a cell that misses its pace for that is worth nothing. The
-//! cells of one setting stand beside each other, so those that are started together also take
-//! equally long; where only one runs at a time they come seed by seed instead.
+//! take cores from those that train, and a cell that misses its pace for that is worth nothing. All
+//! that are started together are of one setting: they train equally long, and none is evaluated while
+//! another still trains. Where only one runs at a time they come seed by seed instead.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -149,7 +149,11 @@ impl Runner {
                 let mut taken = 0.0;
                 while let Some(Try { job, number, .. }) = waiting.front()
                     && running.len() + held.len() + due.len() + leaving.len() < at_once
-                    && (due.is_empty() || apart || (*number == 1 && taken + job.part <= 1.0))
+                    && due.first().is_none_or(|first| {
+                        let fits = *number == 1 && taken + job.part <= 1.0;
+                        let alike = job.is_trial || job.cell.setting == first.job.cell.setting;
+                        apart || (fits && alike)
+                    })
                 {
                     display.began(&job.cell.id, job.work());
                     // One that is run again has the machine to itself.

@@ -41,6 +41,7 @@ touch "ended-$id"
 struct Act<'a> {
     part: f64,
     is_trial: bool,
+    setting: usize,
     tries: &'a [&'a str],
 }
 
@@ -48,6 +49,7 @@ fn acts<const N: usize>(parts: [f64; N]) -> [Act<'static>; N] {
     parts.map(|part| Act {
         part,
         is_trial: false,
+        setting: 0,
         tries: &["completed"],
     })
 }
@@ -107,7 +109,10 @@ fn check(acts: &[Act<'_>], at_once: usize, wanted: &[&[u64]], came_to: &[&str]) 
     let file = |name: &str| -> PathBuf { folder.path().join(name) };
     let seeds: Vec<usize> = (1..=acts.len()).collect();
     let text = format!("{HEAD}seeds = {seeds:?}\n");
-    let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+    let (_, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+    for (cell, act) in matrix.cells.iter_mut().zip(acts) {
+        cell.setting = act.setting;
+    }
     let program = file("program");
     let stage = format!("{:?}", folder.path());
     write_program(&program, &PROGRAM.replace("STAGE", &stage));
@@ -167,6 +172,24 @@ fn no_more_run_together_than_are_asked_for() {
     check(&acts([0.1, 0.1]), 1, &[&[1], &[2]], &completed[..2]);
 }
 
+/// When it has trained a cell is evaluated, which must not take cores from one that still trains.
+#[test]
+fn cells_that_run_together_are_of_one_setting() {
+    let settings = |is_trial| {
+        let mut cells = acts([0.1; 5]);
+        for (cell, setting) in cells.iter_mut().zip([0, 0, 0, 1, 1]) {
+            (cell.setting, cell.is_trial) = (setting, is_trial);
+        }
+        cells
+    };
+    let completed = ["completed"; 5];
+    let cells = settings(false);
+    check(&cells, 2, &[&[1, 2], &[3], &[4, 5]], &completed);
+    // A trial's time says nothing.
+    let trials = settings(true);
+    check(&trials, 2, &[&[1, 2], &[3, 4], &[5]], &completed);
+}
+
 #[test]
 fn a_void_cell_is_run_again_alone_and_then_left_out() {
     let mut cells = acts([0.3, 0.3, 0.3]);
@@ -197,6 +220,7 @@ fn only_what_may_come_to_more_is_run_again() {
     cells[2] = Act {
         part: 1.0,
         is_trial: true,
+        setting: 0,
         tries: &["void"],
     };
     check(
