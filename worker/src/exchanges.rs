@@ -24,7 +24,8 @@ use crate::telemetry::wall;
 pub enum Exchanges {
     /// Overlap 0: a step's exchange has ended before the next step begins.
     Between(Box<Between>),
-    /// Overlap 1: it runs behind the next step.
+    /// Overlap 1: it runs behind the next step, θₜ₊₁ = θₜ − η g(θₜ₋₁) for one group: the gradient lag of
+    /// Kurth et al. 2018, "Exascale Deep Learning for Climate Analytics", section V-B.
     Behind(Behind),
     /// Overlap 0, by bucket: it runs during the step's own backward.
     During(During),
