@@ -169,6 +169,9 @@ impl OptimizerSpec {
             } => {
                 unit(beta1, "beta1")?;
                 unit(beta2, "beta2")?;
+                // Shards compute in f32: 0 / 0 of an element that has had no gradient would be NaN.
+                let wanted = "more than 0, also as a 32-bit number";
+                ranged(epsilon as f32 > 0.0, "epsilon", epsilon, wanted)?;
                 finite(epsilon, "epsilon")?;
                 finite(weight_decay, "weight_decay")
             }

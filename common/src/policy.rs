@@ -157,6 +157,7 @@ impl Policies {
     /// Names the first key that is out of range, or that excludes another.
     pub fn check(&self, beside: &Beside) -> Result<(), PolicyError> {
         self.check_elastic(beside)?;
+        self.check_sparse(beside)?;
         self.check_backups(beside)?;
         self.check_merge(beside)?;
         self.check_staleness(beside)?;
@@ -190,6 +191,32 @@ impl Policies {
         Ok(())
     }
 
+    /// With `topk` what arrives are a few elements, each with what was left out of it before: neither its
+    /// length nor its square is that of a gradient.
+    fn check_sparse(&self, beside: &Beside) -> Result<(), PolicyError> {
+        if !matches!(beside.up, Compression::TopK { .. }) {
+            return Ok(());
+        }
+        let key = "exchange.up";
+        if beside.optimizer.layerwise() {
+            let why = "with \"topk\" what arrives has another length than the gradient, whose norms travel with it";
+            return excludes(key, LAYERWISE, why);
+        }
+        if matches!(self.staleness, StalenessSpec::Compensate { .. }) {
+            let why = "with \"topk\" an element that arrives is the sum of many gradients, whose square says nothing";
+            return excludes(
+                key,
+                "staleness.policy = \"compensate\" and \"compensate-adaptive\"",
+                why,
+            );
+        }
+        if matches!(self.momentum, MomentumSpec::ClosedLoop { .. }) {
+            let why = "with \"topk\" most elements that it measures arrive as 0";
+            return excludes(key, "momentum.policy = \"closed-loop\"", why);
+        }
+        Ok(())
+    }
+
     fn check_backups(&self, beside: &Beside) -> Result<(), PolicyError> {
         let key = "train.backup_groups";
         let sync = beside.consistency == ConsistencySpec::Sync;
@@ -216,6 +243,9 @@ impl Policies {
         let good = (1..=beside.groups).contains(&(merge.min_groups as usize));
         let wanted = "from 1 to the number of cluster.groups";
         range(good, "merge.min_groups", wanted)?;
+        let waits = merge.min_groups <= 1 || merge.wait_ms_max > 0;
+        let wanted = "above 0 beside merge.min_groups above 1: nobody would be waited for";
+        range(waits, "merge.wait_ms_max", wanted)?;
         let minutes = merge.wait_ms_max.max(merge.grace_ms_max) <= MERGE_MS_MAX;
         range(
             minutes,

@@ -44,7 +44,10 @@ pub struct RunSpec {
     /// How that grows.
     #[serde(default)]
     pub batch_ramp: Vec<BatchStep>,
-    /// Steps of a group between two exchanges, at most; 1 exchanges gradients.
+    /// Groups train by themselves between two exchanges, and push what that came to instead of gradients.
+    #[serde(default)]
+    pub local: bool,
+    /// Steps of a group between two exchanges, at most; 1 where gradients are exchanged.
     #[serde(default = "one")]
     pub local_steps: u32,
     /// Samples in a leased chunk.
@@ -217,6 +220,7 @@ impl RunSpec {
             (self.epoch_samples != other.epoch_samples, "epoch_samples"),
             (self.batch != other.batch, "batch"),
             (self.batch_ramp != other.batch_ramp, "batch_ramp"),
+            (self.local != other.local, "local"),
             (self.local_steps != other.local_steps, "local_steps"),
             (self.chunk_samples != other.chunk_samples, "chunk_samples"),
             (self.lease_ms != other.lease_ms, "lease_ms"),

@@ -23,6 +23,7 @@ pub struct Buffers {
     /// Ranges of the flat vector, and views of it.
     ranges: Vec<Range<usize>>,
     flat: Vec<Tensor>,
+    /// Taken, or kept.
     made: Packed,
     /// The same in main memory, where the vector is elsewhere.
     copied: Option<PageLocked>,
@@ -53,6 +54,16 @@ impl Buffers {
         })
     }
 
+    /// Notes what they are, for [`Self::put_back`], until [`Self::take`].
+    pub fn keep(&mut self) -> Result<(), HostError> {
+        Ok(copy_each(&self.made.each, &self.flat)?)
+    }
+
+    /// Makes them what they were when they were [kept](Self::keep): the step since is left out.
+    pub fn put_back(&mut self) -> Result<(), HostError> {
+        Ok(copy_each(&self.flat, &self.made.each)?)
+    }
+
     /// Takes what the step has made of the buffers, averaged over the group. On a device this is only
     /// enqueued; it is here when what the current stream has been told by now is done.
     pub fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
@@ -71,7 +82,7 @@ impl Buffers {
     /// What was [taken](Self::take) last is on its way and not in the values that were pulled: the
     /// next step begins with it.
     pub fn go_on_with_own(&mut self) -> Result<(), HostError> {
-        Ok(copy_each(&self.flat, &self.made.each)?)
+        self.put_back()
     }
 
     /// Whether no value is NaN or infinite.

@@ -183,6 +183,7 @@ impl Config {
             epoch_samples,
             batch: self.train.batch,
             batch_ramp: self.train.batch_ramp.clone(),
+            local: self.local.is_some(),
             local_steps: self.local.as_ref().map_or(1, |local| local.steps),
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,

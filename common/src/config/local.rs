@@ -1,7 +1,7 @@
 //! Steps between exchanges: section `local`.
 
 use super::Values;
-use super::optimizer::Optimizer;
+use super::optimizer::{Optimizer, epsilon};
 use crate::schedule::Schedule;
 use crate::spec::{DecayExempt, OptimizerSpec};
 
@@ -123,7 +123,7 @@ fn inner(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> Inner {
         return Inner::AdamW {
             beta1: values.float("local.beta1"),
             beta2: values.float("local.beta2"),
-            epsilon: values.float("local.epsilon"),
+            epsilon: epsilon(values, "local.epsilon", wrong),
             weight_decay,
         };
     }

@@ -64,18 +64,23 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "is more than 1 / optimizer.momentum_updates".into(),
         );
     }
+    let adaptive = ["adam", "adamw"].contains(&name);
+    let epsilon = match adaptive {
+        true => epsilon(values, "optimizer.epsilon", wrong),
+        false => 0.0,
+    };
     Optimizer {
         spec: match values.text("optimizer.name") {
             "adam" => OptimizerSpec::Adam {
                 beta1: values.float("optimizer.beta1"),
                 beta2: values.float("optimizer.beta2"),
-                epsilon: values.float("optimizer.epsilon"),
+                epsilon,
                 weight_decay,
             },
             "adamw" => OptimizerSpec::AdamW {
                 beta1: values.float("optimizer.beta1"),
                 beta2: values.float("optimizer.beta2"),
-                epsilon: values.float("optimizer.epsilon"),
+                epsilon,
                 weight_decay,
             },
             "lars" => OptimizerSpec::Lars {
@@ -112,4 +117,21 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
         },
         schedule: schedule::read(values, wrong),
     }
+}
+
+/// The ε of Adam and its kin. Values are f32: an element that has had no gradient is 0 / ε.
+pub(super) fn epsilon(
+    values: &Values<'_>,
+    key: &'static str,
+    wrong: &mut dyn FnMut(&str, String),
+) -> f64 {
+    let epsilon = values.float(key);
+    if epsilon as f32 <= 0.0 {
+        wrong(
+            key,
+            "is 0 as a 32-bit number, so what has had no gradient would be NaN; 1e-8 is usual"
+                .into(),
+        );
+    }
+    epsilon
 }

@@ -313,6 +313,31 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         none,
         &["staleness.policy = \"compensate\" excludes exchange.down"],
     );
+    for policy in ["compensate", "compensate-adaptive"] {
+        check(
+            &[&format!("staleness.policy={policy}"), "exchange.up=topk"],
+            none,
+            &["exchange.up = \"topk\" excludes staleness.policy = \"compensate\""],
+        );
+    }
+    check(
+        &[
+            "momentum.policy=closed-loop",
+            "optimizer.momentum=0.9",
+            "exchange.up=topk",
+        ],
+        none,
+        &["exchange.up = \"topk\" excludes momentum.policy = \"closed-loop\""],
+    );
+    check(
+        &[
+            "merge.min_groups=2",
+            "cluster.groups=[1, 1]",
+            "merge.wait_ms_max=0",
+        ],
+        none,
+        &["merge.wait_ms_max = 0 is not above 0 beside merge.min_groups"],
+    );
     check(
         &[
             "momentum.policy=closed-loop",

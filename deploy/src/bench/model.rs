@@ -216,6 +216,7 @@ impl Model {
             epoch_samples: SAMPLES,
             batch: 1,
             batch_ramp: Vec::new(),
+            local: false,
             local_steps: 1,
             chunk_samples: 1,
             lease_ms: LEASE_MS,

@@ -278,6 +278,9 @@ pub struct RunSpec {
     /// Steps of a group between two exchanges, at most; 0 counts as 1.
     #[prost(uint32, tag = "47")]
     pub local_steps: u32,
+    /// Groups train by themselves between two exchanges, and push what that came to instead of gradients.
+    #[prost(bool, tag = "48")]
+    pub local: bool,
     /// Absent: the default of each.
     #[prost(message, optional, tag = "60")]
     pub policies: ::core::option::Option<Policies>,

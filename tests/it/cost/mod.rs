@@ -73,6 +73,7 @@ impl Case {
             epoch_samples: 1 << 40,
             batch: 1,
             batch_ramp: Vec::new(),
+            local: false,
             local_steps: 1,
             chunk_samples: 1,
             lease_ms: 600_000,

@@ -62,6 +62,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         epoch_samples: 1_000,
         batch: 4,
         batch_ramp: Vec::new(),
+        local: false,
         local_steps: 1,
         chunk_samples: 40,
         lease_ms: LONG_MS,

@@ -55,6 +55,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         epoch_samples: 40,
         batch: 4,
         batch_ramp: Vec::new(),
+        local: false,
         local_steps: 1,
         chunk_samples: 8,
         lease_ms: 600_000,

@@ -125,6 +125,7 @@ pub fn spec() -> RunSpec {
         epoch_samples: 100,
         batch: 1,
         batch_ramp: Vec::new(),
+        local: false,
         local_steps: 1,
         chunk_samples: 10,
         lease_ms: 1000,

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Mutex;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
@@ -17,6 +18,7 @@ use tradewind_proto::v1::{
 };
 
 mod departing;
+mod left_out;
 mod scaled;
 
 use super::*;
@@ -192,6 +194,54 @@ fn member_with(
 fn runtime() -> Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(1).enable_all().build().unwrap()
+}
+
+/// What the shard was told at each clock, `None` for a skip; the steps; and how training ended.
+type Trained = (
+    Vec<(u64, Option<Vec<f32>>)>,
+    Vec<StepRecord>,
+    anyhow::Result<()>,
+);
+
+/// Trains until the clock `last`, with a shard that takes all.
+fn train(task: Box<dyn Task>, staged: bool, last: u64, overrides: &[&str]) -> Trained {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = heard.clone();
+    let shard = FakeShard::new(move |frame| {
+        match &frame.action {
+            Some(push_frame::Action::Gradient(gradient)) => {
+                let values = gradient.values.chunks_exact(4);
+                let values = values.map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+                let told = (frame.clock, Some(values.collect()));
+                ear.lock().unwrap().push(told);
+            }
+            Some(push_frame::Action::Skip(_)) => ear.lock().unwrap().push((frame.clock, None)),
+            _ => {}
+        }
+        decided(frame, frame.clock == last)
+    });
+    let shard_runs = shard.run();
+    let address = shard_runs.address.clone();
+    // Each tensor is a block of its own.
+    let blocks = task.tensors().len();
+    let join = move |before| {
+        let mut reply = joined(u64::from(before) + 1, &address);
+        reply.placement.as_mut().unwrap().shards = vec![0; blocks];
+        Ok(reply)
+    };
+    let coordinator = FakeCoordinator::beats(|_| Does::Answers(BeatReply::default()));
+    let coordinator = coordinator.joined(join).starting(|_| 0);
+    let coordinator_runs = coordinator.run();
+    let folder = tempfile::tempdir().unwrap();
+    let metrics = folder.path().join("metrics.jsonl");
+    let runtime = runtime();
+    let mut member = member_with(&coordinator_runs, task, overrides, Some(&metrics), &runtime);
+    member.staged = staged;
+    let ended = live_pausing(&mut member, Duration::ZERO);
+    let text = std::fs::read_to_string(&metrics).unwrap();
+    let steps = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let heard = std::mem::take(&mut *heard.lock().unwrap());
+    (heard, steps.collect(), ended.map(|_| ()))
 }
 
 /// The first life is refused by the shard, the second by the coordinator, the third reaches the

@@ -18,9 +18,13 @@ impl Worker<'_> {
         let steps = steps.steps(&*self.group, &self.pulse)?;
         let mut all: Option<Step> = None;
         for nth in 0..steps {
+            self.buffers.keep()?;
             let step = self.step(nth, seen)?;
             let mut watch = Stopwatch::start();
-            if step.purpose != Purpose::Skip {
+            if step.purpose == Purpose::Skip {
+                // What its forward has made of them would stay for all steps to come.
+                self.buffers.put_back()?;
+            } else {
                 let done = all.as_ref().map_or(0, Step::samples_pushed);
                 let seen = Seen {
                     samples: seen.samples + done,

@@ -41,7 +41,7 @@ pub(super) const KEYS: &[Key] = &[
         "optimizer.trust",
         float(0.0, 1e3),
         Some("0.001"),
-        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: whatever the rate, at most)",
+        "η of `lars` and `larc`, more than 0: the length of a tensor's step over that of its values, at rate 1 (`larc`: at most, whatever the rate, before momentum)",
     ),
     key(
         "optimizer.momentum_updates",

@@ -100,6 +100,10 @@ fn what_does_not_fit_is_refused_by_its_key() {
         "local.algorithm = \"diloco\" excludes staleness.policy",
     );
     diloco(
+        &["local.inner=adamw", "local.epsilon=0.0"],
+        "local.epsilon = 0.0 is 0 as a 32-bit number",
+    );
+    diloco(
         &["optimizer.weight_decay=0.1"],
         "optimizer.weight_decay = 0.1 excludes local.algorithm",
     );

@@ -144,6 +144,13 @@ fn layerwise_optimizers() {
         let text = read(overrides).unwrap_err().to_string();
         assert!(text.contains(want), "{text}");
     };
+    for name in ["adam", "adamw"] {
+        let name = format!("optimizer.name={name}");
+        for epsilon in ["0.0", "1e-50"] {
+            let epsilon = format!("optimizer.epsilon={epsilon}");
+            refused(&[&name, &epsilon], "is 0 as a 32-bit number");
+        }
+    }
     for (name, want) in [("lars", lars), ("larc", larc)] {
         let name = format!("optimizer.name={name}");
         let keys = ["optimizer.weight_decay=0.25", "optimizer.trust=0.5"];
@@ -168,6 +175,10 @@ fn layerwise_optimizers() {
                 "staleness.policy=scale",
             ],
             "momentum.policy = \"closed-loop\" excludes staleness.policy = \"scale\"",
+        );
+        refused(
+            &[&name, "exchange.up=topk"],
+            "exchange.up = \"topk\" excludes optimizer.name = \"lars\"",
         );
         refused(
             &[&name, "momentum.policy=closed-loop"],

@@ -24,6 +24,8 @@ pub(in crate::core) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'stat
         let kept = optimizer::from_spec(spec.optimizer).slots();
         (std::mem::discriminant(&spec.optimizer), kept)
     };
+    // A snapshot of before the field has several steps where they were local.
+    let local = |spec: &RunSpec| spec.local || spec.local_steps > 1;
     let differs = [
         (saved.tensors != spec.tensors, "tensors"),
         (saved.bucket_bytes != spec.bucket_bytes, "bucket_bytes"),
@@ -31,6 +33,10 @@ pub(in crate::core) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'stat
         (
             kind(saved) != kind(spec),
             "kind of optimizer, or whether it has momentum",
+        ),
+        (
+            local(saved) != local(spec),
+            "kind of what groups push, with local steps or without, of which its optimizer keeps sums",
         ),
     ];
     let mut fields = differs.into_iter().filter(|(differs, _)| *differs);

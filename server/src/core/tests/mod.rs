@@ -58,6 +58,7 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         epoch_samples: 50,
         batch: 1,
         batch_ramp: Vec::new(),
+        local: false,
         local_steps: 1,
         chunk_samples: 10,
         lease_ms: 100,

@@ -108,7 +108,7 @@ fn what_must_be_the_same_is_checked() {
     let adam = OptimizerSpec::Adam {
         beta1: 0.9,
         beta2: 0.9,
-        epsilon: 0.0,
+        epsilon: 1e-8,
         weight_decay: 0.0,
     };
     assert!(refused(&|spec| spec.optimizer = adam));
@@ -119,6 +119,8 @@ fn what_must_be_the_same_is_checked() {
         weight_decay: 0.0,
     };
     assert!(refused(&|spec| spec.optimizer = heavy));
+    // A velocity of gradients would be taken for one of what whole exchanges came to.
+    assert!(refused(&|spec| spec.local = true));
     assert!(refused(&|spec| spec.bucket_bytes += 1));
     assert!(refused(&|spec| spec.block_bytes += 4));
     assert!(refused(&|spec| spec.tensors[0].name = "other".into()));

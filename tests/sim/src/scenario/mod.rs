@@ -247,7 +247,7 @@ impl Scenario {
         self.policies.merge = Some(MergeSpec {
             min_groups: rng.random_range(1..=self.groups.len() as u32),
             grace_ms_max: rng.random_range(0..=20),
-            wait_ms_max: rng.random_range(0..=50),
+            wait_ms_max: rng.random_range(1..=50),
         });
         self.fitting()
     }

@@ -46,6 +46,7 @@ impl Scenario {
             epoch_samples: 1 << 20,
             batch: BATCH,
             batch_ramp: self.batch_ramp.clone(),
+            local: self.local_steps > 1,
             local_steps: self.local_steps,
             chunk_samples: 64,
             lease_ms: LEASE_MS,
