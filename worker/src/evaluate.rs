@@ -19,7 +19,7 @@ use crate::member::{build_task, named, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::{autocast, libtorch_version};
-use crate::verdict::GivenUp;
+use crate::verdict::Diverged;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
@@ -98,12 +98,10 @@ pub fn evaluate(
 }
 
 /// Parameters that say nothing are no result.
-fn check_finite(measures: &[&Measure]) -> Result<(), GivenUp> {
+fn check_finite(measures: &[&Measure]) -> Result<(), Diverged> {
     match measures.iter().find(|measure| !measure.value.is_finite()) {
         None => Ok(()),
-        Some(Measure { name, value, .. }) => Err(GivenUp(anyhow::anyhow!(
-            "{name} is {value}: training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
-        ))),
+        Some(Measure { name, value, .. }) => Err(Diverged(format!("{name} is {value}"))),
     }
 }
 

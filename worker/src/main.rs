@@ -30,11 +30,14 @@ use tradewind_worker::verdict::{GivenUp, Verdict};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The configuration is wrong, or training has diverged: another process would end the same way.
+/// The configuration or the data are wrong: another process would end the same way.
 const EXIT_GIVEN_UP: u8 = 4;
 
 /// The rank's group has left the run, as it was asked to, and the run goes on.
 const EXIT_LEFT: u8 = 5;
+
+/// Training has diverged, and would in another process, too.
+const EXIT_DIVERGED: u8 = 6;
 
 /// As shells have it for SIGTERM.
 const EXIT_TERMINATED: i32 = 143;
@@ -152,6 +155,7 @@ fn main() -> ExitCode {
             tracing::error!("{error:#}");
             match Verdict::of(&error) {
                 Verdict::GivenUp => ExitCode::from(EXIT_GIVEN_UP),
+                Verdict::Diverged => ExitCode::from(EXIT_DIVERGED),
                 Verdict::Again | Verdict::Failed => ExitCode::FAILURE,
             }
         }

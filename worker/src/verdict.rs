@@ -22,12 +22,21 @@ pub enum Verdict {
     Failed,
     /// The process ends, and so would every other one.
     GivenUp,
+    /// The same, because of what the training came to: that is a result.
+    Diverged,
 }
 
 /// An error that another process would meet, too.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:#}")]
 pub struct GivenUp(pub anyhow::Error);
+
+/// What training came to is not finite.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}: training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
+)]
+pub struct Diverged(pub String);
 
 /// Why a rank has no task. The run's check has built it before: a file that cannot be read now may be
 /// back for the next process.
@@ -42,12 +51,17 @@ impl Verdict {
     /// What follows an error, which may have context.
     pub fn of(error: &anyhow::Error) -> Self {
         let given_up = error.is::<GivenUp>().then_some(Self::GivenUp);
+        let diverged = || error.is::<Diverged>().then_some(Self::Diverged);
         let train = || error.downcast_ref::<TrainError>().map(of_train);
         let group = || error.downcast_ref::<GroupError>().map(of_group);
         let feed = || error.downcast_ref::<FeedError>().map(of_feed);
         let exchange = || error.downcast_ref::<ExchangeError>().map(of_exchange);
         let membership = || error.downcast_ref::<MembershipError>().map(of_membership);
-        let known = given_up.or_else(train).or_else(group).or_else(feed);
+        let known = given_up
+            .or_else(diverged)
+            .or_else(train)
+            .or_else(group)
+            .or_else(feed);
         let known = known.or_else(exchange).or_else(membership);
         known.unwrap_or(Self::Failed)
     }
@@ -59,7 +73,8 @@ fn of_train(error: &TrainError) -> Verdict {
         TrainError::Group(error) => of_group(error),
         TrainError::Exchange(error) => of_exchange(error),
         TrainError::Data(error) => of_data(error),
-        TrainError::Diverged { .. } | TrainError::Precision(_) => Verdict::GivenUp,
+        TrainError::Diverged { .. } => Verdict::Diverged,
+        TrainError::Precision(_) => Verdict::GivenUp,
         TrainError::Host(error) => of_host(error),
         TrainError::LeaseLost => Verdict::Again,
     }
@@ -204,7 +219,8 @@ mod tests {
             Verdict::Again,
         );
         check(TrainError::LeaseLost.into(), Verdict::Again);
-        check(TrainError::Diverged { clock: 7 }.into(), Verdict::GivenUp);
+        check(TrainError::Diverged { clock: 7 }.into(), Verdict::Diverged);
+        check(Diverged("RMSE is NaN".into()).into(), Verdict::Diverged);
         let failed = refused(refusal::status(Reason::RunFailed, "no snapshot".into()));
         check(failed.into(), Verdict::GivenUp);
         check(

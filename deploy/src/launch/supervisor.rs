@@ -22,8 +22,12 @@ pub(crate) use words::{Action, Death, Notice, Rules};
 /// A process that has died more often than this without progress in between is given up.
 pub(crate) const DEATHS_MAX: u32 = 5;
 
-/// How a rank says that another one in its place would fare no better.
-pub(crate) const GAVE_UP: i32 = 4;
+/// How a rank says that another one in its place would fare no better: what it was given is wrong, or
+/// training has diverged.
+pub(crate) const GAVE_UP: [i32; 2] = [4, DIVERGED];
+
+/// How a rank, or who evaluates, says that training has diverged.
+pub(crate) const DIVERGED: i32 = 6;
 
 /// How a rank says that its group has left the run, as it was asked to.
 pub(crate) const LEFT: i32 = 5;
@@ -109,7 +113,7 @@ impl Supervisor {
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());
-        if rank && death.status == Some(GAVE_UP) {
+        if rank && death.status.is_some_and(|status| GAVE_UP.contains(&status)) {
             return self.give_up(member, death.how.clone());
         }
         if rank && applied {

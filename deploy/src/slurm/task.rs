@@ -175,9 +175,9 @@ impl Task {
                 }
                 Some(0) => return Ok(ExitCode::SUCCESS),
                 Some(LEFT) if is_rank => return Ok(ExitCode::SUCCESS),
-                Some(GAVE_UP) if is_rank => {
+                Some(status) if is_rank && GAVE_UP.contains(&status) => {
                     gave_up::write(&self.place.path, self.seat.start(), &ended.to_string())?;
-                    return Ok(ExitCode::from(GAVE_UP as u8));
+                    return Ok(ExitCode::from(status as u8));
                 }
                 _ => {}
             }

@@ -129,10 +129,12 @@ fn progress_is_a_clock_that_the_rank_had_part_in() {
 
 #[test]
 fn a_rank_that_gave_up_ends_the_run() {
-    let mut s = supervisor(1);
-    s.handle_death(PEER, &ended(GAVE_UP), 5);
-    let why = "ended with status 4".to_owned();
-    assert_eq!(deeds(&mut s), [Action::GiveUp { member: PEER, why }]);
+    for status in [4, 6] {
+        let mut s = supervisor(1);
+        s.handle_death(PEER, &ended(status), 5);
+        let why = format!("ended with status {status}");
+        assert_eq!(deeds(&mut s), [Action::GiveUp { member: PEER, why }]);
+    }
 }
 
 #[test]
