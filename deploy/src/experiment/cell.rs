@@ -12,10 +12,11 @@ use tradewind_common::spec::ConsistencySpec;
 use super::machine::Host;
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
+use crate::launch::DIVERGED;
 use crate::whole;
 
-/// What a rank is told to end with when another one would fail as well (training has diverged).
-const GAVE_UP: &str = "ended with status 4";
+/// What comes before a status in the reason of a failure.
+const ENDED: &str = "ended with status ";
 
 /// Status of a run that has trained to its end.
 const COMPLETED: &str = "completed";
@@ -43,7 +44,7 @@ pub(crate) struct Seal {
 pub(crate) enum Outcome {
     /// It trained to its end.
     Completed,
-    /// Training diverged, or could not begin; another try would end the same way.
+    /// Training diverged; another try would end the same way.
     Failed(String),
     /// It trained to its end, but what it says about time is worth nothing.
     Void(String),
@@ -110,12 +111,11 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
             Some(failure) => format!("{}: {}", failure.role, failure.reason),
             None => format!("it was {}", summary.status),
         };
-        return if reason.contains(GAVE_UP) {
-            Ok(Outcome::Failed(
-                "training gave up; its log says why".to_owned(),
-            ))
-        } else {
-            Err(anyhow::anyhow!(reason))
+        return match has_diverged(&reason) {
+            true => Ok(Outcome::Failed(
+                "training diverged; its log says how".to_owned(),
+            )),
+            false => Err(anyhow::anyhow!(reason)),
         };
     }
     let (samples, every) = (
@@ -134,6 +134,11 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     if let Some(wanted) = wanted.filter(|wanted| (found as u64) < *wanted) {
         anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
     }
+    if let Some(snapshot) = summary.resumed_from {
+        return Ok(Outcome::Void(format!(
+            "it went on from snapshot {snapshot} after a pause, which its times have in them"
+        )));
+    }
     let missed = reading.missed();
     if missed > MISSED_MAX {
         return Ok(Outcome::Void(format!(
@@ -142,6 +147,13 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
         )));
     }
     Ok(Outcome::Completed)
+}
+
+/// Whether the reason of a failure is that training has diverged.
+fn has_diverged(reason: &str) -> bool {
+    let status = reason.split_once(ENDED).map(|(_, rest)| rest);
+    let digits = status.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    digits.is_some_and(|digits| digits == DIVERGED.to_string())
 }
 
 /// The seal of a cell that is finished: it was run with this configuration, and every file is as
@@ -202,7 +214,7 @@ pub(crate) fn is_of(cell: &Cell, folder: &Path) -> bool {
 pub(crate) enum Unfinished {
     NotRun,
     OtherConfiguration,
-    /// It missed its pace, which it may keep this time.
+    /// Its times are worth nothing, which they may be this time.
     Void(Box<Seal>),
     Damaged(String),
 }

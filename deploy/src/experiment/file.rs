@@ -16,6 +16,8 @@ pub(crate) use tuning::Tuning;
 pub(crate) struct Plan {
     /// What messages call the file.
     pub(crate) file: String,
+    /// What it says.
+    pub(crate) text: String,
     pub(crate) name: String,
     /// The question, in a sentence.
     pub(crate) about: String,
@@ -143,6 +145,7 @@ impl Plan {
         let mut reader = Reader::new(text, file);
         let mut plan = Self {
             file: file.to_owned(),
+            text: text.to_owned(),
             name: String::new(),
             about: String::new(),
             base: PathBuf::new(),

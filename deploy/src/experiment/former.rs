@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::cell::{self, Seal, Unfinished};
 use super::display::Display;
 use super::job::Job;
-use crate::slurm::has_jobs;
+use crate::slurm::{has_jobs, is_handed_in};
 
 /// Least time between two questions for a cell's job.
 const ASK: Duration = Duration::from_secs(20);
@@ -172,6 +172,23 @@ impl<'a> Try<'a> {
         }
         self.next = now + queue.pause;
         Next::Wait(self)
+    }
+
+    /// As [`Self::look`], of a cell that is to run on this machine: nobody may work in its folder.
+    pub(super) fn look_here(self, folder: &Path, queue: &Queue) -> Next<'a> {
+        if !is_handed_in(folder) {
+            return self.begin(false);
+        }
+        let folder_name = folder.display();
+        match (queue.has_jobs)(folder) {
+            Ok(false) => self.begin(false),
+            Ok(true) => Next::GiveUp(format!(
+                "a job of Slurm that is not over works in {folder_name}; go on with --slurm, or end it: `tradewind slurm cancel {folder_name}`"
+            )),
+            Err(error) => Next::GiveUp(format!(
+                "whether its former job is over cannot be asked for: {error:#}; go on with --slurm where Slurm is, or remove {folder_name}"
+            )),
+        }
     }
 
     fn begin(self, follows: bool) -> Next<'a> {

@@ -1,5 +1,7 @@
 //! What is tried in a tuning: a grid that grows beyond an edge on which its best point lies.
 
+use std::ops::RangeInclusive;
+
 use tradewind_common::config::{Kind, keys};
 
 /// How often the values of a key grow.
@@ -40,7 +42,7 @@ impl Knob {
         true
     }
 
-    /// Whether there could be something better beyond this value. Of the values of a grid that has grown a
+    /// Whether there could be something better beyond this value, whether or not the grid could grow. Of the values of a grid that has grown a
     /// setting may be `allowed` only some: between its last one and the next there may be others.
     pub(crate) fn is_edge(&self, value: f64, allowed: &[f64]) -> bool {
         let refused = |v: &&f64| !allowed.contains(v);
@@ -49,12 +51,19 @@ impl Knob {
             true => allowed.iter().all(|other| *other <= value),
             false => allowed.iter().all(|other| *other >= value),
         });
-        self.beyond(value).is_some() || last
+        let end = match self.values.as_slice() {
+            [first, .., last] => value == *first || value == *last,
+            _ => false,
+        };
+        let bound =
+            range(&self.key).is_some_and(|range| [*range.start(), *range.end()].contains(&value));
+        (end && !bound) || last
     }
 
     /// The next value beyond an edge. What is multiplied from update to update, as momentum is,
     /// goes half-way to 1, and as far from it again on the other side, but not below 0; everything
-    /// else goes on by the ratio of the last two values. Nothing leaves the key's own range.
+    /// else goes on by the ratio of the last two values, to the nearest integer where a key has no others.
+    /// Nothing leaves the key's own range.
     fn beyond(&self, best: f64) -> Option<f64> {
         let (edge, inner) = match self.values.as_slice() {
             [first, second, ..] if best == *first => (*first, *second),
@@ -63,17 +72,18 @@ impl Knob {
         };
         let next = if is_decay(&self.key) {
             let farther = if edge > inner { 0.5 } else { 2.0 };
-            (1.0 - farther * (1.0 - edge)).max(0.0)
+            decimal((1.0 - three_digits(farther * (1.0 - edge))).max(0.0))
         } else if edge > 0.0 && inner > 0.0 {
-            edge * edge / inner
+            three_digits(edge * edge / inner)
         } else {
             return None;
         };
-        let next = three_digits(next);
-        let inside = match keys::find(&self.key).map(|key| key.kind) {
-            Some(Kind::Float { min, max }) => (min..=max).contains(&next),
-            _ => false,
+        let next = if is_whole(&self.key) {
+            next.round()
+        } else {
+            next
         };
+        let inside = range(&self.key).is_some_and(|range| range.contains(&next));
         (inside && !self.values.contains(&next)).then_some(next)
     }
 }
@@ -84,8 +94,35 @@ fn is_decay(key: &str) -> bool {
     ["momentum", "beta1", "beta2"].contains(&name)
 }
 
+/// Whether a key's values are integers.
+fn is_whole(key: &str) -> bool {
+    matches!(keys::find(key), Some(key) if matches!(key.kind, Kind::Int { .. }))
+}
+
+/// The numbers that a key allows.
+fn range(key: &str) -> Option<RangeInclusive<f64>> {
+    match keys::find(key)?.kind {
+        Kind::Float { min, max } => Some(min..=max),
+        Kind::Int { min, max } => Some(min as f64..=max as f64),
+        _ => None,
+    }
+}
+
 fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().expect("a number")
+}
+
+/// Without what a difference leaves behind the twelfth decimal.
+fn decimal(value: f64) -> f64 {
+    format!("{value:.12}").parse().expect("a number")
+}
+
+/// A value of a key as TOML.
+pub(crate) fn toml(key: &str, value: f64) -> String {
+    match is_whole(key) && value.fract() == 0.0 {
+        true => format!("{value:.0}"),
+        false => format!("{value:?}"),
+    }
 }
 
 /// What a trial came to.

@@ -19,6 +19,8 @@ pub(super) struct Known {
     pub(super) seals: BTreeMap<String, Seal>,
     /// Why the others have none.
     pub(super) failures: BTreeMap<String, String>,
+    /// Of cells that were void when they were last run: of use until they have been run again.
+    voids: BTreeMap<String, Seal>,
     /// What trials came to, by the digests of what decides it, and which of them were run here.
     scores: BTreeMap<String, (Score, Option<String>)>,
     /// Trials that were run elsewhere.
@@ -44,6 +46,10 @@ impl Known {
             Ok(seal) => seal,
             // Its measure counts, not its time, and another one might move the optimum.
             Err(Unfinished::Void(seal)) if is_trial => *seal,
+            Err(Unfinished::Void(seal)) => {
+                self.voids.insert(cell.id.clone(), *seal);
+                return true;
+            }
             Err(Unfinished::Damaged(what)) => {
                 say(format_args!("{}: {what}; it is run again", cell.id));
                 return true;
@@ -52,6 +58,13 @@ impl Known {
         };
         self.seals.insert(cell.id.clone(), seal);
         false
+    }
+
+    /// What a cell has come to, in this call or before.
+    pub(super) fn seal(&self, cell: &Cell) -> Option<&Seal> {
+        self.seals
+            .get(&cell.id)
+            .or_else(|| self.voids.get(&cell.id))
     }
 
     /// What a trial came to, or one that had to come to the same: `None` while it has to be run.
@@ -114,6 +127,20 @@ impl Known {
         }
     }
 
+    /// Cells of settings whose trials are missing cannot even be looked for.
+    pub(super) fn lack_trials(&mut self, matrix: &Matrix, missing: &[Cell]) {
+        for cell in &matrix.cells {
+            let own = missing.iter().filter(|trial| trial.setting == cell.setting);
+            let count = own.count();
+            if count > 0 {
+                let why = format!(
+                    "{count} trials of its setting have not been run here; those of an earlier run come with --trials tuning.csv"
+                );
+                self.failures.insert(cell.id.clone(), why);
+            }
+        }
+    }
+
     pub(super) fn add(&mut self, ended: BTreeMap<String, Ended>) {
         for (id, ended) in ended {
             match ended {
@@ -152,7 +179,12 @@ mod tests {
             Known::default().measure(cell, &runner),
             Some(Score::Of(0.6))
         );
-        assert!(Known::default().is_todo(cell, &runner, false));
+        let mut known = Known::default();
+        assert!(known.is_todo(cell, &runner, false));
+        assert!(
+            known.seal(cell).is_some(),
+            "what it came to is told until then"
+        );
     }
 
     #[test]

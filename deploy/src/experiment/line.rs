@@ -23,7 +23,7 @@ pub(crate) struct Run {
 pub(crate) enum State {
     /// Nothing came of it yet; why, if it was tried.
     NotRun(Option<String>),
-    /// Training gave up: why.
+    /// Training diverged.
     Failed(String),
     /// Why the results say nothing about time.
     Void(String, Box<Reading>),
@@ -103,7 +103,7 @@ impl Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) all: usize,
-    /// Those that came to an end, those of them in which training gave up, and those that are void.
+    /// Those that came to an end, those of them in which training diverged, and those that are void.
     pub(crate) ended: usize,
     pub(crate) failed: usize,
     pub(crate) void: usize,

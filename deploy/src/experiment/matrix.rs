@@ -1,6 +1,7 @@
 //! All cells of an experiment: every combination of the axes' values with every seed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -10,6 +11,7 @@ use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Assign, Choice, Plan};
+use super::grid;
 
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
@@ -82,7 +84,7 @@ impl Matrix {
         };
         let mut problems = Vec::new();
         let mut told = BTreeSet::new();
-        let mut ids = BTreeMap::new();
+        let mut ids = BTreeSet::new();
         for choices in combinations(plan) {
             let label = |wanted: bool| {
                 let axes = plan.axes.iter().zip(&choices);
@@ -175,7 +177,7 @@ impl Matrix {
         let every = plan.target.as_ref().map(|target| target.every_samples);
         let evaluated = every.map(|n| ("evaluation.every_samples", n.to_string()));
         let tuned = setting.tuned.iter().flatten();
-        let tuned = tuned.map(|(key, value)| (key.as_str(), format!("{value:?}")));
+        let tuned = tuned.map(|(key, value)| (key.as_str(), grid::toml(key, *value)));
         let more: Vec<_> = evaluated.into_iter().chain(tuned).collect();
         let cell = |seed: &u64| {
             let id = format!("{}-seed-{seed}", setting.stem);
@@ -250,7 +252,7 @@ impl Matrix {
             folder,
             &overrides,
         )
-        .map_err(|error| explain(plan, &setting.set, &error))
+        .map_err(|error| explain(plan, &setting.set, more, &error))
     }
 
     /// The cells of one setting.
@@ -310,9 +312,15 @@ fn together(plan: &Plan, choices: &[&Choice]) -> Result<Vec<Assign>, String> {
     Ok(set)
 }
 
-/// What is wrong with a setting, as the experiment's file says it.
-fn explain(plan: &Plan, set: &[Assign], error: &ConfigError) -> Vec<String> {
+/// What is wrong with a setting, as the experiment's file says it. `more` keys were set beside its own.
+fn explain(
+    plan: &Plan,
+    set: &[Assign],
+    more: &[(&str, String)],
+    error: &ConfigError,
+) -> Vec<String> {
     let tuned = plan.tuning.iter().flat_map(|tuning| &tuning.knobs);
+    let tuned = tuned.filter(|knob| more.iter().any(|(key, _)| *key == knob.key));
     let explained = error.0.iter().map(|problem| {
         let knob = tuned.clone().find(|knob| knob.key == problem.key);
         if let (Some(knob), Some(text)) = (knob, problem.text.strip_prefix("--set: ")) {
@@ -340,7 +348,7 @@ fn setting_name(label: &str, panel: &str) -> String {
 }
 
 /// A name for the folders of a setting's cells: letters, digits and dashes, of no other setting.
-fn unique(taken: &mut BTreeMap<String, usize>, label: &str, panel: &str) -> String {
+fn unique(taken: &mut BTreeSet<String>, label: &str, panel: &str) -> String {
     let all = format!("{label} {panel}");
     let mut name = String::new();
     for c in all.chars() {
@@ -356,12 +364,10 @@ fn unique(taken: &mut BTreeMap<String, usize>, label: &str, panel: &str) -> Stri
         name if name.starts_with(|c: char| c.is_ascii_alphanumeric()) => name.to_owned(),
         name => format!("cell-{}", name.trim_start_matches(['.', '-'])),
     };
-    let count = taken.entry(name.clone()).or_default();
-    *count += 1;
-    match *count {
-        1 => name,
-        again => format!("{name}-{again}"),
-    }
+    let others = (2..).map(|n| format!("{name}-{n}"));
+    let mut free = iter::once(name.clone()).chain(others);
+    free.find(|name| taken.insert(name.clone()))
+        .expect("there is no end of them")
 }
 
 /// Every key of a resolved configuration with its value as TOML.

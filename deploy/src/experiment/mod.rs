@@ -28,6 +28,7 @@ pub(crate) mod tests;
 pub(crate) mod tuning;
 
 use std::fs::File;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -139,8 +140,7 @@ async fn conduct(
     };
     let runner = Runner::new(&folder, on)?;
     let _lock = lock(&folder)?;
-    std::fs::copy(&arguments.file, folder.join("experiment.toml"))
-        .with_context(|| format!("cannot write into {}", folder.display()))?;
+    whole::write(&folder.join("experiment.toml"), &plan.text)?;
     let where_to = (name.as_str(), folder.as_path());
     let known = Known::new(arguments.trials.as_deref())?;
     let look_only = arguments.report_only;
@@ -179,11 +179,16 @@ async fn conduct(
         trials: &results::trials(matrix, &came.trials),
         origin: &origin,
         command: &command(plan, arguments),
-        files: &sources(plan, &arguments.file),
+        files: &sources(plan),
     };
     whole::write(&folder.join("report.html"), page::page(&page))?;
-    if let Some(curves) = page::figure(&page) {
-        whole::write(&folder.join("curves.svg"), curves)?;
+    let curves = folder.join("curves.svg");
+    match page::figure(&page) {
+        Some(figure) => whole::write(&curves, figure)?,
+        // That of an earlier call would not be of this page.
+        None if curves.exists() => std::fs::remove_file(&curves)
+            .with_context(|| format!("cannot remove {}", curves.display()))?,
+        None => {}
     }
     say(terminal::tables(plan, &lines));
     say(format_args!(
@@ -208,7 +213,7 @@ fn command(plan: &Plan, arguments: &Arguments) -> String {
     command
 }
 
-/// What it comes to. Training that gave up is a result; a cell that is void, or that this machine could
+/// What it comes to. Training that diverged is a result; a cell that is void, or that this machine could
 /// not run, is none.
 fn status(interrupted: bool, lines: &[Line]) -> Status {
     let mut runs = lines.iter().flat_map(|line| &line.runs);
@@ -221,33 +226,22 @@ fn status(interrupted: bool, lines: &[Line]) -> Status {
 }
 
 /// The files that an experiment is made of, as far as they can be read.
-fn sources(plan: &Plan, file: &Path) -> Vec<(String, String)> {
-    let named = [
-        (plan.file.as_str(), file),
-        ("the base configuration", &plan.base),
-    ];
-    let read = named
-        .into_iter()
-        .filter_map(|(name, path)| Some((name.to_owned(), std::fs::read_to_string(path).ok()?)));
-    read.collect()
+fn sources(plan: &Plan) -> Vec<(String, String)> {
+    let base = std::fs::read_to_string(&plan.base).ok();
+    let base = base.map(|text| ("the base configuration".to_owned(), text));
+    iter::once((plan.file.clone(), plan.text.clone()))
+        .chain(base)
+        .collect()
 }
 
 /// What every cell comes to, finished or not.
-fn read_lines(
-    plan: &Plan,
-    matrix: &Matrix,
-    runner: &Runner,
-    Known {
-        seals,
-        mut failures,
-        ..
-    }: Known,
-) -> Vec<Line> {
+fn read_lines(plan: &Plan, matrix: &Matrix, runner: &Runner, mut known: Known) -> Vec<Line> {
     let target = plan.target.as_ref();
     let runs = matrix.cells.iter().map(|cell| {
-        let seal = seals.get(&cell.id);
+        let failure = known.failures.remove(&cell.id);
+        let seal = known.seal(cell);
         let ended = seal.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
-        let run = match failures.remove(&cell.id) {
+        let run = match failure {
             Some(why) => Run::of(cell.id.clone(), cell.seed, State::NotRun(Some(why)), target),
             None => Run::new(cell, ended, target),
         };

@@ -134,9 +134,21 @@ pub(super) async fn prepare(
             let own = needs.machine.refusals(cell, *need).into_iter();
             refusals.extend(own.map(|why| format!("{}: {why}", plan.file)));
         }
+        refusals.extend(one_address(plan, cell, needs.part(cell)));
     }
     refuse(refusals)?;
     Ok(Some(needs))
+}
+
+/// Why cells of this part of the machine cannot all serve their metrics.
+fn one_address(plan: &Plan, cell: &Cell, part: f64) -> Option<String> {
+    let together = plan.at_once(false).max(plan.at_once(true)) > 1 && part <= 0.5;
+    (together && cell.config.telemetry.prometheus.is_some()).then(|| {
+        format!(
+            "{}: telemetry.prometheus is one address, and cells run side by side; set it to \"\" in [set], or cells_at_once and tuning.at_once to 1",
+            plan.file
+        )
+    })
 }
 
 fn refuse(mut refusals: Vec<String>) -> anyhow::Result<()> {
@@ -253,6 +265,23 @@ fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::tests::{HEAD, matrix};
+
+    #[test]
+    fn cells_side_by_side_cannot_serve_metrics_at_one_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let check = |more: &str, set: &str, part: f64, want: bool| {
+            let text = format!("{HEAD}{more}[set]\n{set}");
+            let (plan, matrix) = matrix(folder.path(), &text, false).unwrap();
+            let found = one_address(&plan, &matrix.cells[0], part);
+            assert_eq!(found.is_some(), want, "{text} {part}");
+        };
+        let scraped = "telemetry.prometheus = \"127.0.0.1:9100\"\n";
+        check("", scraped, 0.5, true);
+        check("", scraped, 0.6, false);
+        check("cells_at_once = 1\n", scraped, 0.5, false);
+        check("", "", 0.5, false);
+    }
 
     #[test]
     fn batches_that_grow_are_measured_at_their_end() {

@@ -36,6 +36,8 @@ pub(crate) struct Told {
     pub(crate) libtorch: Option<String>,
     pub(crate) wall_seconds: f64,
     pub(crate) train_seconds: f64,
+    /// The snapshot that it went on from, if it did.
+    pub(crate) resumed_from: Option<u64>,
     pub(crate) samples: Samples,
     pub(crate) updates: Option<Updates>,
     pub(crate) exchanged: Option<Exchanged>,

@@ -38,9 +38,9 @@ pub(super) async fn run(
     let mut interruption = Interruption::new()?;
     let mut needs: Option<Needs> = None;
     let mut display = None;
-    loop {
-        let trials = searches.next(plan, matrix, |trial| known.measure(trial, runner))?;
-        let trials = known::one_of_each(trials);
+    let missing = loop {
+        let missing = searches.next(plan, matrix, |trial| known.measure(trial, runner))?;
+        let trials = known::one_of_each(missing.clone());
         let tuned = trials.is_empty();
         if tuned && plan.tuning.is_some() {
             known.fail_untuned(matrix);
@@ -59,7 +59,7 @@ pub(super) async fn run(
             false => trials.iter().collect(),
         };
         if todo.is_empty() || look_only {
-            break;
+            break missing;
         }
         if needs.is_none() && runner.on() == On::Machine {
             let all: Vec<&Cell> = trials.iter().chain(cells.iter().copied()).collect();
@@ -67,7 +67,7 @@ pub(super) async fn run(
         }
         if needs.is_none() && runner.on() == On::Machine {
             interrupted = true;
-            break;
+            break missing;
         }
         // Jobs have nodes of their own.
         let part = |cell: &Cell| needs.as_ref().map_or(0.0, |needs| needs.part(cell));
@@ -111,12 +111,26 @@ pub(super) async fn run(
             Ran::Interrupted(ended) => {
                 known.add(ended);
                 interrupted = true;
-                break;
+                break missing;
             }
         }
-    }
+    };
     if let Some(display) = display {
         display.finish();
+    }
+    if !missing.is_empty() {
+        // Cells of settings that are tuned may have been run before, however far this call came.
+        let tuned = |cell: &&Cell| matrix.settings[cell.setting].tuned.is_some();
+        for cell in matrix.cells.iter().filter(tuned) {
+            known.is_todo(cell, runner, false);
+        }
+        if look_only {
+            known.lack_trials(matrix, &missing);
+            say(format_args!(
+                "{} trials have not been run here; those of an earlier run come with --trials tuning.csv",
+                missing.len()
+            ));
+        }
     }
     let trials = searches.trials(plan, matrix, |trial| {
         let score = known.measure(trial, runner);

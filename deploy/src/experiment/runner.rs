@@ -251,17 +251,12 @@ impl Runner {
         }
     }
 
-    /// What comes next for a try. On this machine nothing of a former one is left.
+    /// What comes next for a try.
     fn next<'a>(&self, one: Try<'a>, now: Duration, display: &Display) -> Next<'a> {
+        let folder = self.run_folder(one.job.cell);
         match self.on {
-            On::Machine => Next::Begin {
-                this: one,
-                follows: false,
-            },
-            On::Slurm { .. } => {
-                let folder = self.run_folder(one.job.cell);
-                one.look(&folder, &self.queue, now, display)
-            }
+            On::Machine => one.look_here(&folder, &self.queue),
+            On::Slurm { .. } => one.look(&folder, &self.queue, now, display),
         }
     }
 

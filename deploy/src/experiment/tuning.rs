@@ -8,7 +8,7 @@ use tradewind_common::schedule::Unit;
 
 use super::cell;
 use super::file::{Goal, Plan, Tuning};
-use super::grid::{Grid, Next, Score};
+use super::grid::{self, Grid, Next, Score};
 use super::matrix::{Cell, Matrix};
 
 /// The searches of all settings.
@@ -74,8 +74,8 @@ impl Searches {
         Ok(Self { grids })
     }
 
-    /// The trials to be run next. When there are none, every setting's best point is fixed in the
-    /// matrix, but where a trial could not be run. `measure` tells what a trial came to, by its measure
+    /// The trials to be run next. The best point of a setting that needs no more is fixed in the matrix, but
+    /// where a trial could not be run. `measure` tells what a trial came to, by its measure
     /// on the validation split: `None` while it has to be run.
     ///
     /// # Errors
@@ -108,12 +108,10 @@ impl Searches {
                 Next::Best(point) => best.push((setting, point)),
             }
         }
-        if todo.is_empty() {
-            for (setting, point) in best {
-                let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
-                let tuned = point.map(|point| keys.zip(point).collect());
-                matrix.fix(plan, setting, tuned)?;
-            }
+        for (setting, point) in best {
+            let keys = tuning.knobs.iter().map(|knob| knob.key.clone());
+            let tuned = point.map(|point| keys.zip(point).collect());
+            matrix.fix(plan, setting, tuned)?;
         }
         Ok(todo)
     }
@@ -210,7 +208,7 @@ fn trial(
     let mut set = vec![("train.samples", samples.to_string())];
     let mut id = trials_of(&matrix.settings[setting].stem);
     for (knob, value) in tuning.knobs.iter().zip(point) {
-        set.push((knob.key.as_str(), format!("{value:?}")));
+        set.push((knob.key.as_str(), grid::toml(&knob.key, *value)));
         id += &format!("-{value}");
     }
     matrix.trial(plan, setting, (id, tuning.seed), &set)

@@ -209,10 +209,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn target(&mut self, table: &dyn TableLike) -> Option<Target> {
-        let number = |key| {
-            let item: &Item = table.get(key)?;
-            item.as_float().or(item.as_integer().map(|n| n as f64))
-        };
+        let number = |key| number(table.get(key)?);
         for (key, item) in table.iter() {
             if !["metric", "at_most", "at_least", "every_samples"].contains(&key) {
                 self.problem(item, format!("target.{key} is no key; there are metric, at_most, at_least and every_samples"));
@@ -297,4 +294,9 @@ fn plain(value: &Value) -> String {
 
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
     text[..offset.min(text.len())].matches('\n').count() + 1
+}
+
+/// A number, whether or not it is written as an integer.
+pub(super) fn number(item: &Item) -> Option<f64> {
+    item.as_float().or(item.as_integer().map(|n| n as f64))
 }

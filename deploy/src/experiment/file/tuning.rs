@@ -3,7 +3,7 @@
 use toml_edit::{Item, TableLike, Value};
 
 use super::Plan;
-use super::reader::Reader;
+use super::reader::{Reader, number};
 use crate::experiment::grid::Knob;
 
 /// Part of the samples that a trial has where the file does not say.
@@ -40,7 +40,7 @@ impl Reader<'_> {
         for (key, item) in table.iter() {
             match (key, item.as_table_like()) {
                 ("seed", _) => {}
-                ("part", _) => match item.as_float().filter(|part| *part > 0.0 && *part <= 1.0) {
+                ("part", _) => match number(item).filter(|part| *part > 0.0 && *part <= 1.0) {
                     Some(part) => tuning.part = part,
                     None => self.problem(
                         item,

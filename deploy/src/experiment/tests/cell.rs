@@ -107,17 +107,33 @@ fn what_another_try_may_mend_is_not_sealed() {
     leave_cell(&matrix.cells[0], &run, "failed", 0);
     let error = seal(&run, None).unwrap_err().to_string();
     assert_eq!(error, "worker: ended with status 1");
-    let gave_up = fs::read_to_string(run.join("summary.json")).unwrap();
-    fs::write(
-        run.join("summary.json"),
-        gave_up.replace("status 1", "status 4"),
-    )
-    .unwrap();
-    let sealed = seal(&run, None).unwrap();
+    let failed = fs::read_to_string(run.join("summary.json")).unwrap();
+    let ends_with = |status: &str| {
+        let text = failed.replace("status 1", status);
+        fs::write(run.join("summary.json"), text).unwrap();
+        seal(&run, None)
+    };
+    // Data or a device may be mended, and nothing of the configuration has to change for it.
+    assert!(ends_with("status 4").is_err());
+    assert!(ends_with("status 64").is_err());
+    let sealed = ends_with("status 6").unwrap();
     assert!(matches!(sealed.outcome, Outcome::Failed(_)), "{sealed:?}");
     assert!(
         finished(&matrix.cells[0], &run).is_ok(),
         "it would diverge again"
+    );
+}
+
+/// Of a job that has waited in the queue once more, say.
+#[test]
+fn times_of_a_run_that_has_paused_say_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut reading = reading_of(folder.path(), "", &[0.5]);
+    reading.summary.resumed_from = Some(3);
+    let found = outcome(&reading).unwrap();
+    assert!(
+        matches!(&found, Outcome::Void(why) if why.contains("snapshot 3 after a pause")),
+        "{found:?}"
     );
 }
 

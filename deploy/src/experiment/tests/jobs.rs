@@ -52,6 +52,10 @@ impl Stage {
     /// Runs the cell while Slurm answers so. What became of it, and the words of each call of the
     /// program, which leaves a completed run.
     fn run(&self, answers: &[Result<bool, &'static str>]) -> (Ended, Vec<String>) {
+        self.run_on(On::Slurm { at_once: 1 }, answers)
+    }
+
+    fn run_on(&self, on: On, answers: &[Result<bool, &'static str>]) -> (Ended, Vec<String>) {
         let file = |name: &str| self.folder.path().join(name);
         self.leave(&file("completed"), "completed");
         let calls = file("calls");
@@ -69,7 +73,7 @@ impl Stage {
             pause: Duration::from_millis(1),
             leaving: Duration::from_millis(1),
         };
-        let runner = Runner::new(self.folder.path(), On::Slurm { at_once: 1 }).unwrap();
+        let runner = Runner::new(self.folder.path(), on).unwrap();
         let runner = runner.with(&program, queue);
         let job = Job {
             cell: &self.cell,
@@ -221,4 +225,42 @@ fn a_slurm_that_does_not_answer_is_asked_again_a_limited_number_of_times() {
     let why = ended.unwrap_err();
     assert!(why.contains("Socket timed out"), "{why}");
     assert_eq!(calls, [""; 0]);
+}
+
+/// A job goes on, or begins, when nobody expects it any more.
+#[test]
+fn a_cell_is_not_run_here_while_it_has_a_job() {
+    let check = |handed_in: bool, answer, wanted: Result<(), &str>| {
+        let stage = Stage::new();
+        if handed_in {
+            let jobs = stage.run_folder().join("slurm/jobs");
+            fs::create_dir_all(&jobs).unwrap();
+            let job = r#"{"job": 7, "leads": true, "servers": true, "groups": [0]}"#;
+            fs::write(jobs.join("7.json"), job).unwrap();
+        }
+        let (ended, calls) = stage.run_on(On::Machine, &[answer]);
+        match wanted {
+            Ok(()) => assert!(
+                is_completed(&ended) && calls == ["run"],
+                "{ended:?} {calls:?}"
+            ),
+            Err(why) => {
+                let told = ended.unwrap_err();
+                assert!(told.contains(why), "{told}");
+                assert!(calls.is_empty() && stage.run_folder().exists());
+            }
+        }
+    };
+    check(false, Ok(true), Ok(()));
+    check(true, Ok(false), Ok(()));
+    check(
+        true,
+        Ok(true),
+        Err("go on with --slurm, or end it: `tradewind slurm cancel "),
+    );
+    check(
+        true,
+        Err("no Slurm"),
+        Err("no Slurm; go on with --slurm where Slurm is"),
+    );
 }

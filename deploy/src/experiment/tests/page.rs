@@ -80,7 +80,7 @@ fn what_is_not_finished_has_no_verdict() {
 }
 
 #[test]
-fn a_run_that_gave_up_is_told_beside_what_it_is_missing_from() {
+fn a_run_that_diverged_is_told_beside_what_it_is_missing_from() {
     let failed = || State::Failed("it diverged".into());
     checked(
         vec![
@@ -90,7 +90,7 @@ fn a_run_that_gave_up_is_told_beside_what_it_is_missing_from() {
         &[
             "<b>sync</b> reached error ≤ 0.5 K after <b>10.0 s</b>; no other setting did in all",
             "<small>n = 2 of 3</small>",
-            "; 1 run gave up and is not drawn</span>",
+            "; 1 run diverged and is not drawn</span>",
         ],
         &["Not finished"],
     );

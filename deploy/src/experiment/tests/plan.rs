@@ -43,6 +43,20 @@ fn cells_are_all_combinations_with_all_seeds() {
 }
 
 #[test]
+fn no_two_cells_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{HEAD}[axes.kind]\n\"top-k\" = {{}}\n\"top k\" = {{ train.batch = 2 }}\n\"top k 2\" = {{ train.batch = 3 }}\n"
+    );
+    let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
+    let ids = matrix.cells.iter().map(|cell| cell.id.as_str());
+    assert_eq!(
+        ids.collect::<Vec<_>>(),
+        ["top-k-seed-1", "top-k-2-seed-1", "top-k-2-2-seed-1"]
+    );
+}
+
+#[test]
 fn quick_takes_the_place_of_what_it_names() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -78,6 +92,11 @@ fn what_is_wrong_is_told_with_its_line() {
     check(
         "[set]\ntrain.batch = 0\n[axes]\ntrain.consistency = [\"sync\"]",
         "e.toml, line 5: train.batch is 0, not integer, 1 to 1000000 (in the setting sync)",
+    );
+    check(
+        "[set]\noptimizer.momentum = 1.5\n[target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 8\n\
+        [tuning]\nseed = 9\n[tuning.grid]\noptimizer.momentum = [0.0, 0.9]",
+        "e.toml, line 5: optimizer.momentum is 1.5",
     );
     check(
         "seeds = [1, 1]",

@@ -59,7 +59,7 @@ fn word(ended: &Ended) -> &'static str {
     match ended.as_ref().map(|seal| &seal.outcome) {
         Ok(Outcome::Completed) => "completed",
         Ok(Outcome::Void(_)) => "void",
-        Ok(Outcome::Failed(_)) => "gave up",
+        Ok(Outcome::Failed(_)) => "diverged",
         Err(_) => "failed",
     }
 }
@@ -71,10 +71,10 @@ fn leave_word(run: &Path, word: &str) {
         "completed" => leave(run, "completed", 0),
         _ => leave(run, "failed", 0),
     }
-    if word == "gave up" {
+    if word == "diverged" {
         let path = run.join("summary.json");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("status 1", "status 4")).unwrap();
+        fs::write(&path, text.replace("status 1", "status 6")).unwrap();
     }
 }
 
@@ -216,7 +216,7 @@ fn a_void_cell_is_run_again_alone_and_then_left_out() {
 fn only_what_may_come_to_more_is_run_again() {
     let mut cells = acts([1.0, 1.0, 1.0]);
     cells[0].tries = &["failed", "failed"];
-    cells[1].tries = &["gave up"];
+    cells[1].tries = &["diverged"];
     cells[2] = Act {
         part: 1.0,
         is_trial: true,
@@ -227,6 +227,6 @@ fn only_what_may_come_to_more_is_run_again() {
         &cells,
         usize::MAX,
         &[&[1], &[2], &[3], &[1]],
-        &["failed", "gave up", "void"],
+        &["failed", "diverged", "void"],
     );
 }

@@ -1,7 +1,8 @@
 //! What is tried before cells are run, and what comes of it.
 
 use super::{HEAD, keys, matrix};
-use crate::experiment::grid::{Grid, Knob, Next, Score};
+use crate::experiment::grid::{self, Grid, Knob, Next, Score};
+use crate::experiment::known::Known;
 use crate::experiment::results::trials;
 use crate::experiment::tuning::Searches;
 
@@ -74,8 +75,21 @@ fn momentum_goes_half_way_to_one_and_never_below_zero() {
         "0 is an end, no edge"
     );
     assert_eq!(values(&[0.6, 0.9], -1.0), [0.6, 0.9, 0.2, 0.0]);
+    let (_, tried) = search(&[("optimizer.beta2", &[0.99, 0.999])], |p| {
+        (p[0] - 1.0).abs()
+    });
+    assert_eq!(tried.concat(), [0.99, 0.999, 0.9995, 0.99975]);
     // 1 − 0.000001 is the most that the key allows.
     assert_eq!(values(&[0.9, 0.999999], 1.0), [0.9, 0.999999]);
+}
+
+#[test]
+fn integers_stay_integers() {
+    let (best, tried) = search(&[("local.steps", &[3.0, 10.0])], |p| -p[0]);
+    assert_eq!(tried.concat(), [3.0, 10.0, 33.0, 109.0]);
+    assert_eq!(best, Some(vec![109.0]));
+    assert_eq!(grid::toml("local.steps", 33.0), "33");
+    assert_eq!(grid::toml("optimizer.learning_rate", 1.0), "1.0");
 }
 
 #[test]
@@ -102,6 +116,16 @@ fn where_something_better_might_lie_beyond_is_an_edge() {
     assert_eq!(rates.map(of), [true, false, true]);
     let momenta = [0.0, 0.9];
     assert!(!is_edge("optimizer.momentum", &momenta, &momenta, 0.0));
+    // Where the grid cannot grow: 0 has no ratio to anything, and the next gain would be above 1.
+    let decays = [0.0, 1e-4];
+    let of = |value| is_edge("optimizer.weight_decay", &decays, &decays, value);
+    assert_eq!(decays.map(of), [false, true]);
+    let gains = [0.1, 0.5];
+    assert!(is_edge("momentum.gain", &gains, &gains, 0.5));
+    assert!(
+        !is_edge("momentum.gain", &[0.5], &[0.5], 0.5),
+        "it was not varied"
+    );
     // Below 1, which is refused, there may be something better than 0.3.
     let allowed = [0.1, 0.2, 0.3];
     let all = [0.1, 0.2, 0.3, 1.0];
@@ -308,6 +332,38 @@ fn trials_run_together_as_cells_do_unless_the_tuning_says_otherwise() {
     check("cells_at_once = 2\n", "", [2, 2]);
     check("cells_at_once = 1\n", "\nat_once = 3", [3, 1]);
     check("cells_at_once = 1\n", "\nat_once = 0", [usize::MAX, 1]);
+}
+
+#[test]
+fn a_trial_may_have_all_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    for part in ["1", "1.0"] {
+        let text =
+            format!("{HEAD}{TUNED}").replace("seed = 9", &format!("seed = 9\npart = {part}"));
+        let (plan, _) = matrix(folder.path(), &text, false).unwrap();
+        assert_eq!(plan.tuning.unwrap().part, 1.0);
+    }
+}
+
+/// Those that are tuned were perhaps run before, and can be told of.
+#[test]
+fn a_setting_is_fixed_as_soon_as_it_needs_no_trials() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plan, mut matrix) = matrix(folder.path(), &format!("{HEAD}{TUNED}"), false).unwrap();
+    let mut searches = Searches::new(&plan, &matrix).unwrap();
+    let measure = |cell: &crate::experiment::matrix::Cell| {
+        let keys = crate::experiment::matrix::keys_of(cell.config.resolved());
+        let rate: f64 = keys["optimizer.learning_rate"].parse().unwrap();
+        (cell.setting == 0).then(|| Score::Of((rate - 0.3).abs()))
+    };
+    let missing = searches.next(&plan, &mut matrix, measure).unwrap();
+    assert!(!missing.is_empty() && missing.iter().all(|trial| trial.setting == 1));
+    assert!(matrix.settings[0].tuned.is_some());
+    assert!(matrix.settings[1].tuned.is_none());
+    let mut known = Known::default();
+    known.lack_trials(&matrix, &missing);
+    let lacking: Vec<_> = known.failures.keys().collect();
+    assert_eq!(lacking, ["async-seed-1", "async-seed-2"]);
 }
 
 #[test]

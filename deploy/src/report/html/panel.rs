@@ -45,8 +45,8 @@ impl Panel<'_> {
         let runs = self.lines.iter().flat_map(|line| &line.runs);
         match Progress::of(runs).failed {
             0 => None,
-            1 => Some("1 run gave up and is not drawn".to_owned()),
-            failed => Some(format!("{failed} runs gave up and are not drawn")),
+            1 => Some("1 run diverged and is not drawn".to_owned()),
+            failed => Some(format!("{failed} runs diverged and are not drawn")),
         }
     }
 

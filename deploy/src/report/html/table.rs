@@ -1,5 +1,6 @@
 //! The table of a comparison: a row a setting.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::forest::Forest;
@@ -56,7 +57,7 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
                 (true, _) => {
                     let _ = write!(html, "<td>1<small>{best}</small></td>");
                 }
-                (false, sooner) => html += &cell(line, sooner, "×"),
+                (false, sooner) => html += &paired(line, sooner, "×"),
             }
             if let Some(forest) = forest {
                 let _ = write!(html, "<td>{}</td>", forest.row(sums));
@@ -65,7 +66,7 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         html += &cell(line, sums.validation, "");
         html += &cell(line, sums.held_out, "");
         if compared {
-            html += &cell(line, sums.against, "");
+            html += &paired(line, sums.against, "");
         }
         if with_bytes {
             html += &cell(line, sums.bytes.map(|bytes| bytes.times(1e-6)), "");
@@ -142,8 +143,18 @@ fn cell_or_misses(line: &Line, estimate: Option<Estimate>) -> String {
     }
 }
 
-/// A mean, the ends of its interval, and of how many runs it is if not of all.
+/// A mean over runs, the ends of its interval, and of how many it is if not of all.
 fn cell(line: &Line, estimate: Option<Estimate>, unit: &str) -> String {
+    of_all(line.runs.len(), estimate, unit)
+}
+
+/// The same of what is paired by seed.
+fn paired(line: &Line, estimate: Option<Estimate>, unit: &str) -> String {
+    let seeds: BTreeSet<u64> = line.runs.iter().map(|run| run.seed).collect();
+    of_all(seeds.len(), estimate, unit)
+}
+
+fn of_all(all: usize, estimate: Option<Estimate>, unit: &str) -> String {
     let Some(estimate) = estimate else {
         return "<td class=\"none\">–</td>".to_owned();
     };
@@ -151,9 +162,8 @@ fn cell(line: &Line, estimate: Option<Estimate>, unit: &str) -> String {
     let interval = estimate.interval.map_or(String::new(), |(low, high)| {
         format!("<small>{low:.digits$} … {high:.digits$}</small>")
     });
-    let (n, all) = (estimate.n, line.runs.len());
-    let n = match n < all {
-        true => format!("<small>n = {n} of {all}</small>"),
+    let n = match estimate.n < all {
+        true => format!("<small>n = {} of {all}</small>", estimate.n),
         false => String::new(),
     };
     format!("<td>{:.digits$}{unit}{interval}{n}</td>", estimate.mean)
