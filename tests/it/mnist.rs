@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tradewind_common::record::Validation;
+use tradewind_common::record::{StepRecord, Validation};
 use tradewind_tests::cluster::run::Run;
 
 const CLASSES: usize = 10;
@@ -88,6 +88,22 @@ fn groups_learn_digits_and_the_report_says_which_way_is_better() {
         rows[3].measure.value < 0.5 * rows[0].measure.value,
         "{rows:?}"
     );
+
+    // When its last update was applied, and not when it was written or evaluated.
+    let records = ended.records();
+    for row in &rows {
+        let reached = |r: &&StepRecord| r.samples_applied >= row.samples_applied.1;
+        let clock = records.iter().filter(reached).map(|r| r.clock).min();
+        let own = records.iter().filter(|r| Some(r.clock) == clock);
+        let begun =
+            |r: &StepRecord| r.wall - r.reduce_seconds - r.exchange_seconds - r.wait_seconds;
+        let from = own.clone().map(begun).fold(f64::INFINITY, f64::min);
+        let until = own.map(|r| r.wall).fold(0.0, f64::max);
+        assert!(
+            (from..=until).contains(&row.wall),
+            "{row:?}: {from} to {until}"
+        );
+    }
 }
 
 #[test]

@@ -100,6 +100,25 @@ fn async_holds_nobody_back() {
     assert_eq!(waited(&records, SLOW), 0.0);
 }
 
+/// Two are enough, and are waited for, but no longer than 20 ms: the slow one is stopped for longer.
+#[test]
+fn a_window_waits_for_the_others_and_then_closes() {
+    let records = disturbed(&[
+        ("train.consistency", "\"async\""),
+        ("merge.min_groups", "2"),
+        ("merge.wait_ms_max", "20"),
+    ]);
+    let merged = of(&records, FAST).filter(|r| r.delay == Some(0)).count();
+    println!(
+        "windows: lag {}, {merged} merged, {}",
+        lag_max(&records),
+        records.len()
+    );
+    assert!(waited(&records, FAST) > 0.0, "the fast group waits");
+    assert!(merged > 0, "and is merged with the slow one");
+    assert!(lag_max(&records) > 1, "but not for ever");
+}
+
 #[test]
 fn under_sync_all_clocks_advance_together() {
     let records = disturbed(&[("train.consistency", "\"sync\"")]);

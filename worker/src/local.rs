@@ -7,6 +7,11 @@
 //! | pushed as a gradient | pulled minus trained values | trained values |
 //! | with the answer | the group takes the servers' values | is drawn towards them |
 //!
+//! DiLoCo is algorithm 1 of Douillard et al. 2023, "DiLoCo: Distributed Low-Communication Training of
+//! Language Models", on the group's side; elastic averaging algorithm 1 of Zhang, Choromanska and LeCun 2015,
+//! "Deep learning with Elastic Averaging SGD", and algorithm 2 with an inner momentum; fitted step counts are
+//! section 5 of Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling".
+//!
 //! The ranks of a group average the gradient of every step, so all have the same values and the
 //! same state of the inner optimizer, which lives as long as this life of the group.
 

@@ -8,6 +8,8 @@ use std::process::{Command, Output};
 
 use hdf5_metno::File;
 use ndarray::s;
+use rustix::process::Signal;
+use tradewind_tests::cluster::process::signal;
 use tradewind_tests::cluster::run::{Ended, Run, kill};
 use tradewind_tests::cluster::{programs, root};
 
@@ -120,6 +122,28 @@ fn an_experiment_that_is_killed_goes_on_with_what_is_not_finished() {
     assert_eq!(seal("sync-seed-1"), before);
     assert_eq!(rows_of(&third)[1]["status"], "completed");
     runs_are_compared(&out);
+}
+
+/// A cell that would train for ever.
+#[test]
+fn an_experiment_that_is_interrupted_ends_its_cells_and_writes_what_there_is() {
+    let text = format!("{TWO}\n[set]\ntrain.samples = 1000000\n");
+    let first = Run::new().experiment(&text).start();
+    first.leaves("runs/sync-seed-1/metrics.jsonl");
+    signal(first.pid(), Signal::INT);
+    let ended = first.end();
+    assert_eq!(ended.status.code(), Some(130), "{}", ended.stderr);
+    let out = ended.out();
+    let name = out.display().to_string();
+    for process in fs::read_dir("/proc").unwrap() {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        assert!(!line.contains(&name), "{line} goes on");
+    }
+    for row in rows(&out.join("results.csv")) {
+        assert_eq!(row["status"], "not run");
+    }
+    assert!(out.join("report.html").exists());
 }
 
 /// `tradewind report` on some runs of an experiment, into a file of its folder.

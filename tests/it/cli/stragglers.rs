@@ -3,7 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tradewind_common::config::Config;
 use tradewind_common::record::StepRecord;
+use tradewind_common::{GroupId, Rank};
 use tradewind_tests::cluster::run::{Ended, Run};
 
 /// Seconds that a step computes at least.
@@ -79,6 +81,49 @@ fn a_slow_rank_computes_longer_and_its_siblings_wait_for_it() {
     );
     for group in [&pair, &alone] {
         assert!(group.iter().any(|r| r.missed_pace == 0), "it can be kept");
+    }
+}
+
+/// Each step of each rank has the factor of its own number, which local steps count on.
+#[test]
+fn jitter_pauses_and_spells_are_in_the_steps_that_the_seed_says() {
+    for local in [1, 3] {
+        let steps = local.to_string();
+        let mut keys = vec![
+            ("cluster.groups", "[1, 1]"),
+            ("train.consistency", "\"async\""),
+            ("train.samples", "960"),
+            ("stragglers.jitter", "0.3"),
+            ("stragglers.pause_rate", "0.2"),
+            ("stragglers.pause_factor", "4"),
+            ("stragglers.spell_every", "7"),
+            ("stragglers.spell_steps", "2"),
+            ("stragglers.spell_factor", "3"),
+        ];
+        if local > 1 {
+            keys.extend([
+                ("local.algorithm", "\"diloco\""),
+                ("local.steps", steps.as_str()),
+                ("optimizer.name", "\"delayed-nesterov\""),
+                ("optimizer.momentum", "0.5"),
+            ]);
+        }
+        let ended = completed(&keys);
+        let out = ended.out();
+        let text = fs::read_to_string(out.join("config.toml")).unwrap();
+        let config = Config::parse(&text, "config.toml", &out, &[]).unwrap();
+        let records = ended.records();
+        let mut least = f64::INFINITY;
+        for r in &records {
+            let first = r.clock * local;
+            let factor = |step| config.stragglers.factor(GroupId(r.group), Rank(0), step);
+            let factors: f64 = (first..first + r.local_steps).map(factor).sum();
+            assert!(r.compute_seconds >= PACE * factors, "{factors}: {r:?}");
+            least = least.min(r.compute_seconds / PACE);
+        }
+        assert!(records.len() > 10, "{records:?}");
+        let most = 4.0 * local as f64;
+        assert!(least < most, "not all are slow: {least}");
     }
 }
 

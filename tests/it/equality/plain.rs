@@ -203,18 +203,31 @@ fn ranks_and_groups_equal_one_rank_on_the_union_of_their_batches() {
 
 #[test]
 fn bits_follow_from_the_seed_and_not_from_the_servers() {
-    let digest = |servers: &str, seed: &str| {
+    let of = |servers: &str, seed: &str, more: Keys<'_>| {
         let mut keys = vec![SYNC, ("cluster.servers", servers), ("run.seed", seed)];
-        keys.extend(MOMENTUM);
+        keys.extend(more);
         let summary = complete(divided(&[2, 2], &keys)).summary();
         summary["params_digest"]
             .as_str()
             .expect("a digest")
             .to_owned()
     };
+    let digest = |servers: &str, seed: &str| of(servers, seed, &MOMENTUM);
     let first = digest("1", "1");
     assert_eq!(digest("1", "1"), first, "the same run again");
     assert_eq!(digest("2", "1"), first, "two servers");
     assert_eq!(digest("3", "1"), first, "three servers");
     assert_ne!(digest("1", "2"), first, "another seed");
+    for more in [
+        &[("optimizer.name", "\"lars\""), ("train.overlap", "1")][..],
+        &[
+            ("local.algorithm", "\"diloco\""),
+            ("local.steps", "5"),
+            ("local.learning_rate", "0.001"),
+            ("optimizer.name", "\"outer-nesterov\""),
+            ("optimizer.momentum", "0.9"),
+        ],
+    ] {
+        assert_eq!(of("2", "1", more), of("2", "1", more), "{more:?}");
+    }
 }

@@ -12,7 +12,7 @@ use tradewind_sim::seeds::all_hold;
 use tradewind_sim::{Scenario, World};
 
 /// Seeds, which all pairs take in turn.
-const SEEDS: u64 = 1_250;
+const SEEDS: u64 = 1_400;
 
 /// A policy, on top of a consistency.
 type With = fn(Scenario) -> Scenario;
@@ -33,7 +33,7 @@ const ADAPTIVE: StalenessSpec = StalenessSpec::Compensate {
 
 const CLOSED_LOOP: MomentumSpec = MomentumSpec::ClosedLoop { gain: 0.015_625 };
 
-const POLICIES: [(ConsistencySpec, With); 21] = [
+const POLICIES: [(ConsistencySpec, With); 22] = [
     (Sync, |s| s),
     (Sync, Scenario::with_backups),
     (BOUNDED, |s| s),
@@ -60,6 +60,8 @@ const POLICIES: [(ConsistencySpec, With); 21] = [
     (Sync, |s| s.with_local_steps(5)),
     (BOUNDED, |s| s.with_local_steps(5)),
     (Async, |s| s.with_local_steps(5)),
+    // Decoupled DiLoCo.
+    (Async, |s| s.with_windows().with_local_steps(5)),
 ];
 
 /// Whether a configuration refuses an optimizer with the policy of a scenario.

@@ -16,6 +16,8 @@ fn found(sabotage: Sabotage, rules: &[Rule], scenario: impl Fn(u64) -> Scenario)
     let (took, failure) = first_failure(0..SEEDS, broken).expect("a broken rule goes unseen");
     println!("{sabotage:?}: {took} seeds: {failure}");
     assert!(rules.contains(&failure.violation.rule), "{failure}");
+    let again = format!("TRADEWIND_SEED={}", failure.seed);
+    assert!(failure.to_string().contains(&again), "{failure}");
 }
 
 fn asynchronous(seed: u64) -> Scenario {

@@ -68,6 +68,22 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
 }
 
 #[test]
+fn one_step_in_twenty_may_miss_its_pace() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut reading = reading_of(folder.path(), "", &[]);
+    let record = reading.records[0].clone();
+    reading.records = vec![record; 100];
+    let mut with = |late: usize| {
+        for (index, record) in reading.records.iter_mut().enumerate() {
+            record.missed_pace = u64::from(index < late);
+        }
+        outcome(&reading).unwrap()
+    };
+    assert_eq!(with(5), Outcome::Completed);
+    assert!(matches!(with(6), Outcome::Void(_)));
+}
+
+#[test]
 fn a_pace_that_is_missed_once_in_many_local_steps_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     leave(folder.path(), "completed", 1);

@@ -68,15 +68,15 @@ fn all_cells_of_an_experiment_train_alike_and_are_looked_at_alike() {
 
 #[test]
 fn panels_are_the_profiles_that_they_are_called_by() {
+    let all = &["none", "pauses", "one-slow"][..];
     for (name, profiles) in [
-        ("hybrid-vs-sync", &["none", "pauses", "one-slow"][..]),
-        ("staleness", &["none", "pauses", "one-slow"][..]),
-        ("local-steps", &["none", "one-slow"][..]),
-    ]
-    .into_iter()
-    .flat_map(|(name, profiles)| both(name).map(|name| (name, profiles)))
-    {
-        let (_, matrix) = read(&name, false);
+        ("hybrid-vs-sync", all),
+        ("climate-hybrid-vs-sync", all),
+        ("staleness", all),
+        ("climate-staleness", all),
+        ("local-steps", &["none", "one-slow"]),
+    ] {
+        let (_, matrix) = read(name, false);
         let own = settings(&matrix);
         let panels: BTreeSet<&str> = own.iter().map(|(_, panel, _)| *panel).collect();
         let wanted: BTreeSet<&str> = profiles.iter().copied().collect();
@@ -169,15 +169,18 @@ fn staleness_has_each_bound_between_sync_and_none() {
 
 #[test]
 fn local_steps_has_each_number_of_steps_with_each_algorithm() {
-    for name in both("local-steps") {
-        let (_, matrix) = read(&name, false);
+    for (name, profiles) in [
+        ("local-steps", &["none", "one-slow"][..]),
+        ("climate-local-steps", &["one-slow"]),
+    ] {
+        let (_, matrix) = read(name, false);
         let found = matrix.cells.iter().map(|cell| {
             let setting = &matrix.settings[cell.setting];
             let algorithm = setting.values.iter().find(|(axis, _)| axis == "algorithm");
             let steps = cell.config.local.as_ref().unwrap().steps;
             let consistency = text_of(cell, "train.consistency");
-            let panel = setting.panel.clone();
-            (algorithm.unwrap().1.clone(), consistency, steps, panel)
+            let profile = text_of(cell, "stragglers.profile");
+            (algorithm.unwrap().1.clone(), consistency, steps, profile)
         });
         let found: BTreeSet<(String, String, u32, String)> = found.collect();
         let mut wanted = BTreeSet::new();
@@ -187,10 +190,10 @@ fn local_steps_has_each_number_of_steps_with_each_algorithm() {
             ("EASGD", "async"),
         ] {
             for steps in [1, 5, 20, 100] {
-                for panel in ["none", "one-slow"] {
-                    let [algorithm, consistency, panel] =
-                        [algorithm, consistency, panel].map(str::to_owned);
-                    wanted.insert((algorithm, consistency, steps, panel));
+                for profile in profiles {
+                    let [algorithm, consistency, profile] =
+                        [algorithm, consistency, profile].map(str::to_owned);
+                    wanted.insert((algorithm, consistency, steps, profile));
                 }
             }
         }

@@ -46,6 +46,20 @@ fn cells_of(row: &str) -> Vec<&str> {
 }
 
 #[test]
+fn a_mean_stands_with_the_ends_of_its_interval() {
+    let page = told(vec![
+        line("sync", true, &[8, 10]),
+        line("async", false, &[4, 5]),
+    ]);
+    let rows = rows(&page);
+    // t of one degree of freedom is 12.706, and the standard error of 4 and 5 one half.
+    assert_eq!(rows[2][1], "4.500<small>-1.853 … 10.853</small>");
+    assert_eq!(rows[2][2], "45.00<small>-18.53 … 108.53</small>");
+    assert_eq!(rows[2][3], "2.000×<small>2.000 … 2.000</small>");
+    assert_eq!(rows[2][5], "0.6000<small>0.6000 … 0.6000</small>");
+}
+
+#[test]
 fn a_table_has_a_row_for_each_setting_and_says_what_it_came_to() {
     let page = told(vec![
         exchanging(line("sync", true, &[8]), 4_000_000),

@@ -4,6 +4,9 @@ use super::{Optimizer, Step};
 /// `torch.optim.SGD` with dampening 0 (Sutskever et al. 2013, equations 3 and 4, with the rate
 /// outside the velocity): g ← s(g + λθ), v ← μv + g, θ ← θ − η(g + μv) with Nesterov, else θ − ηv,
 /// where s is the weight of the update.
+///
+/// With Nesterov's form, where g is what local steps came to, pulled minus trained values, it is the outer
+/// optimizer of DiLoCo (Douillard et al. 2023, algorithm 1).
 #[derive(Clone, Copy, Debug)]
 pub struct Sgd {
     /// μ, in `0..1`; 0 keeps no velocity.

@@ -22,12 +22,14 @@ pub const ALPHA: f64 = 0.25;
 /// up to 8, so everything that an optimizer does moves values by far more than f32 rounds: weight
 /// decay is strong, and ε is large enough to count, which also keeps Adam's first steps from hanging
 /// on the sign of a sum that rounding makes.
-pub const OPTIMIZERS: [(OptimizerSpec, f64); 11] = [
+pub const OPTIMIZERS: [(OptimizerSpec, f64); 12] = [
     (sgd(0.0, false, 0.0), 1.0),
     (sgd(MOMENTUM, false, 0.0), 1.0),
     (sgd(0.0, false, 0.25), 0.5),
     (sgd(MOMENTUM, false, 0.25), 0.5),
     (sgd(MOMENTUM, true, 0.25), 0.5),
+    // The outer optimizer of DiLoCo.
+    (sgd(MOMENTUM, true, 0.0), 0.5),
     (
         OptimizerSpec::Adam {
             beta1: 0.75,
