@@ -128,7 +128,7 @@ fn an_experiment_that_is_killed_goes_on_with_what_is_not_finished() {
 #[test]
 fn an_experiment_that_is_interrupted_ends_its_cells_and_writes_what_there_is() {
     let text = format!("{TWO}\n[set]\ntrain.samples = 1000000\n");
-    let first = Run::new().experiment(&text).start();
+    let mut first = Run::new().experiment(&text).start();
     first.leaves("runs/sync-seed-1/metrics.jsonl");
     signal(first.pid(), Signal::INT);
     let ended = first.end();
