@@ -70,8 +70,8 @@ impl Buffers {
         if self.ranges.is_empty() {
             return Ok(());
         }
+        self.keep()?;
         let all = &mut self.made.all;
-        copy_each(&self.made.each, &self.flat)?;
         group.all_reduce_mean(all)?;
         if let Some(copied) = &mut self.copied {
             copy(copied.tensor(), all)?;

@@ -42,8 +42,9 @@ impl Knob {
         true
     }
 
-    /// Whether there could be something better beyond this value, whether or not the grid could grow. Of the values of a grid that has grown a
-    /// setting may be `allowed` only some: between its last one and the next there may be others.
+    /// Whether there could be something better beyond this value, whether or not the grid could grow. Of
+    /// the values of a grid that has grown a setting may be `allowed` only some: between its last one and
+    /// the next there may be others.
     pub(crate) fn is_edge(&self, value: f64, allowed: &[f64]) -> bool {
         let refused = |v: &&f64| !allowed.contains(v);
         let mut refused = self.values.iter().filter(refused);

@@ -19,8 +19,6 @@ pub(super) struct Known {
     pub(super) seals: BTreeMap<String, Seal>,
     /// Why the others have none.
     pub(super) failures: BTreeMap<String, String>,
-    /// Of cells that were void when they were last run: of use until they have been run again.
-    voids: BTreeMap<String, Seal>,
     /// What trials came to, by the digests of what decides it, and which of them were run here.
     scores: BTreeMap<String, (Score, Option<String>)>,
     /// Trials that were run elsewhere.
@@ -46,10 +44,6 @@ impl Known {
             Ok(seal) => seal,
             // Its measure counts, not its time, and another one might move the optimum.
             Err(Unfinished::Void(seal)) if is_trial => *seal,
-            Err(Unfinished::Void(seal)) => {
-                self.voids.insert(cell.id.clone(), *seal);
-                return true;
-            }
             Err(Unfinished::Damaged(what)) => {
                 say(format_args!("{}: {what}; it is run again", cell.id));
                 return true;
@@ -60,11 +54,13 @@ impl Known {
         false
     }
 
-    /// What a cell has come to, in this call or before.
-    pub(super) fn seal(&self, cell: &Cell) -> Option<&Seal> {
-        self.seals
-            .get(&cell.id)
-            .or_else(|| self.voids.get(&cell.id))
+    /// What a cell has come to, in this call or before. One that was void is until it is run again.
+    pub(super) fn seal(&self, cell: &Cell, runner: &Runner) -> Option<Seal> {
+        let void = || match cell::finished(cell, &runner.run_folder(cell)) {
+            Err(Unfinished::Void(seal)) => Some(*seal),
+            _ => None,
+        };
+        self.seals.get(&cell.id).cloned().or_else(void)
     }
 
     /// What a trial came to, or one that had to come to the same: `None` while it has to be run.
@@ -129,13 +125,14 @@ impl Known {
 
     /// Cells of settings whose trials are missing cannot even be looked for.
     pub(super) fn lack_trials(&mut self, matrix: &Matrix, missing: &[Cell]) {
+        const HERE: &str =
+            "have not been run here; those of an earlier run come with --trials tuning.csv";
+        say(format_args!("{} trials {HERE}", missing.len()));
         for cell in &matrix.cells {
             let own = missing.iter().filter(|trial| trial.setting == cell.setting);
             let count = own.count();
             if count > 0 {
-                let why = format!(
-                    "{count} trials of its setting have not been run here; those of an earlier run come with --trials tuning.csv"
-                );
+                let why = format!("{count} trials of its setting {HERE}");
                 self.failures.insert(cell.id.clone(), why);
             }
         }
@@ -182,7 +179,7 @@ mod tests {
         let mut known = Known::default();
         assert!(known.is_todo(cell, &runner, false));
         assert!(
-            known.seal(cell).is_some(),
+            known.seal(cell, &runner).is_some(),
             "what it came to is told until then"
         );
     }

@@ -239,8 +239,9 @@ fn read_lines(plan: &Plan, matrix: &Matrix, runner: &Runner, mut known: Known) -
     let target = plan.target.as_ref();
     let runs = matrix.cells.iter().map(|cell| {
         let failure = known.failures.remove(&cell.id);
-        let seal = known.seal(cell);
-        let ended = seal.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
+        let seal = known.seal(cell, runner);
+        let ended = seal.as_ref();
+        let ended = ended.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
         let run = match failure {
             Some(why) => Run::of(cell.id.clone(), cell.seed, State::NotRun(Some(why)), target),
             None => Run::new(cell, ended, target),

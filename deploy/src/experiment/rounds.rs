@@ -126,10 +126,6 @@ pub(super) async fn run(
         }
         if look_only {
             known.lack_trials(matrix, &missing);
-            say(format_args!(
-                "{} trials have not been run here; those of an earlier run come with --trials tuning.csv",
-                missing.len()
-            ));
         }
     }
     let trials = searches.trials(plan, matrix, |trial| {

@@ -48,8 +48,19 @@ learning_rate = 1
 heartbeat_ms = 100
 "#;
 
+/// Tensors, and their loss.
+struct Fake<L> {
+    tensors: Vec<(&'static str, Tensor, TensorKind)>,
+    loss: L,
+}
+
 /// A weight of four values, and its loss.
-struct Weighted(Tensor, fn(&Tensor) -> Tensor);
+fn weighted(loss: fn(&Tensor) -> Tensor) -> Box<dyn Task> {
+    Box::new(Fake {
+        tensors: vec![("weight", weight(), TensorKind::Parameter)],
+        loss: move |tensors: &[(&str, Tensor, TensorKind)]| loss(&tensors[0].1),
+    })
+}
 
 fn squares(weight: &Tensor) -> Tensor {
     weight.square().mean(Kind::Float)
@@ -72,10 +83,11 @@ impl Dataset for Ones {
     }
 }
 
-impl Task for Weighted {
+impl<L: Fn(&[(&'static str, Tensor, TensorKind)]) -> Tensor + Send> Task for Fake<L> {
     fn tensors(&self) -> Vec<(String, Tensor, TensorKind)> {
-        let weight = self.0.shallow_clone();
-        vec![("weight".into(), weight, TensorKind::Parameter)]
+        let own = self.tensors.iter();
+        own.map(|(name, tensor, kind)| ((*name).to_owned(), tensor.shallow_clone(), *kind))
+            .collect()
     }
 
     fn dataset(&self) -> Arc<dyn Dataset> {
@@ -83,7 +95,7 @@ impl Task for Weighted {
     }
 
     fn loss(&self, _: &Batch) -> Tensor {
-        self.1(&self.0)
+        (self.loss)(&self.tensors)
     }
 
     fn measure(&self, _: Split) -> Result<Measure, TaskError> {
@@ -156,13 +168,7 @@ fn member(
     metrics: Option<&Path>,
     runtime: &Runtime,
 ) -> Member {
-    member_with(
-        coordinator,
-        Box::new(Weighted(weight(), squares)),
-        overrides,
-        metrics,
-        runtime,
-    )
+    member_with(coordinator, weighted(squares), overrides, metrics, runtime)
 }
 
 fn weight() -> Tensor {

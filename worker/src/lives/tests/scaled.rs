@@ -13,10 +13,6 @@ fn product(weight: &Tensor) -> Tensor {
     ones.matmul(&weight.view([4, 1])).sum(Kind::Float)
 }
 
-fn weighted(loss: fn(&Tensor) -> Tensor) -> Box<dyn Task> {
-    Box::new(Weighted(weight(), loss))
-}
-
 /// Overflows whatever the scale.
 fn endless(weight: &Tensor) -> Tensor {
     (weight * f64::from(f32::MAX)).square().sum(Kind::Float)
