@@ -64,23 +64,18 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "is more than 1 / optimizer.momentum_updates".into(),
         );
     }
-    let adaptive = ["adam", "adamw"].contains(&name);
-    let epsilon = match adaptive {
-        true => epsilon(values, "optimizer.epsilon", wrong),
-        false => 0.0,
-    };
     Optimizer {
         spec: match values.text("optimizer.name") {
             "adam" => OptimizerSpec::Adam {
                 beta1: values.float("optimizer.beta1"),
                 beta2: values.float("optimizer.beta2"),
-                epsilon,
+                epsilon: epsilon(values, "optimizer.epsilon", wrong),
                 weight_decay,
             },
             "adamw" => OptimizerSpec::AdamW {
                 beta1: values.float("optimizer.beta1"),
                 beta2: values.float("optimizer.beta2"),
-                epsilon,
+                epsilon: epsilon(values, "optimizer.epsilon", wrong),
                 weight_decay,
             },
             "lars" => OptimizerSpec::Lars {
