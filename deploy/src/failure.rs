@@ -1,34 +1,38 @@
 //! What ended a run that did not come to its end.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::launch::{Ended, Member, Role};
 
 /// For people and for the summary.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) text: String,
     pub(crate) cause: Cause,
 }
 
 /// Who could not go on, and why, as it stands in the summary.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Cause {
-    role: &'static str,
+    pub(crate) role: String,
     server: Option<u32>,
     group: Option<u32>,
     group_rank: Option<u32>,
-    reason: String,
+    /// What its process returned; `None` if none did.
+    #[serde(default)]
+    pub(crate) exit_status: Option<i32>,
+    pub(crate) reason: String,
 }
 
 impl Cause {
     /// Of somebody who has no number.
-    fn of(role: &'static str, reason: String) -> Self {
+    fn of(role: &str, reason: String) -> Self {
         Self {
-            role,
+            role: role.to_owned(),
             server: None,
             group: None,
             group_rank: None,
+            exit_status: None,
             reason,
         }
     }
@@ -81,7 +85,10 @@ impl From<Ended> for Failure {
     fn from(ended: Ended) -> Self {
         Self {
             text: ended.to_string(),
-            cause: Cause::of_role(ended.role, ended.how),
+            cause: Cause {
+                exit_status: ended.status,
+                ..Cause::of_role(ended.role, ended.how)
+            },
         }
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::compare::compared;
 use super::file::Target;
+use super::keys::setting_keys;
 use super::line::{Line, Reached, Run, State, Sums};
-use super::matrix::{Matrix, setting_keys};
+use super::matrix::Matrix;
 use super::reading::Metric;
 use super::stats::mean;
 

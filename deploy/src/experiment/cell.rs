@@ -15,9 +15,6 @@ use super::reading::{self, MISSED_MAX, Reading};
 use crate::launch::DIVERGED;
 use crate::whole;
 
-/// What comes before a status in the reason of a failure.
-const ENDED: &str = "ended with status ";
-
 /// Status of a run that has trained to its end.
 const COMPLETED: &str = "completed";
 
@@ -107,15 +104,12 @@ pub(crate) fn seal(folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
 pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     let summary = &reading.summary;
     if summary.status != COMPLETED {
-        let reason = match &summary.failure {
-            Some(failure) => format!("{}: {}", failure.role, failure.reason),
-            None => format!("it was {}", summary.status),
-        };
-        return match has_diverged(&reason) {
-            true => Ok(Outcome::Failed(
+        return match &summary.failure {
+            Some(failure) if failure.exit_status == Some(DIVERGED) => Ok(Outcome::Failed(
                 "training diverged; its log says how".to_owned(),
             )),
-            false => Err(anyhow::anyhow!(reason)),
+            Some(failure) => Err(anyhow::anyhow!("{}: {}", failure.role, failure.reason)),
+            None => Err(anyhow::anyhow!("it was {}", summary.status)),
         };
     }
     let (samples, every) = (
@@ -147,13 +141,6 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
         )));
     }
     Ok(Outcome::Completed)
-}
-
-/// Whether the reason of a failure is that training has diverged.
-fn has_diverged(reason: &str) -> bool {
-    let status = reason.split_once(ENDED).map(|(_, rest)| rest);
-    let digits = status.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-    digits.is_some_and(|digits| digits == DIVERGED.to_string())
 }
 
 /// The seal of a cell that is finished: it was run with this configuration, and every file is as

@@ -5,13 +5,13 @@ use std::iter;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use toml_edit::Document;
 use tradewind_common::config::{Config, ConfigError, Task};
 use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Assign, Choice, Plan};
 use super::grid;
+use super::keys::{is_synchronous, keys_of};
 
 /// Most cells of an experiment.
 const CELLS_MAX: usize = 10_000;
@@ -368,36 +368,4 @@ fn unique(taken: &mut BTreeSet<String>, label: &str, panel: &str) -> String {
     let mut free = iter::once(name.clone()).chain(others);
     free.find(|name| taken.insert(name.clone()))
         .expect("there is no end of them")
-}
-
-/// Every key of a resolved configuration with its value as TOML.
-pub(crate) fn keys_of(resolved: &str) -> BTreeMap<String, String> {
-    let document = Document::parse(resolved).expect("a resolved configuration is TOML");
-    let mut keys = BTreeMap::new();
-    for (section, item) in document.as_table().iter() {
-        for (name, value) in item.as_table_like().into_iter().flat_map(|t| t.iter()) {
-            let value = value.as_value().map(|v| v.clone().decorated("", ""));
-            let value = value.map_or(String::new(), |v| v.to_string());
-            keys.insert(format!("{section}.{name}"), value);
-        }
-    }
-    keys
-}
-
-/// Those of a setting: without what its runs differ in.
-pub(crate) fn setting_keys(resolved: &str) -> BTreeMap<String, String> {
-    let mut keys = keys_of(resolved);
-    for own in ["run.name", "run.seed"] {
-        keys.remove(own);
-    }
-    keys
-}
-
-/// Whether a configuration is synchronous training in which every group counts.
-pub(crate) fn is_synchronous(keys: &BTreeMap<String, String>) -> bool {
-    let backups = keys.get("train.backup_groups");
-    let sync = keys
-        .get("train.consistency")
-        .is_some_and(|v| v == "\"sync\"");
-    sync && backups.is_none_or(|n| n == "0")
 }

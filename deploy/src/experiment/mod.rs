@@ -9,6 +9,7 @@ pub(crate) mod file;
 mod former;
 pub(crate) mod grid;
 mod job;
+pub(crate) mod keys;
 mod known;
 pub(crate) mod levels;
 pub(crate) mod line;

@@ -10,6 +10,7 @@ use tradewind_common::record::{Better, Measure, StepRecord, Validation};
 use tradewind_common::spec::ConsistencySpec;
 
 use super::file::{Goal, Target};
+use crate::failure::Cause;
 use crate::lines::{Lines, Metrics};
 use crate::results::latest;
 
@@ -45,7 +46,7 @@ pub(crate) struct Told {
     pub(crate) delay: Option<Delay>,
     pub(crate) loss: Loss,
     pub(crate) metric: Option<Metric>,
-    pub(crate) failure: Option<Failure>,
+    pub(crate) failure: Option<Cause>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -96,12 +97,6 @@ pub(crate) struct Metric {
     /// Which way it is better, if that was told.
     pub(crate) better: Option<Better>,
     pub(crate) validation: Measure,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-pub(crate) struct Failure {
-    pub(crate) role: String,
-    pub(crate) reason: String,
 }
 
 /// Seconds that a rank spent on an average, by what it did.

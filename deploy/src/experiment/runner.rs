@@ -3,7 +3,8 @@
 //! Cells are started together, and the next ones when all of these have ended: processes that start
 //! take cores from those that train, and a cell that misses its pace for that is worth nothing. All
 //! that are started together are of one setting: they train equally long, and none is evaluated while
-//! another still trains. Where only one runs at a time they come seed by seed instead.
+//! another still trains. Where only one runs at a time they come seed by seed instead. Of a trial it is
+//! not the time that counts: the next one begins as soon as there is a place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -145,25 +146,12 @@ impl Runner {
             let now = clock.elapsed();
             leaving.retain_mut(|job| !job.has_ended(&self.queue, now));
             let mut due: Vec<Try<'_>> = held.extract_if(.., |one| one.is_due(now)).collect();
-            if running.is_empty() || apart {
-                let mut taken = 0.0;
-                while let Some(Try { job, number, .. }) = waiting.front()
-                    && running.len() + held.len() + due.len() + leaving.len() < at_once
-                    && due.first().is_none_or(|first| {
-                        let fits = *number == 1 && taken + job.part <= 1.0;
-                        let alike = job.is_trial || job.cell.setting == first.job.cell.setting;
-                        apart || (fits && alike)
-                    })
-                {
-                    display.began(&job.cell.id, job.work());
-                    // One that is run again has the machine to itself.
-                    taken += if *number == 1 {
-                        job.part
-                    } else {
-                        f64::INFINITY
-                    };
-                    due.extend(waiting.pop_front());
-                }
+            while let Some(next) = waiting.front()
+                && running.len() + held.len() + due.len() + leaving.len() < at_once
+                && (apart || has_place(next, &running, &due))
+            {
+                display.began(&next.job.cell.id, next.job.work());
+                due.extend(waiting.pop_front());
             }
             for one in due {
                 let id = one.job.cell.id.clone();
@@ -346,6 +334,24 @@ impl Running<'_> {
     fn part(&self) -> f64 {
         self.applied as f64 / self.job.cell.config.train.samples as f64
     }
+}
+
+/// Whether the machine has a place for `next` beside those that run and those that are about to.
+fn has_place(next: &Try<'_>, running: &[Running<'_>], due: &[Try<'_>]) -> bool {
+    let begun = due.iter().map(|one| (one.job, one.number));
+    let others = running.iter().map(|one| (one.job, one.number)).chain(begun);
+    let others: Vec<(Job<'_>, u32)> = others.collect();
+    if others.is_empty() {
+        return true;
+    }
+    let joins = next.job.is_trial || {
+        let setting = next.job.cell.setting;
+        running.is_empty() && due.iter().all(|one| one.job.cell.setting == setting)
+    };
+    // One that is run again has the machine to itself.
+    let all_first = next.number == 1 && others.iter().all(|(_, number)| *number == 1);
+    let taken: f64 = others.iter().map(|(job, _)| job.part).sum();
+    joins && all_first && taken + next.job.part <= 1.0
 }
 
 /// Whether another try would come to the same.

@@ -4,29 +4,32 @@
 //! groups are its own, ends for it.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
 use super::start::Start;
+use crate::failure::Failure;
 
 /// Says who gave up, and why; the first one counts.
-pub(super) fn write(run: &Path, start: Start, why: &str) -> anyhow::Result<()> {
-    eprintln!("{why}");
+pub(super) fn write(run: &Path, start: Start, failure: &Failure) -> anyhow::Result<()> {
+    eprintln!("{}", failure.text);
     let path = path(run, start);
-    let told = fs::File::create_new(&path).and_then(|mut file| file.write_all(why.as_bytes()));
+    let text = serde_json::to_string_pretty(failure)?;
+    let told = fs::File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
     match told {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(error).with_context(|| format!("cannot write {}", path.display()))
         }
         _ => Ok(()),
     }
 }
 
-/// What the first one of this start said, if any did.
-pub(super) fn read(run: &Path, start: Start) -> Option<String> {
-    fs::read_to_string(path(run, start)).ok()
+/// What the first one of this start said, if any did. What is only half written is told later.
+pub(super) fn read(run: &Path, start: Start) -> Option<Failure> {
+    let text = fs::read_to_string(path(run, start)).ok()?;
+    serde_json::from_str(&text).ok()
 }
 
 fn path(run: &Path, Start { job, restarts }: Start) -> PathBuf {
@@ -43,10 +46,13 @@ mod tests {
         let run = run.path();
         fs::create_dir(run.join("slurm")).unwrap();
         let start = |job, restarts| Start { job, restarts };
-        write(run, start(7, 0), "first").unwrap();
-        write(run, start(7, 0), "second").unwrap();
-        assert_eq!(read(run, start(7, 0)).as_deref(), Some("first"));
+        let failure = |text: &str| Failure::of_launcher(text.to_owned());
+        write(run, start(7, 0), &failure("first")).unwrap();
+        write(run, start(7, 0), &failure("second")).unwrap();
+        assert_eq!(read(run, start(7, 0)), Some(failure("first")));
         assert_eq!(read(run, start(7, 1)), None, "the job was requeued");
         assert_eq!(read(run, start(8, 0)), None, "a job of groups alone");
+        fs::write(path(run, start(7, 0)), "{\"text\": \"fir").unwrap();
+        assert_eq!(read(run, start(7, 0)), None, "it is still being written");
     }
 }

@@ -225,8 +225,8 @@ impl Lead {
                 progress.message(&event.text);
             }
         }
-        if let Some(why) = gave_up::read(&self.place.path, self.start) {
-            return Some(Why::Failed(Failure::of_run(why)));
+        if let Some(failure) = gave_up::read(&self.place.path, self.start) {
+            return Some(Why::Failed(failure));
         }
         match self.ask().await {
             Some(status) => {

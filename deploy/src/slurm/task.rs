@@ -13,6 +13,7 @@ use super::start::{next_life, resumes};
 use super::visit::{self, Next, Visit};
 use super::{address, gave_up, seat::Seat};
 use crate::clock::Clock;
+use crate::failure::Failure;
 use crate::launch::{
     DEATHS_MAX, GAVE_UP, LEFT, LOOK, Member, PAUSES_MS, Process, Programs, Role, bare_host,
     environment,
@@ -55,8 +56,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             // The others would wait for the first server for long.
             match (arguments.what, Seat::here()) {
                 (What::Servers, Ok(seat)) => {
-                    let why = format!("server {}: {why}", seat.task);
-                    if let Err(error) = gave_up::write(&arguments.run, seat.start(), &why) {
+                    let failure = Failure {
+                        text: format!("server {}: {why}", seat.task),
+                        ..Failure::of_member(Member::Server(seat.task), why)
+                    };
+                    if let Err(error) = gave_up::write(&arguments.run, seat.start(), &failure) {
                         eprintln!("{error:#}");
                     }
                 }
@@ -176,7 +180,7 @@ impl Task {
                 Some(0) => return Ok(ExitCode::SUCCESS),
                 Some(LEFT) if is_rank => return Ok(ExitCode::SUCCESS),
                 Some(status) if is_rank && GAVE_UP.contains(&status) => {
-                    gave_up::write(&self.place.path, self.seat.start(), &ended.to_string())?;
+                    gave_up::write(&self.place.path, self.seat.start(), &ended.into())?;
                     return Ok(ExitCode::from(status as u8));
                 }
                 _ => {}
@@ -188,8 +192,9 @@ impl Task {
                 deaths + 1
             };
             if deaths > DEATHS_MAX {
-                let why = format!("{ended}\n{deaths} times without progress");
-                gave_up::write(&self.place.path, self.seat.start(), &why)?;
+                let how = format!("{}, {deaths} times without progress", ended.how);
+                let failure = ended.because(how).into();
+                gave_up::write(&self.place.path, self.seat.start(), &failure)?;
                 return Ok(ExitCode::FAILURE);
             }
             let pause_ms = PAUSES_MS[(deaths as usize - 1).min(PAUSES_MS.len() - 1)];

@@ -86,6 +86,19 @@ fn a_failure_before_training_stands_in_the_summary() {
     assert_eq!(summary["failure"]["role"], "server");
 }
 
+/// A result, unlike other failures: an experiment does not try it again.
+#[test]
+fn training_that_diverges_fails_with_a_status_of_its_own() {
+    let rate = endless().key("optimizer.learning_rate", "1000000.0");
+    let ended = rate.start().end();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    let why = "training has diverged; lower optimizer.learning_rate";
+    assert!(ended.stderr.contains(why), "{}", ended.stderr);
+    let summary = ended.summary();
+    assert_eq!(summary["failure"]["role"], "worker");
+    assert_eq!(summary["failure"]["exit_status"], 6);
+}
+
 #[test]
 fn nobody_has_to_read_what_is_printed() {
     let run = Run::new();

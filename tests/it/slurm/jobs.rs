@@ -121,6 +121,7 @@ fn a_run_whose_servers_cannot_begin_fails_with_their_words() {
     });
     let summary = submitted.summary();
     assert_eq!(summary["status"], "failed", "{}", submitted.log());
+    assert_eq!(summary["failure"]["role"], "server");
     let reason = summary["failure"]["reason"].as_str().unwrap();
     assert!(
         reason.contains("\"hsn7\" has no address on this node"),

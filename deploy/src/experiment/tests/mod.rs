@@ -86,7 +86,7 @@ pub(super) fn leave(folder: &Path, status: &str, late: u64) {
         "delay": null, "loss": {"final": 0.5},
         "metric": {"name": "held-out error", "unit": "K", "value": 0.7,
             "validation": {"name": "error", "unit": "K", "value": 0.6}},
-        "failure": {"role": "worker", "reason": "ended with status 1"},
+        "failure": {"role": "worker", "exit_status": 1, "reason": "ended with status 1"},
     });
     write("summary.json", summary.to_string());
     let record = |clock: u64| StepRecord {
@@ -114,7 +114,7 @@ pub(super) fn leave_cell(cell: &Cell, folder: &Path, status: &str, late: u64) {
 /// Keys of a cell's configuration.
 fn keys(matrix: &Matrix, id: &str) -> BTreeMap<String, String> {
     let cell = matrix.cells.iter().find(|cell| cell.id == id);
-    super::matrix::keys_of(cell.expect("a cell of that name").config.resolved())
+    super::keys::keys_of(cell.expect("a cell of that name").config.resolved())
 }
 
 /// Makes a program of a shell script.

@@ -8,7 +8,8 @@ use tradewind_common::spec::ConsistencySpec;
 use crate::experiment::earlier::{Earlier, MEASURE};
 use crate::experiment::file::Plan;
 use crate::experiment::grid::Score;
-use crate::experiment::matrix::{Cell, Matrix, keys_of};
+use crate::experiment::keys::keys_of;
+use crate::experiment::matrix::{Cell, Matrix};
 use crate::experiment::tuning::Searches;
 
 fn folder() -> PathBuf {

@@ -74,7 +74,11 @@ fn leave_word(run: &Path, word: &str) {
     if word == "diverged" {
         let path = run.join("summary.json");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, text.replace("status 1", "status 6")).unwrap();
+        fs::write(
+            &path,
+            text.replace("\"exit_status\":1", "\"exit_status\":6"),
+        )
+        .unwrap();
     }
 }
 
@@ -105,6 +109,26 @@ fn batches(calls: &str) -> Vec<Vec<u64>> {
 /// Runs cells of seeds 1, 2, …; they have to run in these batches, and to come to this.
 #[track_caller]
 fn check(acts: &[Act<'_>], at_once: usize, wanted: &[&[u64]], came_to: &[&str]) {
+    // In its first batch all begin before one ends, and they end one after the other.
+    let awaits = |seed: u64| {
+        let batch = wanted.iter().find(|batch| batch.contains(&seed)).unwrap();
+        let before = batch.iter().take_while(|other| **other != seed).last();
+        let begun = batch.iter().map(|seed| format!("begun-cell-seed-{seed}"));
+        let ended = before.map(|seed| format!("ended-cell-seed-{seed}"));
+        begun.chain(ended).collect()
+    };
+    let (calls, words) = run(acts, at_once, awaits);
+    assert_eq!(batches(&calls), wanted, "{calls}");
+    assert_eq!(words, came_to);
+}
+
+/// Runs cells of seeds 1, 2, …, none of which ends before what its seed `awaits` is there. What was
+/// called, and what each has come to.
+fn run(
+    acts: &[Act<'_>],
+    at_once: usize,
+    awaits: impl Fn(u64) -> Vec<String>,
+) -> (String, Vec<&'static str>) {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| -> PathBuf { folder.path().join(name) };
     let seeds: Vec<usize> = (1..=acts.len()).collect();
@@ -120,16 +144,8 @@ fn check(acts: &[Act<'_>], at_once: usize, wanted: &[&[u64]], came_to: &[&str]) 
         for (index, word) in act.tries.iter().enumerate() {
             leave_word(&file(&format!("left-{}-{}", cell.id, index + 1)), word);
         }
-        // In its first batch all begin before one ends, and they end one after the other.
-        let seed = cell.seed;
-        let batch = wanted.iter().find(|batch| batch.contains(&seed)).unwrap();
-        let mut awaits: String = batch
-            .iter()
-            .map(|seed| format!("begun-cell-seed-{seed}\n"))
-            .collect();
-        let before = batch.iter().take_while(|other| **other != seed).last();
-        awaits.extend(before.map(|seed| format!("ended-cell-seed-{seed}\n")));
-        fs::write(file(&format!("awaits-{}", cell.id)), awaits).unwrap();
+        let marks = awaits(cell.seed).join("\n");
+        fs::write(file(&format!("awaits-{}", cell.id)), marks).unwrap();
     }
     let jobs = matrix.cells.iter().zip(acts).map(|(cell, act)| Job {
         cell,
@@ -149,9 +165,8 @@ fn check(acts: &[Act<'_>], at_once: usize, wanted: &[&[u64]], came_to: &[&str]) 
         panic!("nobody has interrupted it");
     };
     let calls = fs::read_to_string(file("calls")).unwrap();
-    assert_eq!(batches(&calls), wanted, "{calls}");
     let words = matrix.cells.iter().map(|cell| word(&ended[&cell.id]));
-    assert_eq!(words.collect::<Vec<_>>(), came_to);
+    (calls, words.collect())
 }
 
 #[test]
@@ -175,19 +190,39 @@ fn no_more_run_together_than_are_asked_for() {
 /// When it has trained a cell is evaluated, which must not take cores from one that still trains.
 #[test]
 fn cells_that_run_together_are_of_one_setting() {
-    let settings = |is_trial| {
-        let mut cells = acts([0.1; 5]);
-        for (cell, setting) in cells.iter_mut().zip([0, 0, 0, 1, 1]) {
-            (cell.setting, cell.is_trial) = (setting, is_trial);
-        }
-        cells
-    };
+    let mut cells = acts([0.1; 5]);
+    for (cell, setting) in cells.iter_mut().zip([0, 0, 0, 1, 1]) {
+        cell.setting = setting;
+    }
     let completed = ["completed"; 5];
-    let cells = settings(false);
     check(&cells, 2, &[&[1, 2], &[3], &[4, 5]], &completed);
-    // A trial's time says nothing.
-    let trials = settings(true);
-    check(&trials, 2, &[&[1, 2], &[3, 4], &[5]], &completed);
+}
+
+/// A trial's time says nothing, so it begins beside others, of whatever setting, as soon as it fits.
+#[test]
+fn a_trial_takes_the_first_place_that_is_free() {
+    // The third fits beside the second, but not beside the first.
+    let mut trials = acts([0.5, 0.3, 0.6]);
+    for (trial, setting) in trials.iter_mut().zip(0..) {
+        (trial.setting, trial.is_trial) = (setting, true);
+    }
+    let awaits = |seed| match seed {
+        1 => vec!["begun-cell-seed-2".to_owned()],
+        2 => vec!["begun-cell-seed-3".to_owned()],
+        _ => vec!["ended-cell-seed-2".to_owned()],
+    };
+    // The first two begin together.
+    let wanted = ["end 1", "begin 3", "end 2", "end 3"];
+    let run = |trials: &[Act<'_>], at_once| {
+        let (calls, words) = run(trials, at_once, awaits);
+        let calls = calls.lines().skip(2);
+        let calls: Vec<_> = calls.map(|call| call.replace("cell-seed-", "")).collect();
+        assert_eq!(calls, wanted);
+        assert_eq!(words, ["completed"; 3]);
+    };
+    run(&trials, usize::MAX);
+    let small = trials.map(|trial| Act { part: 0.1, ..trial });
+    run(&small, 2);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn every_setting_gets_the_same_trials_and_its_cells_what_was_best() {
     let first = searches.next(&plan, &mut matrix, |_| None).unwrap();
     assert_eq!(first.len(), 12);
     let trial = first.iter().find(|t| t.id == "async-tune-0.3-0.9").unwrap();
-    let set = crate::experiment::matrix::keys_of(trial.config.resolved());
+    let set = crate::experiment::keys::keys_of(trial.config.resolved());
     for (key, value) in [
         ("run.seed", "9"),
         ("train.samples", "26"),
@@ -221,7 +221,7 @@ fn beyond_the_grid_a_setting_is_not_given_what_it_cannot_have() {
     let mut searches = Searches::new(&plan, &matrix).unwrap();
     // Less momentum is better, down to 0, which `lowered` refuses.
     let measure = |cell: &crate::experiment::matrix::Cell| {
-        let keys = crate::experiment::matrix::keys_of(cell.config.resolved());
+        let keys = crate::experiment::keys::keys_of(cell.config.resolved());
         let rate = &keys["optimizer.learning_rate"];
         let inner = f64::from(u8::from(rate != "0.3"));
         let momentum: f64 = keys["optimizer.momentum"].parse().unwrap();
@@ -352,7 +352,7 @@ fn a_setting_is_fixed_as_soon_as_it_needs_no_trials() {
     let (plan, mut matrix) = matrix(folder.path(), &format!("{HEAD}{TUNED}"), false).unwrap();
     let mut searches = Searches::new(&plan, &matrix).unwrap();
     let measure = |cell: &crate::experiment::matrix::Cell| {
-        let keys = crate::experiment::matrix::keys_of(cell.config.resolved());
+        let keys = crate::experiment::keys::keys_of(cell.config.resolved());
         let rate: f64 = keys["optimizer.learning_rate"].parse().unwrap();
         (cell.setting == 0).then(|| Score::Of((rate - 0.3).abs()))
     };

@@ -11,7 +11,6 @@ use super::super::start::{Start, resumes};
 use super::super::{client, gave_up, handing_in, standing};
 use super::{COMING, Lead, PAUSE, Why};
 use crate::cluster::Access;
-use crate::failure::Failure;
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::say;
@@ -52,8 +51,8 @@ impl Lead {
                 _ = self.terminate.recv() => return Ok(Some(Why::Ended)),
                 () = sleep(PAUSE) => {}
             }
-            if let Some(why) = gave_up::read(&run, start) {
-                return Ok(Some(Why::Failed(Failure::of_run(why))));
+            if let Some(failure) = gave_up::read(&run, start) {
+                return Ok(Some(Why::Failed(failure)));
             }
             self.ended_steps(|text| say(text))?;
             if self.steps.servers_are_over() && Start::read(&run) != Some(start) {
