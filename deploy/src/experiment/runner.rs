@@ -126,6 +126,10 @@ impl Runner {
     }
 
     /// Runs all of them, at most `at_once` together.
+    ///
+    /// # Errors
+    /// One of them cannot be started, as it is where the disk is full; those that ran then are ended in
+    /// order. The same call goes on from what is finished.
     pub(crate) async fn run(
         &self,
         jobs: &[Job<'_>],
@@ -133,10 +137,26 @@ impl Runner {
         display: &mut Display,
         interruption: &mut Interruption,
     ) -> anyhow::Result<Ran> {
+        let mut running = Vec::new();
+        let ran = self
+            .run_beside(&mut running, jobs, at_once, display, interruption)
+            .await;
+        Process::stop_all(running.iter_mut().map(|one| &mut one.process).collect());
+        ran
+    }
+
+    /// As [`run`](Self::run); leaves those in `running` that have not ended.
+    async fn run_beside<'a>(
+        &self,
+        running: &mut Vec<Running<'a>>,
+        jobs: &[Job<'a>],
+        at_once: usize,
+        display: &mut Display,
+        interruption: &mut Interruption,
+    ) -> anyhow::Result<Ran> {
         let clock = Clock::start();
         let mut waiting: VecDeque<Try<'_>> = jobs.iter().map(|job| Try::new(*job, 1)).collect();
         let mut ended = BTreeMap::new();
-        let mut running: Vec<Running<'_>> = Vec::new();
         // Those whose former jobs are not over.
         let mut held: Vec<Try<'_>> = Vec::new();
         let mut leaving: Vec<Leaving> = Vec::new();
@@ -148,7 +168,7 @@ impl Runner {
             let mut due: Vec<Try<'_>> = held.extract_if(.., |one| one.is_due(now)).collect();
             while let Some(next) = waiting.front()
                 && running.len() + held.len() + due.len() + leaving.len() < at_once
-                && (apart || has_place(next, &running, &due))
+                && (apart || has_place(next, running, &due))
             {
                 display.began(&next.job.cell.id, next.job.work());
                 due.extend(waiting.pop_front());
@@ -177,21 +197,21 @@ impl Runner {
                         false => "ending all cells; the same command goes on with those that are not finished",
                     }));
                     if apart {
-                        self.let_hand_in(&mut running).await;
+                        self.let_hand_in(running).await;
                     }
-                    Process::stop_all(running.iter_mut().map(|r| &mut r.process).collect());
                     return Ok(Ran::Interrupted(ended));
                 }
                 () = tokio::time::sleep(LOOK) => {}
             }
-            let mut still = Vec::new();
-            for mut one in running {
+            let mut at = 0;
+            while let Some(one) = running.get_mut(at) {
                 one.look();
                 let Some(end) = one.process.poll()? else {
                     display.moved(&one.job.cell.id, one.part(), one.loss);
-                    still.push(one);
+                    at += 1;
                     continue;
                 };
+                let one = running.remove(at);
                 if apart {
                     leaving.push(Leaving::new(self.run_folder(one.job.cell)));
                 }
@@ -204,7 +224,6 @@ impl Runner {
                     ended.insert(one.job.cell.id.clone(), came_to);
                 }
             }
-            running = still;
         }
         Ok(Ran::All(ended))
     }

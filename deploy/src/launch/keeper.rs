@@ -272,6 +272,8 @@ impl<'a> Keeper<'a> {
                     }
                     Err(error) => {
                         let why = reason(&error);
+                        // How a former process of its ended is not why it is given up.
+                        self.ended.remove(&member);
                         self.supervisor.handle_not_started(member, &why, now_ms);
                     }
                 },

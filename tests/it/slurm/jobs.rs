@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use tradewind_tests::cluster::run::Run;
-use tradewind_tests::cluster::slurm::Slurm;
+use tradewind_tests::cluster::slurm::{Slurm, Submitted};
 use tradewind_tests::cluster::{programs, root, wait_for};
 
 use super::{endless, on_nodes};
@@ -113,14 +113,8 @@ fn a_cancelled_run_leaves_a_snapshot() {
 #[ignore = "needs a Slurm cluster: make slurm-test"]
 fn a_run_whose_servers_cannot_begin_fails_with_their_words() {
     let slurm = Slurm::take();
-    let submitted = slurm.submit(&endless().key("slurm.interface", "\"hsn7\""));
-    wait_for("the end of the job", || {
-        let jobs = submitted.jobs();
-        let over = jobs.iter().all(|job| job.state == "FAILED");
-        (over && !jobs.is_empty()).then_some(())
-    });
+    let submitted = fails(&slurm, &endless().key("slurm.interface", "\"hsn7\""));
     let summary = submitted.summary();
-    assert_eq!(summary["status"], "failed", "{}", submitted.log());
     assert_eq!(summary["failure"]["role"], "server");
     let reason = summary["failure"]["reason"].as_str().unwrap();
     assert!(
@@ -129,6 +123,36 @@ fn a_run_whose_servers_cannot_begin_fails_with_their_words() {
     );
     let status = submitted.verb("status", &[]);
     assert!(status.contains("out: failed\n"), "{status}");
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn training_that_diverges_fails_with_the_status_that_it_has_elsewhere() {
+    let slurm = Slurm::take();
+    let rate = endless().key("optimizer.learning_rate", "1000000.0");
+    let failure = &fails(&slurm, &rate).summary()["failure"];
+    assert_eq!(failure["role"], "worker", "{failure}");
+    assert_eq!(failure["exit_status"], 6, "{failure}");
+    assert!(failure["group"].is_u64(), "{failure}");
+    assert!(failure["group_rank"].is_u64(), "{failure}");
+}
+
+/// Hands a run in; it has failed.
+#[track_caller]
+fn fails<'a>(slurm: &'a Slurm, run: &Run) -> Submitted<'a> {
+    let submitted = slurm.submit(run);
+    wait_for("the end of the job", || {
+        let jobs = submitted.jobs();
+        let over = jobs.iter().all(|job| job.state == "FAILED");
+        (over && !jobs.is_empty()).then_some(())
+    });
+    assert_eq!(
+        submitted.summary()["status"],
+        "failed",
+        "{}",
+        submitted.log()
+    );
+    submitted
 }
 
 /// A second job would train in the same folder.

@@ -13,13 +13,14 @@ use crate::experiment::runner::{Ended, On, Ran, Runner};
 use crate::run::Interruption;
 use crate::runtime::one_thread;
 
-/// In the place of `tradewind`: says when it begins and ends, waits for those that should run beside
+/// In the place of `tradewind`: says when it begins, ends and is told to end, waits for those that should run beside
 /// it, and leaves what this try of its cell is to leave.
 const PROGRAM: &str = r#"#!/bin/sh
 for out; do :; done
 out=${out#--out=}
 id=${out##*/}
 cd STAGE || exit 1
+trap 'echo "told $id" >> calls; exit 1' TERM
 echo "begin $id" >> calls
 touch "begun-$id"
 looks=0
@@ -130,22 +131,33 @@ fn run(
     awaits: impl Fn(u64) -> Vec<String>,
 ) -> (String, Vec<&'static str>) {
     let folder = tempfile::tempdir().unwrap();
-    let file = |name: &str| -> PathBuf { folder.path().join(name) };
+    let words = run_in(folder.path(), acts, at_once, awaits).unwrap();
+    let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+    (calls, words)
+}
+
+/// As [`run`], in a folder that there is.
+fn run_in(
+    folder: &Path,
+    acts: &[Act<'_>],
+    at_once: usize,
+    awaits: impl Fn(u64) -> Vec<String>,
+) -> anyhow::Result<Vec<&'static str>> {
+    let file = |name: &str| -> PathBuf { folder.join(name) };
     let seeds: Vec<usize> = (1..=acts.len()).collect();
     let text = format!("{HEAD}seeds = {seeds:?}\n");
-    let (_, mut matrix) = matrix(folder.path(), &text, false).unwrap();
+    let (_, mut matrix) = matrix(folder, &text, false)?;
     for (cell, act) in matrix.cells.iter_mut().zip(acts) {
         cell.setting = act.setting;
     }
     let program = file("program");
-    let stage = format!("{:?}", folder.path());
-    write_program(&program, &PROGRAM.replace("STAGE", &stage));
+    write_program(&program, &PROGRAM.replace("STAGE", &format!("{folder:?}")));
     for (cell, act) in matrix.cells.iter().zip(acts) {
         for (index, word) in act.tries.iter().enumerate() {
             leave_word(&file(&format!("left-{}-{}", cell.id, index + 1)), word);
         }
         let marks = awaits(cell.seed).join("\n");
-        fs::write(file(&format!("awaits-{}", cell.id)), marks).unwrap();
+        fs::write(file(&format!("awaits-{}", cell.id)), marks)?;
     }
     let jobs = matrix.cells.iter().zip(acts).map(|(cell, act)| Job {
         cell,
@@ -153,20 +165,19 @@ fn run(
         is_trial: act.is_trial,
     });
     let jobs: Vec<Job<'_>> = jobs.collect();
-    let runner = Runner::new(folder.path(), On::Machine).unwrap();
+    let runner = Runner::new(folder, On::Machine)?;
     let runner = runner.with(&program, Queue::slurm());
-    let ran = one_thread().unwrap().block_on(async {
-        let mut interruption = Interruption::new().unwrap();
+    let ran = one_thread()?.block_on(async {
+        let mut interruption = Interruption::new()?;
         let mut display = Display::new(0);
         let ran = runner.run(&jobs, at_once, &mut display, &mut interruption);
-        ran.await.unwrap()
-    });
+        ran.await
+    })?;
     let Ran::All(ended) = ran else {
         panic!("nobody has interrupted it");
     };
-    let calls = fs::read_to_string(file("calls")).unwrap();
     let words = matrix.cells.iter().map(|cell| word(&ended[&cell.id]));
-    (calls, words.collect())
+    Ok(words.collect())
 }
 
 #[test]
@@ -264,4 +275,27 @@ fn only_what_may_come_to_more_is_run_again() {
         &[&[1], &[2], &[3], &[1]],
         &["failed", "diverged", "void"],
     );
+}
+
+/// As it is where the disk is full.
+#[test]
+fn those_that_run_are_told_to_end_when_another_cannot_be_started() {
+    let mut trials = acts([0.1; 3]);
+    for trial in &mut trials {
+        trial.is_trial = true;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let config = path("configs/cell-seed-3.toml");
+    fs::create_dir_all(&config).unwrap();
+    let awaits = |seed| match seed {
+        1 => vec!["never".to_owned()],
+        _ => vec!["begun-cell-seed-1".to_owned()],
+    };
+    let error = run_in(folder.path(), &trials, 2, awaits).unwrap_err();
+    let wanted = format!("cannot write {}", config.display());
+    assert_eq!(error.to_string(), wanted);
+    let calls = fs::read_to_string(path("calls")).unwrap();
+    let last = ["end cell-seed-2", "told cell-seed-1"];
+    assert!(calls.ends_with(&(last.join("\n") + "\n")), "{calls}");
 }

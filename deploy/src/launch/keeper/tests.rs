@@ -290,6 +290,17 @@ fn a_rank_that_gave_up_fails_the_run_with_its_last_words() {
     assert_eq!(stage.kinds(), ["gave_up"]);
 }
 
+/// What a former process of its returned is not why it is given up.
+#[test]
+fn a_rank_that_cannot_be_started_again_has_no_exit_status() {
+    let stage = Stage::new(SERVER, r#"rm "$0"; exit 1"#);
+    let (_, found) = stage.keep(|found, _| found.failure.is_some());
+    let failure = found.failure.unwrap();
+    let why = "rank 0 of group 0 could not be started: cannot start ";
+    assert!(failure.text.starts_with(why), "{}", failure.text);
+    assert_eq!(failure.cause.exit_status, None);
+}
+
 #[test]
 fn a_server_that_dies_is_started_again_as_another_life() {
     let server = SERVER.replace(
