@@ -65,6 +65,8 @@ pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refuse
 pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Status, Refused> {
     let holding = holding(core, run)?;
     let of = core.run(run)?;
+    let shards = (0..of.holders().len() as u32).map(ShardId);
+    let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet(), now_ms)));
     let concerns = |event: &&Event| event.run.as_ref().is_none_or(|about| about == run);
     Ok(Status {
         generation: of.generation(),
@@ -75,11 +77,8 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
         servers: core.fleet().rows(now_ms),
         samples_unused: of.samples_unused(),
         snapshot: of.newest_snapshot(),
-        lost: Loss {
-            updates: of.lost(),
-            samples: 0,
-        },
-        waiting: Vec::new(),
+        lost: of.lost(),
+        waiting: waits.filter(|(_, whom)| !whom.is_empty()).collect(),
         events: core.recent_events().filter(concerns).cloned().collect(),
         draining: of.is_draining(),
         group_sizes: of.sizes().collect(),
@@ -91,7 +90,7 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
     let clocks = status.groups.iter().map(|group| group.clock);
     let fastest = clocks.max().unwrap_or_default();
     let failure = match &status.phase {
-        Phase::Failed(why) => why.clone(),
+        Phase::Failed(why) | Phase::Stopped(why) => why.clone(),
         _ => String::new(),
     };
     v1::StatusReply {

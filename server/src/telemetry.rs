@@ -33,7 +33,7 @@ pub fn describe() {
     describe_counter!(
         LOST,
         Unit::Count,
-        "Contributions to blocks lost because a shard was restored from a snapshot"
+        "Acknowledged updates of blocks lost because a shard was restored from a snapshot"
     );
     describe_counter!(
         EVENTS,
@@ -49,6 +49,12 @@ pub fn describe() {
     );
     describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
     describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
+}
+
+/// A shard was restored without so many updates that had been acknowledged.
+pub fn lost(run: &RunId, shard: ShardId, updates: u64) {
+    let labels = [("run", run.to_string()), ("shard", shard.to_string())];
+    counter!(LOST, &labels).increment(updates);
 }
 
 /// Publishes a shard's counters, and its explicit momentum where a policy says it.
@@ -72,7 +78,6 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters, momentum: Option<
     counter!(UPDATES, &labels).absolute(counters.updates);
     counter!(BARE, &labels).absolute(counters.bare);
     counter!(REFUSALS, &labels).absolute(counters.refused);
-    counter!(LOST, &labels).absolute(counters.lost);
     if let Some(momentum) = momentum {
         gauge!(MOMENTUM, &labels).set(momentum);
     }

@@ -343,6 +343,23 @@ pub struct Holders {
     /// another lineage are meaningless.
     #[prost(uint64, tag = "4")]
     pub lineage: u64,
+    /// While nobody answers: who is to. It refuses the primary before it, acknowledges, and answers
+    /// nothing until it is told that it is primary.
+    #[prost(uint32, optional, tag = "5")]
+    pub heir: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "6")]
+    pub heir_since: u64,
+    /// While nobody answers: who has everything that was acknowledged, and keeps it.
+    #[prost(message, repeated, tag = "7")]
+    pub candidates: ::prost::alloc::vec::Vec<Candidate>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Candidate {
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Which life of it.
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CopyHolder {
@@ -1073,9 +1090,6 @@ pub struct Acknowledge {
     /// From the primary: copies that have everything.
     #[prost(message, repeated, tag = "6")]
     pub full: ::prost::alloc::vec::Vec<CopyHolder>,
-    /// Contributions lost by restoring.
-    #[prost(uint64, tag = "7")]
-    pub lost: u64,
     /// The snapshot that was restored; absent if none was.
     #[prost(uint64, optional, tag = "8")]
     pub restored: ::core::option::Option<u64>,
@@ -1085,6 +1099,15 @@ pub struct Acknowledge {
     /// Why the shard cannot be restored; empty otherwise.
     #[prost(string, tag = "10")]
     pub failure: ::prost::alloc::string::String,
+    /// What was acknowledged and is missing in what was restored, by what its former holders have
+    /// recorded: updates of blocks, and the most samples of any block.
+    #[prost(uint64, tag = "11")]
+    pub lost_updates: u64,
+    #[prost(uint64, tag = "12")]
+    pub lost_samples: u64,
+    /// From the primary: copies that have confirmed nothing for a lease, while something waits for them.
+    #[prost(message, repeated, tag = "13")]
+    pub stalled: ::prost::alloc::vec::Vec<CopyHolder>,
 }
 /// A shard's part of a snapshot.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -26,6 +26,11 @@ impl Task {
                 Output::Runs(server, runs) => self.order(server, Told::Runs(runs)),
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());
+                    if let (Some(run), Some(shard), Some(updates)) =
+                        (&event.run, event.shard, event.lost_updates)
+                    {
+                        telemetry::lost(run, shard, updates);
+                    }
                     tracing::info!(kind = event.kind.word(), "{}", event.text);
                     if let Some(disk) = &self.disk {
                         disk.event(&event);
@@ -44,6 +49,12 @@ impl Task {
                             let _ = own.send(Message::Written(run, number, written)).await;
                         }
                     });
+                }
+                // Before the orders that follow let anything be recorded.
+                Output::DropMarks(run) => {
+                    if let Some(disk) = &self.disk {
+                        disk.drop_marks(&run);
+                    }
                 }
                 Output::Delete { run, number } => {
                     if let Some(disk) = self.disk.clone() {

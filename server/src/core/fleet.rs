@@ -29,6 +29,9 @@ pub struct Known {
     presence: Presence,
     #[serde(skip)]
     lease: Lease,
+    /// Since when it is not there.
+    #[serde(skip)]
+    gone_ms: u64,
 }
 
 /// A row of the status page.
@@ -89,6 +92,7 @@ impl Fleet {
                 Presence::Gone | Presence::GivenUp => Presence::Gone,
             };
             server.lease = Lease::grant(now_ms, lease_ms);
+            server.gone_ms = now_ms;
         }
         Self {
             expected,
@@ -143,6 +147,7 @@ impl Fleet {
             server,
             presence: Presence::Up,
             lease: Lease::grant(now_ms, self.lease_ms),
+            gone_ms: now_ms,
         };
         self.known.insert(id, known);
     }
@@ -172,6 +177,7 @@ impl Fleet {
         }
         known.presence = Presence::Gone;
         known.lease = Lease::grant(now_ms, self.lease_ms);
+        known.gone_ms = now_ms;
         self.count(now_ms);
         true
     }
@@ -179,6 +185,7 @@ impl Fleet {
     pub(super) fn forgive(&mut self, gap_ms: u64) {
         for known in self.known.values_mut() {
             known.lease.forgive(gap_ms);
+            known.gone_ms = known.gone_ms.saturating_add(gap_ms);
         }
         if let Some(most) = &mut self.most {
             most.forgive(gap_ms);
@@ -223,6 +230,13 @@ impl Fleet {
     /// Whether a server is registered and its lease holds.
     pub fn is_up(&self, server: ServerId) -> bool {
         self.presence(server) == Some(Presence::Up)
+    }
+
+    /// How long a server has not been there, milliseconds; 0 if it is, or never was.
+    pub(super) fn silent_ms(&self, server: ServerId, now_ms: u64) -> u64 {
+        let known = self.known.get(&server);
+        let gone = known.filter(|known| known.presence != Presence::Up);
+        gone.map_or(0, |known| now_ms.saturating_sub(known.gone_ms))
     }
 
     /// When the lease of a server runs out.

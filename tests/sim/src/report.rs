@@ -99,7 +99,7 @@ counts! {
     passed_over,
     /// Shards restored from a snapshot.
     restored,
-    /// Contributions lost by restoring, as counted.
+    /// Updates of blocks lost by restoring, as told.
     lost,
     /// Runs resumed as a whole.
     resumed,

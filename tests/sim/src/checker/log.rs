@@ -34,7 +34,6 @@ pub(super) struct Log {
     asked: BTreeMap<Asked, usize>,
     /// Creations that its creator has asked for while it was that.
     pub(super) creates: BTreeSet<(ReplyTo, BlockId)>,
-    pub(super) lost: u64,
     /// Where momentum is measured, that of the next update, if it is known.
     explicit: Option<f64>,
 }
@@ -56,7 +55,6 @@ impl Log {
             floor: BTreeMap::new(),
             asked: BTreeMap::new(),
             creates: BTreeSet::new(),
-            lost: 0,
             explicit: Some(0.0),
         }
     }
@@ -197,7 +195,7 @@ impl Log {
                     _ => None,
                 };
                 if let Some(clock) = heard {
-                    self.lost += record.attach(life, clock, traffic)?;
+                    record.attach(life, clock, traffic)?;
                 }
             }
         }

@@ -98,8 +98,6 @@ impl Checker {
             record.lineage = lineage;
         }
         log.ready = false;
-        // What it counted as the primary of another lineage stays counted.
-        log.lost = shard.counters().lost;
         self.logs.entry(id).or_default().insert(since, log);
         Ok(())
     }

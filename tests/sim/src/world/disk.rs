@@ -167,6 +167,7 @@ impl Disk {
         Some(Resumable {
             manifest: newest.manifest.clone()?,
             numbers: self.snapshots.keys().copied().collect(),
+            damaged: Vec::new(),
         })
     }
 }

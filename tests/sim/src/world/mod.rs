@@ -19,9 +19,11 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+
 use tradewind_common::placement::Placement;
-use tradewind_common::{GroupId, RunId, ServerId};
+use tradewind_common::{BlockId, GroupId, RunId, ServerId};
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::mark::Mark;
 use tradewind_server::core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
@@ -69,6 +71,8 @@ pub struct World {
     /// Ranks by the streams that they opened.
     streams: BTreeMap<ReplyTo, Address>,
     links: Links,
+    /// What left of each block, as it is recorded where it survives processes.
+    marks: BTreeMap<BlockId, Mark>,
     servers: BTreeMap<ServerId, Server>,
     /// Servers that never come back.
     gone: BTreeSet<ServerId>,
@@ -113,6 +117,7 @@ impl World {
             resume: None,
             streams: BTreeMap::new(),
             links: Links::default(),
+            marks: BTreeMap::new(),
             servers: BTreeMap::new(),
             gone: BTreeSet::new(),
             groups: BTreeMap::new(),

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_common::holders::Role;
+use tradewind_common::loss::Loss;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
+use tradewind_server::core::block::Block;
+use tradewind_server::core::mark::{self, Mark};
 use tradewind_server::core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
 use tradewind_server::core::shard::Shard;
 use tradewind_server::core::view::{Acknowledge, View};
@@ -49,6 +52,9 @@ pub(super) struct Held {
     pub(super) lineage: Generation,
     restored: Option<u64>,
     damaged: Vec<String>,
+    lost: Loss,
+    /// Values were restored, and are not primary's yet.
+    unmarked: bool,
     pub(super) capture: Option<CaptureState>,
     pub(super) ways: BTreeMap<ServerId, Way>,
     pub(super) saboteur: Saboteur,
@@ -86,7 +92,8 @@ impl Running {
         order.restore.iter().any(|restore| {
             let held = self.shards.get(&restore.shard);
             let lineage = held.map_or(Generation(0), |held| held.lineage);
-            lineage < order.holders[restore.shard.0 as usize].lineage
+            let role = order.holders[restore.shard.0 as usize].role(self.life.server);
+            matches!(role, Some(Role::Heir(since)) if lineage < since)
         })
     }
 }
@@ -187,6 +194,8 @@ impl World {
             lineage: Generation(0),
             restored: None,
             damaged: Vec::new(),
+            lost: Loss::default(),
+            unmarked: false,
             capture: None,
             ways: BTreeMap::new(),
             saboteur: Saboteur::new(self.scenario.sabotage, self.common.spec.samples),
@@ -200,8 +209,9 @@ impl World {
         server.shards.extend(fresh.map(|held| (id, held)));
         let lineage = server.shards[&id].lineage;
         let restore = order.restore.iter().find(|restore| restore.shard == id);
-        if let Some(restore) = restore.filter(|_| lineage < holders.lineage)
-            && !self.restore(life, *restore, (order.view.generation, holders.lineage))?
+        if let (Role::Heir(since), Some(restore)) = (role, restore)
+            && lineage < since
+            && !self.restore(life, *restore, (order.view.generation, since))?
         {
             return Ok(());
         }
@@ -216,8 +226,23 @@ impl World {
             seen,
             restored: held.restored,
             damaged: held.damaged.clone(),
+            lost: held.lost,
             failure: None,
         };
+        let leads = matches!(held.shard.role(), Some(Role::Primary(_)));
+        if leads && std::mem::take(&mut held.unmarked) {
+            let lineage = held.shard.lineage();
+            let mark = |of: &Block| Mark {
+                lineage,
+                version: of.version(),
+                samples: of.samples_applied(),
+            };
+            let blocks = held.shard.blocks();
+            let marks: Vec<_> = blocks.map(|(id, of)| (id, mark(of))).collect();
+            for (block, mark) in marks {
+                self.mark(block, mark);
+            }
+        }
         let held = &self.servers[&life.server]
             .up
             .as_ref()
@@ -239,6 +264,12 @@ impl World {
         self.drain_shard(life, id, &all)?;
         self.report_up(life, Up::Report(Box::new(report)));
         Ok(())
+    }
+
+    /// Records what leaves, or is restored, where it survives processes.
+    pub(super) fn mark(&mut self, block: BlockId, mark: Mark) {
+        let known = self.marks.entry(block).or_default();
+        *known = mark.max(*known);
     }
 
     fn new_shard(&self, server: ServerId, id: ShardId, order: &Order) -> Shard {
@@ -283,9 +314,11 @@ impl World {
             states.iter_mut().for_each(|state| state.decided.clear());
         }
         self.checker.restores(id, lineage, found.saved);
+        let lost = mark::lost(&self.marks, &states);
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
         held.shard.restore(states, lineage);
+        (held.lost, held.unmarked) = (lost, true);
         (held.lineage, held.restored, held.damaged) = (lineage, Some(found.number), found.damaged);
         // Whoever it was before, it is not any more.
         self.checker.dropped(life.server, Some(id));
@@ -309,6 +342,7 @@ pub(super) fn plain_report(shard: ShardId, seen: Acknowledge) -> ShardReport {
         seen,
         restored: None,
         damaged: Vec::new(),
+        lost: Loss::default(),
         failure: None,
     }
 }

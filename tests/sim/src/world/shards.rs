@@ -3,6 +3,7 @@
 use tradewind_common::{BlockId, ServerId, ShardId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::log::{Confirm, Entry, Record};
+use tradewind_server::core::mark::Mark;
 use tradewind_server::core::order::{Capture, NotCaptured, ShardFile};
 use tradewind_server::core::pending::PENDING_MAX;
 use tradewind_server::core::refusal::Refusal;
@@ -122,6 +123,12 @@ impl World {
             Output::Reply { to, result } => {
                 let from = self.streams[&to];
                 if let Ok(reply) = &result {
+                    let mark = Mark {
+                        lineage: reply.lineage,
+                        version: reply.version,
+                        samples: reply.samples_applied,
+                    };
+                    self.mark(reply.block, mark);
                     let waited = self.report.waited_us.entry(from.group).or_default();
                     *waited = (*waited).max(reply.waited_us);
                 }
