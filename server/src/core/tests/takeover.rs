@@ -471,7 +471,7 @@ fn a_run_that_is_to_lose_nothing_stops_when_something_is_lost() {
         &mut strict(),
         &(lost
             + "
-        ack 1 complete restored 1 => view 11 0@1:0 + by nobody | 0:0@0+1@10 1:1@10+2@11^10 2:->0@10?0
+        ack 1 complete restored 1 => view 12 0@1:0 + by nobody | 0:0@0+2@11 1:1@11+2@12^11 2:->0@11?0
         "),
     );
 }
