@@ -66,7 +66,7 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
     let holding = holding(core, run)?;
     let of = core.run(run)?;
     let shards = (0..of.holders().len() as u32).map(ShardId);
-    let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet(), now_ms)));
+    let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet())));
     let concerns = |event: &&Event| event.run.as_ref().is_none_or(|about| about == run);
     Ok(Status {
         generation: of.generation(),

@@ -250,7 +250,7 @@ impl Run {
             }
             changed |= self.remove_departed(shard);
             if self.primary(shard).is_none() {
-                changed |= self.settle_heir(shard, fleet) || self.choose(shard, fleet, now_ms);
+                changed |= self.settle_heir(shard, fleet) || self.choose(shard, fleet);
             }
             if self.is_over() {
                 return;
@@ -362,7 +362,7 @@ impl Run {
 
     /// Chooses who is to answer for a shard: of those that have everything one that is there. A
     /// snapshot is restored only when nobody can come any more, or is waited for.
-    fn choose(&mut self, shard: ShardId, fleet: &Fleet, now_ms: u64) -> bool {
+    fn choose(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
         let holders = &self.holders[shard.0 as usize];
         let there = holders.candidates.iter().filter(|c| is_there(fleet, c));
         let best = there.max_by_key(|c| (fleet.until_ms(c.server), Reverse(c.server)));
@@ -380,7 +380,7 @@ impl Run {
                 self.tell(event.server(server).shard(shard));
                 true
             }
-            (None, None) if self.may_start_anew(shard, fleet, now_ms) => {
+            (None, None) if self.may_start_anew(shard, fleet) => {
                 let free = fleet.up().min_by_key(|id| (self.holdings(*id), *id));
                 free.is_some_and(|server| self.start_anew(shard, server))
             }
@@ -397,7 +397,7 @@ impl Run {
     }
 
     /// Whether nobody can come any more who has the values of a shard, or is waited for.
-    fn may_start_anew(&mut self, shard: ShardId, fleet: &Fleet, now_ms: u64) -> bool {
+    fn may_start_anew(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
         let candidates = &self.holders[shard.0 as usize].candidates;
         if !self.is_trained() {
             let given_up = |c: &Candidate| fleet.presence(c.server) == Some(Presence::GivenUp);
@@ -407,7 +407,7 @@ impl Run {
             return true;
         }
         let patience_ms = self.spec.faults.patience_ms;
-        let silent = |c: &Candidate| fleet.silent_ms(c.server, now_ms) >= patience_ms;
+        let silent = |c: &Candidate| fleet.silent_ms(c.server) >= patience_ms;
         if !candidates.iter().all(silent) {
             return false;
         }
@@ -417,7 +417,7 @@ impl Run {
                 self.spec.faults.replication == 1 || fleet.expected() < 3 || fleet.sees_most()
             }
             OnLoss::Stop => {
-                let waited = self.waits_for(shard, fleet, now_ms).join(", ");
+                let waited = self.waits_for(shard, fleet).join(", ");
                 self.stop(format!(
                     "nobody is left who has the values of shard {shard} but {waited}"
                 ));
@@ -427,7 +427,7 @@ impl Run {
     }
 
     /// For whom a shard waits that nobody answers for.
-    pub fn waits_for(&self, shard: ShardId, fleet: &Fleet, now_ms: u64) -> Vec<String> {
+    pub fn waits_for(&self, shard: ShardId, fleet: &Fleet) -> Vec<String> {
         let holders = &self.holders[shard.0 as usize];
         if let Some(heir) = holders.heir {
             let server = heir.server;
@@ -447,7 +447,7 @@ impl Run {
                 server,
                 incarnation,
             } = candidate;
-            let silent = fleet.silent_ms(*server, now_ms) / 1_000;
+            let silent = fleet.silent_ms(*server) / 1_000;
             format!("server {server}, incarnation {incarnation} (silent for {silent} s)")
         };
         holders.candidates.iter().map(candidate).collect()
