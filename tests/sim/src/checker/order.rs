@@ -90,6 +90,8 @@ impl Checker {
                 let mut log = Log::new(server, lineage, records);
                 if lineage > Generation(0) {
                     log.records = self.restored_records(id, shard, saved)?;
+                    let last = |record: &Record| record.history.len() - 1;
+                    log.began = log.records.iter().map(|(id, r)| (*id, last(r))).collect();
                 }
                 log
             }

@@ -18,6 +18,14 @@ use super::{Checker, Rule, Violation};
 #[derive(Clone, Debug)]
 pub struct Saved(Record);
 
+impl Saved {
+    /// Version and samples.
+    pub(super) fn now(&self) -> Option<(u64, u64)> {
+        let now = self.0.now()?;
+        Some((now.version, now.samples))
+    }
+}
+
 /// A block in a snapshot.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -104,6 +112,7 @@ impl Checker {
         lineage: Generation,
         saved: BTreeMap<BlockId, Saved>,
     ) {
+        self.lacks(shard, lineage, &saved);
         self.restored.insert((shard, lineage), saved);
         self.report.counts.restored += 1;
     }
@@ -145,6 +154,8 @@ impl Checker {
 
     /// Everything has ended, and the run goes on from a snapshot, elsewhere.
     pub fn resumed(&mut self, spec: &RunSpec, placement: Arc<Placement>) {
+        self.keep_reached();
+        self.missing.clear();
         self.terms = self.terms.of_resumed(spec);
         self.placement = placement;
         self.logs.clear();
