@@ -100,7 +100,7 @@ fn main() {
                 let times = failures.entry(rule).or_insert(0u64);
                 *times += 1;
                 if *times <= SHOWN_MAX {
-                    let text: String = failure.to_string().chars().take(400).collect();
+                    let text: String = failure.to_string().chars().take(2400).collect();
                     println!("{text}");
                 }
             }

@@ -212,11 +212,10 @@ impl World {
         let now_us = self.now_us;
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
-        let led = held.leads();
         held.saboteur.before_order(&mut held.shard, role);
         let seen = held.shard.handle_order(order.view.clone(), holders, now_us);
         held.last_seen = seen.clone();
-        let leads = held.leads() && !led;
+        let leads = held.leads() && held.shard.generation() == order.view.generation;
         let report = ShardReport {
             shard: id,
             seen,
@@ -232,7 +231,7 @@ impl World {
         self.checker
             .ordered(life.server, id, &held.shard, &order.view)?;
         if leads {
-            self.takes_over(life, id);
+            self.goes_on_without(life, id, holders);
         }
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);

@@ -2,9 +2,10 @@
 //! where none of them has everything that was answered, or it has been silent for too long (rule 4);
 //! what was lost has to be told (rule 11).
 //!
-//! What a coordinator decides is judged when it does, and told to whoever acts on it. Only two
-//! things are taken from coordinators: that a copy was removed, because its primary may go on
-//! without it from then on, and how much loss they tell.
+//! What a coordinator decides is judged when it does, and told to whoever acts on it. Nothing is taken
+//! from coordinators but whom they count upon again, and how much loss they tell. A copy is needed
+//! until its primary has followed an order without it, and a primary until another process has become
+//! primary: what a coordinator has only written down excuses nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +36,8 @@ pub(super) struct Witness {
     seen: BTreeMap<u64, Vec<Holders>>,
     /// Lineages that coordinators began, and who had everything then and was not silent for long.
     begun: BTreeMap<(ShardId, Generation, u64), Option<String>>,
-    /// Processes that need not be asked any more, though they may still have everything: they were
-    /// removed as copies, or another one has taken over from them.
+    /// Processes that need not be asked any more, though they may still have everything: their primary
+    /// goes on without them, or another process has taken over from them.
     excused: BTreeSet<(ShardId, Life)>,
     /// Loss that was told before the run was resumed.
     pub(super) told_before: u64,
@@ -122,16 +123,6 @@ impl World {
             let Some(before) = former.as_ref().and_then(|former| former.get(index)) else {
                 continue;
             };
-            let stays = before.primary.is_some() && before.primary == now.primary;
-            let removed = before.copies.iter().filter(|copy| {
-                let there = now.servers().any(|server| server == copy.server);
-                stays && !there
-            });
-            for copy in removed {
-                if let Some(life) = lives.get(&copy.server) {
-                    self.witness.excused.insert((id, *life));
-                }
-            }
             if before.lineage < now.lineage {
                 let kept = self.kept(id, self.now_us);
                 self.witness.begun.insert((id, now.lineage, n), kept);
@@ -192,11 +183,13 @@ impl World {
         Ok(())
     }
 
-    /// A server has become primary of a shard: whoever had everything before need not keep it.
-    pub(super) fn takes_over(&mut self, life: Life, id: ShardId) {
+    /// A server follows an order as primary of a shard: whoever is no full copy in it need not keep
+    /// what it has; nobody need that is to begin anew, because this one has just become primary.
+    pub(super) fn goes_on_without(&mut self, life: Life, id: ShardId, holders: &Holders) {
+        let needed: Vec<ServerId> = counted(holders).collect();
         let keepers = self.keepers(id);
-        let others = keepers.into_iter().filter(|other| *other != life);
-        let others = others.map(|other| (id, other)).collect::<Vec<_>>();
+        let others = keepers.into_iter().filter(|other| !needed.contains(&other.server));
+        let others: Vec<_> = others.map(|other| (id, other)).collect();
         self.witness.excused.extend(others);
         self.witness.excused.remove(&(id, life));
     }
