@@ -15,6 +15,7 @@ pub mod holders;
 pub mod ids;
 pub mod layout;
 pub mod lease;
+pub mod loss;
 pub mod milestone;
 mod optimizer;
 pub mod pieces;

@@ -116,8 +116,8 @@ struct Faults {
     counts: BTreeMap<String, u64>,
     /// The first of what was mended, in words.
     recovered: Vec<String>,
-    /// Contributions that restored shards have lost.
-    lost: Option<u64>,
+    /// What restored shards have lost; `null` if nobody could tell at the end.
+    lost: Option<tradewind_common::loss::Loss>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -207,7 +207,7 @@ impl Summary {
             metric: evaluation.map(metric),
             params_digest: evaluation.map(|evaluation| evaluation.params_digest.clone()),
             failure: inputs.failure,
-            faults: faults(inputs.events, cluster.map(|cluster| cluster.run.lost)),
+            faults: faults(inputs.events, cluster.map(|cluster| cluster.run.lost())),
             snapshots: Snapshots {
                 newest: inputs.snapshot,
             },
@@ -262,7 +262,7 @@ fn updates(shards: &[ShardStatusReply]) -> Updates {
     sum
 }
 
-fn faults(events: &[Event], lost: Option<u64>) -> Faults {
+fn faults(events: &[Event], lost: Option<tradewind_common::loss::Loss>) -> Faults {
     let mut counts = BTreeMap::new();
     for event in events.iter().filter(|event| event.is_fault()) {
         *counts.entry(event.kind.clone()).or_default() += 1;

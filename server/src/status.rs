@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
-use tradewind_common::{Clock, Generation, RunId, ServerId};
+use tradewind_common::{Clock, Generation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::{Endpoint, Holding, placement_to_wire};
 use tradewind_proto::v1;
 
@@ -33,8 +34,10 @@ pub struct Status {
     pub samples_unused: u64,
     /// The newest whole snapshot.
     pub snapshot: Option<u64>,
-    /// Contributions lost by restoring.
-    pub lost: u64,
+    /// What was lost by restoring.
+    pub lost: Loss,
+    /// Shards that nobody can answer for, and whom each waits for.
+    pub waiting: Vec<(ShardId, Vec<String>)>,
     /// What happened lately, oldest first.
     pub events: Vec<Event>,
     /// All groups were asked to leave.
@@ -72,7 +75,11 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
         servers: core.fleet().rows(now_ms),
         samples_unused: of.samples_unused(),
         snapshot: of.newest_snapshot(),
-        lost: of.lost(),
+        lost: Loss {
+            updates: of.lost(),
+            samples: 0,
+        },
+        waiting: Vec::new(),
         events: core.recent_events().filter(concerns).cloned().collect(),
         draining: of.is_draining(),
         group_sizes: of.sizes().collect(),
@@ -100,7 +107,9 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
         servers: status.servers.into_iter().map(server).collect(),
         snapshot: status.snapshot,
         events: status.events.into_iter().map(event).collect(),
-        lost: status.lost,
+        lost_updates: status.lost.updates,
+        lost_samples: status.lost.samples,
+        waiting: status.waiting.into_iter().map(waiting).collect(),
         failure,
         draining: status.draining,
         group_sizes: status.group_sizes,
@@ -133,6 +142,13 @@ fn group(row: &GroupRow, fastest: Clock) -> v1::GroupStatus {
         lease_left_ms: row.lease_left_ms,
         ranks: row.ranks.iter().map(rank).collect(),
         draining: row.draining,
+    }
+}
+
+fn waiting((shard, waits_for): (ShardId, Vec<String>)) -> v1::WaitingShard {
+    v1::WaitingShard {
+        shard: shard.0,
+        waits_for,
     }
 }
 

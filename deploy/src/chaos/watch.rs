@@ -124,8 +124,9 @@ impl Watch {
             ));
         }
         self.generation = former.max(generation);
-        if self.lossless && told.lost > 0 {
-            self.violated(format!("{} contributions were lost", told.lost));
+        let lost = told.lost();
+        if self.lossless && !lost.is_none() {
+            self.violated(format!("{lost} were lost"));
         }
     }
 
@@ -187,12 +188,6 @@ impl Watch {
             self.violated(format!(
                 "servers {first} and {} both answer for shard {shard} in generation {}",
                 reply.server, reply.generation
-            ));
-        }
-        if self.lossless && reply.lost > 0 {
-            self.violated(format!(
-                "shard {shard} has lost {} contributions",
-                reply.lost
             ));
         }
     }

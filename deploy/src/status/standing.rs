@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use tradewind_common::RunId;
+use tradewind_common::loss::Loss;
 use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::{self, ShardStatusReply};
 
@@ -40,7 +41,7 @@ pub(crate) struct Standing {
     pub(super) servers: Vec<Server>,
     pub(super) shards: Vec<Shard>,
     pub(super) snapshot: Option<Snapshot>,
-    pub(super) lost: Option<u64>,
+    pub(super) lost: Option<Loss>,
     /// Of a fleet; empty for a run.
     pub(super) runs: Vec<FleetRun>,
     /// Oldest first.
@@ -137,7 +138,7 @@ impl Standing {
         self.generation = Some(status.generation);
         self.failure = Some(status.failure).filter(|text| !text.is_empty());
         self.coordinator.incarnation = Some(status.coordinator);
-        self.lost = Some(status.lost);
+        self.lost = Some(status.lost());
         self.groups = status.groups.into_iter().map(group).collect();
         self.servers = status.servers.into_iter().map(server).collect();
         self.shards = shards(&holding, &cluster.shards);
@@ -274,7 +275,8 @@ pub(super) mod tests {
                 holding: Some(holding),
             }),
             servers: vec![server(0, true), server(1, true), server(2, false)],
-            lost: 7,
+            lost_updates: 7,
+            lost_samples: 40,
             coordinator: 2,
             ..StatusReply::default()
         };

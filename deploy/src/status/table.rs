@@ -48,7 +48,7 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
         None => text += "newest snapshot: none yet\n",
     }
     if let Some(lost) = standing.lost {
-        let _ = writeln!(text, "contributions lost by restoring: {lost}");
+        let _ = writeln!(text, "lost by restoring: {lost}");
     }
     if !standing.events.is_empty() {
         text += "\nevents\n";
@@ -246,7 +246,7 @@ shard   primary   copies           size      versions
 1       -         -                -         -
 
 newest snapshot: 7, 4 min ago
-contributions lost by restoring: 7
+lost by restoring: 7 updates of blocks (40 samples)
 
 events
      3 min ago  server 1 answers for shard 0";

@@ -14,7 +14,11 @@ fn faults_are_counted_and_what_was_mended_is_told() {
         ("promoted", "server 0 answers for shard 1"),
     ];
     let events = happened.map(|(kind, text)| event(0.0, kind, text));
-    let found = faults(&events, Some(3));
+    let lost = tradewind_common::loss::Loss {
+        updates: 3,
+        samples: 8,
+    };
+    let found = faults(&events, Some(lost));
     let kinds: Vec<_> = found.counts.iter().map(|(k, n)| (k.as_str(), *n)).collect();
     let want = [
         ("process_died", 2),
@@ -23,7 +27,7 @@ fn faults_are_counted_and_what_was_mended_is_told() {
     ];
     assert_eq!(kinds, want);
     assert_eq!(found.recovered, [happened[2].1, happened[4].1]);
-    assert_eq!(found.lost, Some(3));
+    assert_eq!(found.lost, Some(lost));
 }
 
 #[test]

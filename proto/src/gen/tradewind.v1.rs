@@ -288,6 +288,12 @@ pub struct RunSpec {
     /// none.
     #[prost(uint64, tag = "61")]
     pub milestone_samples: u64,
+    /// How long a holder of a shard may be silent before the shard is restored without it; longer than
+    /// the lease.
+    #[prost(uint64, tag = "62")]
+    pub patience_ms: u64,
+    #[prost(enumeration = "OnLoss", tag = "63")]
+    pub on_loss: i32,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -619,6 +625,38 @@ impl Weights {
         }
     }
 }
+/// What a run does when something that it had acknowledged is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnLoss {
+    /// Go on with one holder of each shard, stop with more.
+    Unspecified = 0,
+    Continue = 1,
+    /// End, with the folder as it is: resuming the run is consent.
+    Stop = 2,
+}
+impl OnLoss {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ON_LOSS_UNSPECIFIED",
+            Self::Continue => "ON_LOSS_CONTINUE",
+            Self::Stop => "ON_LOSS_STOP",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_LOSS_UNSPECIFIED" => Some(Self::Unspecified),
+            "ON_LOSS_CONTINUE" => Some(Self::Continue),
+            "ON_LOSS_STOP" => Some(Self::Stop),
+            _ => None,
+        }
+    }
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CoordinateRequest {
     /// Servers of the fleet, at least 1.
@@ -926,6 +964,15 @@ pub struct Event {
     #[prost(uint64, tag = "9")]
     pub life: u64,
 }
+/// A shard without a primary.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitingShard {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    /// A line for each server that may still hold what a snapshot lacks, for people.
+    #[prost(string, repeated, tag = "2")]
+    pub waits_for: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusReply {
     #[prost(uint64, tag = "1")]
@@ -949,9 +996,6 @@ pub struct StatusReply {
     /// The newest, oldest first; at most 64.
     #[prost(message, repeated, tag = "8")]
     pub events: ::prost::alloc::vec::Vec<Event>,
-    /// Contributions that restored shards have lost.
-    #[prost(uint64, tag = "9")]
-    pub lost: u64,
     #[prost(string, repeated, tag = "10")]
     pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Which life of the coordinator answers.
@@ -966,6 +1010,15 @@ pub struct StatusReply {
     /// Ranks of each group there may be: of those that are configured, then of those that were added.
     #[prost(uint32, repeated, tag = "14")]
     pub group_sizes: ::prost::alloc::vec::Vec<u32>,
+    /// What restored shards have lost: updates of blocks, summed over the blocks, and samples, the most
+    /// of any block.
+    #[prost(uint64, tag = "15")]
+    pub lost_updates: u64,
+    #[prost(uint64, tag = "16")]
+    pub lost_samples: u64,
+    /// Shards that nobody can answer for, and whom each waits for.
+    #[prost(message, repeated, tag = "17")]
+    pub waiting: ::prost::alloc::vec::Vec<WaitingShard>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
@@ -2910,9 +2963,6 @@ pub struct ShardStatusReply {
     /// Whether it answers for the shard; otherwise it keeps a copy.
     #[prost(bool, tag = "15")]
     pub primary: bool,
-    /// Contributions lost by restoring.
-    #[prost(uint64, tag = "16")]
-    pub lost: u64,
     /// Records that a copy has not confirmed yet.
     #[prost(uint64, tag = "17")]
     pub unconfirmed: u64,

@@ -174,13 +174,14 @@ fn what_is_lost_and_what_is_restored() {
     let lost = |replication| {
         let mut watch = Watch::new(replication);
         let told = StatusReply {
-            lost: 3,
+            lost_updates: 3,
+            lost_samples: 8,
             ..status(1, 1)
         };
         watch.handle_status(&told);
         watch
     };
-    found(&lost(2), "3 contributions were lost");
+    found(&lost(2), "3 updates of blocks (8 samples) were lost");
     assert!(lost(1).violations().is_empty(), "with one copy that may be");
     let mut restored = holders();
     restored[0].lineage = Generation(4);

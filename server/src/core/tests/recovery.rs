@@ -29,6 +29,7 @@ fn desk() -> Desk {
     spec.faults.replication = 2;
     spec.faults.snapshot_ms = 0;
     spec.lease_ms = 1_000_000;
+    spec.faults.patience_ms = 2_000_000;
     Desk::new(spec, SERVERS as u32, true)
 }
 

@@ -10,6 +10,7 @@ use super::desk::{Desk, play, run_of};
 fn desk(servers: u32, consistency: ConsistencySpec) -> Desk {
     let mut spec = run_of(&[1]);
     spec.lease_ms = 1_000_000;
+    spec.faults.patience_ms = 2_000_000;
     spec.consistency = consistency;
     spec.faults.replication = 2.min(servers);
     spec.faults.snapshot_ms = 500;

@@ -1,12 +1,16 @@
 //! The specification of a simulated run.
 
 use tradewind_common::compress::Compression;
+use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{FaultSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::{BATCH, LEASE_MS, Scenario};
+
+/// How long a silent holder of a shard is waited for.
+pub const PATIENCE_MS: u64 = 3 * LEASE_MS;
 
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
@@ -59,6 +63,8 @@ impl Scenario {
                 reform_grace_ms: self.reform_grace_ms,
                 snapshot_ms: self.snapshot_ms,
                 snapshots_kept: SNAPSHOTS_KEPT,
+                patience_ms: PATIENCE_MS,
+                on_loss: OnLoss::Continue,
             },
         }
     }
