@@ -18,14 +18,6 @@ use super::{Checker, Rule, Violation};
 #[derive(Clone, Debug)]
 pub struct Saved(Record);
 
-impl Saved {
-    /// Version and samples.
-    pub(super) fn now(&self) -> Option<(u64, u64)> {
-        let now = self.0.now()?;
-        Some((now.version, now.samples))
-    }
-}
-
 /// A block in a snapshot.
 #[derive(Debug)]
 pub(super) struct Part {
@@ -112,7 +104,6 @@ impl Checker {
         lineage: Generation,
         saved: BTreeMap<BlockId, Saved>,
     ) {
-        self.lacks(shard, lineage, &saved);
         self.restored.insert((shard, lineage), saved);
         self.report.counts.restored += 1;
     }

@@ -9,7 +9,7 @@ use tradewind_server::core::shard::Shard;
 
 use super::history::find;
 use super::log::Log;
-use super::{Checker, Saved};
+use super::Checker;
 
 /// What a restored shard lacks, in updates of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -161,15 +161,16 @@ impl Checker {
         }
     }
 
-    /// A shard is about to have these blocks in a new lineage: what it lacks then.
-    pub(super) fn lacks(&mut self, id: ShardId, lineage: Generation, saved: &BTreeMap<BlockId, Saved>) {
+    /// A server is about to lead a shard in a new lineage: what it lacks.
+    pub(super) fn lacks(&mut self, id: ShardId, shard: &Shard) {
         let reached = self.reached(id);
         let mut missing = Missing::default();
-        for (block, reached) in &reached {
-            let now = saved.get(block).and_then(Saved::now);
-            missing.add(reached.without(now.unwrap_or_default()));
+        for (block, own) in shard.blocks() {
+            let reached = reached.get(&block).copied().unwrap_or_default();
+            missing.add(reached.without((own.version(), own.samples_applied())));
         }
-        self.missing.entry((id, lineage)).or_insert(missing);
+        let lineage = (id, shard.lineage());
+        self.missing.entry(lineage).or_insert(missing);
     }
 
     /// What all restored shards lacked, since the run was resumed if it was.

@@ -152,7 +152,7 @@ pub enum Sabotage {
 pub const LEASE_MS: u64 = 400;
 
 /// How long a silent holder is waited for before its shard may be restored.
-pub const PATIENCE_MS: u64 = 1_500;
+pub const PATIENCE_MS: u64 = 3 * LEASE_MS;
 
 /// Samples per rank and step, at first.
 pub const BATCH: u32 = 2;

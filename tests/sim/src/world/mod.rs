@@ -236,8 +236,10 @@ impl World {
                 {
                     return Ok(());
                 }
-                if let Told::Server(life, ..) = &told {
-                    self.hears(*life);
+                match &told {
+                    Told::Server(life, ..) => self.hears(*life),
+                    Told::ServerLost(life, _) => self.loses(*life),
+                    _ => {}
                 }
                 self.tell(n, told);
             }

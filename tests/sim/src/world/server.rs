@@ -231,7 +231,7 @@ impl World {
         self.checker
             .ordered(life.server, id, &held.shard, &order.view)?;
         if leads {
-            self.goes_on_without(life, id, holders);
+            self.goes_on(id, life.server, holders);
         }
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);

@@ -2,10 +2,10 @@
 //! where none of them has everything that was answered, or it has been silent for too long (rule 4);
 //! what was lost has to be told (rule 11).
 //!
-//! What a coordinator decides is judged when it does, and told to whoever acts on it. Nothing is taken
-//! from coordinators but whom they count upon again, and how much loss they tell. A copy is needed
-//! until its primary has followed an order without it, and a primary until another process has become
-//! primary: what a coordinator has only written down excuses nobody.
+//! What a coordinator decides is judged when it does, and told to whoever acts on it. That it does not
+//! count upon a process any more excuses the process only where that was no mistake: a copy, where its
+//! primary has followed an order without it, or was heard when the copy was already missed, so that it
+//! is not the coordinator that is cut off; a primary, where another process has really refused it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,7 @@ use super::coordinator::Host;
 use super::event::Life;
 use super::server::Held;
 use crate::checker::{Rule, Violation};
+use crate::scenario::LEASE_MS;
 
 /// How much earlier than its patience is over a coordinator may find that it is, milliseconds.
 const EARLY_MS: u64 = 25;
@@ -28,8 +29,11 @@ const TOLD_LATE_US: u64 = 6_000_000;
 /// What the world knows of those who may be needed.
 #[derive(Debug, Default)]
 pub(super) struct Witness {
-    /// When a coordinator was told something by each process, last.
+    /// When a coordinator was told something by each process, last; and that its bond had broken.
     heard_us: BTreeMap<Life, u64>,
+    lost_us: BTreeMap<Life, u64>,
+    /// Heirs that refuse whoever was primary before, by since when they are to be primary.
+    fenced: BTreeSet<(ShardId, Generation)>,
     /// Since when the present coordinator listens without a break.
     listens_us: u64,
     /// What each coordinator's run was like when it was last looked at.
@@ -49,6 +53,11 @@ impl World {
     /// A coordinator is told something by a process.
     pub(super) fn hears(&mut self, life: Life) {
         self.witness.heard_us.insert(life, self.now_us);
+    }
+
+    /// A coordinator is told that a process is not to be reached.
+    pub(super) fn loses(&mut self, life: Life) {
+        self.witness.lost_us.insert(life, self.now_us);
     }
 
     /// A coordinator begins, or goes on after it was held up: what was silent meanwhile need not have
@@ -74,6 +83,7 @@ impl World {
     pub(super) fn ended(&mut self, life: Life) {
         self.witness.muted.remove(&life.server);
         self.witness.heard_us.remove(&life);
+        self.witness.lost_us.remove(&life);
         self.witness.excused.retain(|(_, of)| *of != life);
     }
 
@@ -123,11 +133,47 @@ impl World {
             let Some(before) = former.as_ref().and_then(|former| former.get(index)) else {
                 continue;
             };
+            self.excuse(id, (before, now), &lives);
             if before.lineage < now.lineage {
                 let kept = self.kept(id, self.now_us);
                 self.witness.begun.insert((id, now.lineage, n), kept);
             }
         }
+    }
+
+    /// Whoever need not have everything any more because of what a coordinator has decided.
+    fn excuse(
+        &mut self,
+        id: ShardId,
+        (before, now): (&Holders, &Holders),
+        lives: &BTreeMap<ServerId, Life>,
+    ) {
+        let stays = before.primary.filter(|primary| now.primary == Some(*primary));
+        let primary = stays.and_then(|primary| lives.get(&primary.server));
+        if let Some(primary) = primary {
+            let heard_us = self.witness.heard_us.get(primary).copied();
+            let there: Vec<ServerId> = now.servers().collect();
+            let removed = before.copies.iter().map(|copy| copy.server);
+            let removed = removed.filter(|server| !there.contains(server));
+            for copy in removed.filter_map(|server| lives.get(&server)) {
+                if heard_us >= Some(self.missed_us(*copy)) {
+                    self.witness.excused.insert((id, *copy));
+                }
+            }
+        }
+        let new = now.primary.filter(|_| now.primary != before.primary);
+        if let Some(new) = new.filter(|new| self.witness.fenced.contains(&(id, new.since))) {
+            self.goes_on(id, new.server, now);
+        }
+    }
+
+    /// Since when a process is missed, or will be.
+    fn missed_us(&self, life: Life) -> u64 {
+        let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
+        let silent_us = heard_us + LEASE_MS * 1_000;
+        let lost_us = self.witness.lost_us.get(&life).copied();
+        let lost_us = lost_us.filter(|lost_us| *lost_us >= heard_us);
+        lost_us.map_or(silent_us, |lost_us| lost_us.min(silent_us))
     }
 
     /// Who has everything that was answered of a shard, and is not silent for too long, and is
@@ -183,15 +229,16 @@ impl World {
         Ok(())
     }
 
-    /// A server follows an order as primary of a shard: whoever is no full copy in it need not keep
-    /// what it has; nobody need that is to begin anew, because this one has just become primary.
-    pub(super) fn goes_on_without(&mut self, life: Life, id: ShardId, holders: &Holders) {
-        let needed: Vec<ServerId> = counted(holders).collect();
-        let keepers = self.keepers(id);
-        let others = keepers.into_iter().filter(|other| !needed.contains(&other.server));
-        let others: Vec<_> = others.map(|other| (id, other)).collect();
-        self.witness.excused.extend(others);
-        self.witness.excused.remove(&(id, life));
+    /// A server goes on as primary of a shard: whoever is no full copy then need not keep what it has.
+    pub(super) fn goes_on(&mut self, id: ShardId, primary: ServerId, holders: &Holders) {
+        let needed: Vec<ServerId> = counted(holders).chain([primary]).collect();
+        let keepers = self.keepers(id).into_iter();
+        for life in keepers {
+            match needed.contains(&life.server) {
+                true => self.witness.excused.remove(&(id, life)),
+                false => self.witness.excused.insert((id, life)),
+            };
+        }
     }
 
     /// Whether a process is the last one that has everything that was answered of a shard, and is
