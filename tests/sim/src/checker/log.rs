@@ -30,6 +30,8 @@ pub(super) struct Log {
     pub(super) fork: BTreeMap<BlockId, usize>,
     /// How far what is in answers goes: every successor has to have it.
     pub(super) floor: BTreeMap<BlockId, usize>,
+    /// With which step the lineage began, where it was restored.
+    pub(super) began: BTreeMap<BlockId, usize>,
     /// What had been answered of a block, by whomever, when a frame came.
     asked: BTreeMap<Asked, usize>,
     /// Creations that its creator has asked for while it was that.
@@ -53,6 +55,7 @@ impl Log {
             records,
             fork: BTreeMap::new(),
             floor: BTreeMap::new(),
+            began: BTreeMap::new(),
             asked: BTreeMap::new(),
             creates: BTreeSet::new(),
             explicit: Some(0.0),
@@ -77,6 +80,7 @@ impl Log {
     ) -> Result<(Self, u64), Violation> {
         let mut log = Self::new(server, parent.lineage, BTreeMap::new());
         (log.parent, log.explicit) = (Some(since), None);
+        log.began = parent.began.clone();
         let mut lacks = 0;
         for (id, block) in shard.blocks() {
             let record = &parent.records[&id];

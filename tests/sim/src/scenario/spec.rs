@@ -9,9 +9,6 @@ use tradewind_common::{TensorKind, TensorSpec};
 
 use super::{BATCH, LEASE_MS, Scenario};
 
-/// How long a silent holder of a shard is waited for.
-pub const PATIENCE_MS: u64 = 3 * LEASE_MS;
-
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
 
@@ -63,8 +60,11 @@ impl Scenario {
                 reform_grace_ms: self.reform_grace_ms,
                 snapshot_ms: self.snapshot_ms,
                 snapshots_kept: SNAPSHOTS_KEPT,
-                patience_ms: PATIENCE_MS,
-                on_loss: OnLoss::Continue,
+                patience_ms: self.patience_ms,
+                on_loss: match self.stops_on_loss {
+                    true => OnLoss::Stop,
+                    false => OnLoss::Continue,
+                },
             },
         }
     }

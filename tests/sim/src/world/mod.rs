@@ -12,6 +12,7 @@ mod server;
 mod shards;
 mod store;
 mod ways;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -40,6 +41,7 @@ use groups::Member;
 use links::Links;
 use server::Server;
 use store::Store;
+use witness::Witness;
 
 /// Time without any decision or tick of a clock after which a run is stuck. Leases, graces, the
 /// longest time down and the slowest step, one after the other, are all shorter.
@@ -81,6 +83,9 @@ pub struct World {
     pace: ChaCha8Rng,
     mischief: ChaCha8Rng,
     checker: Checker,
+    witness: Witness,
+    /// When all groups were done.
+    ended_us: Option<u64>,
     trace: DefaultHasher,
     progress_us: u64,
     report: Report,
@@ -125,6 +130,8 @@ impl World {
             pace: random_stream(scenario.seed, 3),
             mischief: random_stream(scenario.seed, 4),
             checker,
+            witness: Witness::default(),
+            ended_us: None,
             trace: DefaultHasher::new(),
             progress_us: 0,
             report: Report::default(),
@@ -169,7 +176,9 @@ impl World {
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while !self.groups.values().all(Member::done) {
+        while self.report.failed.is_none()
+            && (!self.groups.values().all(Member::done) || self.owes())
+        {
             let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
             self.now_us = at_us;
             if let Some(until_us) = self.sleeps(&event) {
@@ -179,13 +188,18 @@ impl World {
             self.report.events += 1;
             let endless = at_us > END_US || self.report.events > EVENTS_MAX;
             self.say(|| format!("{event:?}"));
-            if endless || at_us - self.progress_us > STUCK_US {
+            let waits = self.ended_us.is_none();
+            if endless || (waits && at_us - self.progress_us > STUCK_US) {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
             self.now_us.hash(&mut self.trace);
             event.trace(&mut self.trace);
             self.happen(event)?;
         }
+        if self.report.failed.is_some() {
+            return Ok(());
+        }
+        self.check_told()?;
         self.checker.end()
     }
 
@@ -213,6 +227,9 @@ impl World {
             return Some(until_us);
         }
         self.asleep.remove(&process);
+        if let Process::Coordinator(_) = process {
+            self.listens();
+        }
         None
     }
 
@@ -223,6 +240,11 @@ impl World {
                     && !self.links.delivers(*bond, self.now_us)
                 {
                     return Ok(());
+                }
+                match &told {
+                    Told::Server(life, ..) => self.hears(*life),
+                    Told::ServerLost(life, _) => self.loses(*life),
+                    _ => {}
                 }
                 self.tell(n, told);
             }

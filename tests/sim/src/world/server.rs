@@ -156,9 +156,13 @@ impl World {
         }
         for index in 0..order.holders.len() {
             let shard = ShardId(index as u32);
+            let last = self.is_last(life, shard);
             match order.holders[index].role(life.server) {
                 None => self.let_go(life, shard)?,
                 Some(role) => self.hold(life, &order, shard, role)?,
+            }
+            if last {
+                self.check_last(life, shard, &order.holders[index])?;
             }
         }
         Ok(())
@@ -221,6 +225,7 @@ impl World {
         held.saboteur.before_order(&mut held.shard, role);
         let seen = held.shard.handle_order(order.view.clone(), holders, now_us);
         held.last_seen = seen.clone();
+        let leads = held.leads() && held.shard.generation() == order.view.generation;
         let report = ShardReport {
             shard: id,
             seen,
@@ -250,6 +255,9 @@ impl World {
             .shards[&id];
         self.checker
             .ordered(life.server, id, &held.shard, &order.view)?;
+        if leads {
+            self.goes_on(id, life.server, holders);
+        }
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);
         let captures: Vec<_> = order
@@ -287,7 +295,8 @@ impl World {
     ) -> Result<bool, Violation> {
         let id = restore.shard;
         let blocks: Vec<BlockId> = self.common.placement.blocks(id).collect();
-        let found = match self.disk.newest((restore.newest, restore.only), &blocks) {
+        let upto = (restore.newest, restore.only);
+        let found = match self.disk.newest(upto, &blocks, self.now_us) {
             Ok(found) => found,
             Err(failure) => {
                 let seen = Acknowledge {
@@ -302,10 +311,8 @@ impl World {
                 return Ok(false);
             }
         };
-        if self.scenario.promise && self.resume.is_none() {
-            let text = format!("shard {id} goes back to snapshot {}", found.number);
-            return Err(Violation::new(Rule::NothingLost, text));
-        }
+        let read = (found.number, restore.newest, &found.damaged[..]);
+        self.check_restore(life, (id, lineage), read)?;
         let mut states = found.states;
         if self.scenario.sabotage == Some(Sabotage::CreatesOverTrained) {
             super::saboteur::forget_training(&mut states);
