@@ -49,8 +49,9 @@ impl Gather {
             let block = layout.block(id).expect("slices name blocks");
             block.elements.clone()
         };
-        let slice = |rank| layout.slice(Rank(rank), size).into_iter().map(range);
-        let slices: Vec<Vec<_>> = (0..size).map(|rank| slice(rank).collect()).collect();
+        let slices = layout.slices(size).into_iter();
+        let slices = slices.map(|slice| slice.into_iter().map(range).collect());
+        let slices: Vec<Vec<_>> = slices.collect();
         let length = |slice: &Vec<Range<usize>>| slice.iter().map(Range::len).sum();
         let longest: usize = slices.iter().map(length).max().unwrap_or(0);
         let room = |length: usize| {
