@@ -134,11 +134,11 @@ impl Standing {
     pub(super) fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
         let holding = holding(&cluster.run)?;
         let status = cluster.run;
+        self.lost = Some(status.lost());
         self.phase = Some(status.phase);
         self.generation = Some(status.generation);
         self.failure = Some(status.failure).filter(|text| !text.is_empty());
         self.coordinator.incarnation = Some(status.coordinator);
-        self.lost = Some(status.lost());
         self.groups = status.groups.into_iter().map(group).collect();
         self.servers = status.servers.into_iter().map(server).collect();
         self.shards = shards(&holding, &cluster.shards);
