@@ -5,14 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tradewind_common::config::{Config, keys};
-
-/// Exit status for bad input.
-pub(crate) const EXIT_BAD_INPUT: u8 = 2;
+use tradewind_common::exit::Exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration.
-    #[arg(required_unless_present = "keys")]
+    #[arg(required_unless_present_any = ["keys", "statuses"])]
     config: Option<PathBuf>,
     /// Override a key: key=value. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -20,11 +18,18 @@ pub(crate) struct Arguments {
     /// Print all keys as a table in Markdown.
     #[arg(long)]
     keys: bool,
+    /// Print all exit statuses as a table in Markdown.
+    #[arg(long)]
+    statuses: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.keys {
         print!("{}", keys::markdown());
+        return ExitCode::SUCCESS;
+    }
+    if arguments.statuses {
+        print!("{}", Exit::markdown());
         return ExitCode::SUCCESS;
     }
     let path = arguments.config.as_deref().expect("clap requires it");
@@ -35,7 +40,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(error) => {
             eprintln!("{error:#}");
-            ExitCode::from(EXIT_BAD_INPUT)
+            Exit::BadInput.into()
         }
     }
 }

@@ -12,6 +12,7 @@ use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
+use crate::refusal::Reason;
 use crate::{optimizer, v1};
 
 #[cfg(target_endian = "big")]
@@ -228,6 +229,11 @@ impl v1::StatusReply {
             updates: self.lost_updates,
             samples: self.lost_samples,
         }
+    }
+
+    /// Whether the run has stopped because of that.
+    pub fn stopped_at_loss(&self) -> bool {
+        self.failure_reason == Reason::Lost.word()
     }
 }
 

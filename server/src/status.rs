@@ -6,6 +6,7 @@ use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::{Clock, Generation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::{Endpoint, Holding, placement_to_wire};
+use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1;
 
 use crate::core::answer::Refused;
@@ -109,6 +110,10 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
         lost_updates: status.lost.updates,
         lost_samples: status.lost.samples,
         waiting: status.waiting.into_iter().map(waiting).collect(),
+        failure_reason: match failure.is_empty() {
+            true => String::new(),
+            false => Reason::RunFailed.word().into(),
+        },
         failure,
         draining: status.draining,
         group_sizes: status.group_sizes,

@@ -33,6 +33,18 @@ fn the_readme_has_every_key() {
     );
 }
 
+#[test]
+fn the_docs_have_every_exit_status() {
+    let page = fs::read_to_string(root().join("docs/run-folder.md")).unwrap();
+    let table = tradewind_common::exit::Exit::markdown();
+    assert!(
+        page.contains(&format!(
+            "<!-- statuses: begin -->\n{table}<!-- statuses: end -->"
+        )),
+        "the table in docs/run-folder.md is old; put the output of `tradewind config --statuses` there"
+    );
+}
+
 /// Whether a line has `word`, and not as the end of a longer one.
 fn names(line: &str, word: &str) -> bool {
     let mut found = line.match_indices(word);

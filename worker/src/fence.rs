@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tradewind_client::membership::MembershipError;
+use tradewind_common::exit::Exit;
 
 use crate::c10d::{self, Breaker};
 
 /// Status of a process that was stuck in a life of its group that is over.
-pub const EXIT_FENCED: i32 = 3;
+const FENCED: i32 = Exit::Fenced.number() as i32;
 
 /// Watches over one life of the group, which is over when it is dropped.
 pub struct Fence(Guard);
@@ -149,7 +150,7 @@ impl Inner {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Ending { .. }) {
             tracing::error!("stuck in a life of the group that is over: the process ends");
-            (self.exit)(EXIT_FENCED);
+            (self.exit)(FENCED);
         }
     }
 }
@@ -189,7 +190,7 @@ mod tests {
         while STATUS.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+        assert_eq!(STATUS.load(Ordering::Relaxed), FENCED);
     }
 
     /// Heartbeats tell of the lost lease on the runtime's only thread.
@@ -209,7 +210,7 @@ mod tests {
         while STATUS.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+        assert_eq!(STATUS.load(Ordering::Relaxed), FENCED);
         drop(lets_go);
     }
 

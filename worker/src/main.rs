@@ -11,6 +11,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::{Config, DeviceChoice};
+use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
 use tradewind_proto::auth::Token;
 use tradewind_worker::c10d;
@@ -29,18 +30,6 @@ use tradewind_worker::verdict::{GivenUp, Verdict};
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The configuration or the data are wrong: another process would end the same way.
-const EXIT_GIVEN_UP: u8 = 4;
-
-/// The rank's group has left the run, as it was asked to, and the run goes on.
-const EXIT_LEFT: u8 = 5;
-
-/// Training has diverged, and would in another process, too.
-const EXIT_DIVERGED: u8 = 6;
-
-/// As shells have it for SIGTERM.
-const EXIT_TERMINATED: i32 = 143;
 
 /// A rank of a training group, on libtorch.
 #[derive(Debug, Parser)]
@@ -149,17 +138,14 @@ fn main() -> ExitCode {
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
     match run(Arguments::parse().verb) {
-        Ok(End::Applied) => ExitCode::SUCCESS,
-        Ok(End::Left) => ExitCode::from(EXIT_LEFT),
+        Ok(End::Applied) => Exit::Done,
+        Ok(End::Left) => Exit::Left,
         Err(error) => {
             tracing::error!("{error:#}");
-            match Verdict::of(&error) {
-                Verdict::GivenUp => ExitCode::from(EXIT_GIVEN_UP),
-                Verdict::Diverged => ExitCode::from(EXIT_DIVERGED),
-                Verdict::Again | Verdict::Failed => ExitCode::FAILURE,
-            }
+            Verdict::of(&error).exit()
         }
     }
+    .into()
 }
 
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
@@ -241,7 +227,7 @@ fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
         while terminate.recv().await.is_some() {
             match leaving.ask() {
                 Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
-                Asked::Ends => c10d::exit(EXIT_TERMINATED),
+                Asked::Ends => c10d::exit(Exit::Terminated.number().into()),
             }
         }
     });

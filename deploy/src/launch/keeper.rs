@@ -159,11 +159,11 @@ impl<'a> Keeper<'a> {
         }
         self.supervisor.tick(self.clock.now_ms());
         self.act(&mut found);
-        let failed = self.status().map(|status| &status.failure);
-        if let Some(failure) = failed.filter(|text| !text.is_empty()) {
+        let failed = self.status().filter(|status| !status.failure.is_empty());
+        if let Some(status) = failed {
             found
                 .failure
-                .get_or_insert_with(|| Failure::of_run(failure.clone()));
+                .get_or_insert_with(|| Failure::of_status(status));
         }
         found.done = self.supervisor.ranks_done();
         if self.supervisor.all_left() {

@@ -1036,6 +1036,9 @@ pub struct StatusReply {
     /// Shards that nobody can answer for, and whom each waits for.
     #[prost(message, repeated, tag = "17")]
     pub waiting: ::prost::alloc::vec::Vec<WaitingShard>,
+    /// The word with which a run that has failed refuses calls: `run-failed`, or `lost`.
+    #[prost(string, tag = "18")]
+    pub failure_reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {

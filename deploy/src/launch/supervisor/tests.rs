@@ -129,7 +129,7 @@ fn progress_is_a_clock_that_the_rank_had_part_in() {
 
 #[test]
 fn a_rank_that_gave_up_ends_the_run() {
-    for status in [4, 6] {
+    for status in [4, 6, 7] {
         let mut s = supervisor(1);
         s.handle_death(PEER, &ended(status), 5);
         let why = format!("ended with status {status}");
@@ -150,9 +150,9 @@ fn nobody_replaces_a_rank_once_the_budget_is_applied() {
 #[test]
 fn nobody_replaces_a_rank_whose_group_has_left() {
     let mut s = supervisor(1);
-    s.handle_death(RANK, &ended(LEFT), 5);
+    s.handle_death(RANK, &ended(Exit::Left.number().into()), 5);
     assert!(!s.all_left(), "its peer is still there");
-    s.handle_death(PEER, &ended(LEFT), 6);
+    s.handle_death(PEER, &ended(Exit::Left.number().into()), 6);
     assert_eq!(deeds(&mut s), []);
     assert!(s.ranks_done() && s.all_left());
 }
