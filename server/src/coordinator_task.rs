@@ -5,6 +5,7 @@ mod beats;
 mod calls;
 mod heard;
 mod message;
+mod outbox;
 mod saving;
 mod sending;
 
@@ -23,12 +24,12 @@ use crate::clock::Origin;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::Coordinator;
-use crate::core::order::Told;
 use crate::durable::{Disk, Saved};
 use beats::Beats;
 use heard::Heard;
 pub use message::Message;
 use message::Reply;
+pub use outbox::{Outbox, Taken, outbox};
 
 /// Messages that wait for the coordinator; senders wait when it is full.
 const MAILBOX_MAX: usize = 4096;
@@ -41,10 +42,6 @@ const GAP_MS: u64 = 250;
 
 /// How often it is looked whether another coordinator has followed.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Orders that wait for one server. A server that is this far behind has lost its connection, and
-/// it is sent all of them when it comes back.
-pub const ORDERS_MAX: usize = 1024;
 
 /// The way to the coordinator.
 #[derive(Clone, Debug)]
@@ -159,7 +156,7 @@ struct Task {
     next_reply: u64,
     /// Answers to who has left, which wait until that is written down.
     unsaid: Vec<(Reply<()>, Result<(), Refused>)>,
-    servers: HashMap<ServerId, mpsc::Sender<Told>>,
+    servers: HashMap<ServerId, Outbox>,
     /// The latest bond with each server: the end of a former one, which may be noticed late, says
     /// nothing.
     bonds: HashMap<ServerId, u64>,

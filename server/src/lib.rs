@@ -13,6 +13,7 @@ pub mod events;
 pub mod hosting;
 mod linger;
 pub mod milestone;
+mod newest;
 mod orders;
 mod queue;
 pub mod registry;

@@ -55,12 +55,9 @@ impl Task {
     }
 
     fn order(&mut self, server: ServerId, told: Told) {
-        let sent = self
-            .servers
-            .get(&server)
-            .map(|orders| orders.try_send(told).is_ok());
-        if sent != Some(true) {
-            // Its stream ends with the sender; it registers anew and is told everything.
+        let put = self.servers.get(&server).map(|orders| orders.put(told));
+        if put == Some(false) {
+            // Its stream has ended; it registers anew and is told everything.
             self.servers.remove(&server);
         }
     }
