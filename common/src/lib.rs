@@ -10,6 +10,7 @@ pub mod config;
 mod consistency;
 pub mod cost;
 pub mod data;
+pub mod exit;
 pub mod finite;
 pub mod holders;
 pub mod ids;

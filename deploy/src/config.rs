@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tradewind_common::config::{Config, keys};
+use tradewind_process::log;
 
 /// Exit status for bad input.
 pub(crate) const EXIT_BAD_INPUT: u8 = 2;
@@ -24,18 +25,24 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.keys {
-        print!("{}", keys::markdown());
-        return ExitCode::SUCCESS;
+        return print(&keys::markdown());
     }
     let path = arguments.config.as_deref().expect("clap requires it");
     match read(path, &arguments.set) {
-        Ok(config) => {
-            print!("{}", config.resolved());
-            ExitCode::SUCCESS
-        }
+        Ok(config) => print(config.resolved()),
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::from(EXIT_BAD_INPUT)
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match log::print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("it cannot be printed: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tradewind_common::{RunId, ServerId};
+use tradewind_process::supervise;
 use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
@@ -100,7 +101,8 @@ impl CoordinatorHandle {
         if !task.unsaved {
             task.holdings = task.present_holdings();
         }
-        tokio::spawn(task.run(inbox));
+        // It ends when another one has followed, or nobody can speak to it any more.
+        supervise("the coordinator", task.run(inbox));
         Self {
             mailbox,
             changes,

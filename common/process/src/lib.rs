@@ -13,16 +13,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tradewind_common::exit::Exit;
+
 pub use task::{Supervised, supervise, supervise_blocking, supervise_thread, watched};
 
 /// Status of a process of which a task has ended that must not: by a panic, whose place the log has.
-pub const EXIT_TASK_ENDED: u8 = 9;
+const TASK_ENDED: i32 = Exit::TaskEnded.number() as i32;
 
 /// How long the end of a process waits for the last lines of its log to be taken.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs a program. What it logs stops nothing; a panic is logged with its place, and one of `main`
-/// ends the process with [`EXIT_TASK_ENDED`].
+/// ends the process with [`Exit::TaskEnded`].
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
     sink::start();
     hook::install();

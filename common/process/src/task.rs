@@ -13,7 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use tokio::runtime::Handle;
 use tokio::task_local;
 
-use crate::{EXIT_TASK_ENDED, exit, hook, sink};
+use crate::{TASK_ENDED, exit, hook, sink};
 
 task_local! {
     /// What the task at hand is called.
@@ -74,10 +74,9 @@ pub(crate) fn name() -> Option<Arc<str>> {
 
 /// Ends the process for the end of a task.
 pub(crate) fn lost(name: &str) -> ! {
-    let status = EXIT_TASK_ENDED;
-    let text = format!("{name} must not end; the process ends with status {status}");
+    let text = format!("{name} must not end; the process ends with status {TASK_ENDED}");
     sink::put(format!("{} ERROR {text}\n", hook::now()).as_bytes());
-    exit(status.into())
+    exit(TASK_ENDED)
 }
 
 #[cfg(test)]
@@ -168,8 +167,7 @@ mod tests {
         ] {
             let ended = played(test, Stdio::piped());
             let errors = String::from_utf8(ended.stderr).unwrap();
-            let status = i32::from(EXIT_TASK_ENDED);
-            assert_eq!(ended.status.code(), Some(status), "{test}: {errors}");
+            assert_eq!(ended.status.code(), Some(TASK_ENDED), "{test}: {errors}");
             let told = ["task.rs:", "on purpose, 2", "must not end", who];
             told.iter().for_each(|told| assert!(errors.contains(told), "{errors}"));
         }
@@ -183,7 +181,7 @@ mod tests {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         for errors in [Stdio::from(pipe), Stdio::from(full.unwrap())] {
             let ended = played("plays_a_task", errors);
-            assert_eq!(ended.status.code(), Some(EXIT_TASK_ENDED.into()));
+            assert_eq!(ended.status.code(), Some(TASK_ENDED));
         }
     }
 

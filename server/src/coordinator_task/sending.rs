@@ -1,6 +1,7 @@
 //! What the coordinator has decided goes to whoever it concerns.
 
 use tradewind_common::ServerId;
+use tradewind_process::{supervise, supervise_blocking};
 
 use super::{Message, Task};
 use crate::core::order::Told;
@@ -35,7 +36,7 @@ impl Task {
                     let (Some(disk), own) = (self.disk.clone(), self.own.clone()) else {
                         continue;
                     };
-                    tokio::spawn(async move {
+                    supervise("the writing of a manifest", async move {
                         let (run, number) = (manifest.run.clone(), manifest.number);
                         let write = move || disk.write_manifest(*manifest);
                         let written = tokio::task::spawn_blocking(write).await;
@@ -47,7 +48,8 @@ impl Task {
                 }
                 Output::Delete { run, number } => {
                     if let Some(disk) = self.disk.clone() {
-                        tokio::task::spawn_blocking(move || disk.delete(&run, number));
+                        let delete = move || disk.delete(&run, number);
+                        supervise_blocking("the deletion of a snapshot", delete);
                     }
                 }
             }

@@ -59,6 +59,7 @@ pub(super) async fn serve(
         number,
         coordinator,
     };
+    // Not supervised: what breaks off here breaks this stream, and the server registers anew.
     tokio::spawn(async move {
         let reports = bond.take(reports);
         give_orders(inbox, reports, (out, orderer)).await;
