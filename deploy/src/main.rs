@@ -96,4 +96,3 @@ fn begin() -> ExitCode {
         Verb::Config(arguments) => config::run(&arguments),
     }
 }
-

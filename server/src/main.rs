@@ -9,8 +9,8 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::{RunId, ServerId};
-use tradewind_proto::auth::Token;
 use tradewind_process::{log, supervise};
+use tradewind_proto::auth::Token;
 use tradewind_server::{Config, CoordinatorAt, serve, telemetry};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.

@@ -93,7 +93,10 @@ impl Copies {
                 self.mailbox.clone(),
             );
             let (run, shard) = &self.name;
-            let what = format!("the way to copy {} of shard {shard} of run {run}", copy.server);
+            let what = format!(
+                "the way to copy {} of shard {shard} of run {run}",
+                copy.server
+            );
             // It ends with the shard, or when it is not wanted any more.
             let task = supervise(what, way).abort_handle();
             let way = Way {

@@ -80,12 +80,27 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Sources of what runs while others train, without tests and without measurements.
 fn products() -> Vec<PathBuf> {
-    let folders = ["common/src", "server/src", "worker/src", "worker/client/src", "deploy/src"];
+    let folders = [
+        "common/src",
+        "server/src",
+        "worker/src",
+        "worker/client/src",
+        "deploy/src",
+    ];
     let sources = folders.into_iter().flat_map(sources);
-    let apart = ["tests", "testing.rs", "tests.rs", "fixture.rs", "bench", "chaos"];
+    let apart = [
+        "tests",
+        "testing.rs",
+        "tests.rs",
+        "fixture.rs",
+        "bench",
+        "chaos",
+    ];
     let is_product = |path: &PathBuf| {
         let relative = path.strip_prefix(root()).unwrap();
-        !relative.iter().any(|part| apart.iter().any(|name| part == *name))
+        !relative
+            .iter()
+            .any(|part| apart.iter().any(|name| part == *name))
     };
     sources.filter(is_product).collect()
 }
@@ -93,13 +108,20 @@ fn products() -> Vec<PathBuf> {
 /// A task that panics would be missed by nobody. Those that may end alone say why.
 #[test]
 fn tasks_are_supervised() {
-    let starts = ["tokio::spawn(", "thread::Builder::new()", "thread::spawn(", "runtime.spawn("];
+    let starts = [
+        "tokio::spawn(",
+        "thread::Builder::new()",
+        "thread::spawn(",
+        "runtime.spawn(",
+    ];
     for path in products() {
         let text = fs::read_to_string(&path).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         for (number, line) in code(&text) {
             let before = &lines[number.saturating_sub(2)..number];
-            let told = before.iter().any(|line| line.contains("// Not supervised: "));
+            let told = before
+                .iter()
+                .any(|line| line.contains("// Not supervised: "));
             let watched = before.iter().any(|line| line.contains("watched("));
             assert!(
                 told || watched || !starts.iter().any(|start| line.contains(start)),
@@ -118,7 +140,9 @@ fn nothing_is_printed_past_the_log() {
     for path in products() {
         let own = path.starts_with(root().join("deploy"));
         let forbidden = ["println!(", "print!(", "eprintln!(", "eprint!(", "dbg!("];
-        let forbidden = forbidden.into_iter().filter(|name| !own || *name != "eprintln!(");
+        let forbidden = forbidden
+            .into_iter()
+            .filter(|name| !own || *name != "eprintln!(");
         let forbidden: Vec<&str> = forbidden.collect();
         let text = fs::read_to_string(&path).unwrap();
         for (number, line) in code(&text) {

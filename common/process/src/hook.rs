@@ -1,4 +1,5 @@
-//! What is logged of a panic: who, where, why.
+//! What is logged of a panic: who, where, why. A message that panics in its turn aborts the process, by
+//! std, which says so.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, set_hook};

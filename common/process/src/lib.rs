@@ -9,6 +9,7 @@ pub mod log;
 mod sink;
 mod task;
 
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,7 +38,10 @@ pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
 /// Ends the process at once, when the log has taken what it was told. Nothing else is cleaned up:
 /// `std::process::exit` runs destructors of libraries beside threads that still use what they destroy.
 pub fn exit(status: i32) -> ! {
+    // SAFETY: it is declared as the C library declares it. It may be called at any time, by any thread.
+    unsafe extern "C" {
+        safe fn _exit(status: c_int) -> !;
+    }
     sink::flush(LAST_WORDS);
-    // SAFETY: it touches nothing of this process, and does not return.
-    unsafe { libc::_exit(status) }
+    _exit(status)
 }

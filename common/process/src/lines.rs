@@ -121,7 +121,8 @@ mod tests {
         assert!(write(&mut disk, "five\n"));
         assert!(write(&mut disk, "six\n"));
         let why = io::Error::from(ErrorKind::StorageFull);
-        let note = |n| format!("missing here, because they could not be written: {n} lines ({why})\n");
+        let note =
+            |n| format!("missing here, because they could not be written: {n} lines ({why})\n");
         let text = String::from_utf8(disk.held).unwrap();
         let (torn, whole) = (&note(2)[..2], note(3));
         assert_eq!(text, format!("one\ntwo i\n{torn}\n{whole}five\nsix\n"));

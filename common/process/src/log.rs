@@ -1,6 +1,7 @@
 //! The log: lines of `tracing` on standard error, as `TRADEWIND_LOG` asks for them.
 //!
-//! One that cannot be written stops nothing and nobody. Lines are dropped and counted; once they can be
+//! One that cannot be written, on a full disk or into a pipe that is closed (std ignores SIGPIPE) or that
+//! nobody reads, stops nothing and nobody. Lines are dropped and counted; once they can be
 //! written again, the first is preceded by one that says how many are missing.
 
 use std::fmt::Display;
@@ -15,9 +16,7 @@ use crate::sink;
 pub fn start(lost: fn(u64)) {
     sink::tell(lost);
     tracing_subscriber::fmt()
-        .with_env_filter(
-            EnvFilter::try_from_env("TRADEWIND_LOG").unwrap_or_else(|_| "info".into()),
-        )
+        .with_env_filter(EnvFilter::try_from_env("TRADEWIND_LOG").unwrap_or_else(|_| "info".into()))
         .with_writer(|| Line)
         .with_ansi(false)
         // It would complain on standard error, and panic where that fails.

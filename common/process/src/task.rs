@@ -169,7 +169,8 @@ mod tests {
             let errors = String::from_utf8(ended.stderr).unwrap();
             assert_eq!(ended.status.code(), Some(TASK_ENDED), "{test}: {errors}");
             let told = ["task.rs:", "on purpose, 2", "must not end", who];
-            told.iter().for_each(|told| assert!(errors.contains(told), "{errors}"));
+            told.iter()
+                .for_each(|told| assert!(errors.contains(told), "{errors}"));
         }
     }
 

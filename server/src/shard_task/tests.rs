@@ -152,5 +152,6 @@ fn a_shard_that_panics_ends_its_process_with_a_word() {
     let status = i32::from(Exit::TaskEnded.number());
     assert_eq!(played.status.code(), Some(status), "{errors}");
     let told = ["shard 3 of run counted", "overflow", "apply.rs:"];
-    told.iter().for_each(|told| assert!(errors.contains(told), "{errors}"));
+    told.iter()
+        .for_each(|told| assert!(errors.contains(told), "{errors}"));
 }

@@ -58,6 +58,10 @@ fn a_server_that_is_slow_to_take_orders_keeps_its_bond_however_many_groups_join(
         let last = (RUN, GROUPS - 1, 1);
         let ready = await_ready(&client, last, false).await.unwrap();
         push_all(&client, last, ready.start_clock, 1).await;
-        assert_eq!(since().await, before, "nobody else ever answered for a shard");
+        assert_eq!(
+            since().await,
+            before,
+            "nobody else ever answered for a shard"
+        );
     });
 }
