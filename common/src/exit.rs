@@ -59,7 +59,7 @@ statuses! {
     /// The run has its samples, though not all that was acknowledged.
     DoneWithLosses => 8, "`tradewind run`", "the budget is applied, but updates that were acknowledged were lost on the way";
     /// A task of the process has ended that must not.
-    TaskEnded => 9, "server, worker", "a task of the process has ended that must not; the log says which";
+    TaskEnded => 9, "all", "a task of the process has ended that must not; the log says which";
     /// As shells have it for Ctrl-C.
     Interrupted => 130, "`tradewind`", "interrupted by Ctrl-C, by SIGTERM, or by the end of its job";
     /// As shells have it for SIGTERM.

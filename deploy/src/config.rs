@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tradewind_common::config::{Config, keys};
 use tradewind_common::exit::Exit;
+use tradewind_process::log;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -25,22 +26,27 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.keys {
-        print!("{}", keys::markdown());
-        return ExitCode::SUCCESS;
+        return print(&keys::markdown());
     }
     if arguments.statuses {
-        print!("{}", Exit::markdown());
-        return ExitCode::SUCCESS;
+        return print(&Exit::markdown());
     }
     let path = arguments.config.as_deref().expect("clap requires it");
     match read(path, &arguments.set) {
-        Ok(config) => {
-            print!("{}", config.resolved());
-            ExitCode::SUCCESS
-        }
+        Ok(config) => print(config.resolved()),
         Err(error) => {
             eprintln!("{error:#}");
             Exit::BadInput.into()
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match log::print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("it cannot be printed: {error}");
+            ExitCode::FAILURE
         }
     }
 }

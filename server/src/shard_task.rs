@@ -2,6 +2,8 @@
 
 mod message;
 mod recorder;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use tradewind_common::holders::Role;
 use tradewind_common::loss::Loss;
 use tradewind_common::milestone::Milestone;
 use tradewind_common::{Clock, GroupId, RunId, ShardId};
+use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
 use crate::core::ReplyTo;
@@ -68,7 +71,9 @@ impl ShardHandle {
             surroundings,
             moved: Moved::default(),
         };
-        tokio::spawn(task.run(inbox));
+        let (run, shard) = &task.name;
+        // It ends when the shard is closed, or nobody can speak to it any more.
+        supervise(format!("shard {shard} of run {run}"), task.run(inbox));
         Self(mailbox)
     }
 
@@ -315,7 +320,8 @@ impl Task {
             return self.finish_capture(number, Err(NotCaptured::Failed(text)));
         };
         let ((run, shard), done) = (self.name.clone(), self.captured.0.clone());
-        tokio::task::spawn_blocking(move || {
+        let what = format!("the writing of shard {shard} of run {run}");
+        supervise_blocking(what, move || {
             let written = snapshot::write::shard(&folder, &run, number, shard, &states);
             let written = written.map_err(|error| NotCaptured::Failed(error.to_string()));
             let _ = done.blocking_send((number, written));
@@ -336,7 +342,8 @@ impl Task {
             );
             return;
         };
-        tokio::task::spawn_blocking(move || {
+        let what = format!("the writing of a milestone of run {run}");
+        supervise_blocking(what, move || {
             let _writes = writes;
             let path = Milestone::new(&folder, &run, samples).shard(shard);
             if let Err(error) = milestone::write(&path, wall, &states) {

@@ -13,8 +13,8 @@ use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::{Config, DeviceChoice};
 use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
+use tradewind_process::{log, supervise};
 use tradewind_proto::auth::Token;
-use tradewind_worker::c10d;
 use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
@@ -126,14 +126,13 @@ impl At {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
-                .unwrap_or_else(|_| "info".into()),
-        )
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tradewind_process::run(|| {
+        log::start(|_| ());
+        begin()
+    })
+}
+
+fn begin() -> ExitCode {
     // Several ranks share a machine's cores; PyTorch would take all of them for each.
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
@@ -223,14 +222,15 @@ fn run(verb: Verb) -> anyhow::Result<End> {
 fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
-    runtime.spawn(async move {
+    let watch = async move {
         while terminate.recv().await.is_some() {
             match leaving.ask() {
                 Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
-                Asked::Ends => c10d::exit(Exit::Terminated.number().into()),
+                Asked::Ends => tradewind_process::exit(Exit::Terminated.number().into()),
             }
         }
-    });
+    };
+    supervise("the watch for SIGTERM", watch);
     Ok(())
 }
 
@@ -256,8 +256,7 @@ fn check(config: &Config, local_ranks: u32, measure: bool) -> anyhow::Result<()>
         "devices": devices.into_iter().map(word).collect::<Vec<_>>(),
         "gpus": gpus,
     });
-    println!("{found}");
-    Ok(())
+    log::print(&format!("{found}\n")).context("cannot tell what was found")
 }
 
 /// The rank's device, with everything that it computes by set.

@@ -10,6 +10,7 @@ mod ending;
 mod failover;
 mod groups;
 mod leases;
+mod log;
 mod partition;
 mod pushing;
 mod restored;

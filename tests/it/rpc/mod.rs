@@ -8,6 +8,7 @@ mod encoded;
 mod exchange;
 mod foreign;
 mod frames;
+mod joins;
 mod people;
 mod pressure;
 mod python;
