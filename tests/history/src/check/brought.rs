@@ -50,7 +50,10 @@ pub(super) fn by<'h>(index: &Index<'h>, block: &Block<'h>, group: usize) -> Brou
         index.work.add(1);
         let own = latest(contribution);
         let answers = answers(index, group, contribution);
-        let to = own.unwrap_or(u64::MAX).min(next);
+        // One that was sent again after an answer may yet arrive anywhere.
+        let answered_us = contribution.answered().map(|a| a.answer.end_us).min();
+        let again = contribution.open_until() >= answered_us && answered_us.is_some();
+        let to = own.filter(|_| !again).unwrap_or(u64::MAX).min(next);
         let open = contribution.open_since();
         let open = open.filter(|_| contribution.action == Action::Contribute);
         if let Some(since_us) = open.filter(|_| before <= to) {

@@ -185,9 +185,15 @@ impl<'h> Contribution<'h> {
         })
     }
 
-    /// When the last attempt was sent that was not answered, if one was not.
+    /// When the first attempt was sent that was not answered, if one was not.
     pub(super) fn open_since(&self) -> Option<u64> {
         let mut open = self.attempts.iter().filter(|o| o.answer.is_none());
         open.next().map(|o| o.start_us)
+    }
+
+    /// When the last one was.
+    pub(super) fn open_until(&self) -> Option<u64> {
+        let open = self.attempts.iter().rev();
+        open.filter(|o| o.answer.is_none()).map(|o| o.start_us).next()
     }
 }
