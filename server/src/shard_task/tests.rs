@@ -102,6 +102,7 @@ async fn counts_too_far() {
         },
         holders: Holders::alone(server),
         copies: Vec::new(),
+        recorder: None,
         restored: Some((vec![state], lineage)),
         captures: Vec::new(),
     };

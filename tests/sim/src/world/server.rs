@@ -234,7 +234,6 @@ impl World {
             lost: held.lost,
             failure: None,
         };
-        let leads = matches!(held.shard.role(), Some(Role::Primary(_)));
         if leads && std::mem::take(&mut held.unmarked) {
             let lineage = held.shard.lineage();
             let mark = |of: &Block| Mark {

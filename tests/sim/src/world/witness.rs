@@ -290,7 +290,7 @@ impl World {
     fn told(&self) -> Option<u64> {
         let (_, host) = self.coordinators.last_key_value()?;
         let run = host.core.run(&self.common.run).ok()?;
-        host.written_down().then(|| run.lost())
+        host.written_down().then(|| run.lost().updates)
     }
 
     /// Whether the end has to wait: all groups are done, but not all that was lost is told.
