@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::holders::Holders;
+use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
 
 use super::World;
@@ -38,13 +39,14 @@ pub(super) struct Witness {
     listens_us: u64,
     /// What each coordinator's run was like when it was last looked at.
     seen: BTreeMap<u64, Vec<Holders>>,
-    /// Lineages that coordinators began, and who had everything then and was not silent for long.
+    /// Heirs that coordinators chose, and who had everything then and was not silent for long: if the
+    /// heir restores a snapshot, that is one too many.
     begun: BTreeMap<(ShardId, Generation, u64), Option<String>>,
-    /// Processes that need not be asked any more, though they may still have everything: their primary
-    /// goes on without them, or another process has taken over from them.
-    excused: BTreeSet<(ShardId, Life)>,
+    /// Processes that a coordinator has counted upon: from then on they are needed for what they have,
+    /// until their primary goes on without them, or another process has taken over from them.
+    needed: BTreeSet<(ShardId, Life)>,
     /// Loss that was told before the run was resumed.
-    pub(super) told_before: u64,
+    pub(super) told_before: Loss,
     /// Servers that confirm nothing, and until when.
     muted: BTreeMap<ServerId, u64>,
 }
@@ -84,7 +86,7 @@ impl World {
         self.witness.muted.remove(&life.server);
         self.witness.heard_us.remove(&life);
         self.witness.lost_us.remove(&life);
-        self.witness.excused.retain(|(_, of)| *of != life);
+        self.witness.needed.retain(|(_, of)| *of != life);
     }
 
     /// The processes that have everything of a shard that was answered.
@@ -127,16 +129,17 @@ impl World {
             let id = ShardId(index as u32);
             for server in counted(now) {
                 if let Some(life) = lives.get(&server) {
-                    self.witness.excused.remove(&(id, *life));
+                    self.witness.needed.insert((id, *life));
                 }
             }
             let Some(before) = former.as_ref().and_then(|former| former.get(index)) else {
                 continue;
             };
             self.excuse(id, (before, now), &lives);
-            if before.lineage < now.lineage {
+            // Whether it is to restore the shard stands in its order.
+            if let Some(heir) = now.heir.filter(|_| now.heir != before.heir) {
                 let kept = self.kept(id, self.now_us);
-                self.witness.begun.insert((id, now.lineage, n), kept);
+                self.witness.begun.insert((id, heir.since, n), kept);
             }
         }
     }
@@ -157,7 +160,7 @@ impl World {
             let removed = removed.filter(|server| !there.contains(server));
             for copy in removed.filter_map(|server| lives.get(&server)) {
                 if heard_us >= Some(self.missed_us(*copy)) {
-                    self.witness.excused.insert((id, *copy));
+                    self.witness.needed.remove(&(id, *copy));
                 }
             }
         }
@@ -177,7 +180,7 @@ impl World {
     }
 
     /// Who has everything that was answered of a shard, and is not silent for too long, and is
-    /// not excused.
+    /// needed.
     fn kept(&mut self, id: ShardId, now_us: u64) -> Option<String> {
         if !self.checker.answered_any(id) {
             return None;
@@ -189,7 +192,7 @@ impl World {
             if silent_us >= patience_us {
                 continue;
             }
-            if self.witness.excused.contains(&(id, life)) {
+            if !self.witness.needed.contains(&(id, life)) {
                 self.report.counts.kept_in_vain += 1;
                 continue;
             }
@@ -235,16 +238,21 @@ impl World {
         let keepers = self.keepers(id).into_iter();
         for life in keepers {
             match needed.contains(&life.server) {
-                true => self.witness.excused.remove(&(id, life)),
-                false => self.witness.excused.insert((id, life)),
+                true => self.witness.needed.insert((id, life)),
+                false => self.witness.needed.remove(&(id, life)),
             };
         }
+    }
+
+    /// A server refuses whoever was primary before it.
+    pub(super) fn fences(&mut self, id: ShardId, since: Generation) {
+        self.witness.fenced.insert((id, since));
     }
 
     /// Whether a process is the last one that has everything that was answered of a shard, and is
     /// needed for it.
     pub(super) fn is_last(&self, life: Life, id: ShardId) -> bool {
-        let needed = !self.witness.excused.contains(&(id, life));
+        let needed = self.witness.needed.contains(&(id, life));
         needed && self.checker.answered_any(id) && self.keepers(id) == [life]
     }
 
@@ -287,7 +295,7 @@ impl World {
     }
 
     /// How much loss the present coordinator tells, once what it knows is written down.
-    fn told(&self) -> Option<u64> {
+    fn told(&self) -> Option<Loss> {
         let (_, host) = self.coordinators.last_key_value()?;
         let run = host.core.run(&self.common.run).ok()?;
         host.written_down().then(|| run.lost())
@@ -295,24 +303,22 @@ impl World {
 
     /// Whether the end has to wait: all groups are done, but not all that was lost is told.
     pub(super) fn owes(&mut self) -> bool {
-        let missing = self.checker.missing();
-        let least = missing.least + self.witness.told_before;
         let since_us = *self.ended_us.get_or_insert(self.now_us);
-        least > 0
-            && self.told().is_none_or(|told| told < least)
-            && self.now_us < since_us + TOLD_LATE_US
+        self.now_us < since_us + TOLD_LATE_US && self.check_told().is_err()
     }
 
     /// Compares what was lost with what was told of it.
     pub(super) fn check_told(&self) -> Result<(), Violation> {
         let missing = self.checker.missing();
         let before = self.witness.told_before;
+        let updates = missing.least + before.updates..=missing.most + before.updates;
+        let samples = missing.samples_least..=missing.samples_most + before.samples;
         let told = self.told();
-        let (least, most) = (missing.least + before, missing.most + before);
-        if least == 0 || told.is_some_and(|told| (least..).contains(&told)) {
+        let right = |told: Loss| updates.contains(&told.updates) && samples.contains(&told.samples);
+        if told.is_some_and(right) {
             return Ok(());
         }
-        let text = format!("{told:?} updates of blocks are told to be lost, which are {least} to {most}");
+        let text = format!("{told:?} is told to be lost, where it was {updates:?} and {samples:?}");
         Err(Violation::new(Rule::LossesTold, text))
     }
 }
@@ -321,7 +327,10 @@ impl World {
 fn counted(holders: &Holders) -> impl Iterator<Item = ServerId> + '_ {
     let primary = holders.primary.iter().map(|primary| primary.server);
     let full = holders.copies.iter().filter(|copy| copy.full);
-    primary.chain(full.map(|copy| copy.server))
+    let candidates = holders.candidates.iter().map(|candidate| candidate.server);
+    primary
+        .chain(full.map(|copy| copy.server))
+        .chain(candidates)
 }
 
 impl Held {
