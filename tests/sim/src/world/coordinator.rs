@@ -352,6 +352,7 @@ impl World {
         let Some(host) = self.coordinators.remove(&n) else {
             return;
         };
+        self.goes_deaf();
         if let Some(written) = host.writing {
             self.report.counts.writes_torn += 1;
             if self.network.coin() && !self.disk.fails(self.now_us) {
@@ -378,7 +379,7 @@ impl World {
 
     /// A run that fails loudly: whether it may.
     pub(super) fn failed(&mut self, reason: String) -> Result<(), Violation> {
-        let Some(why) = self.must_go_on() else {
+        let Some(why) = self.was_needless() else {
             self.report.counts.stopped += 1;
             self.report.failed = Some(reason);
             return Ok(());

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_common::holders::Holders;
 use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
+use tradewind_server::core::run::Phase;
 
 use super::World;
 use super::coordinator::Host;
@@ -35,8 +36,9 @@ pub(super) struct Witness {
     lost_us: BTreeMap<Life, u64>,
     /// Heirs that refuse whoever was primary before, by since when they are to be primary.
     fenced: BTreeSet<(ShardId, Generation)>,
-    /// Since when the present coordinator listens without a break.
-    listens_us: u64,
+    /// When no coordinator listened: from when to when.
+    deaf: Vec<(u64, u64)>,
+    ended_us: u64,
     /// What each coordinator's run was like when it was last looked at.
     seen: BTreeMap<u64, Vec<Holders>>,
     /// Heirs that coordinators chose, and who had everything then and was not silent for long: if the
@@ -45,6 +47,8 @@ pub(super) struct Witness {
     /// Processes that a coordinator has counted upon: from then on they are needed for what they have,
     /// until their primary goes on without them, or another process has taken over from them.
     needed: BTreeSet<(ShardId, Life)>,
+    /// Why the run should have gone on, when a coordinator first decided that it is over.
+    over: Option<Option<String>>,
     /// Loss that was told before the run was resumed.
     pub(super) told_before: Loss,
     /// Servers that confirm nothing, and until when.
@@ -62,10 +66,32 @@ impl World {
         self.witness.lost_us.insert(life, self.now_us);
     }
 
-    /// A coordinator begins, or goes on after it was held up: what was silent meanwhile need not have
-    /// been.
+    /// A coordinator was held up: what was silent meanwhile need not have been.
+    pub(super) fn was_deaf(&mut self, since_us: u64) {
+        self.witness.deaf.push((since_us, self.now_us));
+    }
+
+    /// A coordinator has ended.
+    pub(super) fn goes_deaf(&mut self) {
+        self.witness.ended_us = self.now_us;
+    }
+
+    /// A coordinator begins.
     pub(super) fn listens(&mut self) {
-        self.witness.listens_us = self.now_us;
+        self.was_deaf(self.witness.ended_us);
+    }
+
+    /// For how long a process has been silent to who listened.
+    fn silent_us(&self, life: Life) -> u64 {
+        let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
+        let mut deaf_us = 0;
+        let mut from_us = heard_us;
+        for (since_us, until_us) in &self.witness.deaf {
+            let since_us = (*since_us).max(from_us);
+            deaf_us += until_us.saturating_sub(since_us);
+            from_us = from_us.max(*until_us);
+        }
+        self.now_us - heard_us - deaf_us
     }
 
     /// A server confirms nothing for a while, or until it ends.
@@ -109,6 +135,12 @@ impl World {
         let Ok(run) = host.core.run(&self.common.run) else {
             return;
         };
+        if matches!(run.phase(), Phase::Stopped(_) | Phase::Failed(_)) {
+            if self.witness.over.is_none() {
+                self.witness.over = Some(self.must_go_on());
+            }
+            return;
+        }
         let known = self.witness.seen.get(&n);
         if known.is_some_and(|known| known == run.holders()) {
             return;
@@ -138,7 +170,7 @@ impl World {
             self.excuse(id, (before, now), &lives);
             // Whether it is to restore the shard stands in its order.
             if let Some(heir) = now.heir.filter(|_| now.heir != before.heir) {
-                let kept = self.kept(id, self.now_us);
+                let kept = self.kept(id);
                 self.witness.begun.insert((id, heir.since, n), kept);
             }
         }
@@ -181,14 +213,13 @@ impl World {
 
     /// Who has everything that was answered of a shard, and is not silent for too long, and is
     /// needed.
-    fn kept(&mut self, id: ShardId, now_us: u64) -> Option<String> {
+    fn kept(&mut self, id: ShardId) -> Option<String> {
         if !self.checker.answered_any(id) {
             return None;
         }
         let patience_us = (self.scenario.patience_ms - EARLY_MS) * 1000;
         for life in self.keepers(id) {
-            let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
-            let silent_us = now_us - heard_us.max(self.witness.listens_us);
+            let silent_us = self.silent_us(life);
             if silent_us >= patience_us {
                 continue;
             }
@@ -275,8 +306,16 @@ impl World {
         Err(Violation::new(Rule::NothingLost, text))
     }
 
-    /// Why a run may not fail for this reason; `None` if it may.
-    pub(super) fn must_go_on(&mut self) -> Option<String> {
+    /// Why a run that is over should have gone on; `None` if it could not.
+    pub(super) fn was_needless(&mut self) -> Option<String> {
+        match self.witness.over.clone() {
+            Some(decided) => decided,
+            None => self.must_go_on(),
+        }
+    }
+
+    /// Why a run may not end now; `None` if it may.
+    fn must_go_on(&mut self) -> Option<String> {
         if !self.disk.any_whole() {
             return None;
         }
@@ -284,7 +323,7 @@ impl World {
         let lost = |world: &mut Self, id: ShardId| {
             world.checker.last_primary(id).is_some()
                 && world.checker.answered_any(id)
-                && world.kept(id, world.now_us).is_none()
+                && world.kept(id).is_none()
         };
         let lost = shards.filter(|id| lost(self, *id)).count();
         match self.scenario.stops_on_loss {
