@@ -42,6 +42,7 @@ impl Checker {
             record.sent.insert((life, reply.version));
         }
         self.check_values((to, life), (server, shard), step, reply)?;
+        self.note_told(reply);
         if let Answer::Decided(decided, repeat) = reply.answer {
             self.report.counts.repeated += u64::from(repeat);
             let dropped = decided.verdict == Verdict::Dropped && !repeat;

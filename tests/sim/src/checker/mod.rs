@@ -145,6 +145,8 @@ pub struct Checker {
     /// everything ended, before the run was resumed.
     missing: BTreeMap<(ShardId, Generation), Missing>,
     before_resume: BTreeMap<BlockId, Reached>,
+    /// The furthest that any answer told of each block: lineage, version, samples.
+    told: BTreeMap<BlockId, (Generation, u64, u64)>,
     report: Report,
 }
 
@@ -172,6 +174,7 @@ impl Checker {
             kept: Vec::new(),
             missing: BTreeMap::new(),
             before_resume: BTreeMap::new(),
+            told: BTreeMap::new(),
             report: Report::default(),
         }
     }

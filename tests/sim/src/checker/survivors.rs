@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::{BlockId, Generation, ServerId, ShardId};
-use tradewind_server::core::shard::Shard;
+use tradewind_server::core::shard::{Reply, Shard};
 
-use super::history::find;
+use super::history::{Step, find};
 use super::log::Log;
 use super::Checker;
 
@@ -141,15 +141,24 @@ impl Checker {
         let reached = |block: &BlockId| {
             let record = &last.records[block];
             let began = last.began.get(block).copied().unwrap_or(0);
-            let step = last.floor.get(block).copied().unwrap_or(began);
-            let at = |step: &super::history::Step| (step.version, step.samples);
-            let answered = record.history.get(step).map(at).unwrap_or_default();
+            let at = |step: &Step| (step.version, step.samples);
+            let began = record.history.get(began).map(at).unwrap_or_default();
+            let told = self.told.get(block);
+            let told = told.filter(|(lineage, ..)| *lineage == last.lineage);
+            let answered = told.map_or(began, |(_, version, samples)| (*version, *samples));
             let ends = of_lineage().filter_map(|log| log.records.get(block)?.now());
             let decided = ends.map(at).max().unwrap_or_default();
             Reached { answered, decided }
         };
         let blocks = last.records.keys();
         blocks.map(|block| (*block, reached(block))).collect()
+    }
+
+    /// An answer told of a block.
+    pub(super) fn note_told(&mut self, reply: &Reply) {
+        let told = (reply.lineage, reply.version, reply.samples_applied);
+        let known = self.told.entry(reply.block).or_insert(told);
+        *known = told.max(*known);
     }
 
     /// Everything ends: how far each block had come.

@@ -81,6 +81,10 @@ impl World {
                     self.say(|| format!("coordinator {n}: {}", event.text));
                     self.report.counts.lost += event.lost_updates.unwrap_or(0);
                     self.count_event(event.kind);
+                    // What is written down holds, whoever hears of it.
+                    if matches!(event.kind, EventKind::RunStopped | EventKind::RunFailed) {
+                        self.broken = self.failed(event.text).err();
+                    }
                 }
                 Output::Manifest(manifest) => {
                     let takes_us = self.disk.takes_us(self.now_us);

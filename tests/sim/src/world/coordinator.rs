@@ -131,6 +131,11 @@ impl World {
         let Some(host) = self.coordinators.get_mut(&n) else {
             return;
         };
+        let gap_ms = now_ms - host.ticked_ms;
+        if gap_ms > GAP_MS {
+            host.core.forgive(gap_ms);
+            host.ticked_ms = now_ms;
+        }
         match told {
             Told::Call(from, number, call) => self.call(n, from, number, call),
             Told::RankLost(caller) => host.core.rank_lost(&run, caller, now_ms),
@@ -157,10 +162,7 @@ impl World {
                 host.core.written(&run, number, result, now_ms);
             }
             Told::Tick => {
-                let gap_ms = now_ms - std::mem::replace(&mut host.ticked_ms, now_ms);
-                if gap_ms > GAP_MS {
-                    host.core.forgive(gap_ms);
-                }
+                host.ticked_ms = now_ms;
                 host.core.tick(now_ms);
                 let looks = host.ticks.is_multiple_of(LOOKS);
                 let later = self.store.later_listed(n, self.now_us);
@@ -350,6 +352,7 @@ impl World {
         let Some(host) = self.coordinators.remove(&n) else {
             return;
         };
+        self.goes_deaf();
         if let Some(written) = host.writing {
             self.report.counts.writes_torn += 1;
             if self.network.coin() && !self.disk.fails(self.now_us) {
@@ -376,7 +379,7 @@ impl World {
 
     /// A run that fails loudly: whether it may.
     pub(super) fn failed(&mut self, reason: String) -> Result<(), Violation> {
-        let Some(why) = self.must_go_on() else {
+        let Some(why) = self.was_needless() else {
             self.report.counts.stopped += 1;
             self.report.failed = Some(reason);
             return Ok(());

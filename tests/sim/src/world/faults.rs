@@ -1,5 +1,6 @@
 //! What fails, when its time has come.
 
+use tradewind_common::loss::Loss;
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
 
 use super::World;
@@ -117,7 +118,10 @@ impl World {
                     self.after(AGAIN_US, Event::Fault(index));
                     return Ok(());
                 };
-                self.witness.told_before = saved.manifest.lost;
+                self.witness.told_before = Loss {
+                    updates: saved.manifest.lost,
+                    samples: saved.manifest.lost_samples,
+                };
                 self.resume = Some(saved);
                 self.scenario.servers = servers;
                 self.scenario.groups = groups;
@@ -183,7 +187,8 @@ impl World {
         }
         self.report.counts.servers_killed += 1;
         self.end_server(id, loud);
-        // Somebody has to be left to keep copies, and to hold what is orphaned.
+        // Somebody has to be left to keep copies; and most of them, for otherwise it may be the
+        // coordinator that is cut off, and it waits for the others.
         let left = self
             .servers
             .values()
@@ -195,7 +200,10 @@ impl World {
             .map(|n| self.coordinators[&n].core.run(&self.common.run));
         let placed = run.is_some_and(|run| run.is_ok());
         match down_us {
-            None if placed && left - gone > self.scenario.replication => {
+            None if placed
+                && left - gone > self.scenario.replication
+                && 2 * (left - gone - 1) > left =>
+            {
                 self.gone.insert(id);
             }
             _ => self.after(down_us.unwrap_or(200_000), Event::StartServer(id)),

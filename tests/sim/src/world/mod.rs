@@ -36,7 +36,7 @@ use crate::scenario::Scenario;
 use crate::seeds::{Failure, TRACE_VARIABLE};
 use coordinator::Host;
 use disk::Disk;
-use event::{Address, Done, Event, Process, Told};
+use event::{Address, Done, Event, Process, Told, Up};
 use groups::Member;
 use links::Links;
 use server::Server;
@@ -84,6 +84,8 @@ pub struct World {
     mischief: ChaCha8Rng,
     checker: Checker,
     witness: Witness,
+    /// What a coordinator has decided breaks a rule.
+    broken: Option<Violation>,
     /// When all groups were done.
     ended_us: Option<u64>,
     trace: DefaultHasher,
@@ -131,6 +133,7 @@ impl World {
             mischief: random_stream(scenario.seed, 4),
             checker,
             witness: Witness::default(),
+            broken: None,
             ended_us: None,
             trace: DefaultHasher::new(),
             progress_us: 0,
@@ -176,7 +179,7 @@ impl World {
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while self.report.failed.is_none()
+        while self.report.failed.is_none() && self.broken.is_none()
             && (!self.groups.values().all(Member::done) || self.owes())
         {
             let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
@@ -195,6 +198,9 @@ impl World {
             self.now_us.hash(&mut self.trace);
             event.trace(&mut self.trace);
             self.happen(event)?;
+        }
+        if let Some(broken) = self.broken.take() {
+            return Err(broken);
         }
         if self.report.failed.is_some() {
             return Ok(());
@@ -222,13 +228,13 @@ impl World {
     /// Until when the process that something happens to does nothing.
     fn sleeps(&mut self, event: &Event) -> Option<u64> {
         let process = event.whom()?;
-        let (_, until_us) = *self.asleep.get(&process)?;
+        let (since_us, until_us) = *self.asleep.get(&process)?;
         if until_us > self.now_us {
             return Some(until_us);
         }
         self.asleep.remove(&process);
         if let Process::Coordinator(_) = process {
-            self.listens();
+            self.was_deaf(since_us);
         }
         None
     }
@@ -242,7 +248,8 @@ impl World {
                     return Ok(());
                 }
                 match &told {
-                    Told::Server(life, ..) => self.hears(*life),
+                    // What else it says may be about what has long been.
+                    Told::Server(life, _, Up::Register | Up::Beat) => self.hears(*life),
                     Told::ServerLost(life, _) => self.loses(*life),
                     _ => {}
                 }

@@ -225,7 +225,6 @@ impl World {
         held.saboteur.before_order(&mut held.shard, role);
         let seen = held.shard.handle_order(order.view.clone(), holders, now_us);
         held.last_seen = seen.clone();
-        let leads = held.leads() && held.shard.generation() == order.view.generation;
         let report = ShardReport {
             shard: id,
             seen,
@@ -234,6 +233,8 @@ impl World {
             lost: held.lost,
             failure: None,
         };
+        let follows = held.shard.generation() == order.view.generation;
+        let leads = held.leads();
         if leads && std::mem::take(&mut held.unmarked) {
             let lineage = held.shard.lineage();
             let mark = |of: &Block| Mark {
@@ -254,8 +255,10 @@ impl World {
             .shards[&id];
         self.checker
             .ordered(life.server, id, &held.shard, &order.view)?;
-        if leads {
-            self.goes_on(id, life.server, holders);
+        match role {
+            Role::Primary(_) if leads && follows => self.goes_on(id, life.server, holders),
+            Role::Heir(since) if follows => self.fences(id, since),
+            _ => {}
         }
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);

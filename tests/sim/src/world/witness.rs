@@ -10,7 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::holders::Holders;
+use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
+use tradewind_server::core::run::Phase;
 
 use super::World;
 use super::coordinator::Host;
@@ -34,17 +36,21 @@ pub(super) struct Witness {
     lost_us: BTreeMap<Life, u64>,
     /// Heirs that refuse whoever was primary before, by since when they are to be primary.
     fenced: BTreeSet<(ShardId, Generation)>,
-    /// Since when the present coordinator listens without a break.
-    listens_us: u64,
+    /// When no coordinator listened: from when to when.
+    deaf: Vec<(u64, u64)>,
+    ended_us: u64,
     /// What each coordinator's run was like when it was last looked at.
     seen: BTreeMap<u64, Vec<Holders>>,
-    /// Lineages that coordinators began, and who had everything then and was not silent for long.
+    /// Heirs that coordinators chose, and who had everything then and was not silent for long: if the
+    /// heir restores a snapshot, that is one too many.
     begun: BTreeMap<(ShardId, Generation, u64), Option<String>>,
-    /// Processes that need not be asked any more, though they may still have everything: their primary
-    /// goes on without them, or another process has taken over from them.
-    excused: BTreeSet<(ShardId, Life)>,
+    /// Processes that a coordinator has counted upon: from then on they are needed for what they have,
+    /// until their primary goes on without them, or another process has taken over from them.
+    needed: BTreeSet<(ShardId, Life)>,
+    /// Why the run should have gone on, when a coordinator first decided that it is over.
+    over: Option<Option<String>>,
     /// Loss that was told before the run was resumed.
-    pub(super) told_before: u64,
+    pub(super) told_before: Loss,
     /// Servers that confirm nothing, and until when.
     muted: BTreeMap<ServerId, u64>,
 }
@@ -60,10 +66,32 @@ impl World {
         self.witness.lost_us.insert(life, self.now_us);
     }
 
-    /// A coordinator begins, or goes on after it was held up: what was silent meanwhile need not have
-    /// been.
+    /// A coordinator was held up: what was silent meanwhile need not have been.
+    pub(super) fn was_deaf(&mut self, since_us: u64) {
+        self.witness.deaf.push((since_us, self.now_us));
+    }
+
+    /// A coordinator has ended.
+    pub(super) fn goes_deaf(&mut self) {
+        self.witness.ended_us = self.now_us;
+    }
+
+    /// A coordinator begins.
     pub(super) fn listens(&mut self) {
-        self.witness.listens_us = self.now_us;
+        self.was_deaf(self.witness.ended_us);
+    }
+
+    /// For how long a process has been silent to who listened.
+    fn silent_us(&self, life: Life) -> u64 {
+        let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
+        let mut deaf_us = 0;
+        let mut from_us = heard_us;
+        for (since_us, until_us) in &self.witness.deaf {
+            let since_us = (*since_us).max(from_us);
+            deaf_us += until_us.saturating_sub(since_us);
+            from_us = from_us.max(*until_us);
+        }
+        self.now_us - heard_us - deaf_us
     }
 
     /// A server confirms nothing for a while, or until it ends.
@@ -84,7 +112,7 @@ impl World {
         self.witness.muted.remove(&life.server);
         self.witness.heard_us.remove(&life);
         self.witness.lost_us.remove(&life);
-        self.witness.excused.retain(|(_, of)| *of != life);
+        self.witness.needed.retain(|(_, of)| *of != life);
     }
 
     /// The processes that have everything of a shard that was answered.
@@ -107,6 +135,12 @@ impl World {
         let Ok(run) = host.core.run(&self.common.run) else {
             return;
         };
+        if matches!(run.phase(), Phase::Stopped(_) | Phase::Failed(_)) {
+            if self.witness.over.is_none() {
+                self.witness.over = Some(self.must_go_on());
+            }
+            return;
+        }
         let known = self.witness.seen.get(&n);
         if known.is_some_and(|known| known == run.holders()) {
             return;
@@ -127,16 +161,17 @@ impl World {
             let id = ShardId(index as u32);
             for server in counted(now) {
                 if let Some(life) = lives.get(&server) {
-                    self.witness.excused.remove(&(id, *life));
+                    self.witness.needed.insert((id, *life));
                 }
             }
             let Some(before) = former.as_ref().and_then(|former| former.get(index)) else {
                 continue;
             };
             self.excuse(id, (before, now), &lives);
-            if before.lineage < now.lineage {
-                let kept = self.kept(id, self.now_us);
-                self.witness.begun.insert((id, now.lineage, n), kept);
+            // Whether it is to restore the shard stands in its order.
+            if let Some(heir) = now.heir.filter(|_| now.heir != before.heir) {
+                let kept = self.kept(id);
+                self.witness.begun.insert((id, heir.since, n), kept);
             }
         }
     }
@@ -157,7 +192,7 @@ impl World {
             let removed = removed.filter(|server| !there.contains(server));
             for copy in removed.filter_map(|server| lives.get(&server)) {
                 if heard_us >= Some(self.missed_us(*copy)) {
-                    self.witness.excused.insert((id, *copy));
+                    self.witness.needed.remove(&(id, *copy));
                 }
             }
         }
@@ -177,19 +212,18 @@ impl World {
     }
 
     /// Who has everything that was answered of a shard, and is not silent for too long, and is
-    /// not excused.
-    fn kept(&mut self, id: ShardId, now_us: u64) -> Option<String> {
+    /// needed.
+    fn kept(&mut self, id: ShardId) -> Option<String> {
         if !self.checker.answered_any(id) {
             return None;
         }
         let patience_us = (self.scenario.patience_ms - EARLY_MS) * 1000;
         for life in self.keepers(id) {
-            let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
-            let silent_us = now_us - heard_us.max(self.witness.listens_us);
+            let silent_us = self.silent_us(life);
             if silent_us >= patience_us {
                 continue;
             }
-            if self.witness.excused.contains(&(id, life)) {
+            if !self.witness.needed.contains(&(id, life)) {
                 self.report.counts.kept_in_vain += 1;
                 continue;
             }
@@ -235,16 +269,21 @@ impl World {
         let keepers = self.keepers(id).into_iter();
         for life in keepers {
             match needed.contains(&life.server) {
-                true => self.witness.excused.remove(&(id, life)),
-                false => self.witness.excused.insert((id, life)),
+                true => self.witness.needed.insert((id, life)),
+                false => self.witness.needed.remove(&(id, life)),
             };
         }
+    }
+
+    /// A server refuses whoever was primary before it.
+    pub(super) fn fences(&mut self, id: ShardId, since: Generation) {
+        self.witness.fenced.insert((id, since));
     }
 
     /// Whether a process is the last one that has everything that was answered of a shard, and is
     /// needed for it.
     pub(super) fn is_last(&self, life: Life, id: ShardId) -> bool {
-        let needed = !self.witness.excused.contains(&(id, life));
+        let needed = self.witness.needed.contains(&(id, life));
         needed && self.checker.answered_any(id) && self.keepers(id) == [life]
     }
 
@@ -267,8 +306,16 @@ impl World {
         Err(Violation::new(Rule::NothingLost, text))
     }
 
-    /// Why a run may not fail for this reason; `None` if it may.
-    pub(super) fn must_go_on(&mut self) -> Option<String> {
+    /// Why a run that is over should have gone on; `None` if it could not.
+    pub(super) fn was_needless(&mut self) -> Option<String> {
+        match self.witness.over.clone() {
+            Some(decided) => decided,
+            None => self.must_go_on(),
+        }
+    }
+
+    /// Why a run may not end now; `None` if it may.
+    fn must_go_on(&mut self) -> Option<String> {
         if !self.disk.any_whole() {
             return None;
         }
@@ -276,7 +323,7 @@ impl World {
         let lost = |world: &mut Self, id: ShardId| {
             world.checker.last_primary(id).is_some()
                 && world.checker.answered_any(id)
-                && world.kept(id, world.now_us).is_none()
+                && world.kept(id).is_none()
         };
         let lost = shards.filter(|id| lost(self, *id)).count();
         match self.scenario.stops_on_loss {
@@ -287,7 +334,7 @@ impl World {
     }
 
     /// How much loss the present coordinator tells, once what it knows is written down.
-    fn told(&self) -> Option<u64> {
+    fn told(&self) -> Option<Loss> {
         let (_, host) = self.coordinators.last_key_value()?;
         let run = host.core.run(&self.common.run).ok()?;
         host.written_down().then(|| run.lost().updates)
@@ -295,24 +342,22 @@ impl World {
 
     /// Whether the end has to wait: all groups are done, but not all that was lost is told.
     pub(super) fn owes(&mut self) -> bool {
-        let missing = self.checker.missing();
-        let least = missing.least + self.witness.told_before;
         let since_us = *self.ended_us.get_or_insert(self.now_us);
-        least > 0
-            && self.told().is_none_or(|told| told < least)
-            && self.now_us < since_us + TOLD_LATE_US
+        self.now_us < since_us + TOLD_LATE_US && self.check_told().is_err()
     }
 
     /// Compares what was lost with what was told of it.
     pub(super) fn check_told(&self) -> Result<(), Violation> {
         let missing = self.checker.missing();
         let before = self.witness.told_before;
+        let updates = missing.least + before.updates..=missing.most + before.updates;
+        let samples = missing.samples_least..=missing.samples_most + before.samples;
         let told = self.told();
-        let (least, most) = (missing.least + before, missing.most + before);
-        if least == 0 || told.is_some_and(|told| (least..).contains(&told)) {
+        let right = |told: Loss| updates.contains(&told.updates) && samples.contains(&told.samples);
+        if told.is_some_and(right) {
             return Ok(());
         }
-        let text = format!("{told:?} updates of blocks are told to be lost, which are {least} to {most}");
+        let text = format!("{told:?} is told to be lost, where it was {updates:?} and {samples:?}");
         Err(Violation::new(Rule::LossesTold, text))
     }
 }
@@ -321,7 +366,10 @@ impl World {
 fn counted(holders: &Holders) -> impl Iterator<Item = ServerId> + '_ {
     let primary = holders.primary.iter().map(|primary| primary.server);
     let full = holders.copies.iter().filter(|copy| copy.full);
-    primary.chain(full.map(|copy| copy.server))
+    let candidates = holders.candidates.iter().map(|candidate| candidate.server);
+    primary
+        .chain(full.map(|copy| copy.server))
+        .chain(candidates)
 }
 
 impl Held {
