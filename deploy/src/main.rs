@@ -18,6 +18,7 @@ mod place;
 mod progress;
 mod report;
 mod results;
+mod rotation;
 mod run;
 mod runtime;
 mod slurm;
