@@ -113,6 +113,8 @@ struct Lead {
     metrics: Metrics,
     events: Events,
     rotation: Rotation,
+    /// It was to stop, and what came after the newest snapshot could not be kept.
+    unkept: bool,
     /// Samples applied, as groups of this start have told.
     applied: u64,
     /// The same, of starts before.
@@ -149,6 +151,7 @@ impl Lead {
             metrics: Metrics::new(folder.file("metrics.jsonl")),
             events: place.events(),
             rotation: Rotation::new(&place.path, &place.fleet),
+            unkept: false,
             applied: 0,
             applied_before: 0,
             status: None,
