@@ -24,8 +24,8 @@ use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
 
 use crate::config;
-use crate::events::Event;
-use crate::lines::{Lines, Metrics};
+use crate::events::Events;
+use crate::lines::Metrics;
 use crate::run::{Company, launch};
 use crate::runtime::one_thread;
 use crate::say;
@@ -225,7 +225,7 @@ impl Order {
             .violations
             .extend(leftover::processes(&roster, &out));
         let records: Vec<StepRecord> = Metrics::new(out.join("metrics.jsonl")).fresh()?;
-        let events: Vec<Event> = Lines::new(out.join("events.jsonl")).fresh()?;
+        let events = Events::of(&out, &config.name).fresh()?;
         let lease = config.liveness.lease_ms as f64 / 1000.0;
         let faults = (&injected[..], left_out);
         let report = Report::new((seed, lease), faults, outcome, &records, &events);
