@@ -79,6 +79,9 @@ impl World {
                 Output::Event(event) => {
                     self.say(|| format!("coordinator {n}: {}", event.text));
                     self.count_event(event.kind);
+                    if let Some(recording) = &mut self.recording {
+                        recording.told(&event);
+                    }
                 }
                 Output::Manifest(manifest) => {
                     let takes_us = self.disk.takes_us(self.now_us);

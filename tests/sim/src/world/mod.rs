@@ -7,6 +7,7 @@ mod event;
 mod faults;
 mod groups;
 mod links;
+mod recording;
 mod saboteur;
 mod server;
 mod shards;
@@ -36,6 +37,7 @@ use disk::Disk;
 use event::{Address, Done, Event, Process, Told};
 use groups::Member;
 use links::Links;
+use recording::Recording;
 use server::Server;
 use store::Store;
 
@@ -77,6 +79,8 @@ pub struct World {
     pace: ChaCha8Rng,
     mischief: ChaCha8Rng,
     checker: Checker,
+    /// What groups ask and are answered, where values are vector clocks.
+    recording: Option<Recording>,
     trace: DefaultHasher,
     progress_us: u64,
     report: Report,
@@ -90,7 +94,9 @@ impl World {
         let layout = spec.check().expect("a specification that can be followed");
         let network = Network::new(scenario.network.clone(), scenario.seed);
         let placement = Arc::new(Placement::by_bytes(&layout, scenario.servers));
-        let checker = Checker::new(&spec, &layout, placement.clone(), scenario.skip_one_in);
+        let brought = scenario.brought();
+        let checker = Checker::new(&spec, &layout, placement.clone(), brought);
+        let recording = scenario.clocks.then(|| Recording::new(&scenario, &placement));
         let mut world = Self {
             common: Common {
                 run: RunId::new("sim").expect("a name"),
@@ -98,7 +104,7 @@ impl World {
                 layout,
                 placement,
                 overlap: scenario.overlap,
-                skip_one_in: scenario.skip_one_in,
+                brought,
                 late_answers: network.late_answers(),
             },
             now_us: 0,
@@ -120,6 +126,7 @@ impl World {
             pace: random_stream(scenario.seed, 3),
             mischief: random_stream(scenario.seed, 4),
             checker,
+            recording,
             trace: DefaultHasher::new(),
             progress_us: 0,
             report: Report::default(),
@@ -181,7 +188,8 @@ impl World {
             event.trace(&mut self.trace);
             self.happen(event)?;
         }
-        self.checker.end()
+        self.checker.end()?;
+        self.recording.as_ref().map_or(Ok(()), Recording::check)
     }
 
     fn stuck(&self) -> String {
@@ -233,6 +241,9 @@ impl World {
                 });
             }
             Event::Reply(to, (life, shard), stream, result) => {
+                if let (Some(recording), Ok(reply)) = (&mut self.recording, &result) {
+                    recording.answered((to, stream), reply, self.now_us);
+                }
                 let lives = self.running(life).is_some();
                 return self.rank(to, |rank, common| {
                     rank.replied((shard, stream, lives), result, common);
