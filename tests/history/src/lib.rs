@@ -28,9 +28,11 @@
 //! ```
 
 mod check;
+mod event;
 mod file;
 mod record;
 
 pub use check::{Report, Rule, Violation, check};
+pub use event::Vague;
 pub use file::{History, Unreadable};
 pub use record::{Action, Answer, Life, Loss, Operation, Policy, Record, Run, Verdict, Version};

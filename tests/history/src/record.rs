@@ -74,7 +74,7 @@ pub struct Operation {
 }
 
 /// What an operation asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// −1 at the group's element, 0 at the others.

@@ -7,7 +7,6 @@
 
 mod group;
 mod link;
-mod losses;
 mod network;
 mod recorder;
 mod servers;
@@ -20,6 +19,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
-use tradewind_history::{History, Policy, Run};
+use tradewind_history::{History, Loss, Policy, Run};
 use tradewind_proto::v1;
 
 use network::Network;
@@ -255,7 +255,18 @@ impl Recorded {
             samples: SAMPLES.into(),
         });
         self.shared.recorder.fill(&mut history);
-        history.losses = losses::told(self.servers.folder());
+        history.losses = losses(self.servers.folder());
         history
     }
+}
+
+/// What the fleet has told as lost: each event adds to what was told of its lineage.
+fn losses(folder: &Path) -> Vec<Loss> {
+    let text = std::fs::read_to_string(folder.join("events.jsonl")).unwrap_or_default();
+    let event = |line: &str| serde_json::from_str::<Value>(line).expect("a line of events.jsonl");
+    let loss = |event: Value| match Loss::of_event(&event) {
+        Ok(loss) => loss,
+        Err(vague) => panic!("{vague}"),
+    };
+    text.lines().map(event).filter_map(loss).collect()
 }
