@@ -14,6 +14,9 @@ use crate::launch::{Ground, Roster};
 use crate::run::Company;
 use crate::runtime::one_thread;
 
+/// How long a silent holder of a shard is waited for, seconds.
+const PATIENCE: f64 = 60.0;
+
 /// Faults that go along with a run.
 pub(crate) struct Chaos {
     roster: Roster,
@@ -100,6 +103,7 @@ impl Company for Chaos {
             folder: ground.folder.path().to_owned(),
             run: ground.config.name.clone(),
             replication: ground.config.cluster.replication,
+            patience: PATIENCE,
         };
         let to = self.begun.take().context("a run begins once")?;
         to.send(begun)
