@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub use time::{Exchange, Limit, Rates, Servers};
 
-use crate::ids::{GroupId, Rank, ShardId};
+use crate::ids::{BlockId, GroupId, Rank, ShardId};
 use crate::layout::{Block, Layout};
 use crate::placement::Placement;
 use crate::{Compression, TensorKind};
@@ -131,19 +131,20 @@ impl Traffic {
 }
 
 impl Run<'_> {
-    /// What a rank moves; nothing if there is no such group.
+    /// What a rank moves; nothing if there is no such rank.
     pub fn rank(&self, group: GroupId, rank: Rank) -> Traffic {
         let size = self.group_sizes.get(group.0 as usize);
-        size.map_or(Traffic::default(), |size| self.rank_of(rank, *size))
+        let size = size.filter(|size| rank.0 < **size);
+        size.map_or(Traffic::default(), |size| {
+            self.of_slice(&self.layout.slice(rank, *size))
+        })
     }
 
     /// The rank that moves most, of all groups.
     pub fn busiest_rank(&self) -> Traffic {
-        let ranks = self.sizes().into_iter().flat_map(|size| {
-            let ranks = (0..size).map(Rank);
-            ranks.map(move |rank| self.rank_of(rank, size))
-        });
-        busiest(ranks)
+        let sizes = self.sizes().into_iter();
+        let slices = sizes.flat_map(|size| self.layout.slices(size));
+        busiest(slices.map(|slice| self.of_slice(&slice)))
     }
 
     /// What the primary of a shard moves for `groups` groups.
@@ -182,26 +183,26 @@ impl Run<'_> {
 
     /// What a rank sends inside a group of `size` ranks.
     pub fn collectives(&self, size: u32) -> Collectives {
-        let bytes = |rank| {
-            let blocks = self.layout.slice(Rank(rank), size).into_iter();
-            let blocks = blocks.filter_map(|block| self.layout.block(block));
-            blocks.map(|block| block.bytes() as u64).sum::<u64>()
-        };
+        let slices = self.layout.slices(size);
+        let bytes = slices.iter().map(|slice| self.of_slice(slice).values * 4);
         let (others, all) = (u64::from(size) - 1, self.layout.elements() as u64 * 4);
         Collectives {
             reduce: (2 * others * all).div_ceil(u64::from(size)),
-            gather: others * (0..size).map(bytes).max().unwrap_or(0),
+            gather: others * bytes.max().unwrap_or(0),
         }
     }
 
     /// Connections that ranks hold to the primary of a shard.
     pub fn connections(&self, shard: ShardId) -> u64 {
-        let owned = |size: u32, rank: u32| {
-            let slice = self.layout.slice(Rank(rank), size).into_iter();
-            slice.filter(|block| self.placement.shard(*block) == Some(shard))
+        let of_rank = |slice: &Vec<BlockId>| {
+            let owned = |block: &&BlockId| self.placement.shard(**block) == Some(shard);
+            slice
+                .iter()
+                .filter(owned)
+                .take(self.connections as usize)
+                .count() as u64
         };
-        let of_rank = |size, rank| owned(size, rank).take(self.connections as usize).count();
-        let of_group = |size: u32| (0..size).map(|rank| of_rank(size, rank)).sum::<usize>() as u64;
+        let of_group = |size| self.layout.slices(size).iter().map(of_rank).sum::<u64>();
         let times = |size| {
             self.group_sizes
                 .iter()
@@ -220,10 +221,10 @@ impl Run<'_> {
         sizes
     }
 
-    fn rank_of(&self, rank: Rank, size: u32) -> Traffic {
+    fn of_slice(&self, slice: &[BlockId]) -> Traffic {
         let mut all = Traffic::default();
-        for block in self.layout.slice(rank, size) {
-            let block = self.layout.block(block).expect("slices name blocks");
+        for block in slice {
+            let block = self.layout.block(*block).expect("slices name blocks");
             all.add(Traffic::of(self, block, 1));
         }
         all

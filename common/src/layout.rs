@@ -1,15 +1,17 @@
-//! Named tensors → one flat f32 vector → buckets → blocks.
+//! Named tensors → one flat f32 vector → buckets → blocks → slices.
 //!
 //! The flat order is that in which values become known: parameters in the reverse of the order in
 //! which the model created them, because backward finishes the last layers first; then buffers,
 //! whose changes are known last. A bucket is thus a contiguous range that is complete early, and
 //! statistics between layers, as BatchNorm has them, do not cut buckets short. Every process computes
-//! the same layout from the same list of tensors.
+//! the same layout from the same list of tensors, and the same slices of it.
+
+mod deal;
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-use crate::ids::{BlockId, Rank};
+use crate::ids::BlockId;
 
 /// What a tensor is to the optimizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,22 +209,6 @@ impl Layout {
     pub fn block(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id.0 as usize)
     }
-
-    /// The slice of a rank: whole blocks dealt from every bucket, so that every rank's link works
-    /// on every bucket. In flat order; each block is in exactly one rank's slice.
-    pub fn slice(&self, rank: Rank, group_size: u32) -> Vec<BlockId> {
-        self.buckets
-            .iter()
-            .flat_map(|bucket| {
-                bucket
-                    .blocks
-                    .clone()
-                    .skip(rank.0 as usize)
-                    .step_by(group_size as usize)
-            })
-            .map(|index| BlockId(index as u32))
-            .collect()
-    }
 }
 
 fn check(tensors: &[TensorSpec]) -> Result<(), LayoutError> {
@@ -300,25 +286,6 @@ mod tests {
         let buckets: Vec<_> = layout.buckets.iter().map(of).collect();
         assert_eq!(buckets, [[("c", 2), ("a", 0)], [("d", 3), ("b", 1)]]);
         assert_eq!(layout.buckets[1].elements, 8..12);
-    }
-
-    #[test]
-    fn slices_deal_every_block_once_from_every_bucket() {
-        let layout = Layout::new(&[tensor("a", 1000), tensor("b", 1000)], 4000, 400).unwrap();
-        let mut all: Vec<_> = (0..3).flat_map(|r| layout.slice(Rank(r), 3)).collect();
-        all.sort();
-        assert_eq!(all, layout.blocks.iter().map(|b| b.id).collect::<Vec<_>>());
-        for bucket in &layout.buckets {
-            for rank in 0..3 {
-                let slice = layout.slice(Rank(rank), 3);
-                assert!(
-                    bucket
-                        .blocks
-                        .clone()
-                        .any(|b| slice.contains(&BlockId(b as u32)))
-                );
-            }
-        }
     }
 
     #[test]

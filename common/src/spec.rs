@@ -6,6 +6,7 @@ use crate::batch::{BatchStep, Batches, RampError};
 use crate::compress::{Compression, FractionError};
 pub use crate::consistency::ConsistencySpec;
 use crate::layout::{Layout, LayoutError, TensorSpec};
+use crate::loss::OnLoss;
 pub use crate::optimizer::{DecayExempt, OptimizerSpec};
 use crate::policy::{Beside, Policies, PolicyError};
 use crate::range::{RangeError, ranged};
@@ -83,6 +84,18 @@ pub struct FaultSpec {
     pub snapshot_ms: u64,
     /// Snapshots that are kept, at least 1.
     pub snapshots_kept: u32,
+    /// How long a holder of a shard may be silent before the shard is restored without it,
+    /// milliseconds; longer than the lease.
+    #[serde(default = "patience")]
+    pub patience_ms: u64,
+    /// What the run does when something that it had acknowledged is lost.
+    #[serde(default)]
+    pub on_loss: OnLoss,
+}
+
+/// What snapshots of before the field leave out.
+fn patience() -> u64 {
+    FaultSpec::default().patience_ms
 }
 
 impl Default for FaultSpec {
@@ -92,12 +105,17 @@ impl Default for FaultSpec {
             reform_grace_ms: 5_000,
             snapshot_ms: 60_000,
             snapshots_kept: 3,
+            patience_ms: 60_000,
+            on_loss: OnLoss::Continue,
         }
     }
 }
 
 /// Largest block that may be configured.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
+
+/// Longest patience that may be configured, milliseconds: a day.
+pub const PATIENCE_MS_MAX: u64 = 86_400_000;
 
 /// Most groups a run may have.
 pub const GROUPS_MAX: usize = 65_536;
@@ -182,6 +200,13 @@ impl RunSpec {
         positive(self.lease_ms, "lease_ms")?;
         positive(u64::from(self.faults.replication), "replication")?;
         positive(u64::from(self.faults.snapshots_kept), "snapshots_kept")?;
+        let patience = self.faults.patience_ms;
+        ranged(
+            patience > self.lease_ms && patience <= PATIENCE_MS_MAX,
+            "patience_ms",
+            patience,
+            "longer than lease_ms and at most a day",
+        )?;
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;

@@ -5,14 +5,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tradewind_common::config::{Config, keys};
-
-/// Exit status for bad input.
-pub(crate) const EXIT_BAD_INPUT: u8 = 2;
+use tradewind_common::exit::Exit;
+use tradewind_process::log;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The configuration.
-    #[arg(required_unless_present = "keys")]
+    #[arg(required_unless_present_any = ["keys", "statuses"])]
     config: Option<PathBuf>,
     /// Override a key: key=value. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -20,22 +19,34 @@ pub(crate) struct Arguments {
     /// Print all keys as a table in Markdown.
     #[arg(long)]
     keys: bool,
+    /// Print all exit statuses as a table in Markdown.
+    #[arg(long)]
+    statuses: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.keys {
-        print!("{}", keys::markdown());
-        return ExitCode::SUCCESS;
+        return print(&keys::markdown());
+    }
+    if arguments.statuses {
+        return print(&Exit::markdown());
     }
     let path = arguments.config.as_deref().expect("clap requires it");
     match read(path, &arguments.set) {
-        Ok(config) => {
-            print!("{}", config.resolved());
-            ExitCode::SUCCESS
-        }
+        Ok(config) => print(config.resolved()),
         Err(error) => {
             eprintln!("{error:#}");
-            ExitCode::from(EXIT_BAD_INPUT)
+            Exit::BadInput.into()
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match log::print(text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("it cannot be printed: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What ended a run that did not come to its end.
 
 use serde::{Deserialize, Serialize};
+use tradewind_common::exit::Exit;
+use tradewind_proto::v1::StatusReply;
 
 use crate::launch::{Ended, Member, Role};
 
@@ -25,6 +27,11 @@ pub(crate) struct Cause {
 }
 
 impl Cause {
+    /// What its process said with its status, if it ended by itself.
+    pub(crate) fn exit(&self) -> Option<Exit> {
+        self.exit_status.and_then(Exit::of)
+    }
+
     /// Of somebody who has no number.
     fn of(role: &str, reason: String) -> Self {
         Self {
@@ -72,6 +79,15 @@ impl Failure {
         }
     }
 
+    /// The same, as its status has it. One that has stopped at a loss ends as its ranks do.
+    pub(crate) fn of_status(status: &StatusReply) -> Self {
+        let mut failure = Self::of_run(status.failure.clone());
+        if status.stopped_at_loss() {
+            failure.cause.exit_status = Some(Exit::Lost.number().into());
+        }
+        failure
+    }
+
     /// A member was given up.
     pub(crate) fn of_member(member: Member, why: String) -> Self {
         Self {
@@ -100,5 +116,28 @@ impl From<anyhow::Error> for Failure {
             Ok(ended) => ended.into(),
             Err(_) => Self::of_launcher(text),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_proto::refusal::Reason;
+
+    use super::*;
+
+    #[test]
+    fn a_run_that_has_stopped_at_a_loss_is_told_from_one_that_has_failed() {
+        let check = |reason: Reason, want| {
+            let status = StatusReply {
+                failure: "shard 1 has nobody left".into(),
+                failure_reason: reason.word().into(),
+                ..StatusReply::default()
+            };
+            let failure = Failure::of_status(&status);
+            assert_eq!(failure.cause.exit(), want, "{reason:?}");
+            assert_eq!(failure.text, "shard 1 has nobody left");
+        };
+        check(Reason::Lost, Some(Exit::Lost));
+        check(Reason::RunFailed, None);
     }
 }

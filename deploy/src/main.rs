@@ -1,5 +1,10 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
+/// What std's macro of this name does, but that nothing happens where it cannot be written.
+macro_rules! eprintln {
+    ($($text:tt)*) => { tradewind_process::log::complain(format_args!($($text)*)) };
+}
+
 mod bench;
 mod chaos;
 mod clock;
@@ -26,11 +31,10 @@ mod status;
 mod summary;
 mod whole;
 
-use std::fmt::Display;
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tradewind_process::log::say;
 
 /// This one, with the commit if it is a release.
 pub(crate) const VERSION: &str = env!("TRADEWIND_VERSION");
@@ -74,6 +78,10 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    tradewind_process::run(begin)
+}
+
+fn begin() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Experiment(arguments) => experiment::run(&arguments),
@@ -87,9 +95,4 @@ fn main() -> ExitCode {
         Verb::Doctor(arguments) => doctor::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),
     }
-}
-
-/// A line for people. Whoever reads may go at any time (`| head`); the run goes on.
-fn say(text: impl Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
 }

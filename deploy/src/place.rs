@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use serde::Deserialize;
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
 use tradewind_server::store::{Address, read_address};
 
 use crate::cluster::Access;
@@ -100,10 +102,34 @@ impl Place {
 
     /// How the run ended, if it has.
     pub(crate) fn ended(&self) -> Option<String> {
-        let text = fs::read_to_string(self.path.join("summary.json")).ok()?;
-        let summary: serde_json::Value = serde_json::from_str(&text).ok()?;
-        Some(summary["status"].as_str()?.to_owned())
+        Some(ending(&self.path)?.status)
     }
+}
+
+/// How a run ended, as its summary has it.
+#[derive(Debug, Deserialize)]
+struct Ending {
+    status: String,
+    /// Earlier versions wrote none.
+    exit_status: Option<u8>,
+}
+
+fn ending(run: &Path) -> Option<Ending> {
+    let text = fs::read_to_string(run.join("summary.json")).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// With what the run in this folder ended, if it has.
+pub(crate) fn exit(run: &Path) -> Option<Exit> {
+    let ending = ending(run)?;
+    let known = ending
+        .exit_status
+        .and_then(|status| Exit::of(status.into()));
+    Some(known.unwrap_or(match ending.status.as_str() {
+        "completed" => Exit::Done,
+        "interrupted" => Exit::Interrupted,
+        _ => Exit::Failed,
+    }))
 }
 
 /// The run's folder in `runs` that was begun last.

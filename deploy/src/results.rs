@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::de::DeserializeOwned;
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
+use tradewind_common::loss::Loss;
 use tradewind_common::record::{Evaluation, StepRecord};
 use tradewind_server::snapshot::{Folder, manifest};
 
@@ -29,13 +31,15 @@ pub(crate) struct End {
     pub(crate) failure: Option<Cause>,
     /// What the servers told at the end; `None` if they could not be asked.
     pub(crate) cluster: Option<ClusterStatus>,
+    /// What restored shards have lost, as the coordinator told last; `None` if it never did.
+    pub(crate) lost: Option<Loss>,
     /// The snapshot that it went on from.
     pub(crate) resumed_from: Option<u64>,
     pub(crate) wall: Duration,
 }
 
 /// Writes the summary first, then the pictures; a picture that cannot be made is told and costs
-/// nothing else. How the run ended: a completed one whose results cannot be read has failed.
+/// nothing else. With what the run ends: a completed one whose results cannot be read has failed.
 ///
 /// `fleet` is the folder of the servers: the run's own, or one that other runs have as well.
 pub(crate) fn finish(
@@ -43,7 +47,7 @@ pub(crate) fn finish(
     folder: &RunFolder,
     fleet: &Path,
     mut end: End,
-) -> anyhow::Result<Status> {
+) -> anyhow::Result<Exit> {
     let records = latest(read(Metrics::new(folder.file("metrics.jsonl"))));
     let mut events = read(Lines::<Event>::new(fleet.join("events.jsonl")));
     events.retain(|event| event.concerns(&config.name));
@@ -69,6 +73,7 @@ pub(crate) fn finish(
         snapshot: snapshots.ok().and_then(|numbers| numbers.last().copied()),
         resumed_from: end.resumed_from,
         cluster: end.cluster.as_ref(),
+        lost: end.lost,
         evaluation: evaluation.as_ref(),
     };
     let summary = Summary::new(config, inputs);
@@ -85,7 +90,7 @@ pub(crate) fn finish(
         say(table::metric(evaluation));
     }
     say(table::closing(&summary, folder.path()));
-    Ok(end.status)
+    Ok(summary.exit())
 }
 
 /// All records of a file, as far as it can be read; complaints are told.

@@ -15,11 +15,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
+use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::clock::Clock;
 use crate::cluster::{Access, ClusterStatus};
-use crate::config::{self, EXIT_BAD_INPUT};
+use crate::config;
 use crate::failure::Failure;
 use crate::folder::RunFolder;
 use crate::launch::{Ground, Keeper, LOOK, Programs, Role};
@@ -33,9 +35,6 @@ use found::Found;
 use helper::Helper;
 pub(crate) use interruption::Interruption;
 pub(crate) use resume::newest as newest_snapshot;
-
-/// Exit status after an interruption, as shells have it for Ctrl-C.
-pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -74,7 +73,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error:#}");
-            return ExitCode::from(EXIT_BAD_INPUT);
+            return Exit::BadInput.into();
         }
     };
     let runtime = one_thread();
@@ -85,9 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         runtime.block_on(launch(&config, &out, arguments.resume, &mut alone))
     });
     match ran {
-        Ok(Status::Completed) => ExitCode::SUCCESS,
-        Ok(Status::Failed) => ExitCode::FAILURE,
-        Ok(Status::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(exit) => exit.into(),
         Err(error) => {
             eprintln!("{error:#}");
             ExitCode::FAILURE
@@ -101,7 +98,7 @@ pub(crate) async fn launch<C: Company>(
     out: &Path,
     resume: bool,
     company: &mut C,
-) -> anyhow::Result<Status> {
+) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     let programs = Programs::find()?;
     let (folder, resumed_from) = if resume {
@@ -128,19 +125,23 @@ pub(crate) async fn launch<C: Company>(
         Outcome::Failed(failure) => {
             eprintln!("nothing was started: {}", failure.text);
             folder.discard();
-            return Ok(Status::Failed);
+            return Ok(Exit::Failed);
         }
         Outcome::Interrupted => {
             folder.discard();
-            return Ok(Status::Interrupted);
+            return Ok(Exit::Interrupted);
         }
     }
+    let accepted = resume::accepted(&folder);
     let lives_before = match resumed_from {
         Some(_) => resume::prepare(&folder)?,
         None => 0,
     };
     let found = Found::read(&folder)?;
     announce(config, &folder, &found, resumed_from);
+    if let Some(accepted) = accepted {
+        say(accepted);
+    }
     let (roster, fronts) = (company.roster().clone(), company.fronts().to_vec());
     let ground = Ground {
         config,
@@ -154,12 +155,15 @@ pub(crate) async fn launch<C: Company>(
         fronts: &fronts,
     };
     // Whatever goes wrong from here on stands in the summary.
-    let (outcome, cluster) = match Keeper::start(ground, clock) {
+    let (outcome, cluster, lost) = match Keeper::start(ground, clock) {
         Ok(mut keeper) => {
             let attended = attend(&ground, &mut keeper, &helper, &mut interruption, company);
-            attended.await
+            let (outcome, cluster) = attended.await;
+            let told = cluster.as_ref().map(|cluster| &cluster.run);
+            let lost = told.or(keeper.status()).map(StatusReply::lost);
+            (outcome, cluster, lost)
         }
-        Err(error) => (Outcome::Failed(error.into()), None),
+        Err(error) => (Outcome::Failed(error.into()), None, None),
     };
     let (status, failure) = match outcome {
         Outcome::Completed => (Status::Completed, None),
@@ -173,6 +177,7 @@ pub(crate) async fn launch<C: Company>(
         status,
         failure,
         cluster,
+        lost,
         resumed_from,
         wall: clock.elapsed(),
     };

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
+use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Evaluation, Measure, StepRecord};
 use tradewind_proto::v1::ShardStatusReply;
 
@@ -13,6 +15,12 @@ use crate::failure::Cause;
 
 /// Sentences about what was mended.
 const RECOVERED_MAX: usize = 100;
+
+/// Events that say that updates were lost, that a shard was restored, and that a damaged snapshot was
+/// passed over.
+const LOST: &str = "updates_lost";
+const RESTORED: &str = "restored";
+const DAMAGED: &str = "damaged_snapshot";
 
 /// Exchanges of each group whose mean is the final loss.
 const FINAL_EXCHANGES: usize = 10;
@@ -116,8 +124,12 @@ struct Faults {
     counts: BTreeMap<String, u64>,
     /// The first of what was mended, in words.
     recovered: Vec<String>,
-    /// Contributions that restored shards have lost.
-    lost: Option<u64>,
+    /// What restored shards have lost; `null` if nobody could tell at the end.
+    lost: Option<Lost>,
+    /// How often a shard was restored from a snapshot.
+    restored: u64,
+    /// How often a damaged snapshot was passed over for that.
+    damaged_snapshots: u64,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -134,6 +146,8 @@ pub(crate) struct Summary {
     /// Version of the libtorch that evaluated.
     libtorch: Option<String>,
     pub(crate) status: Status,
+    /// What `tradewind run` returns.
+    pub(crate) exit_status: u8,
     seed: u64,
     pub(crate) wall_seconds: f64,
     pub(crate) train_seconds: f64,
@@ -164,6 +178,8 @@ pub(crate) struct Inputs<'a> {
     pub(crate) snapshot: Option<u64>,
     pub(crate) resumed_from: Option<u64>,
     pub(crate) cluster: Option<&'a ClusterStatus>,
+    /// What restored shards have lost, if anybody could tell.
+    pub(crate) lost: Option<Lost>,
     pub(crate) evaluation: Option<&'a Evaluation>,
 }
 
@@ -180,11 +196,14 @@ impl Summary {
         let shards: Option<Vec<ShardStatusReply>> =
             cluster.and_then(|cluster| cluster.shards.iter().cloned().collect());
         let told = shards.as_deref().unwrap_or(&[]);
+        let faults = faults(inputs.events, inputs.lost);
+        let exit = exit(inputs.status, inputs.failure.as_ref(), faults.are_lossy());
         Self {
             run: config.name.to_string(),
             version: crate::VERSION,
             libtorch: evaluation.map(|evaluation| evaluation.libtorch.clone()),
             status: inputs.status,
+            exit_status: exit.number(),
             seed: config.seed,
             wall_seconds: inputs.wall_seconds,
             train_seconds: train_seconds(records),
@@ -207,12 +226,30 @@ impl Summary {
             metric: evaluation.map(metric),
             params_digest: evaluation.map(|evaluation| evaluation.params_digest.clone()),
             failure: inputs.failure,
-            faults: faults(inputs.events, cluster.map(|cluster| cluster.run.lost)),
+            faults,
             snapshots: Snapshots {
                 newest: inputs.snapshot,
             },
             resumed_from: inputs.resumed_from,
         }
+    }
+
+    /// How the run ended, as its process says it.
+    pub(crate) fn exit(&self) -> Exit {
+        Exit::of(self.exit_status.into()).expect("it was made from one")
+    }
+
+    /// What was lost, in words; `None` if nothing is known to be.
+    pub(crate) fn lost(&self) -> Option<String> {
+        let said = |lost: Lost| format!("{lost} that were acknowledged are lost");
+        let unknown = || "updates that were acknowledged are lost".to_owned();
+        let lost = self.faults.are_lossy();
+        lost.then(|| self.faults.lost.map_or_else(unknown, said))
+    }
+
+    /// The newest snapshot.
+    pub(crate) fn snapshot(&self) -> Option<u64> {
+        self.snapshots.newest
     }
 
     /// Steps of all groups that were skipped because scaled gradients overflowed.
@@ -262,17 +299,41 @@ fn updates(shards: &[ShardStatusReply]) -> Updates {
     sum
 }
 
-fn faults(events: &[Event], lost: Option<u64>) -> Faults {
-    let mut counts = BTreeMap::new();
+impl Faults {
+    /// Whether updates were lost. Where the servers could not tell at the end, an event may have.
+    fn are_lossy(&self) -> bool {
+        match self.lost {
+            Some(lost) => !lost.is_none(),
+            None => self.counts.contains_key(LOST),
+        }
+    }
+}
+
+/// With what a run ends.
+fn exit(status: Status, failure: Option<&Cause>, lossy: bool) -> Exit {
+    match status {
+        Status::Completed if lossy => Exit::DoneWithLosses,
+        Status::Completed => Exit::Done,
+        Status::Failed if failure.and_then(Cause::exit) == Some(Exit::Lost) => Exit::Lost,
+        Status::Failed => Exit::Failed,
+        Status::Interrupted => Exit::Interrupted,
+    }
+}
+
+fn faults(events: &[Event], lost: Option<Lost>) -> Faults {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for event in events.iter().filter(|event| event.is_fault()) {
         *counts.entry(event.kind.clone()).or_default() += 1;
     }
     let mended = events.iter().filter(|event| event.is_mended());
     let recovered = mended.map(|event| event.text.clone());
+    let count = |kind: &str| counts.get(kind).copied().unwrap_or_default();
     Faults {
-        counts,
         recovered: recovered.take(RECOVERED_MAX).collect(),
         lost,
+        restored: count(RESTORED),
+        damaged_snapshots: count(DAMAGED),
+        counts,
     }
 }
 

@@ -7,10 +7,12 @@ use tradewind_common::RunId;
 use tradewind_common::batch::BatchStep;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
+use tradewind_common::loss::{Loss, OnLoss};
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
+use crate::refusal::Reason;
 use crate::{optimizer, v1};
 
 #[cfg(target_endian = "big")]
@@ -154,6 +156,12 @@ impl From<&RunSpec> for v1::RunSpec {
             reform_grace_ms: spec.faults.reform_grace_ms,
             snapshot_ms: spec.faults.snapshot_ms,
             snapshots_kept: spec.faults.snapshots_kept,
+            patience_ms: spec.faults.patience_ms,
+            on_loss: match spec.faults.on_loss {
+                OnLoss::Continue => v1::OnLoss::Continue,
+                OnLoss::Stop => v1::OnLoss::Stop,
+            }
+            .into(),
         }
     }
 }
@@ -168,6 +176,15 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             },
             v1::Consistency::Async => ConsistencySpec::Async,
             v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
+        };
+        let on_loss = match v1::OnLoss::try_from(spec.on_loss) {
+            Ok(v1::OnLoss::Continue) => OnLoss::Continue,
+            Ok(v1::OnLoss::Stop) => OnLoss::Stop,
+            Ok(v1::OnLoss::Unspecified) => OnLoss::unless_said(spec.replication),
+            Err(_) => {
+                let problem = format!("{} is nothing to do about a loss", spec.on_loss);
+                return Err(malformed("on_loss", problem));
+            }
         };
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
@@ -198,8 +215,25 @@ impl TryFrom<v1::RunSpec> for RunSpec {
                 reform_grace_ms: spec.reform_grace_ms,
                 snapshot_ms: spec.snapshot_ms,
                 snapshots_kept: spec.snapshots_kept,
+                patience_ms: spec.patience_ms,
+                on_loss,
             },
         })
+    }
+}
+
+impl v1::StatusReply {
+    /// What restored shards have lost.
+    pub fn lost(&self) -> Loss {
+        Loss {
+            updates: self.lost_updates,
+            samples: self.lost_samples,
+        }
+    }
+
+    /// Whether the run has stopped because of that.
+    pub fn stopped_at_loss(&self) -> bool {
+        self.failure_reason == Reason::Lost.word()
     }
 }
 

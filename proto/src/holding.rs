@@ -1,6 +1,6 @@
 //! Who holds the shards of a run, and where: for the wire and from it.
 
-use tradewind_common::holders::{CopyHolder, Holders, Primary};
+use tradewind_common::holders::{Candidate, CopyHolder, Holders, Primary};
 use tradewind_common::placement::Placement;
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
 
@@ -87,22 +87,42 @@ impl From<&Holders> for v1::Holders {
             primary_since: holders.primary.map_or(0, |primary| primary.since.0),
             copies: holders.copies.iter().map(copy_to_wire).collect(),
             lineage: holders.lineage.0,
+            heir: holders.heir.map(|heir| heir.server.0),
+            heir_since: holders.heir.map_or(0, |heir| heir.since.0),
+            candidates: holders.candidates.iter().map(candidate_to_wire).collect(),
         }
     }
 }
 
 impl From<&v1::Holders> for Holders {
     fn from(wire: &v1::Holders) -> Self {
-        let since = Generation(wire.primary_since);
-        let server = |server| Primary {
-            server: ServerId(server),
-            since,
+        let since = |since| {
+            move |server| Primary {
+                server: ServerId(server),
+                since: Generation(since),
+            }
         };
         Self {
-            primary: wire.primary.map(server),
+            primary: wire.primary.map(since(wire.primary_since)),
             copies: wire.copies.iter().map(copy_from_wire).collect(),
             lineage: Generation(wire.lineage),
+            heir: wire.heir.map(since(wire.heir_since)),
+            candidates: wire.candidates.iter().map(candidate_from_wire).collect(),
         }
+    }
+}
+
+fn candidate_to_wire(candidate: &Candidate) -> v1::Candidate {
+    v1::Candidate {
+        server: candidate.server.0,
+        incarnation: candidate.incarnation.0,
+    }
+}
+
+fn candidate_from_wire(wire: &v1::Candidate) -> Candidate {
+    Candidate {
+        server: ServerId(wire.server),
+        incarnation: Incarnation(wire.incarnation),
     }
 }
 

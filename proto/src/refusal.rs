@@ -118,6 +118,8 @@ reasons! {
     ServersMissing => "servers-missing", Unavailable;
     /// The fleet is full.
     TooManyRuns => "too-many-runs", ResourceExhausted;
+    /// Updates that were acknowledged are lost, and the run's `faults.on_loss` says stop.
+    Lost => "lost", Aborted;
     /// The run cannot go on.
     RunFailed => "run-failed", Aborted;
 }

@@ -1,15 +1,17 @@
 //! A server's bond with the coordinator: registers, beats, obeys orders, reports.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
+use tradewind_process::watched;
 use tradewind_proto::auth::{ShowToken, Token};
 use tradewind_proto::convert;
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
@@ -73,7 +75,7 @@ pub(crate) async fn stay_registered(
     registry: Arc<Registry>,
     reports: Reports,
     bonded: watch::Sender<bool>,
-) {
+) -> Infallible {
     let bond = Bond {
         bonded,
         me,
@@ -99,7 +101,7 @@ type Obeyed = anyhow::Result<Vec<ServerReport>>;
 #[derive(Default)]
 struct Obeying {
     queue: Queue,
-    tasks: JoinSet<(String, Result<Obeyed, JoinError>)>,
+    tasks: JoinSet<(String, Obeyed)>,
 }
 
 struct Bond {
@@ -145,9 +147,9 @@ impl Bond {
             // Obeying may take long, for values are read from disk: beats go on meanwhile.
             while let Some(order) = queue.next() {
                 let (registry, run) = (self.registry.clone(), order.run.clone());
-                // A task of its own: after a panic, too, it is known whose order has ended.
-                let obeying = tokio::spawn(async move { obey_wire(&registry, order).await });
-                tasks.spawn(async move { (run, obeying.await) });
+                let name = format!("the obedience to an order of run {run:?}");
+                let obeying = async move { (run, obey_wire(&registry, order).await) };
+                tasks.spawn(watched(name, obeying));
             }
             tokio::select! {
                 order = orders.message(), if queue.has_room() => match order? {
@@ -160,7 +162,7 @@ impl Bond {
                 Some(ended) = tasks.join_next() => {
                     let (run, obeyed) = ended?;
                     queue.done(&run);
-                    for report in obeyed?? {
+                    for report in obeyed? {
                         outgoing.send(report).await?;
                     }
                 }

@@ -5,6 +5,7 @@ mod beats;
 mod calls;
 mod heard;
 mod message;
+mod outbox;
 mod saving;
 mod sending;
 
@@ -17,18 +18,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tradewind_common::{RunId, ServerId};
+use tradewind_process::supervise;
 use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::coordinator::Coordinator;
-use crate::core::order::Told;
 use crate::durable::{Disk, Saved};
 use beats::Beats;
 use heard::Heard;
 pub use message::Message;
 use message::Reply;
+pub use outbox::{Outbox, Taken, outbox};
 
 /// Messages that wait for the coordinator; senders wait when it is full.
 const MAILBOX_MAX: usize = 4096;
@@ -41,10 +43,6 @@ const GAP_MS: u64 = 250;
 
 /// How often it is looked whether another coordinator has followed.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// Orders that wait for one server. A server that is this far behind has lost its connection, and
-/// it is sent all of them when it comes back.
-pub const ORDERS_MAX: usize = 1024;
 
 /// The way to the coordinator.
 #[derive(Clone, Debug)]
@@ -103,7 +101,8 @@ impl CoordinatorHandle {
         if !task.unsaved {
             task.holdings = task.present_holdings();
         }
-        tokio::spawn(task.run(inbox));
+        // It ends when another one has followed, or nobody can speak to it any more.
+        supervise("the coordinator", task.run(inbox));
         Self {
             mailbox,
             changes,
@@ -159,7 +158,7 @@ struct Task {
     next_reply: u64,
     /// Answers to who has left, which wait until that is written down.
     unsaid: Vec<(Reply<()>, Result<(), Refused>)>,
-    servers: HashMap<ServerId, mpsc::Sender<Told>>,
+    servers: HashMap<ServerId, Outbox>,
     /// The latest bond with each server: the end of a former one, which may be noticed late, says
     /// nothing.
     bonds: HashMap<ServerId, u64>,

@@ -1,7 +1,7 @@
 //! What the coordinator keeps on disk: its state, manifests of snapshots, events.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tradewind_common::{Incarnation, RunId, ShardId};
@@ -11,6 +11,7 @@ use crate::core::durable::Durable;
 use crate::core::event::Event;
 use crate::core::saved::ManifestData;
 use crate::events::EventLog;
+use crate::marks;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
@@ -31,6 +32,7 @@ pub struct Disk {
     store: Store,
     incarnation: Incarnation,
     snapshots: Folder,
+    folder: PathBuf,
     events: EventLog,
 }
 
@@ -50,6 +52,7 @@ impl Disk {
             store,
             incarnation,
             snapshots: Folder::new(folder),
+            folder: folder.to_owned(),
             events: EventLog::open(folder)?,
         })
     }
@@ -119,6 +122,13 @@ impl Disk {
             tracing::warn!("unfinished snapshots of run {run} cannot be deleted: {error}");
         }
         Ok(())
+    }
+
+    /// Forgets what was recorded of a run's blocks.
+    pub fn drop_marks(&self, run: &RunId) {
+        if let Err(error) = marks::remove(&self.folder, run) {
+            tracing::error!("what was recorded of run {run} cannot be removed: {error}");
+        }
     }
 
     /// Deletes a snapshot that is not kept any longer.

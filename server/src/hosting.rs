@@ -201,9 +201,6 @@ fn newest(folder: &Path, run: &RunId) -> anyhow::Result<Saved> {
 /// What the newest whole snapshot of a run says; those that are damaged are named.
 fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
     let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
-    for error in &damaged {
-        tracing::warn!("passed over: {error}");
-    }
     let whole: Manifest<ManifestData> = whole.with_context(|| {
         let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
         format!(
@@ -214,5 +211,6 @@ fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
     Ok(Saved {
         manifest: whole.data,
         numbers: snapshots.numbers(run)?,
+        damaged: damaged.iter().map(ToString::to_string).collect(),
     })
 }

@@ -12,7 +12,9 @@ mod durable;
 pub mod events;
 pub mod hosting;
 mod linger;
+pub mod marks;
 pub mod milestone;
+mod newest;
 mod orders;
 mod queue;
 pub mod registry;
@@ -38,6 +40,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tradewind_common::{RunId, ServerId};
+use tradewind_process::supervise;
 use tradewind_proto::auth::{AskToken, Token};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
@@ -141,7 +144,8 @@ pub async fn serve(
     };
     let (bond, bonded) = watch::channel(false);
     let standing_in = match (config.stand_in, &config.folder) {
-        (Some(servers), Some(folder)) => Some(tokio::spawn(
+        (Some(servers), Some(folder)) => Some(supervise(
+            "the watch over the coordinator",
             StandIn {
                 server: config.server,
                 servers,
@@ -166,7 +170,7 @@ pub async fn serve(
         lease: Duration::from_millis(config.lease_ms),
     };
     let staying = attach::stay_registered(me, registry.clone(), reports, bond);
-    let registered = tokio::spawn(staying);
+    let registered = supervise("the bond with the coordinator", staying);
     let (lingering, patience) = (hosting.clone(), Duration::from_millis(config.linger_ms));
     let ask = AskToken(config.token);
     let coordinator = CoordinatorServer::new(CoordinatorService(hosting.clone()))

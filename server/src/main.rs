@@ -9,8 +9,9 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::{RunId, ServerId};
+use tradewind_process::{log, supervise};
 use tradewind_proto::auth::Token;
-use tradewind_server::{Config, CoordinatorAt, serve};
+use tradewind_server::{Config, CoordinatorAt, serve, telemetry};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
@@ -77,14 +78,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
-                .unwrap_or_else(|_| "info".into()),
-        )
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tradewind_process::run(|| {
+        log::start(telemetry::log_lost);
+        begin()
+    })
+}
+
+fn begin() -> ExitCode {
     let arguments = Arguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads.max(1))
@@ -123,10 +123,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => bound.to_string(),
     };
     if let Some(metrics) = arguments.metrics {
-        metrics_exporter_prometheus::PrometheusBuilder::new()
-            .with_http_listener(metrics)
-            .install()
-            .with_context(|| format!("cannot serve metrics on {metrics}"))?;
+        serve_metrics(metrics).with_context(|| format!("cannot serve metrics on {metrics}"))?;
     }
     let coordinator = match (arguments.coordinate, arguments.coordinator) {
         (Some(0), _) => anyhow::bail!("--coordinate 0: a fleet has at least 1 server"),
@@ -163,6 +160,17 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
     })
     .await
+}
+
+fn serve_metrics(at: SocketAddr) -> anyhow::Result<()> {
+    let builder = metrics_exporter_prometheus::PrometheusBuilder::new().with_http_listener(at);
+    let (recorder, exporter) = builder.build()?;
+    metrics::set_global_recorder(recorder)?;
+    supervise("the exporter of metrics", async {
+        let ended = exporter.await;
+        panic!("it serves no metrics any more: {ended:?}")
+    });
+    Ok(())
 }
 
 /// The host of host:port.

@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_common::holders::Role;
-use tradewind_common::{BlockId, Layout, ShardId};
+use tradewind_common::loss::Loss;
+use tradewind_common::{BlockId, Generation, Layout, ServerId, ShardId};
 
+use crate::core::mark::{self, Mark};
 use crate::core::optimizer;
 use crate::core::order::{Order, Restore, ShardReport};
+use crate::core::state::BlockState;
 use crate::core::view::Acknowledge;
+use crate::marks::{self, Boot};
 use crate::registry::{Entry, Held, Registry};
 use crate::replication::Copy;
-use crate::shard_task::{Gone, Message, Ordered};
+use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
 
 /// How often a snapshot that cannot be read is tried, and the pause between two tries.
@@ -64,17 +68,24 @@ async fn hold(
     let holders = &order.holders[shard.0 as usize];
     let mut held = registry.hold(&order.run, shard, entry);
     let restore = order.restore.iter().find(|restore| restore.shard == shard);
-    let restored = match restore.filter(|_| held.lineage < holders.lineage) {
+    let restore = match (role, restore) {
+        (Role::Heir(since), Some(restore)) if held.lineage < since => Some((since, *restore)),
+        _ => None,
+    };
+    let restored = match restore {
         None => None,
-        Some(restore) => match load(registry, order, entry, *restore).await {
+        Some((lineage, restore)) => match load(registry, order, entry, restore).await {
             Ok(restored) => {
                 let number = restored.number;
-                tracing::info!(run = %order.run, %shard, number, "restored from a snapshot");
-                held.lineage = holders.lineage;
+                let (lost, problems) = lost(registry, order, &restored.states).await;
+                tracing::info!(run = %order.run, %shard, number, %lost, "restored from a snapshot");
+                held.lineage = lineage;
                 held.restored = Some(number);
                 held.damaged = restored.damaged;
+                held.damaged.extend(problems);
+                held.lost = lost;
                 registry.note(&order.run, shard, held.clone());
-                Some((restored.states, holders.lineage))
+                Some((restored.states, lineage))
             }
             Err(failure) => {
                 tracing::error!(run = %order.run, %shard, "cannot be restored: {failure}");
@@ -87,20 +98,25 @@ async fn hold(
                     },
                     restored: None,
                     damaged: Vec::new(),
+                    lost: Loss::default(),
                     failure: Some(failure),
                 });
             }
         },
     };
-    let copies = match role {
-        Role::Primary(_) => copies(order, shard),
-        Role::Copy(_) => Vec::new(),
+    let (copies, recorder) = match role {
+        Role::Primary(_) => (
+            copies(order, shard),
+            record(registry, order, entry, (shard, &mut held)).await,
+        ),
+        Role::Copy(_) | Role::Heir(_) | Role::Candidate => (Vec::new(), None),
     };
     let captures = order.capture.iter().filter(|c| c.shard == shard);
     let ordered = Ordered {
         view: order.view.clone(),
         holders: holders.clone(),
         copies,
+        recorder,
         restored,
         captures: captures.copied().collect(),
     };
@@ -112,13 +128,17 @@ async fn hold(
                 "order followed"
             );
             let Held {
-                restored, damaged, ..
+                restored,
+                damaged,
+                lost,
+                ..
             } = held;
             Some(ShardReport {
                 shard,
                 seen,
                 restored,
                 damaged,
+                lost,
                 failure: None,
             })
         }
@@ -137,6 +157,65 @@ fn copies(order: &Order, shard: ShardId) -> Vec<Copy> {
         })
     });
     with_address.collect()
+}
+
+/// Opens the file in which is recorded what leaves a primary; `None` if that is done already, or
+/// cannot be done: then what a later holder lacks of it cannot be told.
+async fn record(
+    registry: &Registry,
+    order: &Order,
+    entry: &Entry,
+    (shard, held): (ShardId, &mut Held),
+) -> Option<Recorder> {
+    let folder = registry.surroundings().folder.clone();
+    let folder = folder.filter(|_| !held.marked)?;
+    let (run, server) = (order.run.clone(), registry.server());
+    let blocks: Vec<BlockId> = entry.placement.blocks(shard).collect();
+    let open = move || Recorder::open(&folder, &run, (server, shard), blocks);
+    let opened = tokio::task::spawn_blocking(open).await;
+    match opened.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+        Ok(marks) => {
+            held.marked = true;
+            registry.note(&order.run, shard, held.clone());
+            Some(marks)
+        }
+        Err(error) => {
+            tracing::error!(
+                run = %order.run, %shard,
+                "what is acknowledged cannot be recorded, and a loss of it would not be told: {error}"
+            );
+            None
+        }
+    }
+}
+
+/// What restored blocks lack of what holders have recorded; and what could not be read of that.
+async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Loss, Vec<String>) {
+    let Some(folder) = registry.surroundings().folder.clone() else {
+        return (Loss::default(), Vec::new());
+    };
+    let run = order.run.clone();
+    let servers: Vec<ServerId> = order.servers.keys().copied().collect();
+    let shards = (0..order.holders.len() as u32).map(ShardId);
+    let holder = |shard| servers.iter().map(move |server| (*server, shard));
+    let holders: Vec<_> = shards.flat_map(holder).collect();
+    let read = move || marks::read_all(&folder, &run, &holders, &Boot::of_this_machine());
+    let read = tokio::task::spawn_blocking(read).await;
+    match read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+        Ok((marks, problems)) => {
+            let mark = |mark: marks::Mark| Mark {
+                lineage: Generation(mark.lineage),
+                version: mark.version,
+                samples: mark.samples,
+            };
+            let marks = marks.into_iter().map(|(block, of)| (block, mark(of)));
+            (mark::lost(&marks.collect(), states), problems)
+        }
+        Err(error) => (
+            Loss::default(),
+            vec![format!("what was acknowledged cannot be read: {error}")],
+        ),
+    }
 }
 
 /// Reads a shard's values from the newest snapshot that is whole. A file that cannot be read is tried

@@ -2,71 +2,61 @@
 //! those of different runs side by side: values may have to be read from disk for minutes, and nobody
 //! else waits for that.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use tradewind_proto::v1::ServerOrder;
 
-/// Orders that wait; beyond so many no more are taken from the connection.
-pub(crate) const WAITING_MAX: usize = 1024;
+use crate::core::answer::RUNS_MAX;
+use crate::newest::Newest;
 
-/// Orders in the order in which they came, and what is being obeyed.
+/// What waits, and what is being obeyed.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: VecDeque<ServerOrder>,
+    waiting: Newest<String, ServerOrder>,
     /// Runs of orders that are being obeyed; an empty name stands for who says which runs there are.
     busy: BTreeSet<String>,
 }
 
 impl Queue {
+    /// There are no more orders than runs; who says otherwise waits.
     pub(crate) fn has_room(&self) -> bool {
-        self.waiting.len() < WAITING_MAX
+        self.waiting.waiting() < RUNS_MAX
     }
 
     pub(crate) fn add(&mut self, order: ServerOrder) {
-        self.waiting.push_back(order);
+        match order.run.is_empty() {
+            true => self.waiting.keep(order.runs.into_iter().collect()),
+            false => self.waiting.order(order.run.clone(), order),
+        }
     }
 
     /// Forgets what waits: on a new connection everything is ordered anew.
     pub(crate) fn clear(&mut self) {
-        self.waiting.clear();
+        self.waiting = Newest::default();
     }
 
     /// An order that may be obeyed now.
     pub(crate) fn next(&mut self) -> Option<ServerOrder> {
-        let order = self.waiting.remove(self.free()?)?;
-        self.busy.insert(order.run.clone());
+        let busy = &self.busy;
+        if busy.contains("") {
+            return None;
+        }
+        // A run is not forgotten while an order of it is obeyed, or none would remember that it was.
+        if let Some(kept) = self.waiting.take_kept(|kept| busy.is_subset(kept)) {
+            self.busy.insert(String::new());
+            return Some(ServerOrder {
+                runs: kept.into_iter().collect(),
+                ..ServerOrder::default()
+            });
+        }
+        let (run, order) = self.waiting.take(|run| !busy.contains(run))?;
+        self.busy.insert(run);
         Some(order)
     }
 
     /// The order of this run that was taken last has been obeyed.
     pub(crate) fn done(&mut self, run: &str) {
         self.busy.remove(run);
-    }
-
-    fn free(&self) -> Option<usize> {
-        let mut before: BTreeSet<&str> = self.busy.iter().map(String::as_str).collect();
-        if before.contains("") {
-            return None;
-        }
-        for (index, order) in self.waiting.iter().enumerate() {
-            let tells_runs = order.run.is_empty();
-            let is_free = match tells_runs {
-                // A run is not forgotten while an order of it is obeyed, or none would remember that it was.
-                true => before
-                    .iter()
-                    .all(|run| order.runs.iter().any(|kept| kept == run)),
-                false => !before.contains(order.run.as_str()),
-            };
-            if is_free {
-                return Some(index);
-            }
-            if tells_runs {
-                // What follows may be of another run of a name that is to be forgotten first.
-                return None;
-            }
-            before.insert(&order.run);
-        }
-        None
     }
 }
 
@@ -102,14 +92,17 @@ mod tests {
     #[test]
     fn runs_do_not_wait_for_each_other() {
         let mut queue = Queue::default();
-        for (run, number) in [("a", 1), ("a", 2), ("b", 3), ("b", 4), ("a", 5)] {
+        queue.add(order("a", 1));
+        assert_eq!(all(&mut queue), [named("a", 1)]);
+        for (run, number) in [("a", 2), ("b", 3), ("b", 4), ("a", 5)] {
             queue.add(order(run, number));
         }
-        assert_eq!(all(&mut queue), [named("a", 1), named("b", 3)]);
-        queue.done("b");
         assert_eq!(all(&mut queue), [named("b", 4)]);
+        queue.done("b");
+        assert_eq!(all(&mut queue), []);
         queue.done("a");
-        assert_eq!(all(&mut queue), [named("a", 2)]);
+        assert_eq!(all(&mut queue), [named("a", 5)]);
+        queue.add(order("a", 6));
         queue.clear();
         queue.done("a");
         assert_eq!(all(&mut queue), []);
@@ -120,23 +113,40 @@ mod tests {
         let mut queue = Queue::default();
         queue.add(order("a", 1));
         queue.add(order("b", 2));
-        queue.add(runs(&["b"]));
-        queue.add(order("a", 3));
-        queue.add(order("b", 4));
         assert_eq!(all(&mut queue), [named("a", 1), named("b", 2)]);
+        queue.add(runs(&["b"]));
+        for (run, number) in [("a", 3), ("b", 4), ("c", 5)] {
+            queue.add(order(run, number));
+        }
         queue.done("b");
-        assert_eq!(all(&mut queue), [], "a is being obeyed");
+        // Only what stays may go on meanwhile.
+        assert_eq!(all(&mut queue), [named("b", 4)], "a is being obeyed");
         queue.done("a");
         assert_eq!(all(&mut queue), [named("", 0)]);
         queue.done("");
-        assert_eq!(all(&mut queue), [named("a", 3), named("b", 4)]);
+        assert_eq!(all(&mut queue), [named("a", 3), named("c", 5)]);
     }
 
     #[test]
     fn telling_runs_waits_for_nobody_that_stays() {
         let mut queue = Queue::default();
         queue.add(order("a", 1));
+        assert_eq!(all(&mut queue), [named("a", 1)]);
         queue.add(runs(&["a", "c"]));
-        assert_eq!(all(&mut queue), [named("a", 1), named("", 0)]);
+        assert_eq!(all(&mut queue), [named("", 0)]);
+    }
+
+    #[test]
+    fn there_are_never_more_orders_than_runs() {
+        let mut queue = Queue::default();
+        for number in 0..5_000 {
+            assert!(queue.has_room());
+            queue.add(order("a", number));
+            queue.add(order("b", number));
+        }
+        assert_eq!(all(&mut queue), [named("a", 4_999), named("b", 4_999)]);
+        let names = (0..RUNS_MAX as u64).map(|number| order(&format!("{number}"), number));
+        names.for_each(|order| queue.add(order));
+        assert!(!queue.has_room());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
@@ -104,6 +105,10 @@ pub struct Held {
     pub restored: Option<u64>,
     /// Snapshots that were passed over, and what was wrong with each.
     pub damaged: Vec<String>,
+    /// What that lacks of what had been acknowledged.
+    pub lost: Loss,
+    /// What leaves it is recorded where it survives this process.
+    pub marked: bool,
 }
 
 impl Registry {
@@ -182,6 +187,8 @@ impl Registry {
                 lineage: Generation(0),
                 restored: None,
                 damaged: Vec::new(),
+                lost: Loss::default(),
+                marked: false,
             }
         };
         let key = (run.clone(), shard);

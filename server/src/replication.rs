@@ -15,6 +15,7 @@ use tonic::transport::Endpoint;
 use tonic::{Code, Status};
 use tower_service::Service;
 use tradewind_common::{Generation, RunId, ServerId, ShardId};
+use tradewind_process::supervise;
 use tradewind_proto::auth::{ShowToken, Token};
 use tradewind_proto::frame::{Outgoing, Part, Reader};
 use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
@@ -91,7 +92,13 @@ impl Copies {
                 self.token.clone(),
                 self.mailbox.clone(),
             );
-            let task = tokio::spawn(way).abort_handle();
+            let (run, shard) = &self.name;
+            let what = format!(
+                "the way to copy {} of shard {shard} of run {run}",
+                copy.server
+            );
+            // It ends with the shard, or when it is not wanted any more.
+            let task = supervise(what, way).abort_handle();
             let way = Way {
                 copy: copy.clone(),
                 task,

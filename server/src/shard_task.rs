@@ -1,6 +1,9 @@
 //! One task owns one shard: mailbox, clock, replies, the ways to its copies, its part of snapshots.
 
 mod message;
+mod recorder;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,15 +11,18 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tradewind_common::holders::Role;
+use tradewind_common::loss::Loss;
 use tradewind_common::milestone::Milestone;
 use tradewind_common::{Clock, GroupId, RunId, ShardId};
+use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
+use crate::core::mark::Mark;
 use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Answer, Output, Shard};
+use crate::core::shard::{Action, Answer, Output, Reply, Shard};
 use crate::core::state::BlockState;
 use crate::core::view::Acknowledge;
 use crate::milestone;
@@ -26,6 +32,7 @@ use crate::snapshot;
 use crate::telemetry;
 use crate::turn::Turn;
 pub use message::{Answers, Message, Moved, Ordered, Status};
+pub use recorder::Recorder;
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;
@@ -59,10 +66,14 @@ impl ShardHandle {
             capture: None,
             captured: mpsc::channel(1),
             milestones: Arc::new(Semaphore::new(MILESTONES_MAX)),
+            recorder: None,
+            restored: false,
             surroundings,
             moved: Moved::default(),
         };
-        tokio::spawn(task.run(inbox));
+        let (run, shard) = &task.name;
+        // It ends when the shard is closed, or nobody can speak to it any more.
+        supervise(format!("shard {shard} of run {run}"), task.run(inbox));
         Self(mailbox)
     }
 
@@ -115,6 +126,10 @@ struct Task {
     captured: (mpsc::Sender<Part>, mpsc::Receiver<Part>),
     /// Milestones that may be begun to be written.
     milestones: Arc<Semaphore>,
+    /// Where is recorded what leaves, before it leaves.
+    recorder: Option<Recorder>,
+    /// Values were restored, and are not primary's yet.
+    restored: bool,
     moved: Moved,
 }
 
@@ -149,8 +164,6 @@ impl Task {
             turn.spend(self.moved.bytes() - moved).await;
             // Counters are published between bursts, not once a frame.
             if inbox.is_empty() {
-                self.shard.report_lost();
-                self.drain();
                 let (run, shard) = &self.name;
                 telemetry::shard(run, *shard, self.shard.counters(), self.shard.momentum());
             }
@@ -208,15 +221,37 @@ impl Task {
     fn order(&mut self, ordered: Ordered, now_us: u64) -> Acknowledge {
         if let Some((states, lineage)) = ordered.restored {
             self.shard.restore(states, lineage);
+            self.restored = true;
         }
         let seen = self
             .shard
             .handle_order(ordered.view, &ordered.holders, now_us);
+        self.recorder = ordered.recorder.or(self.recorder.take());
+        if matches!(self.shard.role(), Some(Role::Primary(_))) && std::mem::take(&mut self.restored)
+        {
+            self.mark_all();
+        }
         self.copies.follow(ordered.copies);
         for capture in ordered.captures {
             self.begin_capture(capture);
         }
         seen
+    }
+
+    /// What was restored is what there is of this lineage: who restores it again counts from here.
+    fn mark_all(&mut self) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let lineage = self.shard.lineage();
+        for (id, block) in self.shard.blocks() {
+            let mark = Mark {
+                lineage,
+                version: block.version(),
+                samples: block.samples_applied(),
+            };
+            recorder.note(id, mark);
+        }
     }
 
     fn drain(&mut self) {
@@ -225,6 +260,9 @@ impl Task {
                 // A stream that has gone asks again on another one.
                 Output::Reply { to, result } => {
                     if let Some(answers) = self.streams.get(&to) {
+                        if let (Some(recorder), Ok(reply)) = (&mut self.recorder, &result) {
+                            recorder.note(reply.block, mark(reply));
+                        }
                         if let Ok(reply) = &result
                             && matches!(reply.answer, Answer::Decided(..))
                         {
@@ -241,6 +279,7 @@ impl Task {
                         seen,
                         restored: None,
                         damaged: Vec::new(),
+                        lost: Loss::default(),
                         failure: None,
                     };
                     self.report(Report::Shard(run, report));
@@ -281,7 +320,8 @@ impl Task {
             return self.finish_capture(number, Err(NotCaptured::Failed(text)));
         };
         let ((run, shard), done) = (self.name.clone(), self.captured.0.clone());
-        tokio::task::spawn_blocking(move || {
+        let what = format!("the writing of shard {shard} of run {run}");
+        supervise_blocking(what, move || {
             let written = snapshot::write::shard(&folder, &run, number, shard, &states);
             let written = written.map_err(|error| NotCaptured::Failed(error.to_string()));
             let _ = done.blocking_send((number, written));
@@ -302,7 +342,8 @@ impl Task {
             );
             return;
         };
-        tokio::task::spawn_blocking(move || {
+        let what = format!("the writing of a milestone of run {run}");
+        supervise_blocking(what, move || {
             let _writes = writes;
             let path = Milestone::new(&folder, &run, samples).shard(shard);
             if let Err(error) = milestone::write(&path, wall, &states) {
@@ -344,6 +385,15 @@ impl Task {
             moved: self.moved,
             momentum: self.shard.momentum(),
         }
+    }
+}
+
+/// How far the values of an answer have come.
+fn mark(reply: &Reply) -> Mark {
+    Mark {
+        lineage: reply.lineage,
+        version: reply.version,
+        samples: reply.samples_applied,
     }
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
-use tradewind_common::{Clock, Generation, RunId, ServerId};
+use tradewind_common::{Clock, Generation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::{Endpoint, Holding, placement_to_wire};
+use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1;
 
 use crate::core::answer::Refused;
@@ -33,8 +35,10 @@ pub struct Status {
     pub samples_unused: u64,
     /// The newest whole snapshot.
     pub snapshot: Option<u64>,
-    /// Contributions lost by restoring.
-    pub lost: u64,
+    /// What was lost by restoring.
+    pub lost: Loss,
+    /// Shards that nobody can answer for, and whom each waits for.
+    pub waiting: Vec<(ShardId, Vec<String>)>,
     /// What happened lately, oldest first.
     pub events: Vec<Event>,
     /// All groups were asked to leave.
@@ -62,6 +66,8 @@ pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refuse
 pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Status, Refused> {
     let holding = holding(core, run)?;
     let of = core.run(run)?;
+    let shards = (0..of.holders().len() as u32).map(ShardId);
+    let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet())));
     let concerns = |event: &&Event| event.run.as_ref().is_none_or(|about| about == run);
     Ok(Status {
         generation: of.generation(),
@@ -73,6 +79,7 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
         samples_unused: of.samples_unused(),
         snapshot: of.newest_snapshot(),
         lost: of.lost(),
+        waiting: waits.filter(|(_, whom)| !whom.is_empty()).collect(),
         events: core.recent_events().filter(concerns).cloned().collect(),
         draining: of.is_draining(),
         group_sizes: of.sizes().collect(),
@@ -84,7 +91,7 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
     let clocks = status.groups.iter().map(|group| group.clock);
     let fastest = clocks.max().unwrap_or_default();
     let failure = match &status.phase {
-        Phase::Failed(why) => why.clone(),
+        Phase::Failed(why) | Phase::Stopped(why) => why.clone(),
         _ => String::new(),
     };
     v1::StatusReply {
@@ -100,7 +107,13 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
         servers: status.servers.into_iter().map(server).collect(),
         snapshot: status.snapshot,
         events: status.events.into_iter().map(event).collect(),
-        lost: status.lost,
+        lost_updates: status.lost.updates,
+        lost_samples: status.lost.samples,
+        waiting: status.waiting.into_iter().map(waiting).collect(),
+        failure_reason: match failure.is_empty() {
+            true => String::new(),
+            false => Reason::RunFailed.word().into(),
+        },
         failure,
         draining: status.draining,
         group_sizes: status.group_sizes,
@@ -133,6 +146,13 @@ fn group(row: &GroupRow, fastest: Clock) -> v1::GroupStatus {
         lease_left_ms: row.lease_left_ms,
         ranks: row.ranks.iter().map(rank).collect(),
         draining: row.draining,
+    }
+}
+
+fn waiting((shard, waits_for): (ShardId, Vec<String>)) -> v1::WaitingShard {
+    v1::WaitingShard {
+        shard: shard.0,
+        waits_for,
     }
 }
 

@@ -16,6 +16,7 @@ const PULLED: &str = "tradewind_pulled_bytes_total";
 const STREAMS: &str = "tradewind_exchange_streams";
 const MOMENTUM: &str = "tradewind_momentum";
 const RUNS: &str = "tradewind_runs";
+const LOG_LOST: &str = "tradewind_log_lines_lost_total";
 
 /// Describes all metrics to the recorder that is installed.
 pub fn describe() {
@@ -33,7 +34,7 @@ pub fn describe() {
     describe_counter!(
         LOST,
         Unit::Count,
-        "Contributions to blocks lost because a shard was restored from a snapshot"
+        "Acknowledged updates of blocks lost because a shard was restored from a snapshot"
     );
     describe_counter!(
         EVENTS,
@@ -49,6 +50,19 @@ pub fn describe() {
     );
     describe_gauge!(STREAMS, Unit::Count, "Open exchange streams");
     describe_gauge!(RUNS, Unit::Count, "Runs with a shard here");
+    describe_counter!(
+        LOG_LOST,
+        Unit::Count,
+        "Lines of the log that could not be written"
+    );
+    // The exporter may have begun after the log.
+    log_lost(tradewind_process::log::lost());
+}
+
+/// A shard was restored without so many updates that had been acknowledged.
+pub fn lost(run: &RunId, shard: ShardId, updates: u64) {
+    let labels = [("run", run.to_string()), ("shard", shard.to_string())];
+    counter!(LOST, &labels).increment(updates);
 }
 
 /// Publishes a shard's counters, and its explicit momentum where a policy says it.
@@ -72,7 +86,6 @@ pub fn shard(run: &RunId, shard: ShardId, counters: &Counters, momentum: Option<
     counter!(UPDATES, &labels).absolute(counters.updates);
     counter!(BARE, &labels).absolute(counters.bare);
     counter!(REFUSALS, &labels).absolute(counters.refused);
-    counter!(LOST, &labels).absolute(counters.lost);
     if let Some(momentum) = momentum {
         gauge!(MOMENTUM, &labels).set(momentum);
     }
@@ -96,6 +109,11 @@ pub fn pulled(bytes: usize) {
 /// The number of open exchange streams changed.
 pub fn streams(change: f64) {
     gauge!(STREAMS).increment(change);
+}
+
+/// So many lines of the log are lost by now.
+pub fn log_lost(lines: u64) {
+    counter!(LOG_LOST).absolute(lines);
 }
 
 /// The number of runs here.

@@ -130,6 +130,7 @@ SPEC = types.RunSpec(
     lease_ms=600_000,
     replication=1,
     snapshots_kept=1,
+    patience_ms=1_200_000,
     up=types.Compression(dtype=types.DTYPE_BF16),
     down=types.Compression(dtype=types.DTYPE_BF16),
 )

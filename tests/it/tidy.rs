@@ -33,6 +33,18 @@ fn the_readme_has_every_key() {
     );
 }
 
+#[test]
+fn the_docs_have_every_exit_status() {
+    let page = fs::read_to_string(root().join("docs/run-folder.md")).unwrap();
+    let table = tradewind_common::exit::Exit::markdown();
+    assert!(
+        page.contains(&format!(
+            "<!-- statuses: begin -->\n{table}<!-- statuses: end -->"
+        )),
+        "the table in docs/run-folder.md is old; put the output of `tradewind config --statuses` there"
+    );
+}
+
 /// Whether a line has `word`, and not as the end of a longer one.
 fn names(line: &str, word: &str) -> bool {
     let mut found = line.match_indices(word);
@@ -68,6 +80,107 @@ fn cores_know_no_clock_no_runtime_and_no_network() {
                 );
             }
         }
+    }
+}
+
+/// A source up to its tests, which stand last, without comments; each line with its number.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let code = text.lines().enumerate();
+    let code = code.take_while(|(_, line)| !line.starts_with("mod tests {"));
+    code.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+/// Sources of what runs while others train, without tests and without measurements.
+fn products() -> Vec<PathBuf> {
+    let folders = [
+        "common/src",
+        "server/src",
+        "worker/src",
+        "worker/client/src",
+        "deploy/src",
+    ];
+    let sources = folders.into_iter().flat_map(sources);
+    let apart = [
+        "tests",
+        "testing.rs",
+        "tests.rs",
+        "fixture.rs",
+        "bench",
+        "chaos",
+    ];
+    let is_product = |path: &PathBuf| {
+        let relative = path.strip_prefix(root()).unwrap();
+        !relative
+            .iter()
+            .any(|part| apart.iter().any(|name| part == *name))
+    };
+    sources.filter(is_product).collect()
+}
+
+/// A task that panics would be missed by nobody. Those that may end alone say why.
+#[test]
+fn tasks_are_supervised() {
+    let starts = [
+        "tokio::spawn(",
+        "thread::Builder::new()",
+        "thread::spawn(",
+        "runtime.spawn(",
+    ];
+    for path in products() {
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in code(&text) {
+            let before = &lines[number.saturating_sub(2)..number];
+            let told = before
+                .iter()
+                .any(|line| line.contains("// Not supervised: "));
+            let watched = before.iter().any(|line| line.contains("watched("));
+            assert!(
+                told || watched || !starts.iter().any(|start| line.contains(start)),
+                "{}:{}: start it with tradewind_process::supervise, or say why it is \"Not supervised: …\"",
+                path.display(),
+                number + 1
+            );
+        }
+    }
+}
+
+/// The macros of std panic where nothing can be written: a full disk would end what trains. (`eprintln!`
+/// of the command is its own, in deploy/src/main.rs.)
+#[test]
+fn nothing_is_printed_past_the_log() {
+    for path in products() {
+        let own = path.starts_with(root().join("deploy"));
+        let forbidden = ["println!(", "print!(", "eprintln!(", "eprint!(", "dbg!("];
+        let forbidden = forbidden
+            .into_iter()
+            .filter(|name| !own || *name != "eprintln!(");
+        let forbidden: Vec<&str> = forbidden.collect();
+        let text = fs::read_to_string(&path).unwrap();
+        for (number, line) in code(&text) {
+            assert!(
+                !forbidden.iter().any(|name| names(line, name)),
+                "{}:{}: print with tradewind_process::log",
+                path.display(),
+                number + 1
+            );
+        }
+    }
+    let command = fs::read_to_string(root().join("deploy/src/main.rs")).unwrap();
+    let (own, modules) = ("macro_rules! eprintln", "mod bench;");
+    assert!(command.find(own).unwrap() < command.find(modules).unwrap());
+}
+
+/// Built as programs are: a number that runs over panics, and does not wrap.
+#[test]
+fn numbers_are_checked() {
+    let counted = std::panic::catch_unwind(|| std::hint::black_box(u8::MAX) + 1);
+    assert!(counted.is_err(), "overflow-checks are off in this profile");
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    for profile in ["[profile.dev]", "[profile.release]"] {
+        let section = manifest.split(profile).nth(1).expect("a profile");
+        let section = section.split("\n[").next().expect("its keys");
+        assert!(section.contains("overflow-checks = true"), "{profile}");
     }
 }
 

@@ -2,16 +2,10 @@
 
 #include <cstdlib>
 
-#include <unistd.h>
-
 using tradewind::guard;
 
 void tradewind_message_free(char* message) {
   free(message);
-}
-
-void tradewind_exit(int status) {
-  _exit(status);
 }
 
 void tradewind_store_free(tradewind_store* store) {

@@ -17,9 +17,6 @@ typedef struct tradewind_reducer tradewind_reducer;
 
 void tradewind_message_free(char* message);
 
-// Ends the process at once: no destructor runs, in no thread.
-void tradewind_exit(int status);
-
 // A store served by this process on `listener`, a bound TCP socket on `port`, which the store
 // owns from here on; it is reached as `host`.
 char* tradewind_store_serve(

@@ -241,13 +241,6 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Ends the process at once, with this status. Nothing is cleaned up: `std::process::exit` runs
-/// libtorch's destructors beside threads that still use what they destroy.
-pub fn exit(status: i32) {
-    // SAFETY: it touches nothing of this process, and does not return.
-    unsafe { ffi::tradewind_exit(status) }
-}
-
 fn c_string(text: &str) -> Result<CString, C10dError> {
     CString::new(text).map_err(|_| C10dError::Name(text.into()))
 }

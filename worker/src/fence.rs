@@ -7,11 +7,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tradewind_client::membership::MembershipError;
+use tradewind_common::exit::Exit;
+use tradewind_process::{supervise_thread, watched};
 
-use crate::c10d::{self, Breaker};
+use crate::c10d::Breaker;
 
 /// Status of a process that was stuck in a life of its group that is over.
-pub const EXIT_FENCED: i32 = 3;
+const FENCED: i32 = Exit::Fenced.number() as i32;
 
 /// Watches over one life of the group, which is over when it is dropped.
 pub struct Fence(Guard);
@@ -45,7 +47,7 @@ impl Fence {
     /// For a life that begins. A rank that has not come back when `patience` has passed since the
     /// end of its life ends its process.
     pub fn new(runtime: &Handle, patience: Duration) -> Self {
-        Self::exiting(runtime, patience, c10d::exit)
+        Self::exiting(runtime, patience, |status| tradewind_process::exit(status))
     }
 
     fn exiting(runtime: &Handle, patience: Duration, exit: fn(i32)) -> Self {
@@ -95,8 +97,7 @@ impl Guard {
                     break_group();
                 }
             };
-            let thread = std::thread::Builder::new().name("fence".into());
-            if let Err(error) = thread.spawn(breaks) {
+            if let Err(error) = supervise_thread("fence", breaks) {
                 tracing::error!("no thread to break the group on: {error}");
             }
         }
@@ -126,7 +127,8 @@ impl Guard {
         let mut state = self.state();
         let alive = matches!(*state, State::Alive);
         if alive {
-            let timer = self.0.runtime.spawn(self.0.clone().wait());
+            let wait = watched("the fence".into(), self.0.clone().wait());
+            let timer = self.0.runtime.spawn(wait);
             *state = State::Ending { lost, timer };
         }
         alive
@@ -149,7 +151,7 @@ impl Inner {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Ending { .. }) {
             tracing::error!("stuck in a life of the group that is over: the process ends");
-            (self.exit)(EXIT_FENCED);
+            (self.exit)(FENCED);
         }
     }
 }
@@ -189,7 +191,7 @@ mod tests {
         while STATUS.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+        assert_eq!(STATUS.load(Ordering::Relaxed), FENCED);
     }
 
     /// Heartbeats tell of the lost lease on the runtime's only thread.
@@ -209,7 +211,7 @@ mod tests {
         while STATUS.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(STATUS.load(Ordering::Relaxed), EXIT_FENCED);
+        assert_eq!(STATUS.load(Ordering::Relaxed), FENCED);
         drop(lets_go);
     }
 

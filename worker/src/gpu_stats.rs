@@ -14,6 +14,7 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 use tradewind_common::record::Gpu;
+use tradewind_process::supervise_thread;
 
 use crate::device::{DRIVER, see};
 
@@ -57,9 +58,8 @@ impl GpuStats {
                 tracing::debug!("the metrics say nothing of GPU {uuid}: {error}");
             }
         };
-        let thread = std::thread::Builder::new().name("gpu-stats".into());
-        let thread = thread
-            .spawn(look)
+        // It ends when it can tell nothing.
+        let thread = supervise_thread("gpu-stats", look)
             .inspect_err(|error| tracing::debug!("the metrics say nothing of the GPU: {error}"));
         Self {
             latest,
@@ -78,7 +78,6 @@ impl Drop for GpuStats {
     fn drop(&mut self) {
         self.until = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it was reported by its own message.
             let _ = thread.join();
         }
     }

@@ -11,9 +11,10 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::config::{Config, DeviceChoice};
+use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
+use tradewind_process::{log, supervise};
 use tradewind_proto::auth::Token;
-use tradewind_worker::c10d;
 use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
 use tradewind_worker::evaluate::evaluate;
@@ -29,18 +30,6 @@ use tradewind_worker::verdict::{GivenUp, Verdict};
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// The configuration or the data are wrong: another process would end the same way.
-const EXIT_GIVEN_UP: u8 = 4;
-
-/// The rank's group has left the run, as it was asked to, and the run goes on.
-const EXIT_LEFT: u8 = 5;
-
-/// Training has diverged, and would in another process, too.
-const EXIT_DIVERGED: u8 = 6;
-
-/// As shells have it for SIGTERM.
-const EXIT_TERMINATED: i32 = 143;
 
 /// A rank of a training group, on libtorch.
 #[derive(Debug, Parser)]
@@ -137,29 +126,25 @@ impl At {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG")
-                .unwrap_or_else(|_| "info".into()),
-        )
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+    tradewind_process::run(|| {
+        log::start(|_| ());
+        begin()
+    })
+}
+
+fn begin() -> ExitCode {
     // Several ranks share a machine's cores; PyTorch would take all of them for each.
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
     match run(Arguments::parse().verb) {
-        Ok(End::Applied) => ExitCode::SUCCESS,
-        Ok(End::Left) => ExitCode::from(EXIT_LEFT),
+        Ok(End::Applied) => Exit::Done,
+        Ok(End::Left) => Exit::Left,
         Err(error) => {
             tracing::error!("{error:#}");
-            match Verdict::of(&error) {
-                Verdict::GivenUp => ExitCode::from(EXIT_GIVEN_UP),
-                Verdict::Diverged => ExitCode::from(EXIT_DIVERGED),
-                Verdict::Again | Verdict::Failed => ExitCode::FAILURE,
-            }
+            Verdict::of(&error).exit()
         }
     }
+    .into()
 }
 
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
@@ -237,14 +222,15 @@ fn run(verb: Verb) -> anyhow::Result<End> {
 fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
     let _context = runtime.enter();
     let mut terminate = signal(SignalKind::terminate())?;
-    runtime.spawn(async move {
+    let watch = async move {
         while terminate.recv().await.is_some() {
             match leaving.ask() {
                 Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
-                Asked::Ends => c10d::exit(EXIT_TERMINATED),
+                Asked::Ends => tradewind_process::exit(Exit::Terminated.number().into()),
             }
         }
-    });
+    };
+    supervise("the watch for SIGTERM", watch);
     Ok(())
 }
 
@@ -270,8 +256,7 @@ fn check(config: &Config, local_ranks: u32, measure: bool) -> anyhow::Result<()>
         "devices": devices.into_iter().map(word).collect::<Vec<_>>(),
         "gpus": gpus,
     });
-    println!("{found}");
-    Ok(())
+    log::print(&format!("{found}\n")).context("cannot tell what was found")
 }
 
 /// The rank's device, with everything that it computes by set.

@@ -4,6 +4,7 @@
 use tonic::Status;
 use tradewind_client::exchange::ExchangeError;
 use tradewind_client::membership::MembershipError;
+use tradewind_common::exit::Exit;
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::data::DataError;
@@ -24,6 +25,8 @@ pub enum Verdict {
     GivenUp,
     /// The same, because of what the training came to: that is a result.
     Diverged,
+    /// The same, because the run has stopped at a loss.
+    Lost,
 }
 
 /// An error that another process would meet, too.
@@ -48,6 +51,16 @@ pub fn without_task(error: TaskError) -> anyhow::Error {
 }
 
 impl Verdict {
+    /// With what the process ends.
+    pub fn exit(self) -> Exit {
+        match self {
+            Self::Again | Self::Failed => Exit::Failed,
+            Self::GivenUp => Exit::GivenUp,
+            Self::Diverged => Exit::Diverged,
+            Self::Lost => Exit::Lost,
+        }
+    }
+
     /// What follows an error, which may have context.
     pub fn of(error: &anyhow::Error) -> Self {
         let given_up = error.is::<GivenUp>().then_some(Self::GivenUp);
@@ -170,7 +183,9 @@ fn of_refusal(status: &Status) -> Verdict {
     ];
     let word = refusal::reason(status);
     let among = |reasons: &[Reason]| reasons.iter().any(|reason| word == Some(reason.word()));
-    if among(&OVER) {
+    if among(&[Reason::Lost]) {
+        Verdict::Lost
+    } else if among(&OVER) {
         Verdict::Again
     } else if among(&LASTING) {
         Verdict::GivenUp
@@ -223,6 +238,14 @@ mod tests {
         check(Diverged("RMSE is NaN".into()).into(), Verdict::Diverged);
         let failed = refused(refusal::status(Reason::RunFailed, "no snapshot".into()));
         check(failed.into(), Verdict::GivenUp);
+        let lost = || refusal::status(Reason::Lost, "312 updates of blocks".into());
+        let exchanging = TrainError::Exchange(refused(lost()));
+        check(exchanging.into(), Verdict::Lost);
+        let joining = MembershipError::Refused {
+            what: "join",
+            status: lost(),
+        };
+        check(joining.into(), Verdict::Lost);
         check(
             GivenUp(anyhow::anyhow!("no such file")).into(),
             Verdict::GivenUp,

@@ -17,6 +17,7 @@ use crate::compress::Compression;
 use crate::data::Chunking;
 use crate::ids::RunId;
 use crate::layout::TensorSpec;
+use crate::loss::OnLoss;
 use crate::policy::{Beside, Policies};
 use crate::spec::{ConsistencySpec, FaultSpec, RunSpec};
 use crate::straggler::Stragglers;
@@ -48,6 +49,8 @@ pub struct Config {
     pub liveness: Liveness,
     /// Snapshots that are kept.
     pub snapshots_kept: u32,
+    /// What the run does when something that it had acknowledged is lost.
+    pub on_loss: OnLoss,
     /// How long the computation of a step lasts at least, in seconds.
     pub step_seconds: f64,
     /// Who is slow on purpose.
@@ -130,6 +133,8 @@ pub struct Liveness {
     pub reform_grace_ms: u64,
     /// How long a rank tries to reach a shard or the coordinator again.
     pub retry_ms: u64,
+    /// How long a silent holder of a shard is waited for before the shard is restored without it.
+    pub patience_ms: u64,
     /// Pause between two snapshots; 0 takes only the first and the last.
     pub snapshot_ms: u64,
     /// How long the last snapshot may take.
@@ -196,6 +201,8 @@ impl Config {
                 reform_grace_ms: self.liveness.reform_grace_ms,
                 snapshot_ms: self.liveness.snapshot_ms,
                 snapshots_kept: self.snapshots_kept,
+                patience_ms: self.liveness.patience_ms,
+                on_loss: self.on_loss,
             },
         }
     }
@@ -247,6 +254,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         start_grace_ms: values.int("liveness.start_grace_ms") as u64,
         reform_grace_ms: values.int("liveness.reform_grace_ms") as u64,
         retry_ms: values.int("liveness.retry_ms") as u64,
+        patience_ms: values.int("liveness.patience_ms") as u64,
         snapshot_ms: values.int("liveness.snapshot_ms") as u64,
         notice_ms: values.int("liveness.notice_ms") as u64,
     };
@@ -261,6 +269,15 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "liveness.retry_ms",
             "is less than two of liveness.lease_ms: ranks would give up before a successor is there"
                 .into(),
+        );
+    }
+    if liveness.patience_ms <= liveness.lease_ms {
+        wrong(
+            "liveness.patience_ms",
+            format!(
+                "is not longer than liveness.lease_ms = {}: a shard would be restored from a snapshot while a server that holds all of it may only be cut off",
+                liveness.lease_ms
+            ),
         );
     }
     let replication = values.int("servers.replication");
@@ -374,6 +391,11 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         },
         liveness,
         snapshots_kept: values.int("snapshots.kept") as u32,
+        on_loss: match values.text("faults.on_loss") {
+            "continue" => OnLoss::Continue,
+            "stop" => OnLoss::Stop,
+            _ => OnLoss::unless_said(replication as u32),
+        },
         step_seconds: values.float("pace.step_seconds"),
         stragglers,
         evaluation_samples: values.int("evaluation.every_samples") as u64,

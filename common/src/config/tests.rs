@@ -10,8 +10,9 @@ mod task;
 use std::path::Path;
 
 use super::*;
+use crate::loss::OnLoss;
 use crate::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
-use crate::spec::ConsistencySpec;
+use crate::spec::{ConsistencySpec, RunSpec};
 
 const GOOD: &str = r#"
 [run]
@@ -137,4 +138,31 @@ fn how_updates_come_about() {
             },
         );
     }
+}
+
+#[test]
+fn who_keeps_copies_stops_at_a_loss_unless_told_otherwise() {
+    let check = |replication: u32, said: &[&str], want| {
+        let copies = format!("servers.replication={replication}");
+        let overrides = [&["cluster.servers=3", copies.as_str()], said].concat();
+        let config = parse(GOOD, &overrides).unwrap();
+        let faults = config.spec(Vec::new(), 1).faults;
+        assert_eq!(faults.on_loss, want, "{replication} {said:?}");
+    };
+    check(1, &[], OnLoss::Continue);
+    check(2, &[], OnLoss::Stop);
+    check(3, &["faults.on_loss=continue"], OnLoss::Continue);
+    check(1, &["faults.on_loss=stop"], OnLoss::Stop);
+}
+
+#[test]
+fn what_was_saved_before_runs_had_patience_is_still_read() {
+    let spec = parse(GOOD, &[]).unwrap().spec(Vec::new(), 1);
+    let mut saved = serde_json::to_value(&spec).unwrap();
+    let faults = saved["faults"].as_object_mut().unwrap();
+    for field in ["patience_ms", "on_loss"] {
+        assert!(faults.remove(field).is_some(), "{field} is written");
+    }
+    let read: RunSpec = serde_json::from_value(saved).unwrap();
+    assert_eq!(read, spec);
 }

@@ -84,6 +84,79 @@ fn inside_a_group() {
     assert_eq!(run.rank(GroupId(0), Rank(2)).sent.payload, 4096);
 }
 
+/// Parameters and statistics of ResNet-50 for 1,000 classes, in the order of creation.
+fn resnet50() -> Vec<TensorSpec> {
+    let mut tensors = Vec::new();
+    let mut add = |shape: &[u64], kind| {
+        tensors.push(TensorSpec {
+            name: tensors.len().to_string(),
+            shape: shape.to_vec(),
+            kind,
+        });
+    };
+    let mut convolution = |output: u64, input: u64, side: u64| {
+        add(&[output, input, side, side], TensorKind::Parameter);
+        // Scale, shift, and the running mean and variance.
+        for kind in [TensorKind::Parameter, TensorKind::Buffer] {
+            (0..2).for_each(|_| add(&[output], kind));
+        }
+    };
+    convolution(64, 3, 7);
+    let mut input = 64;
+    for (width, blocks) in [(64, 3), (128, 4), (256, 6), (512, 3)] {
+        for block in 0..blocks {
+            convolution(width, input, 1);
+            convolution(width, width, 3);
+            convolution(4 * width, width, 1);
+            if block == 0 {
+                convolution(4 * width, input, 1);
+            }
+            input = 4 * width;
+        }
+    }
+    add(&[1000, 2048], TensorKind::Parameter);
+    add(&[1000], TensorKind::Parameter);
+    tensors
+}
+
+/// A bucket of 1 MiB has 4 blocks for 1,066 ranks: the next bucket goes to other ranks, and what
+/// all send to all is the model, padded by at most a block a rank.
+#[test]
+fn a_group_of_many_ranks_gathers_hardly_more_than_its_model() {
+    // 302.1 MiB, as the climate network of Kurth et al., SC17, in groups of 1,066 nodes.
+    let climate = [26_214].into_iter().chain((0..302).map(|_| 1 << 18));
+    let climate = climate.enumerate().map(|(index, elements)| TensorSpec {
+        name: index.to_string(),
+        shape: vec![elements],
+        kind: TensorKind::Parameter,
+    });
+    let climate: Vec<_> = climate.collect();
+    let check = |tensors: &[TensorSpec], ranks: u32, block_bytes: u64, longest: u64| {
+        let layout = Layout::new(tensors, 1 << 20, block_bytes as usize).unwrap();
+        let placement = placed(&layout, 1);
+        let sizes = [ranks];
+        let run = run(&layout, &placement, &sizes);
+        let (values, ranks) = (layout.elements() as u64, u64::from(ranks));
+        let gather = run.collectives(sizes[0]).gather;
+        assert_eq!(gather, (ranks - 1) * longest, "{ranks} of {block_bytes}");
+        assert!(gather <= values * 4 + ranks * block_bytes);
+        assert_eq!(run.busiest_rank().values * 4, longest);
+        values
+    };
+    // 1,208 blocks, and a last one of 104,856 bytes; 4,832 and two of 52,428.
+    let of_climate = check(&climate, 1066, 256 << 10, 2 * (256 << 10));
+    check(&climate, 1066, 64 << 10, 5 * (64 << 10));
+    check(&climate, 8, 256 << 10, 151 * (256 << 10) + 104_856);
+    assert_eq!(of_climate, 302 * (1 << 18) + 26_214);
+
+    let resnet = resnet50();
+    // One block: the last layer's 2,049,000 values are cut in 32, of at most 64,032.
+    let of_resnet = check(&resnet, 1066, 256 << 10, 4 * 64_032);
+    // Six blocks of 16,354 bytes: 2 % more than the model.
+    check(&resnet, 1066, 16 << 10, 6 * 16_354);
+    assert_eq!(of_resnet, 25_557_032 + 53_120);
+}
+
 /// 65,536 parameters and 1,024 values of a buffer, blocks of 64 KiB: top-k of 1 % is 4 pages of
 /// counts and 4 × 164 entries of 6 bytes. Buffers are f32 in both directions.
 #[test]

@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         };
         keep_lease(&coordinator, lease, |error| {
             eprintln!("the lease is lost: {error}");
-            std::process::exit(1);
+            tradewind_process::exit(1);
         })
     };
     let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);

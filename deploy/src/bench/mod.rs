@@ -24,9 +24,7 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
-
-use crate::config::EXIT_BAD_INPUT;
-use crate::run::EXIT_INTERRUPTED;
+use tradewind_common::exit::Exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -89,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Input(text)) => {
             eprintln!("{text}");
-            ExitCode::from(EXIT_BAD_INPUT)
+            Exit::BadInput.into()
         }
         Err(Stop::Failed(error)) => {
             eprintln!("{error:#}");
@@ -97,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         }
         Err(Stop::Interrupted(by)) => {
             eprintln!("{by}: all processes are ended");
-            ExitCode::from(EXIT_INTERRUPTED)
+            Exit::Interrupted.into()
         }
     }
 }

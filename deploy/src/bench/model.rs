@@ -224,7 +224,10 @@ impl Model {
             start_grace_ms: LEASE_MS,
             up: self.form(self.up),
             down: self.form(self.down),
-            faults: FaultSpec::default(),
+            faults: FaultSpec {
+                patience_ms: 2 * LEASE_MS,
+                ..FaultSpec::default()
+            },
         }
     }
 

@@ -14,9 +14,6 @@ use crate::launch::{Ground, Roster};
 use crate::run::Company;
 use crate::runtime::one_thread;
 
-/// How long a silent holder of a shard is waited for, seconds.
-const PATIENCE: f64 = 60.0;
-
 /// Faults that go along with a run.
 pub(crate) struct Chaos {
     roster: Roster,
@@ -103,7 +100,7 @@ impl Company for Chaos {
             folder: ground.folder.path().to_owned(),
             run: ground.config.name.clone(),
             replication: ground.config.cluster.replication,
-            patience: PATIENCE,
+            patience: ground.config.liveness.patience_ms as f64 / 1000.0,
         };
         let to = self.begun.take().context("a run begins once")?;
         to.send(begun)

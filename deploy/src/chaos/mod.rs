@@ -21,15 +21,15 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
 
-use crate::config::{self, EXIT_BAD_INPUT};
+use crate::config;
 use crate::events::Event;
 use crate::lines::{Lines, Metrics};
 use crate::run::{Company, launch};
 use crate::runtime::one_thread;
 use crate::say;
-use crate::summary::Status;
 use company::Chaos;
 use report::Report;
 use schedule::{Fault, Field, Kind};
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let checked = arguments.check();
     if let Err(error) = checked {
         eprintln!("{error:#}");
-        return ExitCode::from(EXIT_BAD_INPUT);
+        return Exit::BadInput.into();
     }
     let done = match arguments.convergence {
         Some(pairs) => compare::convergence(arguments, pairs),
@@ -224,15 +224,15 @@ impl Order {
         } = self;
         let mut chaos = Chaos::new(&config, plan)?;
         let runtime = one_thread()?;
-        let status = runtime.block_on(launch(&config, &out, false, &mut chaos))?;
+        let exit = runtime.block_on(launch(&config, &out, false, &mut chaos))?;
         let roster = chaos.roster().clone();
         let (injected, left_out, outcome) = chaos.results();
         let mut outcome = outcome.unwrap_or_default();
         if outcome.looked.rounds == 0 {
             outcome.violations.push("nothing was watched".into());
         }
-        if status != Status::Completed {
-            let what = format!("the run was to complete, and did not: {status:?}");
+        if !matches!(exit, Exit::Done | Exit::DoneWithLosses) {
+            let what = format!("the run was to complete, and did not: {exit:?}");
             outcome.violations.push(what);
         }
         outcome

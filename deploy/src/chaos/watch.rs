@@ -197,7 +197,7 @@ impl Watch {
             ));
         }
         self.generation = former.max(generation);
-        if let Some(what) = self.losses.handle_total(told.lost) {
+        if let Some(what) = self.losses.handle_total(told.lost()) {
             self.violated(what);
         }
     }

@@ -17,8 +17,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
+use tradewind_common::exit::Exit;
 
-use crate::config::{EXIT_BAD_INPUT, read};
+use crate::config::read;
 use crate::say;
 use driver::Driver;
 use host::Host;
@@ -81,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error:#}");
-            return ExitCode::from(EXIT_BAD_INPUT);
+            return Exit::BadInput.into();
         }
     };
     let node = Node::look(&System::this());

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::config::Config;
+use tradewind_common::exit::Exit;
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
 
 use super::machine::Host;
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
-use crate::launch::DIVERGED;
 use crate::whole;
 
 /// Status of a run that has trained to its end.
@@ -105,8 +105,12 @@ pub(crate) fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     let summary = &reading.summary;
     if summary.status != COMPLETED {
         return match &summary.failure {
-            Some(failure) if failure.exit_status == Some(DIVERGED) => Ok(Outcome::Failed(
+            Some(failure) if failure.exit() == Some(Exit::Diverged) => Ok(Outcome::Failed(
                 "training diverged; its log says how".to_owned(),
+            )),
+            Some(failure) if failure.exit() == Some(Exit::Lost) => Err(anyhow::anyhow!(
+                "it stopped because updates were lost: {}",
+                failure.reason
             )),
             Some(failure) => Err(anyhow::anyhow!("{}: {}", failure.role, failure.reason)),
             None => Err(anyhow::anyhow!("it was {}", summary.status)),

@@ -7,6 +7,7 @@ use super::file::Target;
 use super::matrix::Cell;
 use super::reading::{Metric, Reading};
 use super::stats::Estimate;
+use tradewind_common::loss::Loss as Lost;
 
 /// A cell as far as it has been run.
 #[derive(Clone, Debug)]
@@ -141,6 +142,38 @@ pub(crate) struct Line {
     pub(crate) keys: BTreeMap<String, String>,
     pub(crate) runs: Vec<Run>,
     pub(crate) sums: Sums,
+}
+
+impl Line {
+    /// Its runs that count although updates were lost on the way, with how many.
+    pub(crate) fn lossy(&self) -> Vec<(&Run, Lost)> {
+        let lost = |run: &Run| run.reading()?.summary.lost();
+        let runs = self.runs.iter();
+        runs.filter_map(|run| Some((run, lost(run)?))).collect()
+    }
+
+    /// Its name, with a mark if [`lossy`](Self::lossy) has any; [`footnote`] says what that means.
+    pub(crate) fn marked(&self) -> String {
+        let mark = if self.lossy().is_empty() { "" } else { LOSSY };
+        format!("{}{mark}", self.label)
+    }
+}
+
+/// Behind the name of a setting.
+const LOSSY: &str = " †";
+
+/// What the mark of settings means, with the cells that are why; `None` if none has it.
+pub(crate) fn footnote<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Option<String> {
+    let lossy = lines.into_iter().flat_map(Line::lossy);
+    let cells = lossy.map(|(run, lost)| format!("{}: {lost}", run.id));
+    let cells: Vec<String> = cells.collect();
+    let mark = LOSSY.trim();
+    (!cells.is_empty()).then(|| {
+        format!(
+            "{mark} updates that servers had acknowledged were lost on the way, and trained again or not: {}",
+            cells.join("; ")
+        )
+    })
 }
 
 /// Means over the seeds of a setting.

@@ -34,11 +34,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tradewind_common::exit::Exit;
 
-use crate::config::EXIT_BAD_INPUT;
 use crate::lock;
 use crate::report::html::{self as page, Page};
-use crate::run::EXIT_INTERRUPTED;
 use crate::runtime::one_thread;
 use crate::say;
 use crate::slurm;
@@ -100,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(read) => read,
         Err(error) => {
             eprintln!("{error:#}");
-            return ExitCode::from(EXIT_BAD_INPUT);
+            return Exit::BadInput.into();
         }
     };
     let runtime = one_thread();
@@ -110,11 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match ran {
         Ok(Status::Complete) => ExitCode::SUCCESS,
         Ok(Status::Incomplete) => ExitCode::FAILURE,
-        Ok(Status::Interrupted) => ExitCode::from(EXIT_INTERRUPTED),
+        Ok(Status::Interrupted) => Exit::Interrupted.into(),
         Err(error) => {
             eprintln!("{error:#}");
             match error.downcast_ref::<prepare::Refused>() {
-                Some(_) => ExitCode::from(EXIT_BAD_INPUT),
+                Some(_) => Exit::BadInput.into(),
                 None => ExitCode::FAILURE,
             }
         }

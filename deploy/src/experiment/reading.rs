@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::config::Config;
+use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Measure, StepRecord, Validation};
 use tradewind_common::spec::ConsistencySpec;
 
@@ -47,6 +48,24 @@ pub(crate) struct Told {
     pub(crate) loss: Loss,
     pub(crate) metric: Option<Metric>,
     pub(crate) failure: Option<Cause>,
+    #[serde(default)]
+    pub(crate) faults: Faults,
+}
+
+/// What went wrong on the way.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Faults {
+    /// Earlier versions wrote a number here, which was not what is lost.
+    #[serde(default)]
+    pub(crate) lost: serde_json::Value,
+}
+
+impl Told {
+    /// What restored shards have lost of what had been acknowledged; `None` if nothing is known to be.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        let lost: Option<Lost> = serde_json::from_value(self.faults.lost.clone()).ok()?;
+        lost.filter(|lost| !lost.is_none())
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -90,6 +90,8 @@ pub(crate) fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.of("lag_max", |r| {
             r.summary.groups.iter().map(|g| g.lag_max).max()
         }),
+        rows.of("lost_updates", |r| Some(r.summary.lost()?.updates)),
+        rows.of("lost_samples", |r| Some(r.summary.lost()?.samples)),
         rows.number_of("pace_seconds", |r| Some(r.config.step_seconds)),
         rows.number_of("pace_missed", |r| Some(r.missed())),
         rows.text_of("version", |r| r.summary.version.clone()),

@@ -3,13 +3,13 @@
 use std::fmt::Write;
 
 use super::file::{Plan, Target};
-use super::line::{Line, Sums, panels};
+use super::line::{Line, Sums, footnote, panels};
 use super::stats::Estimate;
 
 /// A table for each panel: a row a setting.
 pub(crate) fn tables(plan: &Plan, lines: &[Line]) -> String {
     let mut text = String::new();
-    let width = lines.iter().map(|line| line.label.chars().count());
+    let width = lines.iter().map(|line| line.marked().chars().count());
     let width = width.max().unwrap_or(0).max(8);
     for panel in panels(lines) {
         let name = match panel.as_str() {
@@ -24,6 +24,9 @@ pub(crate) fn tables(plan: &Plan, lines: &[Line]) -> String {
         for line in lines.iter().filter(|line| line.panel == panel) {
             row(&mut text, plan, line, width);
         }
+    }
+    if let Some(footnote) = footnote(lines) {
+        let _ = writeln!(text, "{footnote}");
     }
     text
 }
@@ -41,7 +44,7 @@ fn row(text: &mut String, plan: &Plan, line: &Line, width: usize) {
     let _ = writeln!(
         text,
         "{:width$}  {:>22}  {sooner:>22}  {:>22}",
-        line.label,
+        line.marked(),
         to_target(plan.target.as_ref(), &line.sums, of),
         validation.map_or("–".to_owned(), |validation| number(validation, of)),
     );

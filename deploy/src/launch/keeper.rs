@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::JoinHandle;
 use tradewind_common::record::StepRecord;
+use tradewind_process::{Supervised, supervise};
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
@@ -41,8 +41,8 @@ pub(crate) struct Keeper<'a> {
     metrics: Metrics,
     to: Sender<Heard>,
     heard: Receiver<Heard>,
-    pings: BTreeMap<u32, JoinHandle<()>>,
-    follower: JoinHandle<()>,
+    pings: BTreeMap<u32, Supervised>,
+    follower: Supervised,
     /// How the last process of each member that has died ended.
     ended: BTreeMap<Member, Ended>,
     /// What the coordinator said last, and when.
@@ -88,7 +88,7 @@ impl<'a> Keeper<'a> {
         let pause = Duration::from_millis(liveness.heartbeat_ms);
         let name = ground.config.name.clone();
         let following = follow(access.clone(), path.to_owned(), name, pause, to.clone());
-        let follower = tokio::spawn(following);
+        let follower = supervise("the questions to the coordinator", following);
         let mut keeper = Self {
             supervisor: Supervisor::new(rules, local.lives(), clock.now_ms()),
             local,
@@ -159,11 +159,11 @@ impl<'a> Keeper<'a> {
         }
         self.supervisor.tick(self.clock.now_ms());
         self.act(&mut found);
-        let failed = self.status().map(|status| &status.failure);
-        if let Some(failure) = failed.filter(|text| !text.is_empty()) {
+        let failed = self.status().filter(|status| !status.failure.is_empty());
+        if let Some(status) = failed {
             found
                 .failure
-                .get_or_insert_with(|| Failure::of_run(failure.clone()));
+                .get_or_insert_with(|| Failure::of_status(status));
         }
         found.done = self.supervisor.ranks_done();
         if self.supervisor.all_left() {
@@ -313,7 +313,8 @@ impl<'a> Keeper<'a> {
             Duration::from_millis(liveness.lease_ms),
         );
         let whom = (server, life, address);
-        let task = tokio::spawn(ping(self.access.clone(), whom, times, self.to.clone()));
+        let asking = ping(self.access.clone(), whom, times, self.to.clone());
+        let task = supervise(format!("the pings of server {server}"), asking);
         if let Some(former) = self.pings.insert(server, task) {
             former.abort();
         }
@@ -327,7 +328,8 @@ impl<'a> Keeper<'a> {
         };
         let whom = (server, life, address);
         let servers = self.ground.config.cluster.servers;
-        tokio::spawn(host(self.access.clone(), whom, servers, self.to.clone()));
+        let asking = host(self.access.clone(), whom, servers, self.to.clone());
+        supervise(format!("the question to server {server}"), asking);
     }
 
     fn write_down(&mut self, found: &mut Found) {
@@ -344,7 +346,7 @@ impl<'a> Keeper<'a> {
 impl Drop for Keeper<'_> {
     fn drop(&mut self) {
         self.follower.abort();
-        self.pings.values().for_each(JoinHandle::abort);
+        self.pings.values().for_each(Supervised::abort);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) use local::{Ground, processes};
 pub(crate) use member::Member;
 pub(crate) use process::{Ended, Process, Role};
 pub(crate) use roster::{Present, Roster};
-pub(crate) use supervisor::{DEATHS_MAX, DIVERGED, GAVE_UP, LEFT, PAUSES_MS};
+pub(crate) use supervisor::{DEATHS_MAX, PAUSES_MS};
 
 /// How long a server may take until it listens.
 const LISTEN: Duration = Duration::from_secs(30);

@@ -13,6 +13,8 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use tradewind_common::exit::Exit;
+
 use super::member::Member;
 use hosting::Hosting;
 pub(crate) use life::PAUSES_MS;
@@ -21,16 +23,6 @@ pub(crate) use words::{Action, Death, Notice, Rules};
 
 /// A process that has died more often than this without progress in between is given up.
 pub(crate) const DEATHS_MAX: u32 = 5;
-
-/// How a rank says that another one in its place would fare no better: what it was given is wrong, or
-/// training has diverged.
-pub(crate) const GAVE_UP: [i32; 2] = [4, DIVERGED];
-
-/// How a rank, or who evaluates, says that training has diverged.
-pub(crate) const DIVERGED: i32 = 6;
-
-/// How a rank says that its group has left the run, as it was asked to.
-pub(crate) const LEFT: i32 = 5;
 
 /// If nobody has looked for so long, the launcher itself was asleep, and knows nothing of others.
 const ASLEEP_MS: u64 = 1_000;
@@ -100,20 +92,21 @@ impl Supervisor {
             return;
         }
         let rank = matches!(member, Member::Rank { .. });
+        let said = death.status.and_then(Exit::of);
         if let Member::Rank { group, .. } = member
-            && death.status == Some(0)
+            && said == Some(Exit::Done)
         {
             life.state = State::Done;
             self.applied = true;
             self.ended_ms.entry(group).or_insert(now_ms);
             return;
         }
-        if rank && death.status == Some(LEFT) {
+        if rank && said == Some(Exit::Left) {
             life.state = State::Done;
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());
-        if rank && death.status.is_some_and(|status| GAVE_UP.contains(&status)) {
+        if rank && said.is_some_and(Exit::lasts) {
             return self.give_up(member, death.how.clone());
         }
         if rank && applied {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use tradewind_common::exit::Exit;
 use tradewind_common::record::{Better, Evaluation};
 
 use crate::summary::Summary;
@@ -49,7 +50,11 @@ pub(crate) fn metric(evaluation: &Evaluation) -> String {
 
 /// How the run ended, and where its files are.
 pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
-    let status = format!("{:?}", summary.status).to_lowercase();
+    let status = match summary.exit() {
+        Exit::DoneWithLosses => "completed with losses".to_owned(),
+        Exit::Lost => "stopped at a loss".to_owned(),
+        _ => format!("{:?}", summary.status).to_lowercase(),
+    };
     let (train, wall) = (summary.train_seconds, summary.wall_seconds);
     let time = match summary.resumed_from {
         None => format!("{train:.1} s of training, {wall:.1} s in all"),
@@ -60,8 +65,21 @@ pub(crate) fn closing(summary: &Summary, folder: &Path) -> String {
         0 => String::new(),
         count => format!("; {count} steps were skipped because scaled gradients overflowed"),
     };
+    let lost = summary.lost().map(|lost| format!("; {lost}"));
+    let lost = lost.unwrap_or_default();
+    // Where it goes on, if that takes somebody's consent.
+    let consent = match (summary.exit(), summary.snapshot()) {
+        (Exit::Lost, Some(number)) => format!(
+            "; everything in {} is as it was: `--resume` goes on from snapshot {number} and accepts the loss",
+            folder.display()
+        ),
+        _ => String::new(),
+    };
     let path = folder.join("summary.json");
-    format!("{status}: {time}{overflows}; see {}", path.display())
+    format!(
+        "{status}: {time}{overflows}{lost}{consent}; see {}",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use serde::Deserialize;
 use tradewind_common::RunId;
+use tradewind_common::exit::Exit;
+use tradewind_common::loss::Loss;
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::folder::{RunFolder, free_name};
@@ -29,6 +32,33 @@ pub(crate) fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
             snapshots.display()
         ),
     }
+}
+
+/// What going on means for a run that has stopped at a loss: whoever resumes it accepts that. `None` for
+/// one that has ended in another way.
+pub(super) fn accepted(folder: &RunFolder) -> Option<String> {
+    let told = std::fs::read_to_string(folder.file("summary.json")).ok()?;
+    let told: Stopped = serde_json::from_str(&told).ok()?;
+    if told.exit_status != Exit::Lost.number() {
+        return None;
+    }
+    let lost = told.faults.lost.map(|lost| lost.to_string());
+    let lost = lost.unwrap_or_else(|| "updates".to_owned());
+    Some(format!(
+        "the run had stopped because {lost} are lost; that it goes on accepts the loss"
+    ))
+}
+
+/// What is needed of the summary of a run that has stopped.
+#[derive(Deserialize)]
+struct Stopped {
+    exit_status: u8,
+    faults: Faults,
+}
+
+#[derive(Deserialize)]
+struct Faults {
+    lost: Option<Loss>,
 }
 
 /// Makes the folder ready for new processes. The number of lives that former ones have used.
@@ -80,6 +110,28 @@ mod tests {
         }
         fs::write(folder.manifest(&run, 3), "{}").unwrap();
         assert_eq!(newest(root.path(), &run).unwrap(), 3);
+    }
+
+    #[test]
+    fn who_resumes_a_run_that_stopped_at_a_loss_is_told_what_that_accepts() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(&root.path().join("r")).unwrap();
+        let check = |summary: &str, want: Option<&str>| {
+            folder.write("summary.json", summary).unwrap();
+            let said = accepted(&folder);
+            assert_eq!(said.is_some(), want.is_some(), "{summary}");
+            assert!(said.unwrap_or_default().contains(want.unwrap_or("")));
+        };
+        assert_eq!(accepted(&folder), None, "it has no summary");
+        check(
+            r#"{"exit_status": 7, "faults": {"lost": {"updates": 312, "samples": 640}}}"#,
+            Some("because 312 updates of blocks (640 samples) are lost"),
+        );
+        let unknown = r#"{"exit_status": 7, "faults": {"lost": null}}"#;
+        check(unknown, Some("because updates are lost"));
+        check(r#"{"exit_status": 1, "faults": {"lost": null}}"#, None);
+        // Of an earlier version.
+        check(r#"{"status": "failed", "faults": {"lost": 3}}"#, None);
     }
 
     #[test]

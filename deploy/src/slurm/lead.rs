@@ -231,10 +231,12 @@ impl Lead {
         match self.ask().await {
             Some(status) => {
                 self.heard = self.clock.elapsed();
-                if !status.failure.is_empty() {
-                    return Some(Why::Failed(Failure::of_run(status.failure)));
-                }
+                let failed = !status.failure.is_empty();
+                let failed = failed.then(|| Failure::of_status(&status));
                 self.status = Some(status);
+                if let Some(failure) = failed {
+                    return Some(Why::Failed(failure));
+                }
             }
             None => {
                 let lease = Duration::from_millis(self.place.config.liveness.lease_ms);

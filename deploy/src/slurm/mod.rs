@@ -23,7 +23,8 @@ mod visit;
 
 use std::process::ExitCode;
 
-use crate::config::EXIT_BAD_INPUT;
+use tradewind_common::exit::Exit;
+
 use crate::runtime::one_thread;
 use crate::status;
 pub(crate) use asked::check;
@@ -81,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Err(error) => {
             eprintln!("{error:#}");
             match error.is::<tradewind_common::config::ConfigError>() {
-                true => ExitCode::from(EXIT_BAD_INPUT),
+                true => Exit::BadInput.into(),
                 false => ExitCode::FAILURE,
             }
         }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use tradewind_common::config::Config;
+use tradewind_process::log;
 
 use super::asked::{Asked, check};
 use super::cancel::cancel_now;
@@ -75,8 +76,7 @@ pub(super) fn render(arguments: &Render) -> anyhow::Result<()> {
         folder: &out,
         program: &program()?,
     };
-    print!("{}", script.text());
-    Ok(())
+    log::print(&script.text()).context("the script cannot be printed")
 }
 
 /// Hands the run in. Its folder, if it is to be followed.

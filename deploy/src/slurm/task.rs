@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep};
+use tradewind_common::exit::Exit;
 
 use super::start::{next_life, resumes};
 use super::visit::{self, Next, Visit};
@@ -15,8 +16,7 @@ use super::{address, gave_up, seat::Seat};
 use crate::clock::Clock;
 use crate::failure::Failure;
 use crate::launch::{
-    DEATHS_MAX, GAVE_UP, LEFT, LOOK, Member, PAUSES_MS, Process, Programs, Role, bare_host,
-    environment,
+    DEATHS_MAX, LOOK, Member, PAUSES_MS, Process, Programs, Role, bare_host, environment,
 };
 use crate::place::Place;
 use crate::runtime::one_thread;
@@ -171,17 +171,17 @@ impl Task {
                 }
             };
             let is_rank = matches!(self.member, Member::Rank { .. });
-            match ended.status {
+            match ended.status.and_then(Exit::of) {
                 _ if told => return Ok(ExitCode::SUCCESS),
                 _ if anew => {
                     deaths = 0;
                     continue;
                 }
-                Some(0) => return Ok(ExitCode::SUCCESS),
-                Some(LEFT) if is_rank => return Ok(ExitCode::SUCCESS),
-                Some(status) if is_rank && GAVE_UP.contains(&status) => {
+                Some(Exit::Done) => return Ok(ExitCode::SUCCESS),
+                Some(Exit::Left) if is_rank => return Ok(ExitCode::SUCCESS),
+                Some(exit) if is_rank && exit.lasts() => {
                     gave_up::write(&self.place.path, self.seat.start(), &ended.into())?;
-                    return Ok(ExitCode::from(status as u8));
+                    return Ok(exit.into());
                 }
                 _ => {}
             }

@@ -6,16 +6,17 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tokio::time::sleep;
+use tradewind_common::exit::Exit;
 
 use super::watcher::Watcher;
 use super::{PAUSE, check_kept, table};
 use crate::events::Events;
 use crate::lines::Metrics;
-use crate::place::Place;
+use crate::place::{Place, exit};
 use crate::progress::Progress;
 use crate::report;
 use crate::results::read_evaluation;
-use crate::run::{EXIT_INTERRUPTED, Interruption};
+use crate::run::Interruption;
 use crate::runtime::one_thread;
 use crate::say;
 
@@ -59,11 +60,7 @@ async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
         say(report::table::metric(&evaluation));
     }
     say(format_args!("{ended}; the run is in {}", path.display()));
-    Ok(match ended.as_str() {
-        "completed" => ExitCode::SUCCESS,
-        "interrupted" => ExitCode::from(EXIT_INTERRUPTED),
-        _ => ExitCode::FAILURE,
-    })
+    Ok(exit(&path).unwrap_or(Exit::Failed).into())
 }
 
 /// What is shown, and how far what is shown of has been read.

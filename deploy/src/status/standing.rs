@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use tradewind_common::RunId;
+use tradewind_common::loss::Loss;
 use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::{self, ShardStatusReply};
 
@@ -40,7 +41,7 @@ pub(crate) struct Standing {
     pub(super) servers: Vec<Server>,
     pub(super) shards: Vec<Shard>,
     pub(super) snapshot: Option<Snapshot>,
-    pub(super) lost: Option<u64>,
+    pub(super) lost: Option<Loss>,
     /// Of a fleet; empty for a run.
     pub(super) runs: Vec<FleetRun>,
     /// Oldest first.
@@ -103,6 +104,8 @@ pub(crate) struct Server {
 pub(crate) struct Shard {
     pub(super) shard: u32,
     pub(super) primary: Option<u32>,
+    /// Whom it waits for while it has no primary.
+    pub(super) waits_for: Vec<String>,
     pub(super) copies: Vec<Copy>,
     /// What follows is `null` if nobody answers for it.
     pub(super) bytes: Option<u64>,
@@ -133,14 +136,19 @@ impl Standing {
     pub(super) fn take_in(&mut self, cluster: ClusterStatus) -> anyhow::Result<()> {
         let holding = holding(&cluster.run)?;
         let status = cluster.run;
+        self.lost = Some(status.lost());
         self.phase = Some(status.phase);
         self.generation = Some(status.generation);
         self.failure = Some(status.failure).filter(|text| !text.is_empty());
         self.coordinator.incarnation = Some(status.coordinator);
-        self.lost = Some(status.lost);
         self.groups = status.groups.into_iter().map(group).collect();
         self.servers = status.servers.into_iter().map(server).collect();
         self.shards = shards(&holding, &cluster.shards);
+        for v1::WaitingShard { shard, waits_for } in status.waiting {
+            if let Some(shard) = self.shards.get_mut(shard as usize) {
+                shard.waits_for = waits_for;
+            }
+        }
         Ok(())
     }
 }
@@ -196,6 +204,7 @@ fn shards(holding: &Holding, told: &[Option<ShardStatusReply>]) -> Vec<Shard> {
         Shard {
             shard: number as u32,
             primary: holders.primary.map(|primary| primary.server.0),
+            waits_for: Vec::new(),
             copies: holders.copies.iter().map(copy).collect(),
             bytes: told.map(|told| told.bytes),
             blocks: told.map(|told| told.blocks),
@@ -214,6 +223,7 @@ pub(super) mod tests {
     };
 
     use super::*;
+    use tradewind_proto::v1::WaitingShard;
 
     /// Two shards, of which nobody answers for the second.
     pub(crate) fn standing() -> Standing {
@@ -274,7 +284,12 @@ pub(super) mod tests {
                 holding: Some(holding),
             }),
             servers: vec![server(0, true), server(1, true), server(2, false)],
-            lost: 7,
+            lost_updates: 7,
+            lost_samples: 40,
+            waiting: vec![WaitingShard {
+                shard: 1,
+                waits_for: vec!["server 2, incarnation 1 (silent for 12 s)".into()],
+            }],
             coordinator: 2,
             ..StatusReply::default()
         };
@@ -303,6 +318,10 @@ pub(super) mod tests {
         assert_eq!(json["shards"][0]["copies"][1]["full"], false);
         assert_eq!(json["shards"][1]["primary"], serde_json::Value::Null);
         assert_eq!(json["shards"][1]["bytes"], serde_json::Value::Null);
+        let whom = "server 2, incarnation 1 (silent for 12 s)";
+        assert_eq!(json["shards"][1]["waits_for"], serde_json::json!([whom]));
+        assert_eq!(json["shards"][0]["waits_for"], serde_json::json!([]));
+        assert_eq!(json["lost"]["updates"], 7);
         assert_eq!(json["groups"][1]["ranks"][0]["clock"], 412);
     }
 }

@@ -33,6 +33,14 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
         ["shard", "primary", "copies", "size", "versions"],
         shards,
     );
+    for Shard {
+        shard, waits_for, ..
+    } in &standing.shards
+    {
+        for whom in waits_for {
+            let _ = writeln!(text, "shard {shard} waits for {whom}");
+        }
+    }
     if !standing.is_fleet {
         text.push('\n');
     }
@@ -48,7 +56,7 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
         None => text += "newest snapshot: none yet\n",
     }
     if let Some(lost) = standing.lost {
-        let _ = writeln!(text, "contributions lost by restoring: {lost}");
+        let _ = writeln!(text, "lost by restoring: {lost}");
     }
     if !standing.events.is_empty() {
         text += "\nevents\n";
@@ -244,9 +252,10 @@ server   state   life   address          lease left
 shard   primary   copies           size      versions
 0       1         0, 2 (filling)   3.0 MiB   410 to 412
 1       -         -                -         -
+shard 1 waits for server 2, incarnation 1 (silent for 12 s)
 
 newest snapshot: 7, 4 min ago
-contributions lost by restoring: 7
+lost by restoring: 7 updates of blocks (40 samples)
 
 events
      3 min ago  server 1 answers for shard 0";

@@ -288,6 +288,12 @@ pub struct RunSpec {
     /// none.
     #[prost(uint64, tag = "61")]
     pub milestone_samples: u64,
+    /// How long a holder of a shard may be silent before the shard is restored without it; longer than
+    /// the lease.
+    #[prost(uint64, tag = "62")]
+    pub patience_ms: u64,
+    #[prost(enumeration = "OnLoss", tag = "63")]
+    pub on_loss: i32,
     #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
     pub optimizer: ::core::option::Option<run_spec::Optimizer>,
 }
@@ -337,6 +343,23 @@ pub struct Holders {
     /// another lineage are meaningless.
     #[prost(uint64, tag = "4")]
     pub lineage: u64,
+    /// While nobody answers: who is to. It refuses the primary before it, acknowledges, and answers
+    /// nothing until it is told that it is primary.
+    #[prost(uint32, optional, tag = "5")]
+    pub heir: ::core::option::Option<u32>,
+    #[prost(uint64, tag = "6")]
+    pub heir_since: u64,
+    /// While nobody answers: who has everything that was acknowledged, and keeps it.
+    #[prost(message, repeated, tag = "7")]
+    pub candidates: ::prost::alloc::vec::Vec<Candidate>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Candidate {
+    #[prost(uint32, tag = "1")]
+    pub server: u32,
+    /// Which life of it.
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CopyHolder {
@@ -615,6 +638,38 @@ impl Weights {
         match value {
             "WEIGHTS_SAMPLES" => Some(Self::Samples),
             "WEIGHTS_GROUPS" => Some(Self::Groups),
+            _ => None,
+        }
+    }
+}
+/// What a run does when something that it had acknowledged is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnLoss {
+    /// Go on with one holder of each shard, stop with more.
+    Unspecified = 0,
+    Continue = 1,
+    /// End, with the folder as it is: resuming the run is consent.
+    Stop = 2,
+}
+impl OnLoss {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ON_LOSS_UNSPECIFIED",
+            Self::Continue => "ON_LOSS_CONTINUE",
+            Self::Stop => "ON_LOSS_STOP",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_LOSS_UNSPECIFIED" => Some(Self::Unspecified),
+            "ON_LOSS_CONTINUE" => Some(Self::Continue),
+            "ON_LOSS_STOP" => Some(Self::Stop),
             _ => None,
         }
     }
@@ -926,6 +981,15 @@ pub struct Event {
     #[prost(uint64, tag = "9")]
     pub life: u64,
 }
+/// A shard without a primary.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitingShard {
+    #[prost(uint32, tag = "1")]
+    pub shard: u32,
+    /// A line for each server that may still hold what a snapshot lacks, for people.
+    #[prost(string, repeated, tag = "2")]
+    pub waits_for: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusReply {
     #[prost(uint64, tag = "1")]
@@ -949,9 +1013,6 @@ pub struct StatusReply {
     /// The newest, oldest first; at most 64.
     #[prost(message, repeated, tag = "8")]
     pub events: ::prost::alloc::vec::Vec<Event>,
-    /// Contributions that restored shards have lost.
-    #[prost(uint64, tag = "9")]
-    pub lost: u64,
     #[prost(string, repeated, tag = "10")]
     pub runs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Which life of the coordinator answers.
@@ -966,6 +1027,18 @@ pub struct StatusReply {
     /// Ranks of each group there may be: of those that are configured, then of those that were added.
     #[prost(uint32, repeated, tag = "14")]
     pub group_sizes: ::prost::alloc::vec::Vec<u32>,
+    /// What restored shards have lost: updates of blocks, summed over the blocks, and samples, the most
+    /// of any block.
+    #[prost(uint64, tag = "15")]
+    pub lost_updates: u64,
+    #[prost(uint64, tag = "16")]
+    pub lost_samples: u64,
+    /// Shards that nobody can answer for, and whom each waits for.
+    #[prost(message, repeated, tag = "17")]
+    pub waiting: ::prost::alloc::vec::Vec<WaitingShard>,
+    /// The word with which a run that has failed refuses calls: `run-failed`, or `lost`.
+    #[prost(string, tag = "18")]
+    pub failure_reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerReport {
@@ -1020,9 +1093,6 @@ pub struct Acknowledge {
     /// From the primary: copies that have everything.
     #[prost(message, repeated, tag = "6")]
     pub full: ::prost::alloc::vec::Vec<CopyHolder>,
-    /// Contributions lost by restoring.
-    #[prost(uint64, tag = "7")]
-    pub lost: u64,
     /// The snapshot that was restored; absent if none was.
     #[prost(uint64, optional, tag = "8")]
     pub restored: ::core::option::Option<u64>,
@@ -1032,6 +1102,15 @@ pub struct Acknowledge {
     /// Why the shard cannot be restored; empty otherwise.
     #[prost(string, tag = "10")]
     pub failure: ::prost::alloc::string::String,
+    /// What was acknowledged and is missing in what was restored, by what its former holders have
+    /// recorded: updates of blocks, and the most samples of any block.
+    #[prost(uint64, tag = "11")]
+    pub lost_updates: u64,
+    #[prost(uint64, tag = "12")]
+    pub lost_samples: u64,
+    /// From the primary: copies that have confirmed nothing for a lease, while something waits for them.
+    #[prost(message, repeated, tag = "13")]
+    pub stalled: ::prost::alloc::vec::Vec<CopyHolder>,
 }
 /// A shard's part of a snapshot.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2910,9 +2989,6 @@ pub struct ShardStatusReply {
     /// Whether it answers for the shard; otherwise it keeps a copy.
     #[prost(bool, tag = "15")]
     pub primary: bool,
-    /// Contributions lost by restoring.
-    #[prost(uint64, tag = "16")]
-    pub lost: u64,
     /// Records that a copy has not confirmed yet.
     #[prost(uint64, tag = "17")]
     pub unconfirmed: u64,

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::Holding;
 
+use super::Outbox;
 use crate::core::answer::{Answer, Refused};
 use crate::core::fleet::ServerRow;
-use crate::core::order::{NotCaptured, Server, ShardFile, ShardReport, Told};
+use crate::core::order::{NotCaptured, Server, ShardFile, ShardReport};
 use crate::core::run::{Beat, Beaten, Caller, Join};
 use crate::core::saved::Saved;
 use crate::status::Status;
@@ -21,7 +22,7 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 /// What the coordinator is asked.
 pub enum Message {
     /// A server registers; its orders go there. Answered with the number of this bond.
-    Register(ServerId, Server, mpsc::Sender<Told>, Reply<u64>),
+    Register(ServerId, Server, Outbox, Reply<u64>),
     /// A server is alive.
     ServerBeat(ServerId, Incarnation, Reply<()>),
     /// The bond of this number with a server broke.

@@ -1,6 +1,7 @@
 //! What the coordinator has decided goes to whoever it concerns.
 
 use tradewind_common::ServerId;
+use tradewind_process::{supervise, supervise_blocking};
 
 use super::{Message, Task};
 use crate::core::order::Told;
@@ -26,6 +27,11 @@ impl Task {
                 Output::Runs(server, runs) => self.order(server, Told::Runs(runs)),
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());
+                    if let (Some(run), Some(shard), Some(updates)) =
+                        (&event.run, event.shard, event.lost_updates)
+                    {
+                        telemetry::lost(run, shard, updates);
+                    }
                     tracing::info!(kind = event.kind.word(), "{}", event.text);
                     if let Some(disk) = &self.disk {
                         disk.event(&event);
@@ -35,7 +41,7 @@ impl Task {
                     let (Some(disk), own) = (self.disk.clone(), self.own.clone()) else {
                         continue;
                     };
-                    tokio::spawn(async move {
+                    supervise("the writing of a manifest", async move {
                         let (run, number) = (manifest.run.clone(), manifest.number);
                         let write = move || disk.write_manifest(*manifest);
                         let written = tokio::task::spawn_blocking(write).await;
@@ -45,9 +51,16 @@ impl Task {
                         }
                     });
                 }
+                // Before the orders that follow let anything be recorded.
+                Output::DropMarks(run) => {
+                    if let Some(disk) = &self.disk {
+                        disk.drop_marks(&run);
+                    }
+                }
                 Output::Delete { run, number } => {
                     if let Some(disk) = self.disk.clone() {
-                        tokio::task::spawn_blocking(move || disk.delete(&run, number));
+                        let delete = move || disk.delete(&run, number);
+                        supervise_blocking("the deletion of a snapshot", delete);
                     }
                 }
             }
@@ -55,12 +68,9 @@ impl Task {
     }
 
     fn order(&mut self, server: ServerId, told: Told) {
-        let sent = self
-            .servers
-            .get(&server)
-            .map(|orders| orders.try_send(told).is_ok());
-        if sent != Some(true) {
-            // Its stream ends with the sender; it registers anew and is told everything.
+        let put = self.servers.get(&server).map(|orders| orders.put(told));
+        if put == Some(false) {
+            // Its stream has ended; it registers anew and is told everything.
             self.servers.remove(&server);
         }
     }

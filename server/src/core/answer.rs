@@ -64,6 +64,11 @@ pub enum Refused {
     /// The run cannot go on.
     #[error("the run has failed: {0}")]
     Failed(String),
+    /// The run was not to go on without what was lost.
+    #[error(
+        "the run has stopped: {0}; resume it to go on without what is lost, or set faults.on_loss to continue"
+    )]
+    Stopped(String),
     /// A server that the fleet does not expect.
     #[error("the fleet has servers 0 to {last}, not {server}")]
     UnknownServer {

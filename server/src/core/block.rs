@@ -130,8 +130,6 @@ pub enum Arrival {
     Waits {
         /// A stream that asked for it long ago waits no more.
         superseded: Option<ReplyTo>,
-        /// Contributions of its group before it that were lost by restoring.
-        lost: u64,
         /// Contributions of its group before it that it has left out, because the others had gone
         /// on elsewhere.
         left_out: u64,

@@ -19,7 +19,7 @@ use super::fleet::Fleet;
 use super::order::{NotCaptured, ShardFile, ShardReport};
 pub use super::output::Output;
 use super::refusal::Refusal;
-use super::run::Run;
+use super::run::{Phase, Run};
 use super::saved::{Passed, Saved};
 
 /// The servers of the fleet and the runs on it.
@@ -80,6 +80,11 @@ impl Coordinator {
         coordinator.tell(Event::new(EventKind::Coordinator, text));
         for run in coordinator.runs.values_mut() {
             run.recover(snapshots, now_ms);
+            // It may have begun without what was recorded of a former run being forgotten.
+            if matches!(run.phase(), Phase::Forming | Phase::Creating(..)) {
+                let forget = Output::DropMarks(run.name().clone());
+                coordinator.outputs.push_back(forget);
+            }
         }
         coordinator.drain();
         coordinator
@@ -147,6 +152,7 @@ impl Coordinator {
             self.passed = run.passed().max(self.passed);
         }
         self.dirty = true;
+        self.outputs.push_back(Output::DropMarks(name.clone()));
         let mut event = Event::new(EventKind::RunRemoved, format!("run {name} is removed"));
         event.run = Some(name.clone());
         self.tell(event);
@@ -183,7 +189,8 @@ impl Coordinator {
                 current,
             });
         }
-        run.report(server, report, now_ms);
+        let run = self.runs.get_mut(name).expect("it was found above");
+        run.report(server, report, &self.fleet, now_ms);
         self.drain();
         Ok(())
     }
@@ -229,10 +236,10 @@ impl Coordinator {
         self.now_ms = now_ms;
         let elapsed = self.fleet.elapse(now_ms);
         for (server, incarnation) in elapsed.lost {
-            self.lose(server, incarnation, LEASE_RAN_OUT);
+            self.lose((server, incarnation), LEASE_RAN_OUT, false);
         }
         for run in self.runs.values_mut() {
-            if elapsed.given_up {
+            if elapsed.given_up || run.is_unsettled() {
                 run.place(None, &self.fleet, now_ms);
             }
             run.tick(now_ms);

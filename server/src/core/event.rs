@@ -1,7 +1,8 @@
 //! What happened to the fleet and its runs, in words: for the status page and the run's folder.
 
 use serde::Serialize;
-use tradewind_common::{GroupId, Rank, RunId, ServerId, ShardId};
+use tradewind_common::loss::Loss;
+use tradewind_common::{Generation, GroupId, Rank, RunId, ServerId, ShardId};
 
 /// Events that are kept for the status page.
 pub const EVENTS_MAX: usize = 64;
@@ -17,6 +18,8 @@ pub enum EventKind {
     ServerUp,
     /// A server is gone.
     ServerLost,
+    /// A server is to answer for a shard.
+    Heir,
     /// Another server answers for a shard, or the same one again.
     Promoted,
     /// A server shall keep a copy of a shard.
@@ -31,7 +34,7 @@ pub enum EventKind {
     Restored,
     /// A snapshot could not be used.
     DamagedSnapshot,
-    /// A restored shard lacks contributions that groups had made.
+    /// A restored shard lacks updates that had been acknowledged.
     UpdatesLost,
     /// The ranks of a group are together.
     GroupFormed,
@@ -49,6 +52,8 @@ pub enum EventKind {
     RunReady,
     /// A run cannot go on.
     RunFailed,
+    /// A run is not to go on without what was lost.
+    RunStopped,
     /// A run is forgotten.
     RunRemoved,
     /// A snapshot is whole.
@@ -67,6 +72,7 @@ impl EventKind {
         match self {
             Self::ServerUp => "server_up",
             Self::ServerLost => "server_lost",
+            Self::Heir => "heir",
             Self::Promoted => "promoted",
             Self::CopyAdded => "copy_added",
             Self::CopyFull => "copy_full",
@@ -83,6 +89,7 @@ impl EventKind {
             Self::GroupDrained => "group_drained",
             Self::RunReady => "run_ready",
             Self::RunFailed => "run_failed",
+            Self::RunStopped => "run_stopped",
             Self::RunRemoved => "run_removed",
             Self::Snapshot => "snapshot",
             Self::SnapshotFailed => "snapshot_failed",
@@ -120,6 +127,15 @@ pub struct Event {
     pub shard: Option<ShardId>,
     /// Which life of the rank, group or server; 0 where none is meant.
     pub life: u64,
+    /// The lineage of the shard's values that begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<Generation>,
+    /// Updates of blocks that are missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_updates: Option<u64>,
+    /// The most samples that a block misses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_samples: Option<u64>,
 }
 
 impl Event {
@@ -136,6 +152,9 @@ impl Event {
             rank: None,
             shard: None,
             life: 0,
+            lineage: None,
+            lost_updates: None,
+            lost_samples: None,
         }
     }
 
@@ -161,6 +180,17 @@ impl Event {
 
     pub(super) fn life(mut self, life: u64) -> Self {
         self.life = life;
+        self
+    }
+
+    pub(super) fn lineage(mut self, lineage: Generation) -> Self {
+        self.lineage = Some(lineage);
+        self
+    }
+
+    pub(super) fn lost(mut self, lost: Loss) -> Self {
+        self.lost_updates = Some(lost.updates);
+        self.lost_samples = Some(lost.samples);
         self
     }
 }

@@ -29,6 +29,9 @@ pub struct Known {
     presence: Presence,
     #[serde(skip)]
     lease: Lease,
+    /// While it is not there: when it was heard last, or missed.
+    #[serde(skip)]
+    heard_ms: u64,
 }
 
 /// A row of the status page.
@@ -63,6 +66,8 @@ pub struct Fleet {
     most: Option<Lease>,
     /// That has run out.
     saw_most: bool,
+    /// When leases were looked at last.
+    looked_ms: u64,
 }
 
 impl Fleet {
@@ -73,6 +78,7 @@ impl Fleet {
             known: BTreeMap::new(),
             most: None,
             saw_most: false,
+            looked_ms: 0,
         }
     }
 
@@ -89,6 +95,7 @@ impl Fleet {
                 Presence::Gone | Presence::GivenUp => Presence::Gone,
             };
             server.lease = Lease::grant(now_ms, lease_ms);
+            server.heard_ms = now_ms;
         }
         Self {
             expected,
@@ -96,6 +103,7 @@ impl Fleet {
             known,
             most: None,
             saw_most: false,
+            looked_ms: now_ms,
         }
     }
 
@@ -143,6 +151,7 @@ impl Fleet {
             server,
             presence: Presence::Up,
             lease: Lease::grant(now_ms, self.lease_ms),
+            heard_ms: now_ms,
         };
         self.known.insert(id, known);
     }
@@ -155,9 +164,16 @@ impl Fleet {
     ) -> Result<(), Refused> {
         self.check(server, given)?;
         let known = self.known.get_mut(&server);
-        let up = known.filter(|k| k.presence == Presence::Up && k.server.incarnation == given);
-        let up = up.ok_or(Refused::NotRegistered(server))?;
-        up.lease.renew(now_ms);
+        let known = known.filter(|known| known.server.incarnation == given);
+        let known = known.ok_or(Refused::NotRegistered(server))?;
+        known.heard_ms = now_ms;
+        match known.presence {
+            Presence::Up => known.lease.renew(now_ms),
+            // It lives, and has to register anew.
+            Presence::Awaited | Presence::Gone | Presence::GivenUp => {
+                return Err(Refused::NotRegistered(server));
+            }
+        }
         Ok(())
     }
 
@@ -172,6 +188,7 @@ impl Fleet {
         }
         known.presence = Presence::Gone;
         known.lease = Lease::grant(now_ms, self.lease_ms);
+        known.heard_ms = now_ms;
         self.count(now_ms);
         true
     }
@@ -179,6 +196,7 @@ impl Fleet {
     pub(super) fn forgive(&mut self, gap_ms: u64) {
         for known in self.known.values_mut() {
             known.lease.forgive(gap_ms);
+            known.heard_ms = known.heard_ms.saturating_add(gap_ms);
         }
         if let Some(most) = &mut self.most {
             most.forgive(gap_ms);
@@ -188,6 +206,7 @@ impl Fleet {
     /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
     pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
         let mut elapsed = Elapsed::default();
+        self.looked_ms = now_ms;
         let saw_most = self.saw_most;
         self.count(now_ms);
         self.saw_most = self.most.is_some_and(|since| since.expired(now_ms));
@@ -223,6 +242,15 @@ impl Fleet {
     /// Whether a server is registered and its lease holds.
     pub fn is_up(&self, server: ServerId) -> bool {
         self.presence(server) == Some(Presence::Up)
+    }
+
+    /// How long nothing had been heard of a server when leases were looked at last, milliseconds; 0 if
+    /// it is there, or never was. What happens between two looks says nothing of time: it may have waited
+    /// while the coordinator itself was held up.
+    pub(super) fn silent_ms(&self, server: ServerId) -> u64 {
+        let known = self.known.get(&server);
+        let gone = known.filter(|known| known.presence != Presence::Up);
+        gone.map_or(0, |known| self.looked_ms.saturating_sub(known.heard_ms))
     }
 
     /// When the lease of a server runs out.

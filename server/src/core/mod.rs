@@ -15,6 +15,7 @@ pub mod fleet;
 pub mod frame;
 pub mod held;
 pub mod log;
+pub mod mark;
 pub mod milestones;
 pub mod momentum;
 pub mod optimizer;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::holders::Holders;
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Incarnation, RunId, ServerId, ShardId};
@@ -39,7 +40,7 @@ pub struct Order {
     pub servers: BTreeMap<ServerId, Server>,
     /// The run's membership.
     pub view: View,
-    /// Shards whose lineage is new: their primary restores them first.
+    /// Shards that their heir has to restore.
     pub restore: Vec<Restore>,
     /// Snapshots to take part in; one that was taken already is reported again.
     pub capture: Vec<Capture>,
@@ -54,7 +55,7 @@ pub enum Told {
     Runs(Vec<RunId>),
 }
 
-/// A shard that its primary has to restore from a snapshot.
+/// A shard that its heir has to restore from a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restore {
     /// Which.
@@ -87,6 +88,8 @@ pub struct ShardReport {
     pub restored: Option<u64>,
     /// Snapshots that were passed over, and what was wrong with each.
     pub damaged: Vec<String>,
+    /// What that lacks of what had been acknowledged.
+    pub lost: Loss,
     /// Why it cannot be restored.
     pub failure: Option<String>,
 }

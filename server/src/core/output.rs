@@ -22,6 +22,8 @@ pub enum Output {
     /// Write the manifest of a snapshot whose parts are all there, then say so
     /// ([`Coordinator::written`](super::coordinator::Coordinator::written)).
     Manifest(Box<ManifestData>),
+    /// Forget what was recorded of a run's blocks: a run of this name begins anew, or is removed.
+    DropMarks(RunId),
     /// Delete a snapshot, or what there is of it.
     Delete {
         /// Of which run.

@@ -29,6 +29,11 @@ struct Outbox {
     unsent: BTreeSet<BlockId>,
     /// It has confirmed every block.
     full: bool,
+    /// The first record that waited when it was looked last, and since when it was seen to be that,
+    /// microseconds.
+    waits: Option<(u64, u64)>,
+    /// It has confirmed nothing for too long.
+    stalled: bool,
 }
 
 /// What a primary owes its copies: one log, as each of them is sent it.
@@ -82,6 +87,8 @@ impl Outboxes {
                 states: 0,
                 unsent: created(),
                 full: false,
+                waits: None,
+                stalled: false,
             });
         }
         gone
@@ -166,6 +173,29 @@ impl Outboxes {
             .collect()
     }
 
+    /// Notes which copies have confirmed nothing for so long, though something waits for them; answers
+    /// whether there are any.
+    pub fn look_stalled(&mut self, now_us: u64, patience_us: u64) -> bool {
+        for outbox in self.copies.values_mut() {
+            let first = outbox.unconfirmed.front().map(|record| record.seq);
+            let same = outbox.waits.filter(|(seq, _)| Some(*seq) == first);
+            outbox.waits = same.or_else(|| first.map(|seq| (seq, now_us)));
+            outbox.stalled = outbox
+                .waits
+                .is_some_and(|(_, since_us)| now_us.saturating_sub(since_us) >= patience_us);
+        }
+        self.copies.values().any(|outbox| outbox.stalled)
+    }
+
+    /// Copies that had confirmed nothing for too long when it was looked last, and since when each is
+    /// one.
+    pub fn stalled(&self) -> Vec<(ServerId, Generation)> {
+        let stalled = self.copies.iter().filter(|(_, outbox)| outbox.stalled);
+        stalled
+            .map(|(server, outbox)| (*server, outbox.fill))
+            .collect()
+    }
+
     /// Records that copies have not confirmed.
     pub fn unconfirmed(&self) -> u64 {
         let each = self
@@ -234,20 +264,14 @@ impl Position {
         self.seq
     }
 
-    /// Hears of a log, and of being filled in it. Answers whether it is a new one, in which nothing
-    /// has come yet.
-    pub fn reach(&mut self, log: Generation, fill: Generation) -> Result<bool, Refusal> {
-        if (log, fill) < (self.log, self.fill) {
-            return Err(Refusal::StaleLog {
-                given: (log, fill),
-                newest: (self.log, self.fill),
-            });
-        }
+    /// Is to follow a log, and to be filled in it. Answers whether it is a new one, in which nothing has
+    /// come yet.
+    pub fn reach(&mut self, log: Generation, fill: Generation) -> bool {
         let new = (log, fill) > (self.log, self.fill);
         if new {
             *self = Self { log, fill, seq: 0 };
         }
-        Ok(new)
+        new
     }
 
     /// What record `seq`, which was sent after record `previous`, is here.

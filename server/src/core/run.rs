@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::data::{Chunking, Ledger};
-use tradewind_common::holders::Holders;
+use tradewind_common::holders::{Holders, Primary};
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
@@ -28,13 +29,12 @@ mod snapshots;
 pub use self::attach::Drained;
 use self::group::Member;
 pub use self::group::{Beat, Beaten, Caller, Group, GroupRow, GroupState, Join, RankRow};
-use self::holders::Orphan;
 use self::snapshots::Snapshots;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::event::{Event, EventKind};
 use super::fleet::Fleet;
-use super::order::{Capture, Order, Restore};
+use super::order::{Capture, Order, Restore, ShardReport};
 use super::output::Output;
 use super::refusal::Refusal;
 use super::saved::Passed;
@@ -54,6 +54,8 @@ pub enum Phase {
     Ready,
     /// The run cannot go on, and why.
     Failed(String),
+    /// The run was not to go on without what was lost, and why; it can be resumed.
+    Stopped(String),
 }
 
 impl Phase {
@@ -65,6 +67,7 @@ impl Phase {
             Self::Restoring => "restoring",
             Self::Ready => "ready",
             Self::Failed(_) => "failed",
+            Self::Stopped(_) => "stopped",
         }
     }
 }
@@ -85,15 +88,19 @@ pub struct Run {
     ready_at: Option<Generation>,
     /// By shard.
     holders: Vec<Holders>,
-    /// Shards without a primary.
-    orphans: BTreeMap<ShardId, Orphan>,
-    /// Shards whose primary has not yet restored them.
+    /// Copies that are missed, since which generation; removed when their primary has followed it.
+    #[serde(default)]
+    departing: BTreeMap<ShardId, BTreeMap<ServerId, Generation>>,
+    /// Shards whose heir has to restore them, or has not yet been heard to have.
     restoring: BTreeMap<ShardId, Restore>,
     /// The highest clock that any holder of a shard has ever reported.
     clock_seen: Option<Clock>,
-    /// By shard: contributions lost by restoring, of which lineage; and before that lineage.
-    lost: BTreeMap<ShardId, (Generation, u64)>,
-    lost_before: u64,
+    /// By shard: what restored values lacked of what had been acknowledged, all together; and what the
+    /// run had lost before it was resumed.
+    #[serde(default)]
+    losses: BTreeMap<ShardId, Loss>,
+    #[serde(default)]
+    lost_earlier: Loss,
     groups: BTreeMap<GroupId, Group>,
     /// Ranks of the groups that came on top of those that are configured.
     attached: Vec<u32>,
@@ -107,6 +114,9 @@ pub struct Run {
     snapshots: Snapshots,
     #[serde(skip)]
     acknowledged: BTreeMap<(ShardId, ServerId), Acknowledge>,
+    /// What heirs have said of the snapshots that they restored.
+    #[serde(skip)]
+    restored: BTreeMap<ShardId, ShardReport>,
     #[serde(skip)]
     since_ms: u64,
     /// When every group has had its say about data that a former coordinator leased.
@@ -151,11 +161,11 @@ impl Run {
             phase: Phase::Forming,
             formed: false,
             ready_at: None,
-            orphans: BTreeMap::new(),
+            departing: BTreeMap::new(),
             restoring: BTreeMap::new(),
             clock_seen: None,
-            lost: BTreeMap::new(),
-            lost_before: 0,
+            losses: BTreeMap::new(),
+            lost_earlier: Loss::default(),
             groups: BTreeMap::new(),
             attached: Vec::new(),
             drained: Drained::default(),
@@ -164,6 +174,7 @@ impl Run {
             origin: (Clock(0), 0),
             snapshots: Snapshots::new(snapshots),
             acknowledged: BTreeMap::new(),
+            restored: BTreeMap::new(),
             since_ms: now_ms,
             settle_at_ms: None,
             outputs: VecDeque::new(),
@@ -237,9 +248,14 @@ impl Run {
         self.snapshots.newest()
     }
 
-    /// Contributions that restored shards have lost.
-    pub fn lost(&self) -> u64 {
-        self.lost_before + self.lost.values().map(|(_, lost)| lost).sum::<u64>()
+    /// What was acknowledged and is missing: the updates of all blocks, and the most samples of any
+    /// shard, for every sample is in all of them.
+    pub fn lost(&self) -> Loss {
+        let losses = || self.losses.values();
+        self.lost_earlier.plus(Loss {
+            updates: losses().map(|lost| lost.updates).sum(),
+            samples: losses().map(|lost| lost.samples).max().unwrap_or(0),
+        })
     }
 
     /// Samples of finished chunks that filled no batch.
@@ -262,7 +278,7 @@ impl Run {
             creator: match &self.phase {
                 Phase::Creating(group, life, _) => Some((*group, *life)),
                 // Nobody: group 0 has no life 0.
-                Phase::Forming | Phase::Restoring | Phase::Failed(_) => {
+                Phase::Forming | Phase::Restoring | Phase::Failed(_) | Phase::Stopped(_) => {
                     Some((GroupId(0), Incarnation(0)))
                 }
                 Phase::Ready => None,
@@ -282,8 +298,7 @@ impl Run {
 
     /// The run as `server` has to hold it.
     pub(super) fn order(&self, server: ServerId, fleet: &Fleet) -> Order {
-        let primary = |shard: ShardId| self.primary(shard).map(|primary| primary.server);
-        let mine = |shard: ShardId| primary(shard) == Some(server);
+        let is = |who: Option<Primary>| who.is_some_and(|who| who.server == server);
         let restore = self.restoring.values().copied();
         Order {
             server,
@@ -293,32 +308,65 @@ impl Run {
             holders: self.holders.clone(),
             servers: fleet.endpoints(),
             view: self.view(),
-            restore: restore.filter(|restore| mine(restore.shard)).collect(),
-            capture: self.captures().filter(|c| mine(c.shard)).collect(),
+            restore: restore.filter(|r| is(self.heir(r.shard))).collect(),
+            capture: self
+                .captures()
+                .filter(|c| is(self.primary(c.shard)))
+                .collect(),
         }
     }
 
     /// The run cannot go on: every call is told why.
     pub(super) fn fail(&mut self, reason: String) {
-        if matches!(self.phase, Phase::Failed(_)) {
+        let text = format!("run {} cannot go on: {reason}", self.name);
+        self.end(
+            Phase::Failed(reason),
+            Event::new(EventKind::RunFailed, text),
+        );
+    }
+
+    /// The run does not go on without what was lost, unless a person resumes it.
+    pub(super) fn stop(&mut self, reason: String) {
+        let text = format!("run {} stops: {reason}", self.name);
+        self.end(
+            Phase::Stopped(reason),
+            Event::new(EventKind::RunStopped, text),
+        );
+    }
+
+    /// Whether it does not go on.
+    pub(super) fn is_over(&self) -> bool {
+        self.over().is_some()
+    }
+
+    /// What every call is told, if the run does not go on.
+    pub(super) fn over(&self) -> Option<Refused> {
+        match &self.phase {
+            Phase::Failed(reason) => Some(Refused::Failed(reason.clone())),
+            Phase::Stopped(reason) => Some(Refused::Stopped(reason.clone())),
+            Phase::Forming | Phase::Creating(..) | Phase::Restoring | Phase::Ready => None,
+        }
+    }
+
+    fn end(&mut self, phase: Phase, event: Event) {
+        if self.is_over() {
             return;
         }
-        let text = format!("run {} cannot go on: {reason}", self.name);
-        self.tell(Event::new(EventKind::RunFailed, text));
-        let refused = Refused::Failed(reason.clone());
+        self.tell(event);
+        self.phase = phase;
+        let refused = self.over().expect("it has just ended");
         let groups = self.groups.values_mut();
         let members = groups.flat_map(|group| group.members.values_mut());
         let waiting: Vec<ReplyTo> = members.flat_map(Member::take_waiting).collect();
         self.reply_all(waiting, Err(refused.clone()));
         self.stop_snapshots(refused);
         self.restoring.clear();
-        self.phase = Phase::Failed(reason);
         self.change();
     }
 
     fn check_rank(&self, group: GroupId, rank: Rank) -> Result<u32, Refused> {
-        if let Phase::Failed(reason) = &self.phase {
-            return Err(Refused::Failed(reason.clone()));
+        if let Some(over) = self.over() {
+            return Err(over);
         }
         let last = GroupId(self.sizes().count() as u32 - 1);
         let size = self

@@ -56,8 +56,11 @@ pub struct ManifestData {
     pub shards: Vec<u32>,
     /// Which training data were out; those that groups still worked on are returned.
     pub ledger: Ledger,
-    /// Contributions lost by restoring.
+    /// Updates of blocks that were acknowledged and are missing.
     pub lost: u64,
+    /// And samples.
+    #[serde(default)]
+    pub lost_samples: u64,
 }
 
 /// A group in a manifest.
@@ -76,4 +79,7 @@ pub struct Saved {
     pub manifest: ManifestData,
     /// The numbers of all snapshots of the run on disk, whole or not.
     pub numbers: Vec<u64>,
+    /// Newer ones that could not be used, and what is wrong with each.
+    #[serde(default)]
+    pub damaged: Vec<String>,
 }

@@ -67,7 +67,8 @@ pub struct Shard {
     capture: Option<Capture>,
     milestones: Milestones,
     counters: Counters,
-    lost_reported: u64,
+    /// When it is looked next whether copies still confirm, microseconds.
+    look_us: u64,
     outputs: VecDeque<Output>,
 }
 
@@ -111,7 +112,7 @@ impl Shard {
             capture: None,
             milestones: Milestones::default(),
             counters: Counters::default(),
-            lost_reported: 0,
+            look_us: 0,
             outputs: VecDeque::new(),
         }
     }
@@ -160,11 +161,14 @@ impl Shard {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, microseconds; it may be
     /// later.
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.timeouts_us.values().min().copied()
+        let asked = self.timeouts_us.values().min().copied();
+        let look = (!self.log.none()).then_some(self.look_us);
+        asked.into_iter().chain(look).min()
     }
 
-    /// Time has come to ask the policy again.
+    /// Time has come to ask the policy again, or to look for copies that confirm nothing.
     pub fn handle_timeout(&mut self, now_us: u64) {
+        self.look_for_stalled(now_us);
         let due = self
             .timeouts_us
             .iter()

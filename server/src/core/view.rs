@@ -45,6 +45,7 @@ pub struct Acknowledge {
     pub complete: bool,
     /// Of a primary: the copies that have everything, and since when each is one.
     pub full: Vec<(ServerId, Generation)>,
-    /// Contributions that were lost by restoring.
-    pub lost: u64,
+    /// Of a primary: the copies that have confirmed nothing for a lease while something waits for them,
+    /// and since when each is one.
+    pub stalled: Vec<(ServerId, Generation)>,
 }

@@ -43,10 +43,10 @@ pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {
         runs: HashMap::new(),
         open: HashMap::new(),
     };
+    // Not supervised: what breaks off here breaks this stream, and the client begins another one.
     tokio::spawn(async move {
-        telemetry::streams(1.0);
+        let _open = Open::new();
         let _ = ended.send(frames.read(body).await);
-        telemetry::streams(-1.0);
     });
     Body::new(Outgoing::response(Answering {
         replies,
@@ -90,7 +90,11 @@ impl Stream for Answering {
             match Pin::new(end).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Err(status))) => return Poll::Ready(Some(Err(status))),
-                Poll::Ready(_) => self.end = None,
+                Poll::Ready(Ok(Ok(()))) => self.end = None,
+                Poll::Ready(Err(_)) => {
+                    let broken = Status::unavailable("the server has broken off this stream");
+                    return Poll::Ready(Some(Err(broken)));
+                }
             }
         }
         if self.room.available_permits() == ROOM {
@@ -98,6 +102,22 @@ impl Stream for Answering {
         } else {
             Poll::Pending
         }
+    }
+}
+
+/// A stream that is read.
+struct Open;
+
+impl Open {
+    fn new() -> Self {
+        telemetry::streams(1.0);
+        Self
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        telemetry::streams(-1.0);
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) async fn keep_lease(
     // A refusal of the first beat is the answer of the call.
     let beaten = keeper.beat(&first).await?;
     let (out, replies) = mpsc::channel(REPLIES_MAX);
+    // Not supervised: what breaks off here breaks this stream, and the rank begins another one.
     tokio::spawn(async move {
         if let Err(status) = keeper.keep(beats, beaten, &out).await {
             let _ = out.send(Err(status)).await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tradewind_common::loss::Loss;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::holding::{Endpoint, Holding, placement_from_wire, placement_to_wire};
@@ -85,10 +86,12 @@ pub fn decode_order(server: ServerId, order: v1::ServerOrder) -> Result<Order, M
 /// A report of a shard.
 pub fn report_to_wire(run: &RunId, report: ShardReport) -> v1::Acknowledge {
     let seen = report.seen;
-    let full = |(server, since): (ServerId, Generation)| v1::CopyHolder {
-        server: server.0,
-        since: since.0,
-        full: true,
+    let copy = |full: bool| {
+        move |(server, since): (ServerId, Generation)| v1::CopyHolder {
+            server: server.0,
+            since: since.0,
+            full,
+        }
     };
     v1::Acknowledge {
         run: run.to_string(),
@@ -96,8 +99,10 @@ pub fn report_to_wire(run: &RunId, report: ShardReport) -> v1::Acknowledge {
         clock_seen: seen.clock_seen.map(|clock| clock.0),
         complete: seen.complete,
         shard: report.shard.0,
-        full: seen.full.into_iter().map(full).collect(),
-        lost: seen.lost,
+        full: seen.full.into_iter().map(copy(true)).collect(),
+        stalled: seen.stalled.into_iter().map(copy(false)).collect(),
+        lost_updates: report.lost.updates,
+        lost_samples: report.lost.samples,
         restored: report.restored,
         damaged: report.damaged,
         failure: report.failure.unwrap_or_default(),
@@ -112,19 +117,23 @@ pub fn report_from_wire(report: v1::Acknowledge) -> Result<(RunId, ShardReport),
             problem: "no clock comes after it".into(),
         });
     }
-    let full = |copy: &v1::CopyHolder| (ServerId(copy.server), Generation(copy.since));
+    let copy = |copy: &v1::CopyHolder| (ServerId(copy.server), Generation(copy.since));
     let seen = Acknowledge {
         generation: Generation(report.generation),
         clock_seen: report.clock_seen.map(Clock),
         complete: report.complete,
-        full: report.full.iter().map(full).collect(),
-        lost: report.lost,
+        full: report.full.iter().map(copy).collect(),
+        stalled: report.stalled.iter().map(copy).collect(),
     };
     let shard = ShardReport {
         shard: ShardId(report.shard),
         seen,
         restored: report.restored,
         damaged: report.damaged,
+        lost: Loss {
+            updates: report.lost_updates,
+            samples: report.lost_samples,
+        },
         failure: Some(report.failure).filter(|failure| !failure.is_empty()),
     };
     Ok((convert::run_id(&report.run)?, shard))

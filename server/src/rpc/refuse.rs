@@ -57,6 +57,7 @@ pub fn refused(refused: Refused) -> Status {
         Refused::ServersMissing { .. } => Reason::ServersMissing,
         Refused::TooManyRuns => Reason::TooManyRuns,
         Refused::Failed(_) => Reason::RunFailed,
+        Refused::Stopped(_) => Reason::Lost,
         Refused::UnknownServer { .. } => Reason::UnknownServer,
         Refused::StaleServer { .. } => Reason::StaleIncarnation,
         Refused::GenerationAhead { .. } => Reason::GenerationAhead,

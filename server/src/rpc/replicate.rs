@@ -27,6 +27,7 @@ const CONFIRMS_MAX: usize = 64;
 /// Serves one stream: reads `body`, and answers with the body that is returned.
 pub fn replicate(registry: Arc<Registry>, body: Body) -> Body {
     let (out, confirms) = mpsc::channel(CONFIRMS_MAX);
+    // Not supervised: what breaks off here breaks this stream, and the primary begins another one.
     tokio::spawn(async move {
         if let Err(status) = read(&registry, body, &out).await {
             let _ = out.send(Err(status)).await;

@@ -14,13 +14,13 @@ use tradewind_proto::v1::server_report::Report;
 
 use super::order::{captured_from_wire, encode_order, report_from_wire};
 use super::refuse;
-use crate::coordinator_task::{CallError, CoordinatorHandle, Message, ORDERS_MAX};
+use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
 use crate::core::answer::Refused;
 use crate::core::order::{Server, Told};
 use crate::core::refusal::Refusal;
 
 /// Orders on their way into a connection.
-const ORDERS_OUT_MAX: usize = 4;
+const ORDERS_OUT_MAX: usize = 1;
 
 /// Reports of a server whose answers wait for the coordinator's disk; beats behind more wait, too.
 const UNANSWERED_MAX: usize = 1024;
@@ -48,7 +48,7 @@ pub(super) async fn serve(
         host: register.host,
     };
     let incarnation = server.incarnation;
-    let (orders, inbox) = mpsc::channel::<Told>(ORDERS_MAX);
+    let (orders, inbox) = outbox();
     let ask = |reply| Message::Register(id, server, orders, reply);
     let number = coordinator.call(ask).await.map_err(refuse::call)?;
     let (out, answers) = mpsc::channel(ORDERS_OUT_MAX);
@@ -59,6 +59,7 @@ pub(super) async fn serve(
         number,
         coordinator,
     };
+    // Not supervised: what breaks off here breaks this stream, and the server registers anew.
     tokio::spawn(async move {
         let reports = bond.take(reports);
         give_orders(inbox, reports, (out, orderer)).await;
@@ -126,46 +127,38 @@ impl Bond {
 
 /// Sends orders for as long as the server reports; a report that is refused ends the stream.
 async fn give_orders(
-    mut orders: mpsc::Receiver<Told>,
+    mut orders: Taken,
     reports: impl Future<Output = Result<(), Status>>,
     (out, incarnation): (mpsc::Sender<Result<v1::ServerOrder, Status>>, u64),
 ) {
     tokio::pin!(reports);
     loop {
-        let order = tokio::select! {
-            reported = &mut reports => match reported {
-                Ok(()) => return,
-                Err(status) => Err(status),
-            },
-            order = orders.recv() => match order {
-                Some(Told::Order(order)) => Ok(encode_order(&order, incarnation)),
-                Some(Told::Runs(runs)) => Ok(v1::ServerOrder {
-                    runs: runs.iter().map(ToString::to_string).collect(),
-                    coordinator: incarnation,
-                    ..v1::ServerOrder::default()
-                }),
-                // It registered anew, or was too slow and shall.
+        // First room, then an order: what is newest by then. Reports are heard all the while.
+        let next = async {
+            let room = out.reserve().await.ok()?;
+            // No order comes any more when it has registered anew.
+            Some((room, orders.next().await?))
+        };
+        let (room, told) = tokio::select! {
+            next = next => match next {
+                Some(next) => next,
                 None => return,
             },
-        };
-        let refused = order.is_err();
-        // Reports are heard as well while the connection is full of orders.
-        let room = tokio::select! {
-            room = out.reserve() => room,
-            reported = &mut reports, if !refused => {
+            reported = &mut reports => {
                 if let Err(status) = reported {
                     let _ = out.send(Err(status)).await;
                 }
                 return;
             }
         };
-        let Ok(room) = room else {
-            return;
-        };
-        room.send(order);
-        if refused {
-            return;
-        }
+        room.send(Ok(match told {
+            Told::Order(order) => encode_order(&order, incarnation),
+            Told::Runs(runs) => v1::ServerOrder {
+                runs: runs.iter().map(ToString::to_string).collect(),
+                coordinator: incarnation,
+                ..v1::ServerOrder::default()
+            },
+        }));
     }
 }
 

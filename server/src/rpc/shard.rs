@@ -133,7 +133,6 @@ async fn status(
             .unwrap_or_default()
             .into(),
         primary: status.primary,
-        lost: counters.lost,
         unconfirmed: status.unconfirmed,
         version_sum: status.version_sum,
         lineage: status.lineage.0,

@@ -6,6 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use tradewind_common::holders::Holders;
 use tradewind_common::{Clock, Generation, GroupId, ServerId};
 
+use super::Recorder;
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
 use crate::core::order::Capture;
@@ -49,6 +50,8 @@ pub struct Ordered {
     pub holders: Holders,
     /// Where its copies are, if it is the primary.
     pub copies: Vec<Copy>,
+    /// Where it records from now on what leaves it.
+    pub recorder: Option<Recorder>,
     /// Values to take over first, of this lineage.
     pub restored: Option<(Vec<BlockState>, Generation)>,
     /// Parts of snapshots to write.

@@ -8,3 +8,4 @@ mod groups;
 mod input;
 mod programs;
 mod stragglers;
+mod unwritten;

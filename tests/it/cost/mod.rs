@@ -81,7 +81,10 @@ impl Case {
             start_grace_ms: 600_000,
             up: self.up,
             down: self.down,
-            faults: FaultSpec::default(),
+            faults: FaultSpec {
+                patience_ms: 1_200_000,
+                ..FaultSpec::default()
+            },
         }
     }
 

@@ -53,7 +53,7 @@ fn nothing_answered_is_lost() {
         let updates: u64 = pushed.iter().map(|(_, clocks)| clocks.end).sum();
         assert_copies_agree(&fleet, updates).await;
         let status = status(&client).await;
-        assert_eq!(status.lost, 0);
+        assert_eq!(status.lost_updates, 0);
         assert_eq!(holders(&status, 1).lineage, 0, "nothing was restored");
         assert_eq!(events(&status, "server_lost").len(), 2);
     });

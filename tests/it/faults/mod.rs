@@ -10,6 +10,7 @@ mod ending;
 mod failover;
 mod groups;
 mod leases;
+mod log;
 mod partition;
 mod pushing;
 mod restored;
@@ -20,6 +21,7 @@ mod watch;
 use std::sync::Arc;
 
 use tradewind_common::compress::Compression;
+use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
@@ -79,6 +81,8 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
             reform_grace_ms: 0,
             snapshot_ms: 0,
             snapshots_kept: 3,
+            patience_ms: 2 * LONG_MS,
+            on_loss: OnLoss::Continue,
         },
     }
 }

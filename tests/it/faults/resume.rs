@@ -200,7 +200,7 @@ fn who_hosts_after_the_run_has_gone_on_does_not_go_back_to_the_snapshot() {
         let group = pushing.stop().await;
         assert!(!group.lost(), "it went on in its life");
         let status = status(&fleet.client().await).await;
-        assert_eq!((status.coordinator, status.lost), (life, 0));
+        assert_eq!((status.coordinator, status.lost_updates), (life, 0));
         assert_eq!(read(&fleet, RUN, &group.layout).await, group.values);
     });
 }

@@ -63,7 +63,10 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         start_grace_ms: 600_000,
         up: Compression::None,
         down: Compression::None,
-        faults: FaultSpec::default(),
+        faults: FaultSpec {
+            patience_ms: 1_200_000,
+            ..FaultSpec::default()
+        },
     }
 }
 

@@ -8,6 +8,7 @@ mod encoded;
 mod exchange;
 mod foreign;
 mod frames;
+mod joins;
 mod people;
 mod pressure;
 mod python;
@@ -99,6 +100,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         reform_grace_ms: 0,
         snapshot_ms: 0,
         snapshots_kept: 1,
+        patience_ms: 1_200_000,
         ..RunSpec::default()
     }
 }

@@ -3,8 +3,8 @@
 use tonic::Code;
 use tradewind_proto::v1::policies::Staleness;
 use tradewind_proto::v1::{
-    Adam, AdamW, BatchStep, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec,
-    Schedule, Sgd, StepDecay, TensorKind, run_spec, schedule,
+    Adam, AdamW, BatchStep, Compression, Consistency, DType, JoinRequest, OnLoss, RateScaling,
+    RunSpec, Schedule, Sgd, StepDecay, TensorKind, run_spec, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
@@ -92,6 +92,18 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     ),
     (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
     (|s| s.lease_ms = 0, bad("lease_ms is 0")),
+    (
+        |s| s.patience_ms = s.lease_ms,
+        bad("patience_ms is 600000, which is not longer than lease_ms"),
+    ),
+    (
+        |s| s.patience_ms = 86_400_001,
+        bad("patience_ms is 86400001, which is not longer than lease_ms and at most a day"),
+    ),
+    (
+        |s| s.on_loss = 99,
+        malformed("on_loss: 99 is nothing to do about a loss"),
+    ),
     (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
     (|s| s.block_bytes = 3, bad("block_bytes is 3")),
     (
@@ -189,6 +201,8 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("batch_ramp", |s| s.batch_ramp = vec![step(10, 8)]),
     ("chunk_samples", |s| s.chunk_samples = 9),
     ("lease_ms", |s| s.lease_ms = 2),
+    ("faults", |s| s.patience_ms = 600_001),
+    ("faults", |s| s.on_loss = OnLoss::Stop.into()),
     ("start_grace_ms", |s| s.start_grace_ms = 2),
     ("up", |s| s.up = form(DType::DtypeBf16, 0.0)),
     ("down", |s| s.down = form(DType::DtypeTopK, 0.1)),
@@ -288,7 +302,8 @@ fn the_largest_numbers_do_no_harm() {
         given.samples = u64::MAX;
         given.epoch_samples = u64::MAX;
         given.chunk_samples = u64::MAX / 2 + 1;
-        given.lease_ms = u64::MAX;
+        given.lease_ms = 86_399_999;
+        given.patience_ms = 86_400_000;
         given.start_grace_ms = u64::MAX;
         given.staleness_bound = u64::MAX;
         rate(&mut given).warmup = u64::MAX;

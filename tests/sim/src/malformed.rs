@@ -1,12 +1,15 @@
-//! Frames that a shard has to refuse without any effect (rule 7).
+//! Frames and records that a shard has to refuse without any effect (rule 7).
 
 use rand::Rng;
+use tradewind_common::holders::Role;
 use tradewind_common::pieces::Norms;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, ServerId, ShardId};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, ShardId};
 use tradewind_server::core::askers::Wants;
 use tradewind_server::core::block::Gradient;
-use tradewind_server::core::shard::{Action, Output, Push};
+use tradewind_server::core::log::{Confirm, Entry, Record};
+use tradewind_server::core::refusal::Refusal;
+use tradewind_server::core::shard::{Action, Output, Push, Shard};
 use tradewind_server::core::view::View;
 
 use crate::checker::{Checker, Rule, Violation};
@@ -87,6 +90,34 @@ fn frame(who: (GroupId, Incarnation, Clock), block: BlockId, action: Action) -> 
         wants: Wants::Values,
         action,
     }
+}
+
+/// A record that says nothing, of a log that no order has named to a copy; `None` to whoever is none.
+pub fn record(shard: &Shard, rng: &mut impl Rng) -> Option<Record> {
+    let Some(Role::Copy(since)) = shard.role() else {
+        return None;
+    };
+    let later = [1, 1_000, u64::MAX / 2][rng.random_range(0..3)];
+    Some(Record {
+        log: Generation(shard.generation().0 + later),
+        fill: [since, Generation(0)][rng.random_range(0..2)],
+        previous: 0,
+        seq: rng.random_range(1..3),
+        entry: Entry::Probe,
+    })
+}
+
+/// Whether a copy has refused a record and kept what it had.
+pub fn check_record(
+    record: &Record,
+    result: &Result<Confirm, Refusal>,
+    unchanged: bool,
+) -> Result<(), Violation> {
+    if result.is_err() && unchanged {
+        return Ok(());
+    }
+    let text = format!("{record:?} came to {result:?}; digest unchanged: {unchanged}");
+    Err(Violation::new(Rule::BadInput, text))
 }
 
 /// Whether the only output is a refusal, and nothing has changed.

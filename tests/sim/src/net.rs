@@ -46,7 +46,17 @@ pub struct Network {
     plan: NetworkPlan,
     delay: LogNormal<f64>,
     cuts: Vec<Cut>,
+    slow: Vec<Slow>,
     rng: ChaCha8Rng,
+}
+
+/// What is sent one way is late until then.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    from: Party,
+    to: Party,
+    by_us: u64,
+    until_us: u64,
 }
 
 /// What becomes of one message.
@@ -65,6 +75,7 @@ impl Network {
         Self {
             delay: LogNormal::new(median, plan.spread).expect("a finite spread"),
             cuts: Vec::new(),
+            slow: Vec::new(),
             rng: random_stream(seed, 2),
             plan,
         }
@@ -82,6 +93,24 @@ impl Network {
             other: other.map(|other| other.iter().copied().collect()),
             until_us,
         });
+    }
+
+    /// Makes what is sent from one to the other late, and not what comes back.
+    pub fn slow(&mut self, (from, to): (Party, Party), by_us: u64, until_us: u64) {
+        self.slow.push(Slow {
+            from,
+            to,
+            by_us,
+            until_us,
+        });
+    }
+
+    /// By how much what is sent now is late.
+    pub fn slowed_us(&mut self, now_us: u64, from: Party, to: Party) -> u64 {
+        self.slow.retain(|slow| slow.until_us > now_us);
+        let ways = self.slow.iter();
+        let ways = ways.filter(|slow| (slow.from, slow.to) == (from, to));
+        ways.map(|slow| slow.by_us).max().unwrap_or(0)
     }
 
     /// Until when nothing passes between two; `None` if it does.

@@ -57,8 +57,15 @@ counts! {
     servers_killed,
     /// Servers that hung for a while.
     servers_hung,
-    /// Faults that were left out because they would have hit the last full copy of a shard.
-    spared,
+    /// Copies that stopped confirming.
+    muted,
+    /// Ways between two servers that became slow in one direction.
+    slowed,
+    /// Records of logs that are nobody's, which copies were sent.
+    rogue,
+    /// Shards restored though a process had everything: one that had been removed as a copy, or that
+    /// another had taken over from, before that one fell.
+    kept_in_vain,
     /// Full copies that took over.
     promoted,
     /// Decisions that were never answered and that a promoted copy did not have.
@@ -99,8 +106,10 @@ counts! {
     passed_over,
     /// Shards restored from a snapshot.
     restored,
-    /// Contributions lost by restoring, as counted.
+    /// Updates of blocks lost by restoring, as told.
     lost,
+    /// Runs that ended because of a loss.
+    stopped,
     /// Runs resumed as a whole.
     resumed,
 }

@@ -5,6 +5,7 @@ use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
 use tradewind_sim::report::Counts;
+use tradewind_sim::scenario::COMBINATIONS;
 use tradewind_sim::seeds::all_hold;
 use tradewind_sim::{Scenario, World};
 
@@ -348,4 +349,54 @@ fn the_whole_run_is_resumed() {
         all,
         &["resumed", "restored", "coordinators_killed"],
     );
+}
+
+/// Every combination in turn, each begun within a lease.
+#[test]
+fn faults_come_together() {
+    let must = [
+        "servers_killed",
+        "servers_hung",
+        "promoted",
+        "restored",
+        "lost",
+        "muted",
+        "slowed",
+        "writes_failed",
+        "rogue",
+        "filled",
+    ];
+    let together = |s: Scenario| {
+        let which = s.seed as usize / 5 % COMBINATIONS.len();
+        s.with_combination(2, COMBINATIONS[which])
+    };
+    check("together", together, &must);
+}
+
+#[test]
+fn faults_come_together_where_there_are_no_copies() {
+    let must = ["servers_killed", "restored", "lost", "coordinators_killed"];
+    check("together, alone", |s| s.with_combined_faults(1), &must);
+}
+
+#[test]
+fn faults_come_together_where_there_are_two_copies() {
+    let must = ["servers_killed", "promoted", "restored", "filled"];
+    check("together, three", |s| s.with_combined_faults(3), &must);
+}
+
+#[test]
+fn faults_come_together_with_those_of_ranks_coordinators_and_disks() {
+    let all = |s: Scenario| {
+        let copies = 1 + (s.seed / 5 % 3) as u32;
+        let s = s.with_combined_faults(copies).with_dying_ranks();
+        let s = s.with_failing_coordinator().with_failing_disk();
+        match s.seed / 15 % 3 {
+            0 => s.with_resume(),
+            1 => s.with_groups_that_come_and_go(),
+            _ => s,
+        }
+    };
+    let must = ["promoted", "restored", "lost", "resumed", "writes_failed"];
+    check("together with everything", all, &must);
 }

@@ -95,6 +95,7 @@ impl<V: Destination + Send + 'static> Background<V> {
         let (done, ended) = sync_channel(1);
         let clock = exchange.clock();
         let work = move || wire.block_on(serve(exchange, &layout, asked, &done));
+        // Not supervised: `wait` goes on with its panic.
         let thread = std::thread::Builder::new()
             .name("exchange".into())
             .spawn(work);

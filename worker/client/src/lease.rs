@@ -9,6 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tradewind_common::Incarnation;
+use tradewind_process::{Supervised, supervise};
 use tradewind_proto::holding::Holding;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{Beat, BeatReply};
@@ -50,7 +51,7 @@ pub fn keep_lease(
     lost: impl FnOnce(MembershipError) + Send + 'static,
 ) -> Heartbeat {
     let coordinator = coordinator.apart();
-    Heartbeat(tokio::spawn(async move {
+    Heartbeat(supervise("the heartbeats", async move {
         lost(lease.keep(coordinator).await);
         lease.news.end();
     }))
@@ -59,7 +60,7 @@ pub fn keep_lease(
 /// Heartbeats; they end when it is dropped, and with them the life of the group, unless it has
 /// left.
 #[derive(Debug)]
-pub struct Heartbeat(tokio::task::JoinHandle<()>);
+pub struct Heartbeat(Supervised);
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {

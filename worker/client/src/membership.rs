@@ -6,7 +6,7 @@ use std::time::Duration;
 use tonic::Status;
 use tradewind_common::data::Chunk;
 use tradewind_common::placement::Placement;
-use tradewind_common::spec::RunSpec;
+use tradewind_common::spec::{GROUP_SIZE_MAX, RunSpec};
 use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::holding::{Holding, placement_from_wire};
 use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
@@ -317,16 +317,17 @@ impl Coordinator {
 impl Joined {
     fn from_wire(reply: JoinReply) -> Result<Self, Status> {
         let (placement, holding) = placement(reply.placement)?;
-        if reply.group_rank >= reply.group_size {
-            let (rank, size) = (reply.group_rank, reply.group_size);
+        let (rank, size) = (reply.group_rank, reply.group_size);
+        // Tables are as large as the group.
+        if rank >= size || size > GROUP_SIZE_MAX {
             let text = format!("rank {rank} of a group of {size} cannot be");
             return Err(Status::internal(text));
         }
         Ok(Self {
             incarnation: Incarnation(reply.incarnation),
             store_address: reply.store_address,
-            group_size: reply.group_size,
-            group_rank: Rank(reply.group_rank),
+            group_size: size,
+            group_rank: Rank(rank),
             origin: (Clock(reply.origin_clock), reply.origin_samples),
             placement,
             holding,

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     /// In flat order: a bucket of 4 values in 2 blocks, one of 3 in 2 blocks, one of statistics of 2.
-    /// The slice is rank 0's of 2: blocks 0, 2 and 4.
+    /// The slice is rank 1's of 2: blocks 1, 2 and 4.
     fn plan() -> Arc<Plan> {
         let tensor = |name: &str, elements, kind| TensorSpec {
             name: name.into(),
@@ -219,8 +219,8 @@ mod tests {
             tensor("last", 4, TensorKind::Parameter),
         ];
         let layout = Arc::new(Layout::new(&specs, 4, 8).unwrap());
-        let slice = layout.slice(Rank(0), 2);
-        assert_eq!(slice, [0, 2, 4].map(BlockId));
+        let slice = layout.slice(Rank(1), 2);
+        assert_eq!(slice, [1, 2, 4].map(BlockId));
         Arc::new(Plan::new(&layout, &slice))
     }
 
@@ -236,7 +236,7 @@ mod tests {
         for bucket in given {
             parts.give(*bucket, Some(&vec![1.0; lengths[*bucket]]));
         }
-        assert_eq!([0, 2, 4].map(|b| is_ready(&parts, b)), want, "{given:?}");
+        assert_eq!([1, 2, 4].map(|b| is_ready(&parts, b)), want, "{given:?}");
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
             Some(Values::Bf16(_)) => panic!("nothing was encoded"),
             None => assert_eq!(None, want),
         };
-        check(0, Some(&[1.0, 2.0]));
+        check(1, Some(&[3.0, 4.0]));
         check(2, Some(&[5.0]));
         check(4, None);
         assert_eq!(parts.skipped(), 1);

@@ -20,7 +20,6 @@ pub(super) type Release = unsafe extern "C" fn(*mut c_void);
 
 unsafe extern "C" {
     pub(super) fn tradewind_message_free(message: *mut c_char);
-    pub(super) fn tradewind_exit(status: c_int);
     pub(super) fn tradewind_store_serve(
         host: *const c_char,
         port: u16,

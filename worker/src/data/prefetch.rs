@@ -51,6 +51,7 @@ impl Prefetch {
                 }
             }
         };
+        // Not supervised: `next` tells of its end.
         let thread = std::thread::Builder::new()
             .name("prefetch".into())
             .spawn(work);

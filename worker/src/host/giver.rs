@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use tradewind_client::parts::{Lent, Parts};
+use tradewind_process::supervise_thread;
 
 use crate::c10d::{Breaker, C10dError};
 use crate::stream::{Event, PageLocked};
@@ -65,9 +66,7 @@ impl Giver {
         let (gifts, given) = sync_channel(buckets.max(1));
         let given_so_far = Arc::<Given>::default();
         let told = given_so_far.clone();
-        let thread = std::thread::Builder::new()
-            .name("staging".into())
-            .spawn(move || give(&given, &told, group.as_ref()));
+        let thread = supervise_thread("staging", move || give(&given, &told, group.as_ref()));
         Self {
             gifts: Some(gifts),
             given: given_so_far,
@@ -102,7 +101,7 @@ impl Drop for Giver {
     fn drop(&mut self) {
         self.gifts = None;
         if let Some(thread) = self.thread.take() {
-            // It waits for nothing but copies. A panic in it concerns nobody any more.
+            // It waits for nothing but copies.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
 //! How the parts keep in touch, who is slow, and what is seen of it: sections `exchange`, `liveness`,
-//! `pace`, `stragglers`, `evaluation` and `telemetry`.
+//! `faults`, `pace`, `stragglers`, `evaluation` and `telemetry`.
 
 use super::{Key, MANY, float, int, key};
 use crate::config::value::Kind::{Bool, Choice, Text};
@@ -78,6 +78,12 @@ pub(super) const KEYS: &[Key] = &[
         "how long a rank tries to reach a shard or the coordinator again; at least two leases, for the second one may be a successor's",
     ),
     key(
+        "liveness.patience_ms",
+        int(0, 86_400_000),
+        Some("60000"),
+        "how long a server that is silent, and may still hold the newest values of a shard, is waited for before the shard is restored from a snapshot without it; longer than the lease",
+    ),
+    key(
         "liveness.snapshot_ms",
         int(0, 86_400_000),
         Some("60000"),
@@ -88,6 +94,12 @@ pub(super) const KEYS: &[Key] = &[
         int(0, 86_400_000),
         Some("30000"),
         "how long the last snapshot may take when a run is asked to end",
+    ),
+    key(
+        "faults.on_loss",
+        Choice(&["auto", "continue", "stop"]),
+        Some("\"auto\""),
+        "what a run does when updates that it had acknowledged are lost: restore a snapshot and `continue`, or `stop` with its folder as it is, so that resuming it is consent; `auto`: continue with `servers.replication = 1`, stop with more",
     ),
     key(
         "pace.step_seconds",

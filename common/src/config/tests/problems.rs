@@ -85,6 +85,11 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["liveness.retry_ms = 60000 is less than two of liveness.lease_ms"],
     );
     check(
+        &["liveness.patience_ms=10000"],
+        none,
+        &["--set: liveness.patience_ms = 10000 is not longer than liveness.lease_ms = 10000"],
+    );
+    check(
         &["servers.replication=2"],
         none,
         &["servers.replication = 2 is more than cluster.servers"],

@@ -149,8 +149,8 @@ impl Report {
         );
         if self.slice_over_mean > UNEVEN {
             text += &format!(
-                "\nthe longest slice is {:.2} times the mean: buckets have too few blocks for {} ranks; \
-                 raise bucket_bytes or lower block_bytes",
+                "\nthe longest slice is {:.2} times the mean, and the gather is padded to it: \
+                 too few blocks for {} ranks; lower block_bytes",
                 self.slice_over_mean, self.ranks
             );
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use tradewind_common::loss::Loss;
 use tradewind_proto::v1::ShardStatusReply;
 
 use super::clocks::Clocks;
@@ -53,10 +54,10 @@ pub(crate) struct Restored {
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     restored: Vec<Restored>,
-    /// As told, by shard and lineage: updates and samples.
-    told: BTreeMap<(u32, u64), (u64, u64)>,
+    /// As told, by shard and lineage.
+    told: BTreeMap<(u32, u64), Loss>,
     /// The most that the coordinator has said of the whole run.
-    total_updates: u64,
+    total: Loss,
 }
 
 impl Losses {
@@ -90,19 +91,24 @@ impl Losses {
 
     pub(super) fn handle_told(&mut self, told: &Told) {
         if let (Some(shard), Some(lineage)) = (told.shard, told.lineage) {
+            let lost = Loss {
+                updates: told.lost_updates,
+                samples: told.lost_samples,
+            };
             let sum = self.told.entry((shard, lineage)).or_default();
-            sum.0 += told.lost_updates;
-            sum.1 = sum.1.max(told.lost_samples);
+            *sum = sum.plus(lost);
         }
     }
 
     /// What the coordinator says of all losses so far; what is wrong with that.
-    pub(super) fn handle_total(&mut self, updates: u64) -> Option<String> {
-        let before = self.total_updates;
-        self.total_updates = before.max(updates);
-        (updates < before).then(|| {
-            format!("the coordinator told of {before} lost updates before, and now of {updates}")
-        })
+    pub(super) fn handle_total(&mut self, lost: Loss) -> Option<String> {
+        let before = self.total;
+        let less = lost.updates < before.updates || lost.samples < before.samples;
+        self.total = Loss {
+            updates: before.updates.max(lost.updates),
+            samples: before.samples.max(lost.samples),
+        };
+        less.then(|| format!("the coordinator told of {before} lost before, and now of {lost}"))
     }
 
     /// Everything is over: what was lost, as far as it can be known from outside, and where less was
@@ -112,11 +118,9 @@ impl Losses {
         // What an earlier restore has lost is not lost again.
         let mut gone: BTreeMap<u32, BTreeSet<(u32, u64)>> = BTreeMap::new();
         for one in &mut self.restored {
-            (one.told_updates, one.told_samples) = self
-                .told
-                .get(&(one.shard, one.lineage))
-                .copied()
-                .unwrap_or_default();
+            let told = self.told.get(&(one.shard, one.lineage));
+            let told = told.copied().unwrap_or_default();
+            (one.told_updates, one.told_samples) = (told.updates, told.samples);
             let Some((sum, first)) = &one.first else {
                 continue;
             };
@@ -143,8 +147,8 @@ impl Losses {
             }
         }
         let least: u64 = self.restored.iter().map(|one| one.updates_at_least).sum();
-        if self.total_updates < least {
-            let total = self.total_updates;
+        if self.total.updates < least {
+            let total = self.total;
             wrong.push(format!(
                 "{least} updates at least were lost in all, and the coordinator told of {total}"
             ));

@@ -225,14 +225,14 @@ fn copies_that_differ_at_equal_versions() {
 fn losses_that_are_forgotten_again() {
     let mut watch = watch(2);
     let told = |coordinator, lost| StatusReply {
-        lost,
+        lost_updates: lost,
         ..status(coordinator, 1)
     };
     watch.handle_status(&told(1, 7));
     watch.handle_status(&told(2, 7));
     well(&watch);
     watch.handle_status(&told(3, 0));
-    found(&watch, "the coordinator told of 7 lost updates before");
+    found(&watch, "the coordinator told of 7 updates of blocks (0 samples) lost before");
 }
 
 #[test]

@@ -2,6 +2,10 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+use tradewind_common::exit::Exit;
+use tradewind_common::loss::Loss;
+
 use super::{HEAD, leave, leave_cell, matrix, reading_of};
 use crate::experiment::cell::{Outcome, Unfinished, finished, outcome, seal};
 use crate::experiment::reading::Reading;
@@ -170,4 +174,40 @@ fn a_cell_without_all_its_evaluations_is_none() {
     let drop = "staleness.policy = \"drop\"\ntrain.consistency = \"async\"\n";
     check(drop, 7, Ok(Outcome::Completed));
     check(drop, 6, Err("6 of 7 evaluations"));
+}
+
+#[test]
+fn a_run_that_lost_updates_on_the_way_is_a_result_and_one_that_stopped_at_them_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
+    let run = folder.path().join("run");
+    let leave = |status: &str, exit: Exit, lost: Value| {
+        leave_cell(&matrix.cells[0], &run, status, 0);
+        let path = run.join("summary.json");
+        let text = fs::read_to_string(&path).unwrap();
+        let mut summary: Value = serde_json::from_str(&text).unwrap();
+        summary["exit_status"] = exit.number().into();
+        summary["failure"]["exit_status"] = exit.number().into();
+        summary["failure"]["reason"] = "shard 1 was lost".into();
+        summary["faults"] = json!({ "lost": lost });
+        fs::write(&path, summary.to_string()).unwrap();
+    };
+    let lost = || json!({"updates": 312, "samples": 640});
+    leave("completed", Exit::DoneWithLosses, lost());
+    assert_eq!(seal(&run, None).unwrap().outcome, Outcome::Completed);
+    let told = Reading::of(&run).unwrap().summary.lost();
+    let want = Loss {
+        updates: 312,
+        samples: 640,
+    };
+    assert_eq!(told, Some(want));
+    leave("failed", Exit::Lost, lost());
+    let error = seal(&run, None).unwrap_err().to_string();
+    let want = "it stopped because updates were lost: shard 1 was lost";
+    assert_eq!(error, want);
+    // What an earlier version counted was something else.
+    for nothing in [json!(3), json!(null), json!({"updates": 0, "samples": 0})] {
+        leave("completed", Exit::Done, nothing);
+        assert_eq!(Reading::of(&run).unwrap().summary.lost(), None);
+    }
 }

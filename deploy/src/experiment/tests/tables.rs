@@ -225,3 +225,24 @@ fn whoever_wants_to_run_it_again_finds_what_that_takes() {
         assert!(page.contains(text), "{text} is not in {page}");
     }
 }
+
+#[test]
+fn who_lost_updates_on_the_way_is_marked_and_a_footnote_says_how_many() {
+    let lossy = |mut line: Line| {
+        each_reading(&mut line, |reading| {
+            reading.summary.faults.lost = serde_json::json!({"updates": 312, "samples": 640});
+        });
+        line
+    };
+    let page = told(vec![
+        line("sync", true, &[8]),
+        lossy(line("async", false, &[4])),
+    ]);
+    let rows = rows(&page);
+    assert!(rows[1][0].contains("</i>sync<"), "{}", rows[1][0]);
+    assert!(rows[2][0].contains("</i>async †"), "{}", rows[2][0]);
+    let footnote = "<small>† updates that servers had acknowledged were lost on the way, and trained again or not: async-1: 312 updates of blocks (640 samples)</small>";
+    assert!(page.contains(footnote));
+    let without = told(vec![line("sync", true, &[8])]);
+    assert!(!without.contains('†'));
+}

@@ -1,3 +1,5 @@
+use tradewind_common::exit::Exit;
+
 use super::*;
 
 const LEASE_MS: u64 = 10_000;
@@ -9,6 +11,9 @@ const RULES: Rules = Rules {
 };
 const RANK: Member = Member::Rank { group: 0, rank: 0 };
 const PEER: Member = Member::Rank { group: 0, rank: 1 };
+
+/// How a process ends of which a task has panicked: it is started again like any other.
+const PANICKED: i32 = Exit::TaskEnded.number() as i32;
 
 /// Servers, and a group of two ranks.
 fn supervisor(servers: u32) -> Supervisor {
@@ -82,7 +87,7 @@ fn deaths_without_progress_come_to_an_end() {
     let mut now = 0;
     let mut pauses = Vec::new();
     for life in 2..=6 {
-        s.handle_death(RANK, &ended(101), now);
+        s.handle_death(RANK, &ended(PANICKED), now);
         let died = now;
         while deeds(&mut s) != [start(RANK, life, false)] {
             now += 100;
@@ -95,8 +100,8 @@ fn deaths_without_progress_come_to_an_end() {
         now += 10;
     }
     assert_eq!(pauses, [0, 1_000, 2_000, 4_000, 8_000]);
-    s.handle_death(RANK, &ended(101), now);
-    let why = "ended with status 101, 6 times without progress".to_owned();
+    s.handle_death(RANK, &ended(PANICKED), now);
+    let why = "ended with status 9, 6 times without progress".to_owned();
     assert_eq!(deeds(&mut s), [Action::GiveUp { member: RANK, why }]);
     s.tick(now + 100_000);
     assert_eq!(deeds(&mut s), [], "nothing follows");
@@ -129,7 +134,7 @@ fn progress_is_a_clock_that_the_rank_had_part_in() {
 
 #[test]
 fn a_rank_that_gave_up_ends_the_run() {
-    for status in [4, 6] {
+    for status in [4, 6, 7] {
         let mut s = supervisor(1);
         s.handle_death(PEER, &ended(status), 5);
         let why = format!("ended with status {status}");
@@ -150,9 +155,9 @@ fn nobody_replaces_a_rank_once_the_budget_is_applied() {
 #[test]
 fn nobody_replaces_a_rank_whose_group_has_left() {
     let mut s = supervisor(1);
-    s.handle_death(RANK, &ended(LEFT), 5);
+    s.handle_death(RANK, &ended(Exit::Left.number().into()), 5);
     assert!(!s.all_left(), "its peer is still there");
-    s.handle_death(PEER, &ended(LEFT), 6);
+    s.handle_death(PEER, &ended(Exit::Left.number().into()), 6);
     assert_eq!(deeds(&mut s), []);
     assert!(s.ranks_done() && s.all_left());
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::forest::Forest;
 use super::panel::Panel;
 use super::svg::escape;
-use crate::experiment::line::{Line, Progress, State, Sums};
+use crate::experiment::line::{Line, Progress, State, Sums, footnote};
 use crate::experiment::stats::Estimate;
 
 pub(super) fn table(panel: &Panel<'_>) -> String {
@@ -41,7 +41,7 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
             html,
             "<tr class=\"s{}\"><td><i class=\"dot\"></i>{}{}{}{}</td>",
             panel.index(line),
-            escape(&line.label),
+            escape(&line.marked()),
             if sums.baseline {
                 "<small>the baseline</small>"
             } else {
@@ -74,7 +74,11 @@ pub(super) fn table(panel: &Panel<'_>) -> String {
         html += &cell(line, sums.train_seconds, "");
         html += "</tr>";
     }
-    html + "</table></div>"
+    html += "</table></div>";
+    if let Some(footnote) = footnote(panel.lines.iter().copied()) {
+        let _ = write!(html, "<p><small>{}</small></p>", escape(&footnote));
+    }
+    html
 }
 
 /// Whether settings exchange different amounts: by more than what the last exchanges add.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
+use tradewind_common::exit::Exit;
+use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use super::super::handing_in::jobs_of;
@@ -17,7 +19,6 @@ use crate::cluster::ClusterStatus;
 use crate::failure::{Cause, Failure};
 use crate::launch::{LOOK, Process, Programs, Role, environment};
 use crate::results::{End, finish};
-use crate::run::EXIT_INTERRUPTED;
 use crate::say;
 use crate::summary::Status;
 
@@ -50,7 +51,7 @@ impl Lead {
         if again && self.place.config.slurm.requeue {
             match self.requeue().await {
                 // It is not over, so there is no summary.
-                Ok(()) => return Ok(ExitCode::from(EXIT_INTERRUPTED)),
+                Ok(()) => return Ok(Exit::Interrupted.into()),
                 Err(error) => eprintln!(
                     "job {} cannot be put back into the queue: {error:#}; `tradewind slurm submit --resume` goes on from the last snapshot",
                     self.start.job
@@ -68,14 +69,17 @@ impl Lead {
                 (Status::Interrupted, None)
             }
         };
+        let told = cluster.as_ref().map(|cluster| &cluster.run);
+        let lost = told.or(self.status.as_ref()).map(StatusReply::lost);
         let end = End {
             status,
             failure,
             cluster,
+            lost,
             resumed_from: self.resumed_from,
             wall: self.clock.elapsed(),
         };
-        let status = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
+        let exit = finish(&self.place.config, &self.folder, &self.place.fleet, end)?;
         // Groups that train find the summary and end; those that have not begun never shall.
         if let Err(error) = cancel_waiting(&self.place.path) {
             eprintln!("jobs of this run may be left in the queue: {error:#}");
@@ -89,11 +93,7 @@ impl Lead {
             // So that Slurm does not call it failed.
             client::cancel(&[self.start.job])?;
         }
-        Ok(match status {
-            Status::Completed => ExitCode::SUCCESS,
-            Status::Failed => ExitCode::FAILURE,
-            Status::Interrupted => ExitCode::from(EXIT_INTERRUPTED),
-        })
+        Ok(exit.into())
     }
 
     /// Puts the job back into the queue, while there is time: Slurm's controller may be slow.

@@ -214,15 +214,10 @@ impl Block {
         };
         cursor.next = clock;
         let attaching = std::mem::take(&mut cursor.attaching);
-        let skipped = clock.0 - expected.0;
-        let (lost, left_out) = if attaching {
-            (skipped, 0)
-        } else {
-            (0, skipped)
-        };
+        // What a group did before values were restored is not left out: it is in what was lost.
+        let left_out = if attaching { 0 } else { clock.0 - expected.0 };
         Ok(Arrival::Waits {
             superseded,
-            lost,
             left_out,
         })
     }

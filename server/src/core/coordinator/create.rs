@@ -80,6 +80,9 @@ impl Coordinator {
             Some(saved) => Run::resumed(saved, spec, placement, fleet, snapshots, now_ms),
             None => Run::new(name.clone(), spec, placement, fleet, snapshots, now_ms),
         };
+        if saved.is_none() {
+            self.outputs.push_back(Output::DropMarks(name.clone()));
+        }
         run.begin_past(self.passed);
         self.resuming.remove(name);
         Ok(run)

@@ -16,7 +16,7 @@ impl Coordinator {
         self.fleet.check(id, server.incarnation)?;
         let (given, former) = (server.incarnation, self.fleet.incarnation(id));
         if let Some(former) = former.filter(|former| *former != given) {
-            self.lose(id, former, "another life of it has registered");
+            self.lose((id, former), "another life of it has registered", true);
         }
         let there = matches!(
             self.fleet.presence(id),
@@ -68,20 +68,28 @@ impl Coordinator {
     /// The connection of a server has broken. Of another life of it this says nothing.
     pub fn server_lost(&mut self, id: ServerId, incarnation: Incarnation, now_ms: u64) {
         self.now_ms = now_ms;
-        self.lose(id, incarnation, "its connection broke");
+        self.lose((id, incarnation), "its connection broke", false);
         self.drain();
     }
 
-    pub(super) fn lose(&mut self, id: ServerId, incarnation: Incarnation, reason: &str) {
-        if !self.fleet.lose(id, incarnation, self.now_ms) {
+    /// A life of a server is gone; whether it is `dead` for certain, and all that it held with it.
+    pub(super) fn lose(&mut self, life: (ServerId, Incarnation), reason: &str, dead: bool) {
+        let (id, incarnation) = life;
+        let was_there = self.fleet.lose(id, incarnation, self.now_ms);
+        if was_there {
+            let text = format!("server {id} is gone: {reason}");
+            let event = Event::new(EventKind::ServerLost, text);
+            self.tell(event.server(id).life(incarnation.0));
+        } else if !dead {
             return;
         }
         self.dirty = true;
-        let text = format!("server {id} is gone: {reason}");
-        let event = Event::new(EventKind::ServerLost, text);
-        self.tell(event.server(id).life(incarnation.0));
         for run in self.runs.values_mut() {
-            run.server_lost(id, incarnation, &self.fleet, self.now_ms);
+            run.server_lost(life, dead, &self.fleet);
+            // Another life of it is about to register, and may be placed itself.
+            if !dead {
+                run.place(None, &self.fleet, self.now_ms);
+            }
         }
         self.collect();
     }

@@ -14,7 +14,7 @@ use crate::core::view::Acknowledge;
 impl Run {
     /// Takes every step whose conditions are met.
     pub(super) fn advance(&mut self, now_ms: u64) {
-        if matches!(self.phase, Phase::Failed(_)) {
+        if self.is_over() {
             return;
         }
         self.form(now_ms);

@@ -7,7 +7,7 @@ use tradewind_common::GroupId;
 use tradewind_common::range::RangeError;
 use tradewind_common::spec::{ConsistencySpec, GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
 
-use super::{GroupState, Phase, Run};
+use super::{GroupState, Run};
 use crate::core::ReplyTo;
 use crate::core::answer::{Answer, Refused};
 use crate::core::event::{Event, EventKind};
@@ -156,9 +156,6 @@ impl Run {
     }
 
     fn may_go_on(&self) -> Result<(), Refused> {
-        match &self.phase {
-            Phase::Failed(reason) => Err(Refused::Failed(reason.clone())),
-            _ => Ok(()),
-        }
+        self.over().map_or(Ok(()), Err)
     }
 }

@@ -1,22 +1,26 @@
 //! Who holds each shard, and who takes over when a server is gone (rule 4).
+//!
+//! While a primary answers, a copy is removed once the primary has followed an order of after the
+//! copy was missed: a coordinator that reaches neither of them decides nothing about either.
+//!
+//! When the primary is missed, nobody answers. It and its full copies are candidates, as long as they
+//! are not known to be dead. One that is there is chosen as the heir, and acknowledges: from then on it
+//! refuses what its predecessor sends, so that the predecessor, whose answers wait for all its
+//! copies, answers nothing more. Only then, and when that is written down, it is the primary.
 
 use std::cmp::Reverse;
 
-use serde::{Deserialize, Serialize};
-use tradewind_common::holders::{CopyHolder, Holders, Primary};
+use tradewind_common::holders::{Candidate, CopyHolder, Holders, Primary, Role};
+use tradewind_common::loss::OnLoss;
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
 
 use super::{Phase, Run};
 use crate::core::event::{Event, EventKind};
 use crate::core::fleet::{Fleet, Presence};
-use crate::core::order::Restore;
+use crate::core::order::{Restore, ShardReport};
 
-/// A shard that nobody answers for: its last primary, which may have been cut off only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Orphan {
-    primary: Primary,
-    incarnation: Incarnation,
-}
+/// Most problems of one report that are told.
+const DAMAGED_MAX: usize = 8;
 
 /// The first holders of a run's shards: shard i lies on server i, its copies on the next ones, on
 /// other hosts where there are some.
@@ -55,12 +59,9 @@ fn shares_host(fleet: &Fleet, holders: &Holders, server: ServerId) -> bool {
     holders.servers().any(|holder| fleet.host(holder) == host)
 }
 
-/// Copies of a log that ends are filled anew by the next one.
-fn begin_anew(copies: &mut [CopyHolder], since: Generation) {
-    for copy in copies {
-        copy.since = since;
-        copy.full = false;
-    }
+fn is_there(fleet: &Fleet, candidate: &Candidate) -> bool {
+    fleet.is_up(candidate.server)
+        && fleet.incarnation(candidate.server) == Some(candidate.incarnation)
 }
 
 impl Run {
@@ -68,70 +69,62 @@ impl Run {
         self.holders[shard.0 as usize].primary
     }
 
-    /// A server is gone: it keeps no copies any more, and full copies take over what it answered
-    /// for. A copy that is not full never does.
+    pub(super) fn heir(&self, shard: ShardId) -> Option<Primary> {
+        self.holders[shard.0 as usize].heir
+    }
+
+    /// Whether every shard has a primary.
+    pub(super) fn answers_everywhere(&self) -> bool {
+        self.holders.iter().all(|holders| holders.primary.is_some())
+    }
+
+    /// Whether something about holders waits for a word of a server, or for time to pass.
+    pub(in crate::core) fn is_unsettled(&self) -> bool {
+        !self.answers_everywhere() || !self.departing.is_empty()
+    }
+
+    /// Whether what shards hold has been trained, and cannot be created again.
+    fn is_trained(&self) -> bool {
+        matches!(self.phase, Phase::Ready | Phase::Restoring)
+    }
+
+    /// A life of a server is gone; whether it is known to be `dead`, and not only out of reach. What
+    /// follows from that is for [`place`](Self::place).
     pub(in crate::core) fn server_lost(
         &mut self,
-        server: ServerId,
-        incarnation: Incarnation,
+        (server, incarnation): (ServerId, Incarnation),
+        dead: bool,
         fleet: &Fleet,
-        now_ms: u64,
     ) {
-        if matches!(self.phase, Phase::Failed(_)) {
+        if self.is_over() {
             return;
         }
         self.acknowledged.retain(|(_, holder), _| *holder != server);
-        let next = self.generation.next();
         let (mut changed, mut disturbed) = (false, false);
         for shard in self.shards() {
-            disturbed |= self.primary(shard).is_some_and(|p| p.server == server)
-                && self.snapshots.capture(shard).is_some();
-            let holders = &mut self.holders[shard.0 as usize];
-            let before = holders.copies.len();
-            holders.copies.retain(|copy| copy.server != server);
-            if holders.copies.len() < before {
-                changed = true;
-                let text = format!("server {server} keeps no copy of shard {shard} any more");
-                let event = Event::new(EventKind::CopyRemoved, text);
-                self.tell(event.server(server).shard(shard));
-                continue;
+            match self.holders[shard.0 as usize].role(server) {
+                Some(Role::Primary(_)) => {
+                    disturbed |= self.snapshots.capture(shard).is_some();
+                    self.depose(shard, (server, incarnation), dead, fleet);
+                    self.tell_orphaned(shard, server, fleet);
+                    changed = true;
+                }
+                Some(Role::Copy(_)) => changed |= self.miss_copy(shard, server, dead),
+                Some(Role::Heir(_)) => {
+                    self.holders[shard.0 as usize].heir = None;
+                    self.restored.remove(&shard);
+                    if dead {
+                        self.drop_candidate(shard, server);
+                    }
+                    self.tell_orphaned(shard, server, fleet);
+                    changed = true;
+                }
+                Some(Role::Candidate) if dead => {
+                    self.drop_candidate(shard, server);
+                    changed = true;
+                }
+                Some(Role::Candidate) | None => {}
             }
-            let Some(primary) = holders.primary.filter(|p| p.server == server) else {
-                continue;
-            };
-            changed = true;
-            let full = || holders.copies.iter().filter(|copy| copy.full);
-            // Others may be gone, too, and not be missed yet: who was heard last, most likely is not.
-            let heir = full().map(|copy| copy.server);
-            let heir = heir.min_by_key(|id| Reverse((fleet.is_up(*id), fleet.until_ms(*id))));
-            holders.primary = heir.map(|server| Primary {
-                server,
-                since: next,
-            });
-            holders.copies.retain(|copy| Some(copy.server) != heir);
-            let event = match heir {
-                Some(heir) => {
-                    begin_anew(&mut holders.copies, next);
-                    // What it said as a copy does not count: its predecessor may have gone on.
-                    self.acknowledged.retain(|(of, _), _| *of != shard);
-                    let text = format!(
-                        "server {heir} answers for shard {shard}, of which it has a full copy: server {server} is gone"
-                    );
-                    Event::new(EventKind::Promoted, text).server(heir)
-                }
-                None => {
-                    let orphan = Orphan {
-                        primary,
-                        incarnation,
-                    };
-                    self.orphans.insert(shard, orphan);
-                    let text = format!(
-                        "nobody answers for shard {shard}: server {server} is gone, and there is no full copy"
-                    );
-                    Event::new(EventKind::Orphaned, text).server(server)
-                }
-            };
-            self.tell(event.shard(shard));
         }
         if changed {
             self.change();
@@ -139,82 +132,353 @@ impl Run {
         if disturbed {
             self.disturb_snapshots();
         }
-        self.advance(now_ms);
     }
 
-    /// Finds holders for what lacks some: after a server has come, or one is not waited for any
-    /// more. What was lost in spite of copies is restored elsewhere only where most servers can be
-    /// seen: otherwise it may be the coordinator that is cut off, and the servers have everything.
-    pub(in crate::core) fn place(&mut self, came: Option<ServerId>, fleet: &Fleet, now_ms: u64) {
-        if matches!(self.phase, Phase::Failed(_)) {
+    /// Nobody that is there can take over.
+    fn tell_orphaned(&mut self, shard: ShardId, last: ServerId, fleet: &Fleet) {
+        let candidates = &self.holders[shard.0 as usize].candidates;
+        if candidates
+            .iter()
+            .any(|candidate| is_there(fleet, candidate))
+        {
             return;
         }
-        for (shard, orphan) in self.orphans.clone() {
-            let last = orphan.primary.server;
-            let presence = fleet.presence(last);
-            let here = presence == Some(Presence::Up);
-            if here && fleet.incarnation(last) == Some(orphan.incarnation) {
-                self.go_on(shard, orphan.primary);
-            } else if here {
-                self.start_anew(shard, last);
-            } else if presence == Some(Presence::GivenUp)
-                && (self.spec.faults.replication == 1 || fleet.sees_most())
-                && let Some(server) = fleet.up().min_by_key(|id| (self.holdings(*id), *id))
-            {
-                self.start_anew(shard, server);
+        let names = candidates.iter().map(|c| format!("server {}", c.server));
+        let waits = match names.collect::<Vec<_>>().join(" or ") {
+            nobody if nobody.is_empty() => "nobody else has its values".to_owned(),
+            names => format!("it waits for {names}"),
+        };
+        let text = format!("nobody answers for shard {shard}: server {last} is gone, and {waits}");
+        let event = Event::new(EventKind::Orphaned, text);
+        self.tell(event.server(last).shard(shard));
+    }
+
+    /// A primary is missed: it and its full copies are candidates.
+    fn depose(
+        &mut self,
+        shard: ShardId,
+        (server, incarnation): (ServerId, Incarnation),
+        dead: bool,
+        fleet: &Fleet,
+    ) {
+        self.departing.remove(&shard);
+        let holders = &mut self.holders[shard.0 as usize];
+        let former = Candidate {
+            server,
+            incarnation,
+        };
+        let full = holders.copies.iter().filter(|copy| copy.full);
+        let copies = full.filter_map(|copy| {
+            let incarnation = fleet.incarnation(copy.server)?;
+            Some(Candidate {
+                server: copy.server,
+                incarnation,
+            })
+        });
+        holders.candidates = (!dead)
+            .then_some(former)
+            .into_iter()
+            .chain(copies)
+            .collect();
+        holders.primary = None;
+        holders.copies.clear();
+    }
+
+    fn drop_candidate(&mut self, shard: ShardId, server: ServerId) {
+        let candidates = &mut self.holders[shard.0 as usize].candidates;
+        candidates.retain(|candidate| candidate.server != server);
+    }
+
+    /// A copy is missed. One that may have to take over is removed when the primary has been heard
+    /// since; otherwise both may be out of reach of the coordinator alone. Answers whether there is
+    /// something to tell.
+    fn miss_copy(&mut self, shard: ShardId, server: ServerId, dead: bool) -> bool {
+        let holders = &self.holders[shard.0 as usize];
+        let full = holders.copies.iter().any(|c| c.server == server && c.full);
+        if dead || !full {
+            self.remove_copy(shard, server, "is gone");
+        } else {
+            let next = self.generation.next();
+            let departing = self.departing.entry(shard).or_default();
+            departing.insert(server, next);
+        }
+        true
+    }
+
+    fn remove_copy(&mut self, shard: ShardId, server: ServerId, why: &str) {
+        let copies = &mut self.holders[shard.0 as usize].copies;
+        copies.retain(|copy| copy.server != server);
+        self.stay(shard, server);
+        let text = format!("server {server} {why} and keeps no copy of shard {shard} any more");
+        let event = Event::new(EventKind::CopyRemoved, text);
+        self.tell(event.server(server).shard(shard));
+    }
+
+    fn stay(&mut self, shard: ShardId, server: ServerId) {
+        if let Some(departing) = self.departing.get_mut(&shard) {
+            departing.remove(&server);
+            if departing.is_empty() {
+                self.departing.remove(&shard);
             }
         }
-        self.add_copies(came, fleet);
+    }
+
+    /// Removes copies whose primary confirms nothing of them, though something waits for it.
+    pub(super) fn remove_stalled(&mut self, shard: ShardId, stalled: &[(ServerId, Generation)]) {
+        let holders = &self.holders[shard.0 as usize];
+        let known = |copy: &&CopyHolder| stalled.contains(&(copy.server, copy.since));
+        let stalled = holders.copies.iter().filter(known).map(|copy| copy.server);
+        let stalled: Vec<ServerId> = stalled.collect();
+        for server in &stalled {
+            self.remove_copy(shard, *server, "has confirmed nothing for a lease");
+        }
+        if !stalled.is_empty() {
+            self.change();
+        }
+    }
+
+    /// Takes every step about holders whose conditions are met: after a server has come, when one has
+    /// said something, or when one is not waited for any more.
+    pub(in crate::core) fn place(&mut self, came: Option<ServerId>, fleet: &Fleet, now_ms: u64) {
+        if self.is_over() {
+            return;
+        }
+        let mut changed = false;
+        for shard in self.shards() {
+            if let Some(came) = came {
+                self.stay(shard, came);
+            }
+            changed |= self.remove_departed(shard);
+            if self.primary(shard).is_none() {
+                changed |= self.settle_heir(shard, fleet) || self.choose(shard, fleet);
+            }
+            if self.is_over() {
+                return;
+            }
+        }
+        changed |= self.add_copies(came, fleet);
+        if changed {
+            self.change();
+        }
         self.advance(now_ms);
     }
 
-    /// The last primary of a shard was only cut off: it has all that it ever answered.
-    fn go_on(&mut self, shard: ShardId, primary: Primary) {
-        self.orphans.remove(&shard);
-        self.holders[shard.0 as usize].primary = Some(primary);
-        self.change();
-        let server = primary.server;
-        let text = format!("server {server} was only cut off and answers for shard {shard} again");
-        let event = Event::new(EventKind::Promoted, text);
-        self.tell(event.server(server).shard(shard));
+    /// Removes the copies that were missed before their primary was heard last.
+    fn remove_departed(&mut self, shard: ShardId) -> bool {
+        let heard = self.followed(shard).map(|seen| seen.generation);
+        let (Some(departing), Some(heard)) = (self.departing.get(&shard), heard) else {
+            return false;
+        };
+        let gone = departing.iter().filter(|(_, missed)| **missed <= heard);
+        let gone: Vec<ServerId> = gone.map(|(server, _)| *server).collect();
+        for server in &gone {
+            self.remove_copy(shard, *server, "is gone");
+        }
+        !gone.is_empty()
+    }
+
+    /// Makes the heir the primary, if it has acknowledged that it is to be.
+    fn settle_heir(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
+        let Some(heir) = self.heir(shard) else {
+            return false;
+        };
+        let seen = self.acknowledged.get(&(shard, heir.server));
+        let Some(seen) = seen.filter(|seen| seen.generation >= heir.since) else {
+            return false;
+        };
+        let complete = seen.complete;
+        let restores = self.restoring.contains_key(&shard);
+        if restores {
+            let Some(report) = self.restored.get(&shard).cloned() else {
+                return false;
+            };
+            self.take_restored(shard, heir, report);
+            if self.is_over() {
+                return false;
+            }
+        } else if self.is_trained() && !complete {
+            let text = format!(
+                "server {} has lost its values of shard {shard}",
+                heir.server
+            );
+            let event = Event::new(EventKind::CopyRemoved, text);
+            self.tell(event.server(heir.server).shard(shard));
+            self.drop_candidate(shard, heir.server);
+            self.holders[shard.0 as usize].heir = None;
+            return true;
+        }
+        let since = self.generation.next();
+        let wanted = self.spec.faults.replication.saturating_sub(1) as usize;
+        let holders = &mut self.holders[shard.0 as usize];
+        holders.primary = holders.heir.take();
+        let others = std::mem::take(&mut holders.candidates);
+        let others = others.iter().filter(|c| c.server != heir.server);
+        let others = others.filter(|candidate| is_there(fleet, candidate));
+        let anew = others.map(|candidate| empty_copy(candidate.server, since));
+        holders.copies = anew.take(wanted).collect();
+        if !restores {
+            let text = format!("server {} answers for shard {shard}", heir.server);
+            let event = Event::new(EventKind::Promoted, text);
+            self.tell(event.server(heir.server).shard(shard));
+        }
+        true
+    }
+
+    /// A shard has its values from a snapshot, and lacks what was told after that.
+    fn take_restored(&mut self, shard: ShardId, heir: Primary, report: ShardReport) {
+        self.tell_damaged(shard, heir.server, &report.damaged);
+        let (lost, number) = (report.lost, report.restored.unwrap_or_default());
+        let resumes = self.phase == Phase::Restoring;
+        if !lost.is_none() && self.spec.faults.on_loss == OnLoss::Stop && !resumes {
+            return self.stop(format!(
+                "shard {shard} could be restored from snapshot {number} only without {lost} that were acknowledged"
+            ));
+        }
+        self.holders[shard.0 as usize].lineage = heir.since;
+        self.restoring.remove(&shard);
+        self.restored.remove(&shard);
+        let what = match lost.is_none() {
+            true => "nothing that was acknowledged is missing".to_owned(),
+            false => format!("without {lost}"),
+        };
+        let text = format!(
+            "server {} has restored shard {shard} from snapshot {number}: {what}",
+            heir.server
+        );
+        let event = Event::new(EventKind::Restored, text).lineage(heir.since);
+        self.tell(event.server(heir.server).shard(shard));
+        self.add_loss(shard, heir.since, lost);
+        self.prune();
+    }
+
+    /// Snapshots that were passed over.
+    pub(super) fn tell_damaged(&mut self, shard: ShardId, server: ServerId, damaged: &[String]) {
+        for damaged in damaged.iter().take(DAMAGED_MAX) {
+            let text = format!("a snapshot of shard {shard} is passed over: {damaged}");
+            let event = Event::new(EventKind::DamagedSnapshot, text);
+            self.tell(event.server(server).shard(shard));
+        }
+    }
+
+    /// Chooses who is to answer for a shard: of those that have everything one that is there. A
+    /// snapshot is restored only when nobody can come any more, or is waited for.
+    fn choose(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
+        let holders = &self.holders[shard.0 as usize];
+        let there = holders.candidates.iter().filter(|c| is_there(fleet, c));
+        let best = there.max_by_key(|c| (fleet.until_ms(c.server), Reverse(c.server)));
+        let best = best.map(|candidate| candidate.server);
+        let restores = self.restoring.contains_key(&shard);
+        match (holders.heir, best) {
+            (Some(_), None) => false,
+            (Some(_), Some(_)) if !restores => false,
+            // Who was silent for too long is back before another one has taken its place.
+            (_, Some(server)) => {
+                self.restoring.remove(&shard);
+                self.appoint(shard, server);
+                let text = format!("server {server} is to answer for shard {shard}");
+                let event = Event::new(EventKind::Heir, text);
+                self.tell(event.server(server).shard(shard));
+                true
+            }
+            (None, None) if self.may_start_anew(shard, fleet) => {
+                let free = fleet.up().min_by_key(|id| (self.holdings(*id), *id));
+                free.is_some_and(|server| self.start_anew(shard, server))
+            }
+            (None, None) => false,
+        }
+    }
+
+    fn appoint(&mut self, shard: ShardId, server: ServerId) {
+        let since = self.generation.next();
+        self.holders[shard.0 as usize].heir = Some(Primary { server, since });
+        // What was said of a former choice does not count.
+        self.acknowledged.retain(|(of, _), _| *of != shard);
+        self.restored.remove(&shard);
+    }
+
+    /// Whether nobody can come any more who has the values of a shard, or is waited for.
+    fn may_start_anew(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
+        let candidates = &self.holders[shard.0 as usize].candidates;
+        if !self.is_trained() {
+            let given_up = |c: &Candidate| fleet.presence(c.server) == Some(Presence::GivenUp);
+            return candidates.iter().all(given_up);
+        }
+        if candidates.is_empty() {
+            return true;
+        }
+        let patience_ms = self.spec.faults.patience_ms;
+        let silent = |c: &Candidate| fleet.silent_ms(c.server) >= patience_ms;
+        if !candidates.iter().all(silent) {
+            return false;
+        }
+        match self.spec.faults.on_loss {
+            // Where most servers cannot be seen, it may be the coordinator that is cut off.
+            OnLoss::Continue => {
+                self.spec.faults.replication == 1 || fleet.expected() < 3 || fleet.sees_most()
+            }
+            OnLoss::Stop => {
+                let waited = self.waits_for(shard, fleet).join(", ");
+                self.stop(format!(
+                    "nobody is left who has the values of shard {shard} but {waited}"
+                ));
+                false
+            }
+        }
+    }
+
+    /// For whom a shard waits that nobody answers for.
+    pub fn waits_for(&self, shard: ShardId, fleet: &Fleet) -> Vec<String> {
+        let holders = &self.holders[shard.0 as usize];
+        if let Some(heir) = holders.heir {
+            let server = heir.server;
+            return vec![match self.restoring.get(&shard) {
+                Some(_) => format!("server {server}, which restores it from a snapshot"),
+                None => format!("server {server}, which is to take over"),
+            }];
+        }
+        if holders.primary.is_some() {
+            return Vec::new();
+        }
+        if holders.candidates.is_empty() {
+            return vec!["a server that can restore it from a snapshot".into()];
+        }
+        let candidate = |candidate: &Candidate| {
+            let Candidate {
+                server,
+                incarnation,
+            } = candidate;
+            let silent = fleet.silent_ms(*server) / 1_000;
+            format!("server {server}, incarnation {incarnation} (silent for {silent} s)")
+        };
+        holders.candidates.iter().map(candidate).collect()
     }
 
     /// The values of a shard are gone: a server restores them, or they are created again where no
     /// training has happened.
-    fn start_anew(&mut self, shard: ShardId, server: ServerId) {
-        let since = self.generation.next();
+    fn start_anew(&mut self, shard: ShardId, server: ServerId) -> bool {
         let former = self.restoring.get(&shard).copied();
-        let from_snapshot = former.or_else(|| {
+        let restore = former.or_else(|| {
             self.snapshots.newest().map(|newest| Restore {
                 shard,
                 newest,
                 only: false,
             })
         });
-        let created = matches!(self.phase, Phase::Ready | Phase::Restoring);
-        if created && from_snapshot.is_none() {
-            let last = self.orphans[&shard].primary.server;
+        if !self.is_trained() {
+            self.appoint(shard, server);
+            self.holders[shard.0 as usize].candidates.clear();
+            self.create_again();
+            return true;
+        }
+        let Some(restore) = restore else {
             self.fail(format!(
-                "shard {shard} was lost with server {last}: it had no full copy, and there is no snapshot"
+                "shard {shard} is lost: every server that had its values is gone, and there is no snapshot"
             ));
-        }
-        if matches!(self.phase, Phase::Failed(_)) {
-            return;
-        }
-        self.orphans.remove(&shard);
-        self.acknowledged.retain(|(of, _), _| *of != shard);
-        let holders = &mut self.holders[shard.0 as usize];
-        holders.primary = Some(Primary { server, since });
-        holders.copies.retain(|copy| copy.server != server);
-        begin_anew(&mut holders.copies, since);
-        match from_snapshot.filter(|_| created) {
-            Some(restore) => {
-                holders.lineage = since;
-                self.restoring.insert(shard, restore);
-            }
-            None => self.create_again(),
-        }
-        self.change();
+            return false;
+        };
+        self.appoint(shard, server);
+        self.restoring.insert(shard, restore);
+        true
     }
 
     /// What has been created is gone in part. The creator joins anew, so that what it said of the
@@ -231,10 +495,7 @@ impl Run {
 
     /// Adds copies on the server that has come; on others only when nobody is waited for, because
     /// whoever comes back would find its place taken.
-    fn add_copies(&mut self, came: Option<ServerId>, fleet: &Fleet) {
-        if matches!(self.phase, Phase::Failed(_)) {
-            return;
-        }
+    fn add_copies(&mut self, came: Option<ServerId>, fleet: &Fleet) -> bool {
         let since = self.generation.next();
         let mut changed = false;
         for shard in self.shards() {
@@ -259,9 +520,7 @@ impl Run {
                 self.tell(event.server(server).shard(shard));
             }
         }
-        if changed {
-            self.change();
-        }
+        changed
     }
 
     /// How many shards of the run a server holds.

@@ -1,19 +1,25 @@
 //! What servers say of the shards that they hold.
 
+use tradewind_common::holders::Role;
+use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
 
-use super::{Phase, Run};
+use super::Run;
 use crate::core::event::{Event, EventKind};
+use crate::core::fleet::Fleet;
 use crate::core::order::ShardReport;
 use crate::core::view::Acknowledge;
-
-/// Most problems of one report that are told.
-const DAMAGED_MAX: usize = 8;
 
 impl Run {
     /// A holder of a shard has followed an order, or has got further. Reports of the same server
     /// may overtake each other.
-    pub(in crate::core) fn report(&mut self, server: ServerId, report: ShardReport, now_ms: u64) {
+    pub(in crate::core) fn report(
+        &mut self,
+        server: ServerId,
+        report: ShardReport,
+        fleet: &Fleet,
+        now_ms: u64,
+    ) {
         let (shard, seen) = (report.shard, &report.seen);
         // Whoever has seen a clock: no later life of a group may begin before it.
         if seen.clock_seen > self.clock_seen {
@@ -21,20 +27,33 @@ impl Run {
             self.dirty = true;
         }
         let known = self.holders.get(shard.0 as usize);
-        let Some(since) = known.and_then(|holders| holders.since(server)) else {
+        let role = known.and_then(|holders| Some((holders.role(server)?, holders.since(server)?)));
+        let Some((role, since)) = role else {
             return;
         };
         // What it said of an earlier time as a holder says nothing of this one.
-        if seen.generation < since || matches!(self.phase, Phase::Failed(_)) {
+        if seen.generation < since || self.is_over() {
             return;
         }
         if report.failure.is_none() {
             self.remember(shard, server, seen);
         }
-        if self.primary(shard).is_some_and(|p| p.server == server) {
-            self.primary_reports(server, report);
+        match role {
+            Role::Primary(_) => self.primary_reports(server, &report),
+            Role::Heir(_) => self.heir_reports(server, report),
+            Role::Copy(_) | Role::Candidate => {}
         }
-        self.advance(now_ms);
+        if self.is_unsettled() || !self.is_replicated(shard) {
+            self.place(None, fleet, now_ms);
+        } else {
+            self.advance(now_ms);
+        }
+    }
+
+    /// Whether a shard has as many holders as it shall have.
+    fn is_replicated(&self, shard: ShardId) -> bool {
+        let holders = self.holders[shard.0 as usize].servers().count();
+        holders >= self.spec.faults.replication as usize
     }
 
     fn remember(&mut self, shard: ShardId, server: ServerId, seen: &Acknowledge) {
@@ -43,36 +62,23 @@ impl Run {
         known.complete |= seen.complete;
     }
 
-    fn primary_reports(&mut self, server: ServerId, report: ShardReport) {
-        let (shard, seen) = (report.shard, &report.seen);
-        let lineage = self.holders[shard.0 as usize].lineage;
-        if seen.generation < lineage {
+    fn heir_reports(&mut self, server: ServerId, report: ShardReport) {
+        let shard = report.shard;
+        if !self.restoring.contains_key(&shard) {
             return;
         }
-        let restored = seen.complete || report.failure.is_some();
-        if restored && self.restoring.contains_key(&shard) {
-            for damaged in report.damaged.iter().take(DAMAGED_MAX) {
-                let text = format!("a snapshot of shard {shard} is passed over: {damaged}");
-                let event = Event::new(EventKind::DamagedSnapshot, text);
-                self.tell(event.server(server).shard(shard));
-            }
-        }
-        if let Some(failure) = report.failure {
+        if let Some(failure) = &report.failure {
+            self.tell_damaged(shard, server, &report.damaged);
             self.fail(format!("shard {shard} cannot be restored: {failure}"));
-            return;
+        } else if report.seen.complete && report.restored.is_some() {
+            self.restored.insert(shard, report);
         }
-        if seen.complete && self.restoring.remove(&shard).is_some() {
-            let from = report.restored.map(|number| number.to_string());
-            let from = from.unwrap_or_else(|| "it named".into());
-            let text = format!("server {server} has restored shard {shard} from snapshot {from}");
-            let event = Event::new(EventKind::Restored, text);
-            self.tell(event.server(server).shard(shard));
-            self.prune();
-            // Its primary need not be told again.
-            self.dirty = true;
-        }
+    }
+
+    fn primary_reports(&mut self, server: ServerId, report: &ShardReport) {
+        let (shard, seen) = (report.shard, &report.seen);
         let follows = self.ready_at.is_some_and(|at| seen.generation >= at);
-        if follows && !seen.complete && !self.restoring.contains_key(&shard) {
+        if follows && !seen.complete {
             // Rule 6: a shard that follows the ready run without values has lost them.
             self.fail(format!(
                 "server {server} has lost the values of shard {shard}"
@@ -80,7 +86,7 @@ impl Run {
             return;
         }
         self.copies_are_full(shard, &seen.full);
-        self.count_lost(shard, lineage, seen.lost);
+        self.remove_stalled(shard, &seen.stalled);
     }
 
     fn copies_are_full(&mut self, shard: ShardId, full: &[(ServerId, Generation)]) {
@@ -102,22 +108,16 @@ impl Run {
         }
     }
 
-    fn count_lost(&mut self, shard: ShardId, lineage: Generation, lost: u64) {
-        let (of, known) = self.lost.get(&shard).copied().unwrap_or((lineage, 0));
-        let (before, counted) = if of == lineage {
-            (0, known)
-        } else {
-            (known, 0)
-        };
-        if lost <= counted {
+    /// What was acknowledged is missing in the values of a lineage.
+    pub(super) fn add_loss(&mut self, shard: ShardId, lineage: Generation, lost: Loss) {
+        if lost.is_none() {
             return;
         }
-        self.lost_before += before;
-        self.lost.insert(shard, (lineage, lost));
+        let sum = self.losses.entry(shard).or_default();
+        *sum = sum.plus(lost);
         self.dirty = true;
-        let more = lost - counted;
-        let text = format!("shard {shard} was restored without {more} contributions of groups");
+        let text = format!("shard {shard} lacks {lost} that were acknowledged");
         let event = Event::new(EventKind::UpdatesLost, text);
-        self.tell(event.shard(shard));
+        self.tell(event.shard(shard).lineage(lineage).lost(lost));
     }
 }

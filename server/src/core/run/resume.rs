@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use tradewind_common::data::{Chunking, DataPosition, Ledger};
-use tradewind_common::holders::CopyHolder;
+use tradewind_common::holders::Primary;
+use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::shares::{first_step, sync_position};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 use tradewind_common::{Clock, Incarnation};
 
 use super::{Phase, Run, Snapshots};
+use crate::core::event::{Event, EventKind};
 use crate::core::fleet::Fleet;
 use crate::core::optimizer;
 use crate::core::order::Restore;
@@ -61,12 +63,9 @@ impl Run {
         for shard in run.shards() {
             let holders = &mut run.holders[shard.0 as usize];
             let since = run.generation;
-            holders.lineage = since;
-            holders.primary = holders
-                .primary
-                .map(|primary| tradewind_common::holders::Primary { since, ..primary });
-            let anew = |copy: &CopyHolder| CopyHolder { since, ..*copy };
-            holders.copies = holders.copies.iter().map(anew).collect();
+            let heir = holders.primary.take();
+            holders.heir = heir.map(|heir| Primary { since, ..heir });
+            holders.copies.clear();
             let restore = Restore {
                 shard,
                 newest: manifest.number,
@@ -78,7 +77,10 @@ impl Run {
         let last = lives.max().unwrap_or_default().max(manifest.lives_before);
         run.lives_before = Incarnation(last.0 + LIVES_MARGIN);
         run.clock_seen = manifest.clock;
-        run.lost_before = manifest.lost;
+        run.lost_earlier = Loss {
+            updates: manifest.lost,
+            samples: manifest.lost_samples,
+        };
         let position = position(manifest);
         let chunking = Chunking {
             epoch_samples: run.spec.epoch_samples,
@@ -94,6 +96,10 @@ impl Run {
         run.origin = (start, position.passed(run.spec.epoch_samples));
         run.snapshots = Snapshots::resumed(snapshots, manifest.number, &saved.numbers);
         run.order_due = true;
+        for damaged in &saved.damaged {
+            let text = format!("a snapshot of run {} is passed over: {damaged}", run.name);
+            run.tell(Event::new(EventKind::DamagedSnapshot, text));
+        }
         run
     }
 }

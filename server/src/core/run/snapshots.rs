@@ -131,7 +131,7 @@ impl Run {
     pub(in crate::core) fn snapshot(&mut self, to: ReplyTo, now_ms: u64) {
         let waiting = self.snapshots.waiting.len() + self.snapshots.waiting_next.len();
         let refused = match &self.phase {
-            Phase::Failed(reason) => Some(Refused::Failed(reason.clone())),
+            _ if self.is_over() => self.over(),
             _ if !self.snapshots.enabled => Some(Refused::NoFolder),
             Phase::Ready if waiting >= WAITING_MAX => Some(Refused::TooManyWaiting(waiting)),
             Phase::Ready => None,
@@ -236,7 +236,7 @@ impl Run {
             }
             _ => false,
         };
-        let possible = self.orphans.is_empty() && self.restoring.is_empty();
+        let possible = self.answers_everywhere() && self.restoring.is_empty();
         if due && possible && (asked || now_ms >= snapshots.retry_ms) {
             self.begin_snapshot(MARGIN);
         }

@@ -7,6 +7,9 @@ use crate::core::askers::Asker;
 use crate::core::log::{Confirm, Entry};
 use crate::core::refusal::Refusal;
 
+/// How often in a lease it is looked whether copies confirm.
+const LOOKS_IN_LEASE: u64 = 4;
+
 impl Shard {
     /// There is a new way to a copy: what it has not confirmed comes out again.
     pub fn handle_link(&mut self, copy: ServerId) {
@@ -24,6 +27,19 @@ impl Shard {
         self.fill();
         self.release();
         if self.complete() && self.log.look_full() {
+            self.report();
+        }
+    }
+
+    /// Looks whether copies confirm what waits for them. One that has confirmed nothing for a lease is
+    /// reported until it is removed: it may be out of reach of this server alone.
+    pub(super) fn look_for_stalled(&mut self, now_us: u64) {
+        if self.log.none() || now_us < self.look_us {
+            return;
+        }
+        let lease_us = self.spec.lease_ms.saturating_mul(1_000);
+        self.look_us = now_us + lease_us / LOOKS_IN_LEASE;
+        if self.log.look_stalled(now_us, lease_us) {
             self.report();
         }
     }

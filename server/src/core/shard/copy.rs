@@ -14,17 +14,21 @@ impl Shard {
     /// is confirmed again. After a refusal the primary begins again with what is unconfirmed.
     pub fn handle_record(&mut self, record: Record) -> Result<Confirm, Refusal> {
         let (log, fill) = (record.log, record.fill);
-        match self.role {
-            Some(Role::Copy(since)) if fill <= since => self.reach(log, fill)?,
-            Some(Role::Primary(since)) if log <= since => {
-                return Err(Refusal::StaleLog {
-                    given: (log, fill),
-                    newest: (since, since),
-                });
-            }
-            // Its order is on its way. One before it may still end what is held here, so nothing may
-            // be confirmed yet that would go with it.
-            Some(_) | None => return Err(Refusal::NotCopy(self.id)),
+        // A copy follows the log that its order names, and no other, whatever it says of itself.
+        let named = match self.role {
+            Some(Role::Copy(since)) => (self.position.log(), since),
+            Some(Role::Primary(since) | Role::Heir(since)) => (since, since),
+            Some(Role::Candidate) | None => return Err(Refusal::NotCopy(self.id)),
+        };
+        if (log, fill) < named {
+            return Err(Refusal::StaleLog {
+                given: (log, fill),
+                newest: named,
+            });
+        }
+        // The order for a later one is on its way, if it is one.
+        if (log, fill) > named || !matches!(self.role, Some(Role::Copy(_))) {
+            return Err(Refusal::NotCopy(self.id));
         }
         if self.position.place(record.previous, record.seq)? == Place::Next {
             self.take(record.entry)?;
@@ -38,13 +42,12 @@ impl Shard {
         })
     }
 
-    /// Hears of a log. In a new one every block is sent anew, and what was here means nothing.
-    pub(super) fn reach(&mut self, log: Generation, fill: Generation) -> Result<(), Refusal> {
-        if self.position.reach(log, fill)? {
+    /// Is to follow a log. In a new one every block is sent anew, and what was here means nothing.
+    pub(super) fn reach(&mut self, log: Generation, fill: Generation) {
+        if self.position.reach(log, fill) {
             self.blocks.values_mut().for_each(Block::forget);
             self.uncreated = self.blocks.len();
         }
-        Ok(())
     }
 
     fn take(&mut self, entry: Entry) -> Result<(), Refusal> {

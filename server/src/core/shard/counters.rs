@@ -23,8 +23,6 @@ pub struct Counters {
     pub refused: u64,
     /// Updates; one may merge several contributions.
     pub updates: u64,
-    /// Contributions, of a group to a block each, that were lost by restoring.
-    pub lost: u64,
     /// `delays[d]` contributions had delay d; the last entry holds all longer ones. Delays that
     /// could not be measured are in none.
     pub delays: Vec<u64>,
@@ -40,7 +38,6 @@ impl Default for Counters {
             duplicate: 0,
             refused: 0,
             updates: 0,
-            lost: 0,
             delays: vec![0; DELAYS_MAX],
         }
     }

@@ -11,9 +11,9 @@ use crate::core::state::BlockState;
 use crate::core::view::{Acknowledge, View};
 
 impl Shard {
-    /// Takes blocks over from a snapshot, in place of what is here, before the first order of
-    /// `lineage` is handled; in that order the server is primary in a new log. A block that is not
-    /// among `states`, or is another there, has no value then.
+    /// Takes blocks over from a snapshot, in place of what is here, before the order is handled that
+    /// makes this the heir in `lineage`. A block that is not among `states`, or is another there, has
+    /// no value then.
     pub fn restore(&mut self, states: Vec<BlockState>, lineage: Generation) {
         self.close();
         self.momentum.begin_anew();
@@ -35,17 +35,15 @@ impl Shard {
     /// Follows an order, unless it is older than the present one, and re-evaluates what waits.
     pub fn handle_order(&mut self, view: View, holders: &Holders, now_us: u64) -> Acknowledge {
         let role = holders.role(self.me);
-        // Records of a later log may come before the order that makes this a copy of it.
-        let deposed = matches!(role, Some(Role::Primary(since)) if since < self.position.log());
-        if view.generation > self.view.generation && !deposed {
+        if view.generation > self.view.generation {
             let new = role != self.role;
             if new && matches!(self.role, Some(Role::Primary(_))) {
                 self.close();
             }
             self.role = role;
-            self.lineage = holders.lineage;
             match role {
                 Some(Role::Primary(since)) => {
+                    self.lineage = holders.lineage;
                     if new {
                         self.log = Outboxes::new(since);
                         self.position = Position::start(since);
@@ -53,12 +51,14 @@ impl Shard {
                     self.lead(&view, holders, new, now_us);
                 }
                 Some(Role::Copy(since)) => {
+                    self.lineage = holders.lineage;
                     if let Some(primary) = holders.primary {
-                        // Records may have told of a later one.
-                        let _ = self.reach(primary.since, since);
+                        self.reach(primary.since, since);
                     }
                 }
-                None => {}
+                // Records of former logs are refused from now on. What is here stays, of its lineage.
+                Some(Role::Heir(since)) => self.position = Position::start(since),
+                Some(Role::Candidate) | None => {}
             }
             self.view = view;
         }
@@ -126,15 +126,6 @@ impl Shard {
         }
     }
 
-    /// Reports what groups have lost by restoring, if more was lost than has been reported so. It is
-    /// counted block by block when groups attach: ask when nothing more is under way.
-    pub fn report_lost(&mut self) {
-        if self.counters.lost > self.lost_reported {
-            self.lost_reported = self.counters.lost;
-            self.report();
-        }
-    }
-
     pub(super) fn report(&mut self) {
         let seen = self.acknowledge();
         self.outputs.push_back(Output::Report(seen));
@@ -146,7 +137,7 @@ impl Shard {
             clock_seen: self.clock_seen,
             complete: self.complete(),
             full: self.log.full(),
-            lost: self.counters.lost,
+            stalled: self.log.stalled(),
         }
     }
 }

@@ -111,9 +111,16 @@ impl Shard {
         contribution: Contribution,
         now_us: u64,
     ) -> Result<Taken, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        if !self.view.ready() || !block.created() {
+        if !self.view.ready() || !self.blocks[&id].created() {
             return Err(Refusal::NotReady);
+        }
+        if contribution
+            .as_ref()
+            .is_some_and(|gradient| gradient.lineage > self.lineage)
+        {
+            // Its group has values that were restored in place of these.
+            self.close();
+            return Err(Refusal::NotPrimary(self.id));
         }
         if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
             && gradient.lineage != self.lineage
@@ -121,6 +128,7 @@ impl Shard {
             // What it holds has a version of another lineage, too.
             *holds = None;
         }
+        let block = self.blocks.get_mut(&id).expect("checked by the caller");
         let at = (asker, now_us);
         let values = (self.lineage, self.consistency.leaves_behind());
         let arrival = block.push((group, clock), contribution, values, at)?;
@@ -128,10 +136,8 @@ impl Shard {
         match arrival {
             Arrival::Waits {
                 superseded,
-                lost,
                 left_out,
             } => {
-                self.counters.lost += lost;
                 self.counters.dropped += left_out;
                 if let Some(stream) = superseded {
                     self.refuse(stream, Refusal::Superseded(id));

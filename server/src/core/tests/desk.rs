@@ -8,9 +8,9 @@
 //! leave.
 //!
 //! Servers: `up 1 [life 2]` registers, `down 1` is cut off, `live 1` beats. `ack 1 [saw 7]
-//! [complete|empty] [of 1] [full 2 [since 4]] [lost 3] [restored 1] [damaged] [failed] [at 5]`:
-//! server 1 has followed the last order in everything that it holds, or in shard 1; server 2 has a
-//! full copy.
+//! [complete|empty] [of 1] [full 2 [since 4]] [stalled 2] [restored 1 [lacks 3]] [damaged] [failed]
+//! [at 5]`: server 1 has followed the last order in everything that it holds, or in shard 1; server 2
+//! has a full copy, or confirms nothing; snapshot 1 is restored, without 3 updates.
 //!
 //! Snapshots: `shot a` asks for one, `captured 1 [passed 7] [failed]`, `written [failed]`.
 //! `pass 50`: so many milliseconds pass. `events` prints what has happened since it was last asked,
@@ -18,8 +18,8 @@
 //!
 //! `=>` is followed by the answers and the last order that went to servers: `view <generation>
 //! <live groups @incarnation:start> + <joined groups> by <creator>`, then what has changed of the
-//! holders (`shard:primary@since+copy@since* ^lineage`, `*` for full), shards to restore and to
-//! capture.
+//! holders (`shard:primary@since+copy@since* ^lineage`, `*` for full; `shard:->heir@since?candidate`
+//! while nobody answers), shards to restore and to capture.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -142,20 +142,35 @@ fn an_old_log_is_refused() {
     let before = stage.states(1);
     assert!(stale(stage.at(1).handle_record(old.clone())));
     assert_eq!(stage.states(1), before);
-    // Server 2 hears of the new log from a record, or from its order.
+    // Server 2 follows the log of its order, whatever others say of themselves.
     let new = stage
         .wire(2)
         .iter()
         .find(|r| r.log > old.log)
         .unwrap()
         .clone();
-    stage.at(2).handle_record(new.clone()).unwrap();
+    let before = stage.states(2);
+    let early = stage.at(2).handle_record(new.clone());
+    assert_eq!(early, Err(Refusal::NotCopy(SHARD)));
+    let rogue = Record {
+        log: Generation(u64::MAX),
+        entry: Entry::Probe,
+        previous: 0,
+        ..old.clone()
+    };
+    assert_eq!(
+        stage.at(2).handle_record(rogue),
+        Err(Refusal::NotCopy(SHARD))
+    );
+    assert_eq!(stage.states(2), before);
     let to_2 = stage
         .wire(2)
         .iter()
         .rfind(|r| r.log == old.log)
         .unwrap()
         .clone();
+    stage.at(2).handle_record(to_2.clone()).unwrap();
+    stage.tell(2, &view);
     assert!(stale(stage.at(2).handle_record(to_2.clone())));
     let mut told = Stage::ready(spec(&[1, 1], Async), &[1, 2], BOTH);
     told.promote(1);

@@ -29,6 +29,7 @@ fn desk() -> Desk {
     spec.faults.replication = 2;
     spec.faults.snapshot_ms = 0;
     spec.lease_ms = 1_000_000;
+    spec.faults.patience_ms = 2_000_000;
     Desk::new(spec, SERVERS as u32, true)
 }
 
@@ -169,8 +170,7 @@ fn after_a_recovery_everybody_has_one_lease_to_show_up() {
         "rank_lost",
         "server_up",
         "server_lost",
-        "copy_removed",
-        "promoted",
+        "heir",
     ];
     assert_eq!(events(&coordinator), told);
 }
@@ -184,11 +184,17 @@ fn a_server_that_comes_to_the_successor_as_another_life_has_lost_what_it_held() 
     let told = [
         "coordinator",
         "server_lost",
-        "promoted",
+        "orphaned",
         "copy_removed",
         "server_up",
     ];
     assert_eq!(events(&coordinator)[..5], told);
+    let back = at(ServerId(1), Incarnation(1));
+    coordinator.register(ServerId(1), back, 20).unwrap();
+    assert_eq!(
+        events(&coordinator)[5..],
+        ["copy_added", "server_up", "heir"]
+    );
 }
 
 #[test]
@@ -231,6 +237,7 @@ fn what_a_fleet_without_a_folder_cannot_do_is_refused() {
     let saved = crate::core::saved::Saved {
         manifest: desk.manifests[0].clone(),
         numbers: vec![1],
+        damaged: vec![],
     };
     let run = RunId::new("r").unwrap();
     assert_eq!(

@@ -42,6 +42,7 @@ fn resuming(spec: RunSpec, servers: u32, manifest: ManifestData) -> Desk {
     let saved = Saved {
         manifest,
         numbers: vec![1, 2, 3],
+        damaged: vec!["snapshot 3: torn".into()],
     };
     let run = RunId::new("r").unwrap();
     desk.coordinator.resume(run, saved).unwrap();
@@ -57,21 +58,22 @@ fn a_run_goes_on_where_its_snapshot_was_taken() {
         "
         join 1.0 a => view 6 + 1@1002 by none yet | restore 0=2 | restore 1=2
         ack 0 =>
-        ack 0 complete restored 2 =>
-        ack 1 complete restored 2 => 1.0 joined as 1002 from 20 at 19, view 7 + 1@1002 by nobody
-        join 0.0 a => view 8 + 0@1002 1@1002 by nobody
+        events => server_up server_up damaged_snapshot group_formed
+        ack 0 complete restored 2 => view 7 + 1@1002 by none yet | 0:0@5^5 1:->1@5 | restore 1=2
+        ack 1 complete restored 2 => 1.0 joined as 1002 from 20 at 19, view 9 + 1@1002 by nobody | 0:0@5^5 1:1@5^5
+        join 0.0 a => view 10 + 0@1002 1@1002 by nobody
         ack 0 =>
-        ack 1 => 0.0 joined as 1002 from 20 at 19, view 9 0@1002:19 1@1002:19 + by nobody
+        ack 1 => 0.0 joined as 1002 from 20 at 19, view 11 0@1002:19 1@1002:19 + by nobody
         lease 0@1002 => 0@1002 chunk 1
         lease 1@1002 => 1@1002 chunk 2
         holders => 0:0@5^5 1:1@5^5
         ack 0 =>
         ack 1 =>
-        shot x => view 9 0@1002:19 1@1002:19 + by nobody | capture 4:0 at now | capture 4:1 at now
+        shot x => view 11 0@1002:19 1@1002:19 + by nobody | capture 4:0 at now | capture 4:1 at now
         captured 0 =>
         captured 1 => manifest 4
         written => x snapshot 4
-        shot y => view 9 0@1002:19 1@1002:19 + by nobody | capture 5:0 at now | capture 5:1 at now
+        shot y => view 11 0@1002:19 1@1002:19 + by nobody | capture 5:0 at now | capture 5:1 at now
         captured 0 =>
         captured 1 => manifest 5
         written => y snapshot 5, delete 1
@@ -86,11 +88,11 @@ fn a_resumed_run_that_loses_a_server_at_once_restores_again() {
         || resuming(run_of(&[1]), 2, manifest.clone()),
         "
         join 0.0 a => view 6 + 0@1002 by none yet | restore 0=2 | restore 1=2
-        ack 0 complete restored 2 =>
-        up 1 life 2 => view 8 + 0@1002 by none yet | 0:0@5^5 1:1@8^8 | restore 1=2
+        ack 0 complete restored 2 => view 7 + 0@1002 by none yet | 0:0@5^5 1:->1@5 | restore 1=2
+        up 1 life 2 => view 9 + 0@1002 by none yet | 0:0@5^5 1:->1@9 | restore 1=2
         ack 0 =>
-        ack 1 => 0.0 joined as 1002 from 20 at 19
-        ack 1 complete restored 2 => view 10 0@1002:19 + by nobody
+        ack 1 =>
+        ack 1 complete restored 2 => 0.0 joined as 1002 from 20 at 19, view 12 0@1002:19 + by nobody | 0:0@5^5 1:1@9^9
         ",
     );
 }
@@ -132,6 +134,7 @@ fn what_must_be_the_same_is_checked() {
     let saved = Saved {
         manifest,
         numbers: vec![],
+        damaged: vec![],
     };
     let run = RunId::new("r").unwrap();
     let again = desk.coordinator.resume(run.clone(), saved);
@@ -179,7 +182,7 @@ fn other_chunks_begin_where_the_old_ones_ended() {
         &mut desk,
         "
         join 0.0 a => view 6 + 0@1002 by none yet | restore 0=2
-        ack 0 complete restored 2 => 0.0 joined as 1002 from 20 at 19, view 8 0@1002:19 + by nobody
+        ack 0 complete restored 2 => 0.0 joined as 1002 from 20 at 19, view 9 0@1002:19 + by nobody | 0:0@5^5
         lease 0@1002 => 0@1002 chunk 3
         ",
     );

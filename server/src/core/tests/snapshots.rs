@@ -10,6 +10,7 @@ use super::desk::{Desk, play, run_of};
 fn desk(servers: u32, consistency: ConsistencySpec) -> Desk {
     let mut spec = run_of(&[1]);
     spec.lease_ms = 1_000_000;
+    spec.faults.patience_ms = 2_000_000;
     spec.consistency = consistency;
     spec.faults.replication = 2.min(servers);
     spec.faults.snapshot_ms = 500;
@@ -189,7 +190,8 @@ fn a_snapshot_is_taken_anew_when_a_shard_changes_hands() {
         ack 1 full 0 => view 6 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0*
         shot x => view 6 0@1:0 + by nobody | capture 2:0 at now | capture 2:1 at now
         captured 0 =>
-        down 1 => delete 2, view 7 0@1:0 + by nobody | 0:0@0 1:0@7 | capture 3:0 at now | capture 3:1 at now
+        down 1 => delete 2, view 8 0@1:0 + by nobody | 0:0@0+1@0* 1:->0@8?1?0
+        ack 0 => view 10 0@1:0 + by nobody | 0:0@0 1:0@8 | capture 3:0 at now | capture 3:1 at now
         captured 0 => manifest 3
         written => x snapshot 3
         ",
@@ -203,8 +205,8 @@ fn a_snapshot_waits_for_shards_without_a_holder() {
         &(READY.to_owned()
             + "
         shot x => view 4 0@1:0 + by nobody | capture 2:0 at now
-        up 0 life 2 => delete 2, view 6 0@1:0 + by nobody | 0:0@6^6 | restore 0<=1
-        ack 0 complete restored 1 => view 6 0@1:0 + by nobody | capture 3:0 at now
+        up 0 life 2 => delete 2, view 6 0@1:0 + by nobody | 0:->0@6 | restore 0<=1
+        ack 0 complete restored 1 => view 7 0@1:0 + by nobody | 0:0@6^6 | capture 3:0 at now
         captured 0 => manifest 3
         written => x snapshot 3
         "),
@@ -229,9 +231,9 @@ fn no_snapshot_is_deleted_while_a_shard_may_be_read_from_it() {
         shot x => view 4 0@1:0 + by nobody | capture 2:0 at now | capture 2:1 at now
         captured 0 =>
         captured 1 => manifest 2
-        up 1 life 2 => view 6 0@1:0 + by nobody | 0:0@0 1:1@6^6 | restore 1<=1
+        up 1 life 2 => view 6 0@1:0 + by nobody | 0:0@0 1:->1@6 | restore 1<=1
         written => x snapshot 2
-        ack 1 complete restored 1 => delete 1
+        ack 1 complete restored 1 => delete 1, view 7 0@1:0 + by nobody | 0:0@0 1:1@6^6
         ",
     );
 }

@@ -180,28 +180,28 @@ impl Record {
     }
 
     /// A group that has been heard for the first time since values were restored says where it
-    /// stands. How many of its contributions were lost.
+    /// stands.
     pub(super) fn attach(
         &mut self,
         life: Life,
         clock: Clock,
         traffic: &Traffic,
-    ) -> Result<u64, Violation> {
+    ) -> Result<(), Violation> {
         let place = self.live.get_mut(&life.0).expect("it was heard");
         place.attaching = false;
-        let lost = clock.0 - place.next.0;
+        let gap = clock.0 - place.next.0;
         place.next = clock;
         // What it leaves out was decided, and it was told so.
         let told = traffic.told.get(&(self.id, life));
         let goes_on = traffic.next.get(&life).is_some_and(|next| clock <= *next);
-        if lost > 0 && !goes_on && told.is_none_or(|told| told.tick() < clock) {
+        if gap > 0 && !goes_on && told.is_none_or(|told| told.tick() < clock) {
             let text = format!(
-                "block {}: {life:?} goes on at {clock}, {lost} clocks further, but was told {told:?}",
+                "block {}: {life:?} goes on at {clock}, {gap} clocks further, but was told {told:?}",
                 self.id
             );
             return Err(Violation::new(Rule::ExactlyOnce, text));
         }
-        Ok(lost)
+        Ok(())
     }
 
     /// Rule 2: of a live group, at its turn, for the first time.

@@ -30,11 +30,12 @@ pub(super) struct Log {
     pub(super) fork: BTreeMap<BlockId, usize>,
     /// How far what is in answers goes: every successor has to have it.
     pub(super) floor: BTreeMap<BlockId, usize>,
+    /// With which step the lineage began, where it was restored.
+    pub(super) began: BTreeMap<BlockId, usize>,
     /// What had been answered of a block, by whomever, when a frame came.
     asked: BTreeMap<Asked, usize>,
     /// Creations that its creator has asked for while it was that.
     pub(super) creates: BTreeSet<(ReplyTo, BlockId)>,
-    pub(super) lost: u64,
     /// Where momentum is measured, that of the next update, if it is known.
     explicit: Option<f64>,
 }
@@ -54,9 +55,9 @@ impl Log {
             records,
             fork: BTreeMap::new(),
             floor: BTreeMap::new(),
+            began: BTreeMap::new(),
             asked: BTreeMap::new(),
             creates: BTreeSet::new(),
-            lost: 0,
             explicit: Some(0.0),
         }
     }
@@ -79,6 +80,7 @@ impl Log {
     ) -> Result<(Self, u64), Violation> {
         let mut log = Self::new(server, parent.lineage, BTreeMap::new());
         (log.parent, log.explicit) = (Some(since), None);
+        log.began = parent.began.clone();
         let mut lacks = 0;
         for (id, block) in shard.blocks() {
             let record = &parent.records[&id];
@@ -197,7 +199,7 @@ impl Log {
                     _ => None,
                 };
                 if let Some(clock) = heard {
-                    self.lost += record.attach(life, clock, traffic)?;
+                    record.attach(life, clock, traffic)?;
                 }
             }
         }

@@ -58,6 +58,9 @@ impl Checker {
         (since, ready): (Generation, bool),
     ) -> Result<(), Violation> {
         let lineage = shard.lineage();
+        if lineage > Generation(0) && self.last_lineage(id) != Some(lineage) {
+            self.lacks(id, shard);
+        }
         let logs = self.logs.entry(id).or_default();
         if let Some(known) = logs.get_mut(&since) {
             // The one that was cut off goes on.
@@ -90,6 +93,8 @@ impl Checker {
                 let mut log = Log::new(server, lineage, records);
                 if lineage > Generation(0) {
                     log.records = self.restored_records(id, shard, saved)?;
+                    let last = |record: &Record| record.history.len() - 1;
+                    log.began = log.records.iter().map(|(id, r)| (*id, last(r))).collect();
                 }
                 log
             }
@@ -98,8 +103,6 @@ impl Checker {
             record.lineage = lineage;
         }
         log.ready = false;
-        // What it counted as the primary of another lineage stays counted.
-        log.lost = shard.counters().lost;
         self.logs.entry(id).or_default().insert(since, log);
         Ok(())
     }

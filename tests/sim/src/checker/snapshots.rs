@@ -145,6 +145,8 @@ impl Checker {
 
     /// Everything has ended, and the run goes on from a snapshot, elsewhere.
     pub fn resumed(&mut self, spec: &RunSpec, placement: Arc<Placement>) {
+        self.keep_reached();
+        self.missing.clear();
         self.terms = self.terms.of_resumed(spec);
         self.placement = placement;
         self.logs.clear();

@@ -100,6 +100,39 @@ pub enum Fault {
     },
     /// A file of the newest snapshot is not any more what was written.
     Damage,
+    /// Single writes fail for a while. Some of them have been made all the same.
+    BadDisk {
+        /// How long.
+        for_us: u64,
+        /// Every so many, on average.
+        one_in: u32,
+    },
+    /// Listings of folders are old for a while where their reader has not changed the folder itself.
+    OldListings {
+        /// How long.
+        for_us: u64,
+        /// How old, at most.
+        by_us: u64,
+    },
+    /// What one server sends another is late for a while; the other direction is as ever.
+    SlowWay {
+        /// Who sends.
+        from: u32,
+        /// Who receives.
+        to: u32,
+        /// How long.
+        for_us: u64,
+        /// By how much.
+        by_us: u64,
+    },
+    /// A server applies what it is sent as a copy, and confirms nothing of it for a while, or until
+    /// its process ends.
+    MuteCopy {
+        /// Which.
+        server: u32,
+        /// How long.
+        for_us: Option<u64>,
+    },
     /// A person adds a group, if the policy lets groups come.
     Attach {
         /// What it is like; it starts so long after it may.
@@ -126,26 +159,20 @@ pub struct Planned {
     pub at_us: u64,
     /// What.
     pub fault: Fault,
-    /// How often it has been put off.
-    pub tries: u32,
 }
 
 impl Planned {
     /// A fault at its time.
     pub fn new(at_us: u64, fault: Fault) -> Self {
-        Self {
-            at_us,
-            fault,
-            tries: 0,
-        }
+        Self { at_us, fault }
     }
 }
 
 /// Faults come in this time, microseconds: most runs are under way, a few are over.
-const SPAN_US: u64 = 1_200_000;
+pub(super) const SPAN_US: u64 = 1_200_000;
 
 impl Scenario {
-    fn plan(&mut self, at_us: u64, fault: Fault) {
+    pub(super) fn plan(&mut self, at_us: u64, fault: Fault) {
         self.faults.push(Planned::new(at_us, fault));
     }
 
@@ -198,14 +225,14 @@ impl Scenario {
         self
     }
 
-    /// The same on `replication` to four servers, some of which die or hang, with one of them
-    /// always left that has everything where there are copies, and partitions.
+    /// The same on `replication` to four servers, some of which die, hang or are cut off, whenever it
+    /// is: also while the fault before is not made good.
     pub fn with_failing_servers(mut self, replication: u32) -> Self {
         let mut rng = random_stream(self.seed, 6);
         self.replication = replication;
         self.servers = rng.random_range(replication.max(2)..=4);
         self.folder = true;
-        self.promise = replication > 1;
+        self.stops_on_loss = replication > 1 && rng.random_bool(0.2);
         self.snapshot_ms = [0, 150, 400][rng.random_range(0..3)];
         for _ in 0..rng.random_range(1..=4) {
             let at_us = rng.random_range(10_000..SPAN_US);
@@ -215,7 +242,7 @@ impl Scenario {
                 0..=4 => Fault::KillServer {
                     server,
                     down_us: Some(rng.random_range(1_000..900_000))
-                        .filter(|_| !self.promise || rng.random_bool(0.7)),
+                        .filter(|_| rng.random_bool(0.8)),
                     loud: rng.random_bool(0.7),
                 },
                 5..=7 => Fault::HangServer {
@@ -262,17 +289,29 @@ impl Scenario {
         for _ in 0..rng.random_range(1..=3) {
             let at_us = rng.random_range(10_000..SPAN_US);
             let for_us = rng.random_range(20_000..500_000);
-            let fault = match rng.random_range(0..3) {
-                0 => Fault::SlowDisk {
-                    for_us,
-                    by_us: rng.random_range(1_000..150_000),
-                },
-                1 => Fault::FailDisk { for_us },
-                _ => Fault::Damage,
-            };
+            let fault = self.draw_disk(&mut rng, for_us);
             self.plan(at_us, fault);
         }
         self
+    }
+
+    pub(super) fn draw_disk(&self, rng: &mut ChaCha8Rng, for_us: u64) -> Fault {
+        match rng.random_range(0..6) {
+            0 => Fault::SlowDisk {
+                for_us,
+                by_us: rng.random_range(1_000..300_000),
+            },
+            1 => Fault::FailDisk { for_us },
+            2 | 3 => Fault::BadDisk {
+                for_us: 2 * for_us,
+                one_in: rng.random_range(2..6),
+            },
+            4 => Fault::OldListings {
+                for_us: 2 * for_us,
+                by_us: rng.random_range(10_000..600_000),
+            },
+            _ => Fault::Damage,
+        }
     }
 
     /// The same with groups that are asked to leave, all but the last, and where the policy lets groups
@@ -319,7 +358,7 @@ impl Scenario {
         self
     }
 
-    fn draw_cut(&self, rng: &mut ChaCha8Rng) -> Fault {
+    pub(super) fn draw_cut(&self, rng: &mut ChaCha8Rng) -> Fault {
         let servers = (0..self.servers).map(|id| Party::Server(ServerId(id)));
         let groups = (0..self.groups.len() as u32).map(|id| Party::Group(GroupId(id)));
         let all: Vec<Party> = servers.chain([Party::Coordinator]).chain(groups).collect();

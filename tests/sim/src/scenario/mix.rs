@@ -6,12 +6,12 @@ use tradewind_common::spec::OptimizerSpec;
 use super::Scenario;
 
 /// Mixes of faults that rounds go through.
-pub const MIXES: u64 = 7;
+pub const MIXES: u64 = 9;
 
 /// Whether groups may die or leave for good in the mix of a round. One that dies by its profile
 /// could be the last there.
 pub fn ends_groups(round: u64) -> bool {
-    matches!(round % MIXES, 1 | 3 | 5 | 6)
+    matches!(round % MIXES, 1 | 3 | 5 | 6 | 8)
 }
 
 impl Scenario {
@@ -45,10 +45,12 @@ impl Scenario {
             5 => scenario
                 .with_failing_servers(2)
                 .with_groups_that_come_and_go(),
-            _ => scenario
+            6 => scenario
                 .with_failing_servers(2)
                 .with_dying_ranks()
                 .with_resume(),
+            7 => scenario.with_combined_faults(2),
+            _ => scenario.with_combined_faults(3).with_dying_ranks(),
         }
     }
 }

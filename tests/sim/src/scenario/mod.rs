@@ -1,6 +1,7 @@
 //! What a simulated run is made of. Everything that varies is a field here; everything random
 //! follows from the seed.
 
+mod combined;
 mod faults;
 mod mix;
 mod network;
@@ -15,6 +16,7 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
+pub use self::combined::{COMBINATIONS, Combination};
 pub use self::faults::{Fault, Planned};
 pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};
@@ -62,8 +64,10 @@ pub struct Scenario {
     pub faults: Vec<Planned>,
     /// Whether there is a folder: for snapshots, and for what the coordinator must not forget.
     pub folder: bool,
-    /// Whether the last full copy of a shard is spared, so that nothing acknowledged may be lost.
-    pub promise: bool,
+    /// How long a holder that is silent is waited for.
+    pub patience_ms: u64,
+    /// Whether the run ends rather than go on without what was acknowledged.
+    pub stops_on_loss: bool,
     /// Pause between snapshots; 0 takes only the first and the last.
     pub snapshot_ms: u64,
     /// Every so many clocks of a group have no finite gradient, on average; 0 is never.
@@ -147,6 +151,9 @@ pub enum Sabotage {
 /// Length of a lease, of ranks and of servers.
 pub const LEASE_MS: u64 = 400;
 
+/// How long a silent holder is waited for before its shard may be restored.
+pub const PATIENCE_MS: u64 = 3 * LEASE_MS;
+
 /// Samples per rank and step, at first.
 pub const BATCH: u32 = 2;
 
@@ -186,7 +193,8 @@ impl Scenario {
             network: NetworkPlan::random(&mut rng),
             faults: Vec::new(),
             folder: false,
-            promise: false,
+            patience_ms: PATIENCE_MS,
+            stops_on_loss: false,
             snapshot_ms: 0,
             skip_one_in: 12,
             malformed_every_us: 40_000,

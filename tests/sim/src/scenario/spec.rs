@@ -1,6 +1,7 @@
 //! The specification of a simulated run.
 
 use tradewind_common::compress::Compression;
+use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{FaultSpec, RunSpec};
@@ -59,6 +60,11 @@ impl Scenario {
                 reform_grace_ms: self.reform_grace_ms,
                 snapshot_ms: self.snapshot_ms,
                 snapshots_kept: SNAPSHOTS_KEPT,
+                patience_ms: self.patience_ms,
+                on_loss: match self.stops_on_loss {
+                    true => OnLoss::Stop,
+                    false => OnLoss::Continue,
+                },
             },
         }
     }

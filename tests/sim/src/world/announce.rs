@@ -76,8 +76,10 @@ impl World {
                         self.send_order(n, bond, order);
                     }
                 }
+                Output::DropMarks(_) => self.marks.clear(),
                 Output::Event(event) => {
                     self.say(|| format!("coordinator {n}: {}", event.text));
+                    self.report.counts.lost += event.lost_updates.unwrap_or(0);
                     self.count_event(event.kind);
                 }
                 Output::Manifest(manifest) => {

@@ -13,6 +13,7 @@ use tradewind_server::core::run::{Beat, Join};
 use tradewind_server::core::saved::ManifestData;
 
 use super::World;
+use super::disk::Written;
 use super::event::{Address, Done, Event, Life, Told, Up};
 use crate::checker::{Rule, Violation};
 use crate::group::{Call, Directory, Wake};
@@ -37,30 +38,28 @@ pub(super) struct Host {
     /// The bonds on which orders go out.
     pub(super) bonds: BTreeMap<ServerId, u64>,
     inbox: VecDeque<Told>,
-    unsaved: bool,
+    pub(super) unsaved: bool,
     /// What is being written; nothing else is done meanwhile.
-    writing: Option<Box<Durable>>,
-    looking: bool,
+    pub(super) writing: Option<Box<Durable>>,
+    pub(super) looking: bool,
     ticks: u64,
     ticked_ms: u64,
     /// What ranks are told: nothing that is not written down.
     pub(super) directory: Arc<Directory>,
 }
 
-impl Host {
-    /// Whether all that it has decided is written down.
-    pub(super) fn written_down(&self) -> bool {
-        !self.unsaved && self.writing.is_none() && !self.looking
-    }
-}
-
 impl World {
     /// A process begins, claims, and will read what the last one wrote.
     pub(super) fn start_coordinator(&mut self) {
-        if self.disk.fails(self.now_us) {
+        // Who has claimed and was told that this may not last comes again, with the next number.
+        let written = self.disk.writes(self.now_us);
+        let claimed = match written {
+            Written::No => None,
+            Written::Yes | Written::ButFailed => self.store.claim(self.now_us),
+        };
+        let Some(n) = claimed.filter(|_| written == Written::Yes) else {
             return self.after(50_000, Event::StartCoordinator);
-        }
-        let n = self.store.claim();
+        };
         if n > 1 {
             self.report.counts.coordinators_started += 1;
         }
@@ -100,7 +99,8 @@ impl World {
             directory: Arc::default(),
         };
         self.coordinators.insert(n, host);
-        self.store.publish(n);
+        self.listens();
+        self.store.publish(n, self.now_us);
         self.after(TICK_US, Event::Coordinator(n, Told::Tick));
         self.go_on(n);
     }
@@ -163,8 +163,11 @@ impl World {
                 }
                 host.core.tick(now_ms);
                 let looks = host.ticks.is_multiple_of(LOOKS);
-                if looks && self.scenario.folder && self.store.later(n).is_some() {
+                let later = self.store.later_listed(n, self.now_us);
+                if looks && self.scenario.folder && later.is_some() {
                     self.depose(n);
+                } else if looks {
+                    self.store.publish(n, self.now_us);
                 }
             }
         }
@@ -173,12 +176,14 @@ impl World {
     /// A manifest is on disk now, or could not be written; whoever ordered it may be gone.
     pub(super) fn finish_snapshot(&mut self, n: u64, manifest: ManifestData) {
         let number = manifest.number;
-        let result = if self.disk.fails(self.now_us) {
-            Err("the disk is full".to_owned())
-        } else {
+        let written = self.disk.writes(self.now_us);
+        if written != Written::No {
             self.disk.finish(manifest);
             self.checker.whole(number);
-            Ok(())
+        }
+        let result = match written {
+            Written::Yes => Ok(()),
+            Written::No | Written::ButFailed => Err("the disk fails".to_owned()),
         };
         self.tell(n, Told::Manifest(number, result));
     }
@@ -270,6 +275,8 @@ impl World {
                 return;
             };
             host.unsaved |= host.core.take_dirty();
+            self.look_at(n);
+            let host = self.coordinators.get_mut(&n).expect("looked up above");
             if host.unsaved && folder {
                 host.writing = Some(Box::new(host.core.durable()));
                 let takes_us = self.disk.takes_us(self.now_us);
@@ -288,12 +295,15 @@ impl World {
 
     /// The state has been written, or could not be.
     pub(super) fn wrote(&mut self, n: u64) {
-        let failed = self.disk.fails(self.now_us);
+        let fate = self.disk.writes(self.now_us);
         let Some(host) = self.coordinators.get_mut(&n) else {
             return;
         };
         let written = host.writing.take().expect("it was being written");
-        if failed {
+        if fate == Written::ButFailed {
+            self.store.write(n, *written.clone());
+        }
+        if fate != Written::Yes {
             // What was decided waits; messages are taken meanwhile, and each tries again.
             self.report.counts.writes_failed += 1;
             if let Some(told) = host.inbox.pop_front() {
@@ -366,7 +376,12 @@ impl World {
 
     /// A run that fails loudly: whether it may.
     pub(super) fn failed(&mut self, reason: String) -> Result<(), Violation> {
-        let text = format!("the run failed: {reason}");
+        let Some(why) = self.must_go_on() else {
+            self.report.counts.stopped += 1;
+            self.report.failed = Some(reason);
+            return Ok(());
+        };
+        let text = format!("the run failed: {reason}; but {why}");
         Err(Violation::new(Rule::Liveness, text))
     }
 }

@@ -30,12 +30,28 @@ pub(super) struct File {
 struct Snapshot {
     files: BTreeMap<ShardId, File>,
     manifest: Option<ManifestData>,
+    /// The manifest is cut off, or not what was written.
+    torn: bool,
+    /// When the folder of it was made.
+    made_us: u64,
 }
 
 impl Snapshot {
     fn whole(&self) -> bool {
-        self.manifest.is_some() && !self.files.values().any(|file| file.damaged)
+        let damaged = self.torn || self.files.values().any(|file| file.damaged);
+        self.manifest.is_some() && !damaged
     }
+}
+
+/// What becomes of the writing of a file that is there whole or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It is there.
+    Yes,
+    /// It is not, and its writer knows.
+    No,
+    /// It is there, but its writer was told that it could not be made to last.
+    ButFailed,
 }
 
 /// What was read of a shard.
@@ -53,6 +69,10 @@ pub(super) struct Disk {
     snapshots: BTreeMap<u64, Snapshot>,
     slow: Option<(u64, u64)>,
     failing_until_us: u64,
+    /// Until when every so many writes fail, on average.
+    bad: Option<(u64, u32)>,
+    /// Until when listings are old, and how old at most.
+    old: Option<(u64, u64)>,
     rng: ChaCha8Rng,
 }
 
@@ -62,6 +82,8 @@ impl Disk {
             snapshots: BTreeMap::new(),
             slow: None,
             failing_until_us: 0,
+            bad: None,
+            old: None,
             rng: random_stream(seed, 10),
         }
     }
@@ -82,15 +104,57 @@ impl Disk {
         self.failing_until_us = self.failing_until_us.max(until_us);
     }
 
-    /// Whether what is written now is.
+    /// Fails every so many writes until then.
+    pub(super) fn fail_some(&mut self, until_us: u64, one_in: u32) {
+        self.bad = Some((until_us, one_in));
+    }
+
+    /// Listings are old until then, by so much at most.
+    pub(super) fn age_listings(&mut self, until_us: u64, by_us: u64) {
+        self.old = Some((until_us, by_us));
+    }
+
+    /// Whether nothing that is written now is.
     pub(super) fn fails(&self, now_us: u64) -> bool {
         now_us < self.failing_until_us
     }
 
+    /// What becomes of a file that is written now.
+    pub(super) fn writes(&mut self, now_us: u64) -> Written {
+        if self.fails(now_us) {
+            return Written::No;
+        }
+        let bad = self.bad.filter(|(until_us, _)| now_us < *until_us);
+        let failed = bad.is_some_and(|(_, one_in)| self.rng.random_ratio(1, one_in));
+        match failed {
+            false => Written::Yes,
+            true if self.rng.random_bool(0.5) => Written::ButFailed,
+            true => Written::No,
+        }
+    }
+
     /// A shard's part of a snapshot is there. What was there before under the number goes.
-    pub(super) fn write(&mut self, number: u64, shard: ShardId, file: File) {
-        let snapshot = self.snapshots.entry(number).or_default();
+    pub(super) fn write(&mut self, (number, shard): (u64, ShardId), file: File, now_us: u64) {
+        let snapshot = self.at(number, now_us);
         snapshot.files.insert(shard, file);
+    }
+
+    /// Its writer died in the midst of a shard's part of a snapshot: it is cut off. Nobody counts it
+    /// to the snapshot.
+    pub(super) fn tear(&mut self, (number, shard): (u64, ShardId), file: File, now_us: u64) {
+        let torn = File {
+            damaged: true,
+            ..file
+        };
+        self.at(number, now_us).files.entry(shard).or_insert(torn);
+    }
+
+    fn at(&mut self, number: u64, now_us: u64) -> &mut Snapshot {
+        let made = || Snapshot {
+            made_us: now_us,
+            ..Snapshot::default()
+        };
+        self.snapshots.entry(number).or_insert_with(made)
     }
 
     /// A snapshot is whole.
@@ -118,9 +182,20 @@ impl Disk {
         let Some(newest) = newest.filter(|_| rest.is_some_and(|before| before.whole())) else {
             return false;
         };
+        if self.rng.random_ratio(1, 4) {
+            return !std::mem::replace(&mut newest.torn, true);
+        }
         let which = self.rng.random_range(0..newest.files.len());
         let file = newest.files.values_mut().nth(which);
         file.is_some_and(|file| !std::mem::replace(&mut file.damaged, true))
+    }
+
+    /// Those up to `upto` that are whole and newer than `than`.
+    pub(super) fn newer(&self, (than, upto): (u64, u64)) -> Vec<u64> {
+        let newer = self.snapshots.range(..=upto).rev();
+        let newer = newer.take_while(|(number, _)| **number > than);
+        let whole = newer.filter(|(_, snapshot)| snapshot.whole());
+        whole.map(|(number, _)| *number).collect()
     }
 
     /// The newest snapshot up to `upto` that holds these blocks undamaged; with `only`, no other.
@@ -128,12 +203,23 @@ impl Disk {
         &self,
         (upto, only): (u64, bool),
         wanted: &[BlockId],
+        now_us: u64,
     ) -> Result<Found, String> {
+        let old = self.old.filter(|(until_us, _)| now_us < *until_us);
+        let listed_us = now_us.saturating_sub(old.map_or(0, |(_, by_us)| by_us));
         let mut damaged = Vec::new();
         for (number, snapshot) in self.snapshots.range(..=upto).rev() {
             let Some(manifest) = snapshot.manifest.as_ref() else {
                 continue;
             };
+            // The one that was asked for is opened by its name.
+            if snapshot.made_us > listed_us && *number != upto {
+                continue;
+            }
+            if snapshot.torn {
+                damaged.push(format!("the manifest of snapshot {number}"));
+                continue;
+            }
             if only && *number != upto {
                 break;
             }
@@ -167,6 +253,7 @@ impl Disk {
         Some(Resumable {
             manifest: newest.manifest.clone()?,
             numbers: self.snapshots.keys().copied().collect(),
+            damaged: Vec::new(),
         })
     }
 }

@@ -1,10 +1,8 @@
 //! What fails, when its time has come.
 
-use tradewind_common::holders::Holders;
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
 
 use super::World;
-use super::coordinator::Host;
 use super::event::{Address, Event, Life, Process, Told};
 use super::server::Running;
 use crate::checker::Violation;
@@ -52,13 +50,9 @@ impl World {
                 server,
                 down_us,
                 loud,
-            } => self.kill_server(index, ServerId(server), down_us, loud),
+            } => self.kill_server(ServerId(server), down_us, loud),
             Fault::HangServer { server, for_us } => {
-                let id = ServerId(server);
-                if self.spares(index, &[id], for_us) {
-                    return Ok(());
-                }
-                if let Some(up) = &self.servers[&id].up {
+                if let Some(up) = &self.servers[&ServerId(server)].up {
                     self.report.counts.servers_hung += 1;
                     self.sleep(Process::Server(up.life), for_us);
                 }
@@ -67,9 +61,7 @@ impl World {
                 let id = ServerId(server);
                 let up = self.servers[&id].up.as_ref();
                 let bonded = up.and_then(|up| Some((up.life, up.bond?.number)));
-                if let Some((life, number)) = bonded
-                    && !self.spares(index, &[id], u64::MAX)
-                {
+                if let Some((life, number)) = bonded {
                     self.break_bond(life, number);
                 }
             }
@@ -82,9 +74,7 @@ impl World {
             }
             Fault::HangCoordinator { for_us } => {
                 // Whoever finds it silent breaks its bond, and is missed when it wakes.
-                if let Some(n) = self.acting()
-                    && !self.spares(index, &[], for_us)
-                {
+                if let Some(n) = self.acting() {
                     self.report.counts.coordinators_hung += 1;
                     self.sleep(Process::Coordinator(n), for_us);
                 }
@@ -95,9 +85,6 @@ impl World {
                 other,
                 for_us,
             } => {
-                if self.spares(index, &self.cut_off(&side, other.as_deref()), for_us) {
-                    return Ok(());
-                }
                 self.report.counts.cuts += 1;
                 self.network.cut(&side, other.as_deref(), now_us + for_us);
             }
@@ -107,6 +94,22 @@ impl World {
                 let damaged = self.disk.damage();
                 self.report.counts.damaged += u64::from(damaged);
             }
+            Fault::BadDisk { for_us, one_in } => self.disk.fail_some(now_us + for_us, one_in),
+            Fault::OldListings { for_us, by_us } => {
+                self.disk.age_listings(now_us + for_us, by_us);
+                self.store.age_listings(now_us + for_us, by_us);
+            }
+            Fault::SlowWay {
+                from,
+                to,
+                for_us,
+                by_us,
+            } => {
+                let way = [from, to].map(|server| Party::Server(ServerId(server)));
+                self.report.counts.slowed += 1;
+                self.network.slow((way[0], way[1]), by_us, now_us + for_us);
+            }
+            Fault::MuteCopy { server, for_us } => self.mute(ServerId(server), for_us),
             Fault::Attach { plan } => self.ask_for(index, Told::Attach(plan)),
             Fault::Drain { group } => self.ask_for(index, Told::Drain(GroupId(group))),
             Fault::Resume { servers, groups } => {
@@ -114,6 +117,7 @@ impl World {
                     self.after(AGAIN_US, Event::Fault(index));
                     return Ok(());
                 };
+                self.witness.told_before = saved.manifest.lost;
                 self.resume = Some(saved);
                 self.scenario.servers = servers;
                 self.scenario.groups = groups;
@@ -135,21 +139,6 @@ impl World {
     fn acting(&self) -> Option<u64> {
         let at = self.store.address;
         at.filter(|n| self.coordinators.contains_key(n))
-    }
-
-    /// Servers that a cut parts from the coordinator.
-    fn cut_off(&self, side: &[Party], other: Option<&[Party]>) -> Vec<ServerId> {
-        let there = |party: &Party, here: bool| match other {
-            Some(other) if !here => other.contains(party),
-            None if !here => !side.contains(party),
-            _ => side.contains(party),
-        };
-        let parted = |id: &ServerId| {
-            let (server, coordinator) = (Party::Server(*id), Party::Coordinator);
-            (there(&server, true) && there(&coordinator, false))
-                || (there(&server, false) && there(&coordinator, true))
-        };
-        self.servers.keys().copied().filter(parted).collect()
     }
 
     fn sleep(&mut self, process: Process, for_us: u64) {
@@ -187,9 +176,9 @@ impl World {
         self.connect(life);
     }
 
-    fn kill_server(&mut self, index: usize, id: ServerId, down_us: Option<u64>, loud: bool) {
+    fn kill_server(&mut self, id: ServerId, down_us: Option<u64>, loud: bool) {
         let up = self.servers[&id].up.is_some();
-        if !up || self.spares(index, &[id], u64::MAX) {
+        if !up {
             return;
         }
         self.report.counts.servers_killed += 1;
@@ -216,6 +205,7 @@ impl World {
     fn end_server(&mut self, id: ServerId, loud: bool) {
         let server = self.servers.get_mut(&id).expect("a configured server");
         let Some(up) = server.up.take() else { return };
+        self.ended(up.life);
         self.checker.dropped(id, None);
         self.server_died(up.life, loud);
         let quick_us = self.network.notice(self.now_us);
@@ -225,86 +215,6 @@ impl World {
             self.now_us + LEASE_MS * 2_000
         };
         self.streams_broke(id, us);
-    }
-
-    /// Whether a fault of servers comes too early where nothing may be lost: while the one before
-    /// is not made good. It is tried again then. What is short is no fault to anybody.
-    fn spares(&mut self, index: usize, hit: &[ServerId], for_us: u64) -> bool {
-        let harmless = !self.scenario.promise || for_us < LEASE_MS * 500;
-        if harmless || (self.healthy() && self.leaves_holders(hit)) {
-            return false;
-        }
-        self.report.counts.spared += 1;
-        self.say(|| "put off".to_owned());
-        let planned = &mut self.scenario.faults[index];
-        planned.tries += 1;
-        if planned.tries < 8 {
-            self.after(AGAIN_US, Event::Fault(index));
-        }
-        true
-    }
-
-    /// Whether every holder of every shard is well and full, and there are two, at least.
-    fn healthy(&mut self) -> bool {
-        let quiet = |host: &Host| host.written_down();
-        let acting = self.acting().filter(|n| self.store.later(*n).is_none());
-        if !acting.is_some_and(|n| quiet(&self.coordinators[&n])) {
-            return false;
-        }
-        let placed = self.placed();
-        let mut holders = placed.iter().flatten();
-        let healthy = holders.all(|(server, full)| *full && self.well(*server));
-        healthy && placed.iter().all(|holders| holders.len() > 1)
-    }
-
-    /// Whether every shard keeps a holder that is not hit.
-    fn leaves_holders(&self, hit: &[ServerId]) -> bool {
-        let kept = |holders: &Vec<(ServerId, bool)>| {
-            holders.iter().any(|(server, _)| !hit.contains(server))
-        };
-        hit.len() == self.servers.len() || self.placed().iter().all(kept)
-    }
-
-    /// By shard, who holds it and has everything, as the coordinator knows it.
-    fn placed(&self) -> Vec<Vec<(ServerId, bool)>> {
-        let host = self.acting().map(|n| &self.coordinators[&n]);
-        let run = host.and_then(|host| host.core.run(&self.common.run).ok());
-        let of = |holders: &Holders| {
-            let primary = holders.primary.map(|primary| (primary.server, true));
-            let copies = holders.copies.iter().map(|copy| (copy.server, copy.full));
-            primary.into_iter().chain(copies).collect()
-        };
-        run.map_or(vec![Vec::new()], |run| {
-            run.holders().iter().map(of).collect()
-        })
-    }
-
-    /// Whether a server does what the coordinator takes it to do.
-    fn well(&mut self, id: ServerId) -> bool {
-        let (party, now_us) = (Party::Server(id), self.now_us);
-        let cut = self.network.cut_until(now_us, party, Party::Coordinator);
-        let up = self.servers.get(&id).and_then(|server| server.up.as_ref());
-        let (Some(up), None, Some(n)) = (up, cut, self.acting()) else {
-            return false;
-        };
-        let asleep = |process| {
-            let until = self.asleep.get(&process);
-            until.is_some_and(|(_, until_us)| *until_us > now_us)
-        };
-        let fleet = self.coordinators[&n].core.fleet();
-        let known = fleet.incarnation(id);
-        // One that was cut off until now may still be taken for dead: that fault is not over.
-        let rows = fleet.rows(now_us / 1_000);
-        let mut heard = rows.iter().filter(|row| row.id == id);
-        let heard = heard.any(|row| row.lease_left_ms >= LEASE_MS / 2);
-        let bond = self.coordinators[&n].bonds.get(&id);
-        let bonded = up.bond.is_some_and(|own| Some(&own.number) == bond);
-        known == Some(up.life.incarnation)
-            && heard
-            && bonded
-            && bond.is_some_and(|number| self.links.lives(*number))
-            && !asleep(Process::Server(up.life))
-            && !asleep(Process::Coordinator(n))
     }
 
     /// Everything ends, and the run is resumed with what the scenario says now.

@@ -33,11 +33,6 @@ pub(super) struct Link {
     held_until_us: u64,
 }
 
-/// Whether a connection is one to the coordinator.
-fn bond(from: Party, to: Party) -> bool {
-    from == Party::Coordinator || to == Party::Coordinator
-}
-
 /// The connections.
 #[derive(Debug, Default)]
 pub(super) struct Links {
@@ -86,25 +81,20 @@ impl World {
         if link.until_us.is_some() {
             return None;
         }
-        // A server whose bond breaks, or is silent for a lease, is taken for dead: a fault that comes
-        // when it may. A message that is late makes all that follow it on its connection late.
-        let spared = self.scenario.promise && bond(from, to);
         let mut begins_us = now_us.max(link.held_until_us);
         if let Some(until_us) = self.network.cut_until(now_us, from, to) {
             // Some wait for what is lost to be sent again; others give up.
-            if !spared && begins_us <= now_us && self.network.coin() {
+            if begins_us <= now_us && self.network.coin() {
                 return None;
             }
             begins_us = begins_us.max(until_us);
         }
-        if !spared && self.network.breaks() {
+        if self.network.breaks() {
             return None;
         }
         let last_us = link.last_us[usize::from(back)];
-        let mut delay_us = self.network.draw_us();
-        if spared {
-            delay_us = delay_us.min(BEAT_US);
-        }
+        // What is late makes all that follow it on its connection late.
+        let delay_us = self.network.draw_us() + self.network.slowed_us(now_us, from, to);
         let at_us = (begins_us + delay_us).max(last_us + 1);
         let link = self.links.links.get_mut(&number)?;
         link.last_us[usize::from(back)] = at_us;

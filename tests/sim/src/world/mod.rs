@@ -12,6 +12,7 @@ mod server;
 mod shards;
 mod store;
 mod ways;
+mod witness;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,9 +20,11 @@ use std::sync::Arc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+
 use tradewind_common::placement::Placement;
-use tradewind_common::{GroupId, RunId, ServerId};
+use tradewind_common::{BlockId, GroupId, RunId, ServerId};
 use tradewind_server::core::ReplyTo;
+use tradewind_server::core::mark::Mark;
 use tradewind_server::core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
@@ -38,6 +41,7 @@ use groups::Member;
 use links::Links;
 use server::Server;
 use store::Store;
+use witness::Witness;
 
 /// Time without any decision or tick of a clock after which a run is stuck. Leases, graces, the
 /// longest time down and the slowest step, one after the other, are all shorter.
@@ -69,6 +73,8 @@ pub struct World {
     /// Ranks by the streams that they opened.
     streams: BTreeMap<ReplyTo, Address>,
     links: Links,
+    /// What left of each block, as it is recorded where it survives processes.
+    marks: BTreeMap<BlockId, Mark>,
     servers: BTreeMap<ServerId, Server>,
     /// Servers that never come back.
     gone: BTreeSet<ServerId>,
@@ -77,6 +83,9 @@ pub struct World {
     pace: ChaCha8Rng,
     mischief: ChaCha8Rng,
     checker: Checker,
+    witness: Witness,
+    /// When all groups were done.
+    ended_us: Option<u64>,
     trace: DefaultHasher,
     progress_us: u64,
     report: Report,
@@ -113,6 +122,7 @@ impl World {
             resume: None,
             streams: BTreeMap::new(),
             links: Links::default(),
+            marks: BTreeMap::new(),
             servers: BTreeMap::new(),
             gone: BTreeSet::new(),
             groups: BTreeMap::new(),
@@ -120,6 +130,8 @@ impl World {
             pace: random_stream(scenario.seed, 3),
             mischief: random_stream(scenario.seed, 4),
             checker,
+            witness: Witness::default(),
+            ended_us: None,
             trace: DefaultHasher::new(),
             progress_us: 0,
             report: Report::default(),
@@ -164,7 +176,9 @@ impl World {
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while !self.groups.values().all(Member::done) {
+        while self.report.failed.is_none()
+            && (!self.groups.values().all(Member::done) || self.owes())
+        {
             let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
             self.now_us = at_us;
             if let Some(until_us) = self.sleeps(&event) {
@@ -174,13 +188,18 @@ impl World {
             self.report.events += 1;
             let endless = at_us > END_US || self.report.events > EVENTS_MAX;
             self.say(|| format!("{event:?}"));
-            if endless || at_us - self.progress_us > STUCK_US {
+            let waits = self.ended_us.is_none();
+            if endless || (waits && at_us - self.progress_us > STUCK_US) {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
             self.now_us.hash(&mut self.trace);
             event.trace(&mut self.trace);
             self.happen(event)?;
         }
+        if self.report.failed.is_some() {
+            return Ok(());
+        }
+        self.check_told()?;
         self.checker.end()
     }
 
@@ -208,6 +227,9 @@ impl World {
             return Some(until_us);
         }
         self.asleep.remove(&process);
+        if let Process::Coordinator(_) = process {
+            self.listens();
+        }
         None
     }
 
@@ -218,6 +240,11 @@ impl World {
                     && !self.links.delivers(*bond, self.now_us)
                 {
                     return Ok(());
+                }
+                match &told {
+                    Told::Server(life, ..) => self.hears(*life),
+                    Told::ServerLost(life, _) => self.loses(*life),
+                    _ => {}
                 }
                 self.tell(n, told);
             }

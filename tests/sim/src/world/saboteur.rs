@@ -132,8 +132,8 @@ impl Saboteur {
             Some(Sabotage::ForgetsMoments) => forget_slots,
             _ => return,
         };
-        let takes_over =
-            matches!(role, Role::Primary(_)) && matches!(shard.role(), Some(Role::Copy(_)));
+        let takes_over = matches!(role, Role::Primary(_) | Role::Heir(_))
+            && matches!(shard.role(), Some(Role::Copy(_) | Role::Candidate));
         if !takes_over {
             return;
         }

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_common::holders::Role;
+use tradewind_common::loss::Loss;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
+use tradewind_server::core::block::Block;
+use tradewind_server::core::mark::{self, Mark};
 use tradewind_server::core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
 use tradewind_server::core::shard::Shard;
 use tradewind_server::core::view::{Acknowledge, View};
@@ -49,6 +52,9 @@ pub(super) struct Held {
     pub(super) lineage: Generation,
     restored: Option<u64>,
     damaged: Vec<String>,
+    lost: Loss,
+    /// Values were restored, and are not primary's yet.
+    unmarked: bool,
     pub(super) capture: Option<CaptureState>,
     pub(super) ways: BTreeMap<ServerId, Way>,
     pub(super) saboteur: Saboteur,
@@ -86,7 +92,8 @@ impl Running {
         order.restore.iter().any(|restore| {
             let held = self.shards.get(&restore.shard);
             let lineage = held.map_or(Generation(0), |held| held.lineage);
-            lineage < order.holders[restore.shard.0 as usize].lineage
+            let role = order.holders[restore.shard.0 as usize].role(self.life.server);
+            matches!(role, Some(Role::Heir(since)) if lineage < since)
         })
     }
 }
@@ -149,9 +156,13 @@ impl World {
         }
         for index in 0..order.holders.len() {
             let shard = ShardId(index as u32);
+            let last = self.is_last(life, shard);
             match order.holders[index].role(life.server) {
                 None => self.let_go(life, shard)?,
                 Some(role) => self.hold(life, &order, shard, role)?,
+            }
+            if last {
+                self.check_last(life, shard, &order.holders[index])?;
             }
         }
         Ok(())
@@ -187,6 +198,8 @@ impl World {
             lineage: Generation(0),
             restored: None,
             damaged: Vec::new(),
+            lost: Loss::default(),
+            unmarked: false,
             capture: None,
             ways: BTreeMap::new(),
             saboteur: Saboteur::new(self.scenario.sabotage, self.common.spec.samples),
@@ -200,8 +213,9 @@ impl World {
         server.shards.extend(fresh.map(|held| (id, held)));
         let lineage = server.shards[&id].lineage;
         let restore = order.restore.iter().find(|restore| restore.shard == id);
-        if let Some(restore) = restore.filter(|_| lineage < holders.lineage)
-            && !self.restore(life, *restore, (order.view.generation, holders.lineage))?
+        if let (Role::Heir(since), Some(restore)) = (role, restore)
+            && lineage < since
+            && !self.restore(life, *restore, (order.view.generation, since))?
         {
             return Ok(());
         }
@@ -211,13 +225,29 @@ impl World {
         held.saboteur.before_order(&mut held.shard, role);
         let seen = held.shard.handle_order(order.view.clone(), holders, now_us);
         held.last_seen = seen.clone();
+        let leads = held.leads() && held.shard.generation() == order.view.generation;
         let report = ShardReport {
             shard: id,
             seen,
             restored: held.restored,
             damaged: held.damaged.clone(),
+            lost: held.lost,
             failure: None,
         };
+        let leads = matches!(held.shard.role(), Some(Role::Primary(_)));
+        if leads && std::mem::take(&mut held.unmarked) {
+            let lineage = held.shard.lineage();
+            let mark = |of: &Block| Mark {
+                lineage,
+                version: of.version(),
+                samples: of.samples_applied(),
+            };
+            let blocks = held.shard.blocks();
+            let marks: Vec<_> = blocks.map(|(id, of)| (id, mark(of))).collect();
+            for (block, mark) in marks {
+                self.mark(block, mark);
+            }
+        }
         let held = &self.servers[&life.server]
             .up
             .as_ref()
@@ -225,6 +255,9 @@ impl World {
             .shards[&id];
         self.checker
             .ordered(life.server, id, &held.shard, &order.view)?;
+        if leads {
+            self.goes_on(id, life.server, holders);
+        }
         let all: Vec<BlockId> = self.common.placement.blocks(id).collect();
         self.follow_ways(life, id, order, role);
         let captures: Vec<_> = order
@@ -239,6 +272,12 @@ impl World {
         self.drain_shard(life, id, &all)?;
         self.report_up(life, Up::Report(Box::new(report)));
         Ok(())
+    }
+
+    /// Records what leaves, or is restored, where it survives processes.
+    pub(super) fn mark(&mut self, block: BlockId, mark: Mark) {
+        let known = self.marks.entry(block).or_default();
+        *known = mark.max(*known);
     }
 
     fn new_shard(&self, server: ServerId, id: ShardId, order: &Order) -> Shard {
@@ -256,7 +295,8 @@ impl World {
     ) -> Result<bool, Violation> {
         let id = restore.shard;
         let blocks: Vec<BlockId> = self.common.placement.blocks(id).collect();
-        let found = match self.disk.newest((restore.newest, restore.only), &blocks) {
+        let upto = (restore.newest, restore.only);
+        let found = match self.disk.newest(upto, &blocks, self.now_us) {
             Ok(found) => found,
             Err(failure) => {
                 let seen = Acknowledge {
@@ -271,10 +311,8 @@ impl World {
                 return Ok(false);
             }
         };
-        if self.scenario.promise && self.resume.is_none() {
-            let text = format!("shard {id} goes back to snapshot {}", found.number);
-            return Err(Violation::new(Rule::NothingLost, text));
-        }
+        let read = (found.number, restore.newest, &found.damaged[..]);
+        self.check_restore(life, (id, lineage), read)?;
         let mut states = found.states;
         if self.scenario.sabotage == Some(Sabotage::CreatesOverTrained) {
             super::saboteur::forget_training(&mut states);
@@ -283,9 +321,11 @@ impl World {
             states.iter_mut().for_each(|state| state.decided.clear());
         }
         self.checker.restores(id, lineage, found.saved);
+        let lost = mark::lost(&self.marks, &states);
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
         held.shard.restore(states, lineage);
+        (held.lost, held.unmarked) = (lost, true);
         (held.lineage, held.restored, held.damaged) = (lineage, Some(found.number), found.damaged);
         // Whoever it was before, it is not any more.
         self.checker.dropped(life.server, Some(id));
@@ -309,6 +349,7 @@ pub(super) fn plain_report(shard: ShardId, seen: Acknowledge) -> ShardReport {
         seen,
         restored: None,
         damaged: Vec::new(),
+        lost: Loss::default(),
         failure: None,
     }
 }

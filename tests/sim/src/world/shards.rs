@@ -3,13 +3,14 @@
 use tradewind_common::{BlockId, ServerId, ShardId};
 use tradewind_server::core::ReplyTo;
 use tradewind_server::core::log::{Confirm, Entry, Record};
+use tradewind_server::core::mark::Mark;
 use tradewind_server::core::order::{Capture, NotCaptured, ShardFile};
 use tradewind_server::core::pending::PENDING_MAX;
 use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::shard::{Output, Push};
 
 use super::World;
-use super::disk::{self, File};
+use super::disk::{self, File, Written};
 use super::event::{Address, Done, Event, Life, Up};
 use super::server::{CaptureState, plain_report, running};
 use crate::checker::{Rule, Violation};
@@ -122,6 +123,12 @@ impl World {
             Output::Reply { to, result } => {
                 let from = self.streams[&to];
                 if let Ok(reply) = &result {
+                    let mark = Mark {
+                        lineage: reply.lineage,
+                        version: reply.version,
+                        samples: reply.samples_applied,
+                    };
+                    self.mark(reply.block, mark);
                     let waited = self.report.waited_us.entry(from.group).or_default();
                     *waited = (*waited).max(reply.waited_us);
                 }
@@ -179,7 +186,9 @@ impl World {
                     self.checker.copied(life.server, id, &record, &held.shard)?;
                 }
                 self.drain_shard(life, id, &[])?;
-                self.send_confirm(life, from, id, way, confirm);
+                if !self.is_mute(life.server) {
+                    self.send_confirm(life, from, id, way, confirm);
+                }
             }
             Err(refusal) => {
                 self.report.counts.records_refused += 1;
@@ -272,14 +281,17 @@ impl World {
     /// A part of a snapshot is on disk now, or could not be written.
     pub(super) fn part_written(&mut self, life: Life, id: ShardId, number: u64, file: File) {
         if self.running(life).is_none() {
-            return;
+            return self.disk.tear((number, id), file, self.now_us);
         }
-        let result = if self.disk.fails(self.now_us) {
-            Err(NotCaptured::Failed("the disk is full".into()))
-        } else {
-            let about = file.about.clone();
-            self.disk.write(number, id, file);
-            Ok(about)
+        let result = match self.disk.writes(self.now_us) {
+            Written::Yes => {
+                let about = file.about.clone();
+                self.disk.write((number, id), file, self.now_us);
+                Ok(about)
+            }
+            Written::ButFailed | Written::No => {
+                Err(NotCaptured::Failed("the disk fails".into()))
+            }
         };
         self.captured(life, id, number, result);
     }
@@ -318,11 +330,17 @@ impl World {
         let Some(held) = up.shards.get_mut(&shard) else {
             return Ok(());
         };
+        let before = held.shard.digest();
+        if let Some(record) = malformed::record(&held.shard, &mut self.mischief) {
+            self.report.counts.rogue += 1;
+            let result = held.shard.handle_record(record.clone());
+            let unchanged = held.shard.digest() == before;
+            return malformed::check_record(&record, &result, unchanged);
+        }
         let place = (id, shard);
         let Some(push) = malformed::draw(&self.checker, place, &view, &mut self.mischief) else {
             return Ok(());
         };
-        let before = held.shard.digest();
         held.shard
             .handle_push(push.clone(), ReplyTo(u64::MAX), self.now_us);
         let outputs: Vec<_> = std::iter::from_fn(|| held.shard.poll_output()).collect();

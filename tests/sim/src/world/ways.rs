@@ -27,7 +27,7 @@ impl World {
     pub(super) fn follow_ways(&mut self, life: Life, id: ShardId, order: &Order, role: Role) {
         let copies = match role {
             Role::Primary(_) => &order.holders[id.0 as usize].copies[..],
-            Role::Copy(_) => &[],
+            Role::Copy(_) | Role::Heir(_) | Role::Candidate => &[],
         };
         let wanted = copies.iter().filter_map(|copy| {
             let server = order.servers.get(&copy.server)?;

@@ -226,12 +226,16 @@ async fn a_rank_that_cannot_enter_is_told_why() {
     let differs = move |_| Err(status(Reason::SpecificationDiffers, "seed differs".into()));
     let error = join(&FakeCoordinator::joins(differs), 0).await.unwrap_err();
     assert!(error.to_string().contains("seed differs"), "{error}");
-    let beyond = |_| {
-        Ok(JoinReply {
-            group_rank: 2,
-            ..joined(1)
-        })
-    };
-    let error = join(&FakeCoordinator::joins(beyond), 0).await.unwrap_err();
-    assert!(matches!(error, MembershipError::Refused { .. }), "{error}");
+    for (group_rank, group_size) in [(2, 2), (1, u32::MAX)] {
+        let cannot_be = move |_| {
+            Ok(JoinReply {
+                group_rank,
+                group_size,
+                ..joined(1)
+            })
+        };
+        let fake = FakeCoordinator::joins(cannot_be);
+        let error = join(&fake, 0).await.unwrap_err();
+        assert!(matches!(error, MembershipError::Refused { .. }), "{error}");
+    }
 }

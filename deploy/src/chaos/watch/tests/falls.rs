@@ -78,7 +78,7 @@ fn told(updates: u64, samples: u64) -> Told {
 fn tell(watch: &mut Watch, updates: u64, samples: u64) {
     watch.handle_event(&told(updates, samples));
     watch.handle_status(&StatusReply {
-        lost: updates,
+        lost_updates: updates,
         ..status(1, 9)
     });
 }
@@ -111,7 +111,7 @@ fn a_loss_that_is_told_as_nothing_or_as_too_little() {
         restores(&mut watch, 12.0, 0, 4);
         watch.handle_event(&told(updates, samples));
         watch.handle_status(&StatusReply {
-            lost: 6,
+            lost_updates: 6,
             ..status(1, 9)
         });
         watch.finish();

@@ -44,7 +44,8 @@ impl Run {
             files: files().cloned().collect(),
             shards: self.placement.shards().iter().map(|s| s.0).collect(),
             ledger: taking.ledger.clone(),
-            lost: self.lost(),
+            lost: self.lost().updates,
+            lost_samples: self.lost().samples,
         }))
     }
 }

@@ -1,6 +1,7 @@
 //! What a line of a script does.
 
 use tradewind_common::holders::Holders;
+use tradewind_common::loss::Loss;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
 
 use super::show::show_holders;
@@ -184,7 +185,12 @@ impl Desk {
                     full: full
                         .map(|copy| (copy.server, number("since").map_or(copy.since, Generation)))
                         .collect(),
-                    lost: number("lost").unwrap_or(0),
+                    stalled: holders
+                        .copies
+                        .iter()
+                        .filter(|copy| number("stalled") == Some(u64::from(copy.server.0)))
+                        .map(|copy| (copy.server, copy.since))
+                        .collect(),
                 },
                 restored: number("restored"),
                 damaged: if words.contains(&"damaged") {
@@ -192,6 +198,10 @@ impl Desk {
                 } else {
                     vec![]
                 },
+                lost: number("lacks").map_or(Loss::default(), |updates| Loss {
+                    updates,
+                    samples: 2 * updates,
+                }),
                 failure: words.contains(&"failed").then(|| "no snapshot".into()),
             };
             self.reports.insert((server, shard), report.clone());

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::holders::CopyHolder;
 use tradewind_common::{ServerId, ShardId};
 
 use super::Desk;
@@ -37,7 +36,7 @@ impl Desk {
                         before = None;
                     }
                 }
-                Output::Event(_) => {}
+                Output::Event(_) | Output::DropMarks(_) => {}
                 Output::Manifest(data) => {
                     manifest = Some(format!("manifest {}", data.number));
                     self.manifests.push(*data);
@@ -68,6 +67,12 @@ impl Desk {
         for (shard, holders) in (0..).map(ShardId).zip(&order.holders) {
             let servers: BTreeSet<ServerId> = holders.servers().collect();
             assert_eq!(servers.len(), holders.servers().count(), "each once");
+            let restores = order.restore.iter().any(|restore| restore.shard == shard);
+            if let Some(heir) = holders.heir.filter(|_| order.view.ready()) {
+                let has_all = holders.candidates.iter().any(|c| c.server == heir.server);
+                assert!(has_all || restores, "the heir of shard {shard} has nothing");
+                assert!(holders.primary.is_none(), "while somebody answers");
+            }
             let Some(primary) = holders.primary else {
                 continue;
             };
@@ -78,10 +83,10 @@ impl Desk {
                 continue;
             };
             let was = &before.holders[shard.0 as usize];
-            let full = |copy: &&CopyHolder| copy.full && copy.server == primary.server;
-            assert!(
-                was.lineage < holders.lineage || was.copies.iter().any(|copy| full(&copy)),
-                "shard {shard} went to a server without all its values"
+            assert_eq!(
+                was.heir,
+                Some(primary),
+                "nobody answers before it is the heir"
             );
         }
         let view = &order.view;

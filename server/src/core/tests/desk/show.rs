@@ -77,6 +77,12 @@ pub(super) fn show_holders(holders: &[Holders]) -> String {
             let full = if copy.full { "*" } else { "" };
             text += &format!("+{}@{}{full}", copy.server, copy.since);
         }
+        if let Some(heir) = holders.heir {
+            text += &format!(">{}@{}", heir.server, heir.since);
+        }
+        for candidate in &holders.candidates {
+            text += &format!("?{}", candidate.server);
+        }
         if holders.lineage > Generation(0) {
             text += &format!("^{}", holders.lineage);
         }

@@ -28,7 +28,7 @@ fn one_that_dies() {
             let store = Store::connect(HOST, place.parse().unwrap(), LONG).unwrap();
             thread::spawn(|| {
                 thread::sleep(SHORT / 4);
-                crate::c10d::exit(1);
+                tradewind_process::exit(1);
             });
             form(&store, 2, "again", 3, LONG, &Model::new()).unwrap();
         }

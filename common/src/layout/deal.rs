@@ -1,0 +1,173 @@
+//! Blocks → the ranks of a group, so that slices are equal to within one block.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Layout;
+use crate::ids::{BlockId, Rank};
+
+impl Layout {
+    /// The slice of each rank of a group of `group_size` ranks, at least 1: whole blocks in flat
+    /// order, each block in exactly one slice.
+    ///
+    /// Bucket after bucket is dealt in rounds of one block a rank, the longest block to the rank
+    /// that has the fewest values so far; of equal ones the first goes first. So slices never
+    /// differ by more than the largest block, of however few blocks a bucket is, and the ranks
+    /// have equally many blocks of a bucket to within one: every link works while backward
+    /// finishes bucket after bucket.
+    pub fn slices(&self, group_size: u32) -> Vec<Vec<BlockId>> {
+        let size = group_size as usize;
+        let mut slices = vec![Vec::new(); size];
+        // On top whose turn it is.
+        let mut ranks: BinaryHeap<_> = (0..size).map(|rank| Reverse((0, rank))).collect();
+        for bucket in &self.buckets {
+            for round in self.blocks[bucket.blocks.clone()].chunks(size) {
+                let mut blocks: Vec<_> = round.iter().collect();
+                blocks.sort_by_key(|block| Reverse(block.elements.len()));
+                let deal = |block: &super::Block| {
+                    let Reverse((values, rank)) = ranks.pop().expect("a rank for every block");
+                    slices[rank].push(block.id);
+                    Reverse((values + block.elements.len(), rank))
+                };
+                // Who has got a block is out until the next round.
+                let dealt: Vec<_> = blocks.into_iter().map(deal).collect();
+                ranks.extend(dealt);
+            }
+        }
+        slices
+    }
+
+    /// The slice of one rank of a group: of [`slices`](Self::slices) the rank's.
+    ///
+    /// # Panics
+    /// If the group has no such rank.
+    pub fn slice(&self, rank: Rank, group_size: u32) -> Vec<BlockId> {
+        self.slices(group_size).swap_remove(rank.0 as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Bucket, TensorKind, TensorSpec};
+
+    fn layout(
+        tensors: impl IntoIterator<Item = (u64, TensorKind)>,
+        bucket_bytes: usize,
+        block_bytes: usize,
+    ) -> Layout {
+        let tensors = tensors.into_iter().enumerate();
+        let tensors: Vec<_> = tensors
+            .map(|(index, (elements, kind))| TensorSpec {
+                name: index.to_string(),
+                shape: vec![elements],
+                kind,
+            })
+            .collect();
+        Layout::new(&tensors, bucket_bytes, block_bytes).unwrap()
+    }
+
+    /// Every rank of every version must deal alike: that is the protocol.
+    #[test]
+    fn dealt_as_the_protocol_says() {
+        let check = |lengths: &[u64], block_values: usize, want: &[&[u32]]| {
+            // Tensors that fill a bucket each, in flat order.
+            let tensors = lengths.iter().rev().map(|n| (*n, TensorKind::Parameter));
+            let layout = layout(tensors, 4, 4 * block_values);
+            let slices = layout.slices(want.len() as u32);
+            let numbers = |slice: &Vec<BlockId>| slice.iter().map(|id| id.0).collect::<Vec<_>>();
+            let numbers: Vec<_> = slices.iter().map(numbers).collect();
+            assert_eq!(numbers, want, "{lengths:?}");
+        };
+        check(&[4, 4], 1, &[&[0, 1, 2, 3, 4, 5, 6, 7]]);
+        check(&[4, 4], 2, &[&[0, 2], &[1, 3]]);
+        // The second bucket goes on where the first has ended.
+        check(&[4, 4], 1, &[&[0, 3, 6], &[1, 4, 7], &[2, 5]]);
+        check(&[2, 2, 2], 1, &[&[0, 5], &[1], &[2], &[3], &[4]]);
+        check(&[2, 1], 1, &[&[0], &[1], &[2], &[]]);
+        // Blocks of 8, 5, 5, 1, 1: rank 0 is ahead, but has its turn in the bucket of two blocks.
+        check(&[8, 10, 1, 1], 8, &[&[0, 2], &[1, 3, 4]]);
+        // Blocks of 2, 2, 3: the longest first.
+        check(&[7], 3, &[&[2], &[0], &[1]]);
+    }
+
+    /// Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators", figure 16.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+            (z ^ z >> 31) % bound
+        }
+
+        /// Small ones as often as large ones.
+        fn up_to(&mut self, bits: u64) -> u64 {
+            let bits = self.below(bits + 1);
+            1 + self.below(1 << bits)
+        }
+
+        fn layout(&mut self) -> Layout {
+            let tensors: Vec<_> = (0..self.up_to(6))
+                .map(|index| {
+                    let kind = match index > 0 && self.below(3) == 0 {
+                        true => TensorKind::Buffer,
+                        false => TensorKind::Parameter,
+                    };
+                    (self.up_to(12), kind)
+                })
+                .collect();
+            let bytes = [self.up_to(14), 4 + self.up_to(10)];
+            layout(tensors, bytes[0] as usize, bytes[1] as usize)
+        }
+    }
+
+    #[test]
+    fn slices_are_whole_and_equal_to_within_a_block() {
+        for seed in 0..3000 {
+            let mut random = Random(seed);
+            let layout = random.layout();
+            let size = random.up_to(9) as u32;
+            let slices = layout.slices(size);
+            let mut owner = vec![None; layout.blocks.len()];
+            for (rank, slice) in slices.iter().enumerate() {
+                assert!(slice.is_sorted(), "seed {seed}: rank {rank}");
+                for id in slice {
+                    let before = owner[id.0 as usize].replace(rank);
+                    assert_eq!(before, None, "seed {seed}: {id:?} twice");
+                }
+            }
+            assert!(owner.iter().all(Option::is_some), "seed {seed}: a gap");
+
+            let length = |id: &BlockId| layout.block(*id).unwrap().elements.len();
+            let of_slice = |slice: &Vec<BlockId>| slice.iter().map(length).sum::<usize>();
+            let lengths: Vec<_> = slices.iter().map(of_slice).collect();
+            let largest = layout.blocks.iter().map(|block| block.elements.len());
+            let (largest, longest) = (largest.max().unwrap(), *lengths.iter().max().unwrap());
+            assert!(
+                longest * size as usize <= layout.elements() + largest * size as usize,
+                "seed {seed}: more than a block over the mean"
+            );
+            assert!(
+                longest - lengths.iter().min().unwrap() <= largest,
+                "seed {seed}: more than a block apart"
+            );
+
+            let counts = |bucket: &Bucket| {
+                let mut counts = vec![0; size as usize];
+                owner[bucket.blocks.clone()]
+                    .iter()
+                    .for_each(|rank| counts[rank.unwrap()] += 1);
+                counts
+            };
+            for counts in layout.buckets.iter().map(counts) {
+                let (most, least) = (counts.iter().max(), counts.iter().min());
+                assert!(most.unwrap() - least.unwrap() <= 1, "seed {seed}");
+            }
+
+            let rank = random.below(u64::from(size)) as u32;
+            assert_eq!(layout.slice(Rank(rank), size), slices[rank as usize]);
+        }
+    }
+}

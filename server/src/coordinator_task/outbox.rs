@@ -1,0 +1,119 @@
+//! Orders on their way to one server. It holds of each run the newest, so that it is never too full,
+//! however fast orders come and however slowly the server takes them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use tradewind_common::RunId;
+
+use crate::core::order::{Order, Told};
+use crate::newest::Newest;
+
+type Waiting = Arc<Mutex<Newest<RunId, Box<Order>>>>;
+
+/// Where the coordinator puts a server's orders.
+pub struct Outbox {
+    waiting: Waiting,
+    wake: mpsc::Sender<()>,
+}
+
+/// Where the server's stream takes them.
+pub struct Taken {
+    waiting: Waiting,
+    woken: mpsc::Receiver<()>,
+}
+
+/// Both ends. The stream ends when the coordinator's is dropped.
+pub fn outbox() -> (Outbox, Taken) {
+    let waiting = Waiting::default();
+    // One word says that there is something, however much it is.
+    let (wake, woken) = mpsc::channel(1);
+    let taken = Taken {
+        waiting: waiting.clone(),
+        woken,
+    };
+    (Outbox { waiting, wake }, taken)
+}
+
+impl Outbox {
+    /// Puts an order in; `false` if nobody takes any more.
+    pub(super) fn put(&self, told: Told) -> bool {
+        match told {
+            Told::Order(order) => lock(&self.waiting).order(order.run.clone(), order),
+            Told::Runs(runs) => lock(&self.waiting).keep(runs.into_iter().collect()),
+        }
+        !matches!(
+            self.wake.try_send(()),
+            Err(mpsc::error::TrySendError::Closed(()))
+        )
+    }
+}
+
+impl Taken {
+    /// The next order, waiting for it; `None` when none comes any more. May be dropped and called again.
+    pub async fn next(&mut self) -> Option<Told> {
+        loop {
+            if let Some(told) = take(&self.waiting) {
+                return Some(told);
+            }
+            self.woken.recv().await?;
+        }
+    }
+}
+
+fn take(waiting: &Waiting) -> Option<Told> {
+    let mut waiting = lock(waiting);
+    let kept = waiting.take_kept(|_| true).map(runs);
+    kept.or_else(|| waiting.take(|_| true).map(|(_, order)| Told::Order(order)))
+}
+
+fn runs(kept: BTreeSet<RunId>) -> Told {
+    Told::Runs(kept.into_iter().collect())
+}
+
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Newest<RunId, Box<Order>>> {
+    // Nothing in here leaves it half-changed.
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(name: &str) -> RunId {
+        RunId::new(name).unwrap()
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_and_who_is_gone_takes_nothing() {
+        let (outbox, mut taken) = outbox();
+        let waits = tokio::spawn(async move {
+            let first = taken.next().await;
+            (first, taken.next().await.is_none())
+        });
+        tokio::task::yield_now().await;
+        assert!(outbox.put(Told::Runs(vec![run("a"), run("b")])));
+        tokio::task::yield_now().await;
+        drop(outbox);
+        let (first, none_after) = waits.await.unwrap();
+        assert!(matches!(first, Some(Told::Runs(runs)) if runs == [run("a"), run("b")]));
+        assert!(none_after, "the coordinator has dropped it");
+
+        let (outbox, taken) = super::outbox();
+        drop(taken);
+        assert!(!outbox.put(Told::Runs(Vec::new())));
+    }
+
+    #[tokio::test]
+    async fn thousands_are_one_for_who_takes_none() {
+        let (outbox, mut taken) = outbox();
+        for number in 0..5_000 {
+            let runs = (0..number % 3).map(|n| run(&format!("r{n}"))).collect();
+            assert!(outbox.put(Told::Runs(runs)));
+        }
+        assert!(matches!(taken.next().await, Some(Told::Runs(runs)) if runs.is_empty()));
+        drop(outbox);
+        assert!(taken.next().await.is_none());
+    }
+}

@@ -1,0 +1,68 @@
+//! What was told of each block, as its holders record it where it outlives them: from this, and not
+//! from what a holder that is left happens to know, follows what a restored shard lacks (rule 11).
+
+use std::collections::BTreeMap;
+
+use tradewind_common::loss::Loss;
+use tradewind_common::{BlockId, Generation};
+
+use super::state::BlockState;
+
+/// The furthest values of a block that left a holder in an answer. Those of a later lineage are
+/// further than any of an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// When they had been restored last; 0 if they were created.
+    pub lineage: Generation,
+    /// Updates applied.
+    pub version: u64,
+    /// Samples applied.
+    pub samples: u64,
+}
+
+/// What blocks that are restored lack of what was told: the updates of all of them, and the most
+/// samples of any.
+pub fn lost(marks: &BTreeMap<BlockId, Mark>, restored: &[BlockState]) -> Loss {
+    let mut lost = Loss::default();
+    for state in restored {
+        if let Some(mark) = marks.get(&state.id) {
+            lost.updates += mark.version.saturating_sub(state.version);
+            let samples = mark.samples.saturating_sub(state.samples_applied);
+            lost.samples = lost.samples.max(samples);
+        }
+    }
+    lost
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn updates_are_added_and_samples_are_of_the_block_that_lost_most() {
+        let state = |id, version, samples_applied| BlockState {
+            id: BlockId(id),
+            values: Arc::default(),
+            slots: Vec::new(),
+            version,
+            samples_applied,
+            decided: BTreeMap::new(),
+        };
+        let mark = |version, samples| Mark {
+            lineage: Generation(3),
+            version,
+            samples,
+        };
+        let marks = [(0, mark(10, 100)), (1, mark(12, 120)), (3, mark(9, 90))];
+        let marks = marks.map(|(id, mark)| (BlockId(id), mark)).into();
+        // Block 1 has more than was told of it, of block 2 nothing was told, block 3 is elsewhere.
+        let restored = [state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)];
+        let (updates, samples) = (6, 60);
+        assert_eq!(lost(&marks, &restored), Loss { updates, samples });
+        let restored = [state(0, 9, 90), state(1, 7, 70)];
+        let (updates, samples) = (1 + 5, 50);
+        assert_eq!(lost(&marks, &restored), Loss { updates, samples });
+    }
+}

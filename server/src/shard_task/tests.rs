@@ -1,0 +1,157 @@
+//! A shard's task that panics ends its process: copies take over, and nobody waits for a shard that
+//! answers nothing.
+
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tradewind_common::compress::Compression;
+use tradewind_common::exit::Exit;
+use tradewind_common::holders::Holders;
+use tradewind_common::policy::Policies;
+use tradewind_common::schedule::{Schedule, Seen};
+use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::{
+    BlockId, Clock, Generation, GroupId, Incarnation, RunId, ServerId, ShardId, TensorKind,
+    TensorSpec,
+};
+use tradewind_proto::auth::Token;
+
+use super::{Message, Ordered, ShardHandle};
+use crate::clock::Origin;
+use crate::core::ReplyTo;
+use crate::core::askers::Wants;
+use crate::core::block::Gradient;
+use crate::core::shard::{Action, Push, Shard};
+use crate::core::state::BlockState;
+use crate::core::view::View;
+use crate::registry::Surroundings;
+
+/// The life of group 0.
+const LIFE: Incarnation = Incarnation(5);
+
+/// An `async` run of plain SGD on one block of three values.
+fn spec() -> RunSpec {
+    RunSpec {
+        seed: 1,
+        group_sizes: vec![1],
+        tensors: vec![TensorSpec {
+            name: "weight".into(),
+            shape: vec![3],
+            kind: TensorKind::Parameter,
+        }],
+        bucket_bytes: 64,
+        block_bytes: 16,
+        consistency: ConsistencySpec::Async,
+        policies: Policies::default(),
+        optimizer: OptimizerSpec::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+        },
+        decay_exempt: DecayExempt::None,
+        schedule: Schedule::constant(1.0),
+        samples: 100,
+        epoch_samples: 50,
+        batch: 1,
+        batch_ramp: Vec::new(),
+        local: false,
+        local_steps: 1,
+        chunk_samples: 10,
+        lease_ms: 100,
+        milestone_samples: 0,
+        start_grace_ms: 150,
+        up: Compression::None,
+        down: Compression::None,
+        faults: FaultSpec::default(),
+    }
+}
+
+/// A shard whose next update is one too many to be counted, and that update.
+async fn counts_too_far() {
+    let (spec, layout) = (spec(), spec().check().unwrap());
+    let server = ServerId(0);
+    let shard = Shard::new(server, ShardId(3), Arc::new(spec), &layout, [BlockId(0)]);
+    let (reports, _heard) = mpsc::channel(8);
+    let surroundings = Surroundings {
+        server,
+        origin: Origin::start(),
+        token: Token::default(),
+        folder: None,
+        reports,
+    };
+    let name = (RunId::new("counted").unwrap(), ShardId(3));
+    let handle = ShardHandle::spawn(shard, name, surroundings);
+    let lineage = Generation(1);
+    let state = BlockState {
+        id: BlockId(0),
+        values: Arc::new(vec![1.0; 3]),
+        slots: Vec::new(),
+        version: u64::MAX,
+        samples_applied: 0,
+        decided: BTreeMap::new(),
+    };
+    let ordered = Ordered {
+        view: View {
+            generation: lineage,
+            live: BTreeMap::from([(GroupId(0), (LIFE, Clock(0)))]),
+            joined: BTreeMap::from([(GroupId(0), LIFE)]),
+            creator: None,
+            groups: 1,
+        },
+        holders: Holders::alone(server),
+        copies: Vec::new(),
+        restored: Some((vec![state], lineage)),
+        captures: Vec::new(),
+    };
+    handle.follow(ordered).await.unwrap();
+    let status = handle.status(false).await.unwrap();
+    assert_eq!(status.versions, (u64::MAX, u64::MAX));
+    let gradient = Gradient {
+        values: vec![1.0; 3],
+        samples: 1,
+        pulled_version: u64::MAX,
+        lineage,
+        seen: Seen::default(),
+        norms: Vec::new(),
+    };
+    let push = Push {
+        group: GroupId(0),
+        incarnation: LIFE,
+        clock: Clock(0),
+        block: BlockId(0),
+        wants: Wants::Values,
+        action: Action::Contribute(Some(gradient)),
+    };
+    let pushed = Message::Push(push, 12, ReplyTo(1));
+    handle.send(pushed).await.unwrap();
+    let gone = handle.status(false).await;
+    unreachable!("the process has ended with its task: {}", gone.is_err());
+}
+
+#[test]
+#[ignore = "plays a process, for the test below"]
+fn plays_a_server_whose_shard_panics() {
+    tradewind_process::run(|| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(counts_too_far());
+        ExitCode::SUCCESS
+    });
+}
+
+#[test]
+fn a_shard_that_panics_ends_its_process_with_a_word() {
+    let played = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--nocapture", "--exact"])
+        .arg("shard_task::tests::plays_a_server_whose_shard_panics")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(played.stderr).unwrap();
+    let status = i32::from(Exit::TaskEnded.number());
+    assert_eq!(played.status.code(), Some(status), "{errors}");
+    let told = ["shard 3 of run counted", "overflow", "apply.rs:"];
+    told.iter()
+        .for_each(|told| assert!(errors.contains(told), "{errors}"));
+}

@@ -1,0 +1,181 @@
+//! What was answered and who still has it; what a restored shard lacks (rules 4 and 11). Nothing here
+//! follows from what a coordinator thinks: only from what primaries decided and answered, and from
+//! what a process holds in its memory.
+
+use std::collections::BTreeMap;
+
+use tradewind_common::{BlockId, Generation, ServerId, ShardId};
+use tradewind_server::core::shard::Shard;
+
+use super::history::find;
+use super::log::Log;
+use super::Checker;
+
+/// What a restored shard lacks, in updates of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// What had been answered.
+    pub least: u64,
+    /// What any process had ever decided.
+    pub most: u64,
+    /// As `least`, in samples: the most of any block.
+    pub samples_least: u64,
+    /// As `most`, in samples.
+    pub samples_most: u64,
+}
+
+impl Missing {
+    fn add(&mut self, block: Self) {
+        self.least += block.least;
+        self.most += block.most;
+        self.samples_least = self.samples_least.max(block.samples_least);
+        self.samples_most = self.samples_most.max(block.samples_most);
+    }
+
+    /// With what another shard lacks, or the same one another time.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            least: self.least + other.least,
+            most: self.most + other.most,
+            samples_least: self.samples_least.max(other.samples_least),
+            samples_most: self.samples_most + other.samples_most,
+        }
+    }
+}
+
+/// How far a block had come: version and samples, as far as it was answered, and as far as anybody
+/// had decided.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached {
+    answered: (u64, u64),
+    decided: (u64, u64),
+}
+
+impl Reached {
+    fn without(self, (version, samples): (u64, u64)) -> Missing {
+        Missing {
+            least: self.answered.0.saturating_sub(version),
+            most: self.decided.0.saturating_sub(version),
+            samples_least: self.answered.1.saturating_sub(samples),
+            samples_most: self.decided.1.saturating_sub(samples),
+        }
+    }
+}
+
+impl Checker {
+    /// Who answered for a shard last, and since when it did.
+    pub fn last_primary(&self, id: ShardId) -> Option<(ServerId, Generation)> {
+        let (since, log) = self.logs.get(&id)?.last_key_value()?;
+        Some((log.server, *since))
+    }
+
+    /// The lineage that was answered from last.
+    pub fn last_lineage(&self, id: ShardId) -> Option<Generation> {
+        let (_, log) = self.logs.get(&id)?.last_key_value()?;
+        Some(log.lineage)
+    }
+
+    /// Whether any answer told of an update of a shard since its values were created or restored.
+    pub fn answered_any(&self, id: ShardId) -> bool {
+        let last = self
+            .logs
+            .get(&id)
+            .and_then(|logs| logs.last_key_value())
+            .map(|(_, log)| log);
+        last.is_some_and(|last| {
+            let began = |block: &BlockId| last.began.get(block).copied().unwrap_or(0);
+            last.floor.iter().any(|(block, step)| *step > began(block))
+        })
+    }
+
+    /// Whether a process has everything that was answered of a shard, in what it holds: each block
+    /// is in the history of whoever answered last, or of one before, as far as that one was
+    /// followed, and not before what was answered.
+    pub fn has_all(&self, id: ShardId, shard: &Shard) -> bool {
+        let Some(logs) = self.logs.get(&id) else {
+            return false;
+        };
+        let Some((last, log)) = logs.last_key_value() else {
+            return false;
+        };
+        shard.blocks().all(|(block, own)| {
+            let Some(state) = own.state() else {
+                return !log.floor.contains_key(&block);
+            };
+            let began = log.began.get(&block).copied().unwrap_or(0);
+            let needed = log.floor.get(&block).copied().unwrap_or(began);
+            let mut of = Some(*last);
+            // Beyond a fork the histories differ.
+            let mut common = usize::MAX;
+            while let Some(since) = of {
+                let log = &logs[&since];
+                if needed > common {
+                    return false;
+                }
+                let step = log
+                    .records
+                    .get(&block)
+                    .and_then(|record| find(&record.history, &state));
+                if step.is_some_and(|step| step >= needed) {
+                    return true;
+                }
+                common = common.min(log.fork.get(&block).copied().unwrap_or(usize::MAX));
+                of = log.parent;
+            }
+            false
+        })
+    }
+
+    /// How far the blocks of a shard have come in the lineage that was answered from last.
+    fn reached(&self, id: ShardId) -> BTreeMap<BlockId, Reached> {
+        let none = BTreeMap::new();
+        let logs = self.logs.get(&id).unwrap_or(&none);
+        let Some((_, last)) = logs.last_key_value() else {
+            let of = |block: BlockId| Some((block, *self.before_resume.get(&block)?));
+            return self.placement.blocks(id).filter_map(of).collect();
+        };
+        let of_lineage = || {
+            logs.values()
+                .filter(|log: &&Log| log.lineage == last.lineage)
+        };
+        let reached = |block: &BlockId| {
+            let record = &last.records[block];
+            let began = last.began.get(block).copied().unwrap_or(0);
+            let step = last.floor.get(block).copied().unwrap_or(began);
+            let at = |step: &super::history::Step| (step.version, step.samples);
+            let answered = record.history.get(step).map(at).unwrap_or_default();
+            let ends = of_lineage().filter_map(|log| log.records.get(block)?.now());
+            let decided = ends.map(at).max().unwrap_or_default();
+            Reached { answered, decided }
+        };
+        let blocks = last.records.keys();
+        blocks.map(|block| (*block, reached(block))).collect()
+    }
+
+    /// Everything ends: how far each block had come.
+    pub(super) fn keep_reached(&mut self) {
+        let shards: Vec<ShardId> = self.logs.keys().copied().collect();
+        for id in shards {
+            let reached = self.reached(id);
+            self.before_resume.extend(reached);
+        }
+    }
+
+    /// A server is about to lead a shard in a new lineage: what it lacks.
+    pub(super) fn lacks(&mut self, id: ShardId, shard: &Shard) {
+        let reached = self.reached(id);
+        let mut missing = Missing::default();
+        for (block, own) in shard.blocks() {
+            let reached = reached.get(&block).copied().unwrap_or_default();
+            missing.add(reached.without((own.version(), own.samples_applied())));
+        }
+        let lineage = (id, shard.lineage());
+        self.missing.entry(lineage).or_insert(missing);
+    }
+
+    /// What all restored shards lacked, since the run was resumed if it was.
+    pub fn missing(&self) -> Missing {
+        let all = self.missing.values().copied();
+        all.fold(Missing::default(), Missing::and)
+    }
+}

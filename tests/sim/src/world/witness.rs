@@ -1,0 +1,340 @@
+//! Who really has what: the processes that live are looked into, and a snapshot may be restored only
+//! where none of them has everything that was answered, or it has been silent for too long (rule 4);
+//! what was lost has to be told (rule 11).
+//!
+//! What a coordinator decides is judged when it does, and told to whoever acts on it. That it does not
+//! count upon a process any more excuses the process only where that was no mistake: a copy, where its
+//! primary has followed an order without it, or was heard when the copy was already missed, so that it
+//! is not the coordinator that is cut off; a primary, where another process has really refused it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tradewind_common::holders::Holders;
+use tradewind_common::{Generation, ServerId, ShardId};
+
+use super::World;
+use super::coordinator::Host;
+use super::event::Life;
+use super::server::Held;
+use crate::checker::{Rule, Violation};
+use crate::scenario::LEASE_MS;
+
+/// How much earlier than its patience is over a coordinator may find that it is, milliseconds.
+const EARLY_MS: u64 = 25;
+
+/// How long after the end of a run losses may be told, microseconds: a coordinator may have to be
+/// started for it.
+const TOLD_LATE_US: u64 = 6_000_000;
+
+/// What the world knows of those who may be needed.
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    /// When a coordinator was told something by each process, last; and that its bond had broken.
+    heard_us: BTreeMap<Life, u64>,
+    lost_us: BTreeMap<Life, u64>,
+    /// Heirs that refuse whoever was primary before, by since when they are to be primary.
+    fenced: BTreeSet<(ShardId, Generation)>,
+    /// Since when the present coordinator listens without a break.
+    listens_us: u64,
+    /// What each coordinator's run was like when it was last looked at.
+    seen: BTreeMap<u64, Vec<Holders>>,
+    /// Lineages that coordinators began, and who had everything then and was not silent for long.
+    begun: BTreeMap<(ShardId, Generation, u64), Option<String>>,
+    /// Processes that need not be asked any more, though they may still have everything: their primary
+    /// goes on without them, or another process has taken over from them.
+    excused: BTreeSet<(ShardId, Life)>,
+    /// Loss that was told before the run was resumed.
+    pub(super) told_before: u64,
+    /// Servers that confirm nothing, and until when.
+    muted: BTreeMap<ServerId, u64>,
+}
+
+impl World {
+    /// A coordinator is told something by a process.
+    pub(super) fn hears(&mut self, life: Life) {
+        self.witness.heard_us.insert(life, self.now_us);
+    }
+
+    /// A coordinator is told that a process is not to be reached.
+    pub(super) fn loses(&mut self, life: Life) {
+        self.witness.lost_us.insert(life, self.now_us);
+    }
+
+    /// A coordinator begins, or goes on after it was held up: what was silent meanwhile need not have
+    /// been.
+    pub(super) fn listens(&mut self) {
+        self.witness.listens_us = self.now_us;
+    }
+
+    /// A server confirms nothing for a while, or until it ends.
+    pub(super) fn mute(&mut self, server: ServerId, for_us: Option<u64>) {
+        self.report.counts.muted += 1;
+        let until_us = for_us.map_or(u64::MAX, |for_us| self.now_us + for_us);
+        self.witness.muted.insert(server, until_us);
+    }
+
+    /// Whether what a server confirms gets lost.
+    pub(super) fn is_mute(&self, server: ServerId) -> bool {
+        let until_us = self.witness.muted.get(&server);
+        until_us.is_some_and(|until_us| self.now_us < *until_us)
+    }
+
+    /// A server's process has ended.
+    pub(super) fn ended(&mut self, life: Life) {
+        self.witness.muted.remove(&life.server);
+        self.witness.heard_us.remove(&life);
+        self.witness.lost_us.remove(&life);
+        self.witness.excused.retain(|(_, of)| *of != life);
+    }
+
+    /// The processes that have everything of a shard that was answered.
+    fn keepers(&self, id: ShardId) -> Vec<Life> {
+        let up = self.servers.values().filter_map(|server| server.up.as_ref());
+        let keeps = up.filter(|up| {
+            let held = up.shards.get(&id);
+            held.is_some_and(|held| self.checker.has_all(id, &held.shard))
+        });
+        keeps.map(|up| up.life).collect()
+    }
+
+    /// Looks at what a coordinator has made of its run.
+    pub(super) fn look_at(&mut self, n: u64) {
+        // One that another has followed can do no harm: nobody hears of what it decides.
+        let last = self.coordinators.last_key_value().map(|(last, _)| *last);
+        let Some(host) = self.coordinators.get(&n).filter(|_| last == Some(n)) else {
+            return;
+        };
+        let Ok(run) = host.core.run(&self.common.run) else {
+            return;
+        };
+        let known = self.witness.seen.get(&n);
+        if known.is_some_and(|known| known == run.holders()) {
+            return;
+        }
+        let holders = run.holders().to_vec();
+        let fleet = host.core.fleet();
+        let lives = self.servers.keys().filter_map(|server| {
+            let incarnation = fleet.incarnation(*server)?;
+            let life = Life {
+                server: *server,
+                incarnation,
+            };
+            Some((*server, life))
+        });
+        let lives: BTreeMap<ServerId, Life> = lives.collect();
+        let former = self.witness.seen.insert(n, holders.clone());
+        for (index, now) in holders.iter().enumerate() {
+            let id = ShardId(index as u32);
+            for server in counted(now) {
+                if let Some(life) = lives.get(&server) {
+                    self.witness.excused.remove(&(id, *life));
+                }
+            }
+            let Some(before) = former.as_ref().and_then(|former| former.get(index)) else {
+                continue;
+            };
+            self.excuse(id, (before, now), &lives);
+            if before.lineage < now.lineage {
+                let kept = self.kept(id, self.now_us);
+                self.witness.begun.insert((id, now.lineage, n), kept);
+            }
+        }
+    }
+
+    /// Whoever need not have everything any more because of what a coordinator has decided.
+    fn excuse(
+        &mut self,
+        id: ShardId,
+        (before, now): (&Holders, &Holders),
+        lives: &BTreeMap<ServerId, Life>,
+    ) {
+        let stays = before.primary.filter(|primary| now.primary == Some(*primary));
+        let primary = stays.and_then(|primary| lives.get(&primary.server));
+        if let Some(primary) = primary {
+            let heard_us = self.witness.heard_us.get(primary).copied();
+            let there: Vec<ServerId> = now.servers().collect();
+            let removed = before.copies.iter().map(|copy| copy.server);
+            let removed = removed.filter(|server| !there.contains(server));
+            for copy in removed.filter_map(|server| lives.get(&server)) {
+                if heard_us >= Some(self.missed_us(*copy)) {
+                    self.witness.excused.insert((id, *copy));
+                }
+            }
+        }
+        let new = now.primary.filter(|_| now.primary != before.primary);
+        if let Some(new) = new.filter(|new| self.witness.fenced.contains(&(id, new.since))) {
+            self.goes_on(id, new.server, now);
+        }
+    }
+
+    /// Since when a process is missed, or will be.
+    fn missed_us(&self, life: Life) -> u64 {
+        let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
+        let silent_us = heard_us + LEASE_MS * 1_000;
+        let lost_us = self.witness.lost_us.get(&life).copied();
+        let lost_us = lost_us.filter(|lost_us| *lost_us >= heard_us);
+        lost_us.map_or(silent_us, |lost_us| lost_us.min(silent_us))
+    }
+
+    /// Who has everything that was answered of a shard, and is not silent for too long, and is
+    /// not excused.
+    fn kept(&mut self, id: ShardId, now_us: u64) -> Option<String> {
+        if !self.checker.answered_any(id) {
+            return None;
+        }
+        let patience_us = (self.scenario.patience_ms - EARLY_MS) * 1000;
+        for life in self.keepers(id) {
+            let heard_us = self.witness.heard_us.get(&life).copied().unwrap_or(0);
+            let silent_us = now_us - heard_us.max(self.witness.listens_us);
+            if silent_us >= patience_us {
+                continue;
+            }
+            if self.witness.excused.contains(&(id, life)) {
+                self.report.counts.kept_in_vain += 1;
+                continue;
+            }
+            let text = format!(
+                "server {} in its life {} has everything that was answered of it, and was last heard \
+                 {silent_us} µs before",
+                life.server, life.incarnation
+            );
+            return Some(text);
+        }
+        None
+    }
+
+    /// A server restores a shard in a lineage, from this snapshot.
+    pub(super) fn check_restore(
+        &mut self,
+        life: Life,
+        (id, lineage): (ShardId, Generation),
+        (number, upto, named): (u64, u64, &[String]),
+    ) -> Result<(), Violation> {
+        let server = self.running(life).expect("it obeys");
+        let obeyed = server.obeyed;
+        let all = self.witness.begun.iter();
+        let of = all.filter(|((of, began, n), _)| (*of, *began) == (id, lineage) && *n <= obeyed);
+        if let Some((_, Some(kept))) = of.last() {
+            let text = format!("shard {id} is restored from snapshot {number}, though {kept}");
+            return Err(Violation::new(Rule::NothingLost, text));
+        }
+        let newer = self.disk.newer((number, upto));
+        if !newer.is_empty() {
+            let text = format!(
+                "shard {id} is restored from snapshot {number}, though {newer:?} are whole; named are \
+                 {named:?}"
+            );
+            return Err(Violation::new(Rule::Snapshots, text));
+        }
+        Ok(())
+    }
+
+    /// A server goes on as primary of a shard: whoever is no full copy then need not keep what it has.
+    pub(super) fn goes_on(&mut self, id: ShardId, primary: ServerId, holders: &Holders) {
+        let needed: Vec<ServerId> = counted(holders).chain([primary]).collect();
+        let keepers = self.keepers(id).into_iter();
+        for life in keepers {
+            match needed.contains(&life.server) {
+                true => self.witness.excused.remove(&(id, life)),
+                false => self.witness.excused.insert((id, life)),
+            };
+        }
+    }
+
+    /// Whether a process is the last one that has everything that was answered of a shard, and is
+    /// needed for it.
+    pub(super) fn is_last(&self, life: Life, id: ShardId) -> bool {
+        let needed = !self.witness.excused.contains(&(id, life));
+        needed && self.checker.answered_any(id) && self.keepers(id) == [life]
+    }
+
+    /// A process that was the last one has followed an order: whether it still has everything.
+    pub(super) fn check_last(
+        &self,
+        life: Life,
+        id: ShardId,
+        holders: &Holders,
+    ) -> Result<(), Violation> {
+        let begun = self.checker.last_lineage(id);
+        if Some(holders.lineage) > begun || self.keepers(id).contains(&life) {
+            return Ok(());
+        }
+        let text = format!(
+            "server {} was the last that had everything that was answered of shard {id}, and was told \
+             to forget it: {holders:?}",
+            life.server
+        );
+        Err(Violation::new(Rule::NothingLost, text))
+    }
+
+    /// Why a run may not fail for this reason; `None` if it may.
+    pub(super) fn must_go_on(&mut self) -> Option<String> {
+        if !self.disk.any_whole() {
+            return None;
+        }
+        let shards = (0..self.common.spec.group_sizes.len().max(self.servers.len()) as u32).map(ShardId);
+        let lost = |world: &mut Self, id: ShardId| {
+            world.checker.last_primary(id).is_some()
+                && world.checker.answered_any(id)
+                && world.kept(id, world.now_us).is_none()
+        };
+        let lost = shards.filter(|id| lost(self, *id)).count();
+        match self.scenario.stops_on_loss {
+            false => Some("the run allows losses, and there is a snapshot".into()),
+            true if lost > 0 => None,
+            true => Some("every shard has a process that has everything".into()),
+        }
+    }
+
+    /// How much loss the present coordinator tells, once what it knows is written down.
+    fn told(&self) -> Option<u64> {
+        let (_, host) = self.coordinators.last_key_value()?;
+        let run = host.core.run(&self.common.run).ok()?;
+        host.written_down().then(|| run.lost())
+    }
+
+    /// Whether the end has to wait: all groups are done, but not all that was lost is told.
+    pub(super) fn owes(&mut self) -> bool {
+        let missing = self.checker.missing();
+        let least = missing.least + self.witness.told_before;
+        let since_us = *self.ended_us.get_or_insert(self.now_us);
+        least > 0
+            && self.told().is_none_or(|told| told < least)
+            && self.now_us < since_us + TOLD_LATE_US
+    }
+
+    /// Compares what was lost with what was told of it.
+    pub(super) fn check_told(&self) -> Result<(), Violation> {
+        let missing = self.checker.missing();
+        let before = self.witness.told_before;
+        let told = self.told();
+        let (least, most) = (missing.least + before, missing.most + before);
+        if least == 0 || told.is_some_and(|told| (least..).contains(&told)) {
+            return Ok(());
+        }
+        let text = format!("{told:?} updates of blocks are told to be lost, which are {least} to {most}");
+        Err(Violation::new(Rule::LossesTold, text))
+    }
+}
+
+/// The servers of a shard that a coordinator counts upon.
+fn counted(holders: &Holders) -> impl Iterator<Item = ServerId> + '_ {
+    let primary = holders.primary.iter().map(|primary| primary.server);
+    let full = holders.copies.iter().filter(|copy| copy.full);
+    primary.chain(full.map(|copy| copy.server))
+}
+
+impl Held {
+    /// Whether this is the shard's primary.
+    pub(super) fn leads(&self) -> bool {
+        let role = self.shard.role();
+        matches!(role, Some(tradewind_common::holders::Role::Primary(_)))
+    }
+}
+
+/// Whether all that a coordinator has decided is written down.
+impl Host {
+    fn written_down(&self) -> bool {
+        !self.unsaved && self.writing.is_none() && !self.looking
+    }
+}
