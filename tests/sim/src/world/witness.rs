@@ -337,7 +337,7 @@ impl World {
     fn told(&self) -> Option<Loss> {
         let (_, host) = self.coordinators.last_key_value()?;
         let run = host.core.run(&self.common.run).ok()?;
-        host.written_down().then(|| run.lost().updates)
+        host.written_down().then(|| run.lost())
     }
 
     /// Whether the end has to wait: all groups are done, but not all that was lost is told.
