@@ -7,6 +7,7 @@ mod event;
 mod faults;
 mod groups;
 mod links;
+mod sabotaged;
 mod saboteur;
 mod server;
 mod shards;
