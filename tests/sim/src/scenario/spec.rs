@@ -8,7 +8,7 @@ use tradewind_common::spec::{FaultSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::clocks::CLOCKS;
-use super::{BATCH, LEASE_MS, Scenario};
+use super::{BATCH, LEASE_MS, Sabotage, Scenario};
 
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
@@ -64,7 +64,10 @@ impl Scenario {
                 reform_grace_ms: self.reform_grace_ms,
                 snapshot_ms: self.snapshot_ms,
                 snapshots_kept: SNAPSHOTS_KEPT,
-                patience_ms: self.patience_ms,
+                patience_ms: match self.sabotage {
+                    Some(Sabotage::Impatient) => LEASE_MS + 1,
+                    _ => self.patience_ms,
+                },
                 on_loss: match self.stops_on_loss {
                     true => OnLoss::Stop,
                     false => OnLoss::Continue,

@@ -8,6 +8,7 @@ mod faults;
 mod groups;
 mod links;
 mod recording;
+mod sabotaged;
 mod saboteur;
 mod server;
 mod shards;
