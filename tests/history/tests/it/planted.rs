@@ -236,6 +236,12 @@ fn nothing_is_there_twice_or_too_early() {
          2 0..9 0.1@0 applied 0:2 1,1
          3 10..19 1.1@1 applied 0:3 1,2",
     );
+    passes(
+        "a former life that hung sends late, in vain",
+        "1 0..9 0.2@1 applied 0:1 1,0
+         2 20.. 0.1@0
+         3 30..39 0.2@2 applied 0:2 2,0",
+    );
     refused(
         "what was not answered is there twice",
         "1 0.. 1.1@0
