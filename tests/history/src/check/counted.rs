@@ -251,7 +251,11 @@ impl<'i, 'h> Counted<'i, 'h> {
 
     /// Whether what an answer tells had been sent when it was there. Answers come in the order of
     /// their ends.
-    pub(super) fn told(&mut self, index: &Index<'h>, answered: Answered<'h>) -> Result<(), Violation> {
+    pub(super) fn told(
+        &mut self,
+        index: &Index<'h>,
+        answered: Answered<'h>,
+    ) -> Result<(), Violation> {
         let Some(counts) = &answered.answer.counts else {
             return Ok(());
         };
@@ -334,7 +338,9 @@ pub(super) fn staleness<'h>(
             if live.is_none_or(|life| life.incarnation != item.key.0) {
                 continue;
             }
-            let Some(applied) = item.applied else { continue };
+            let Some(applied) = item.applied else {
+                continue;
+            };
             let stands = item.key.1;
             not(operation.clock > stands.saturating_add(bound), || {
                 let other = applied.by.operation;

@@ -1,8 +1,8 @@
 //! What groups ask and are answered, written down as anybody could from outside, and judged by a
 //! checker that knows none of the servers' types.
 
-use std::fs::File;
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::ConsistencySpec;
@@ -15,9 +15,9 @@ use tradewind_server::core::event::Event;
 use tradewind_server::core::shard::{self, Push, Reply};
 
 use super::event::Address;
-use crate::seeds::HISTORY_VARIABLE;
 use crate::checker::{Rule, Violation};
 use crate::scenario::{CLOCKS, Scenario};
+use crate::seeds::HISTORY_VARIABLE;
 
 /// A history that grows.
 #[derive(Debug)]
@@ -104,12 +104,16 @@ impl Recording {
             shard::Answer::Created => return,
         };
         let key = |action: &Action| (to, stream, reply.block, reply.clock, *action);
-        let mut sent = actions.iter().filter_map(|action| self.sent.get_mut(&key(action))?.pop_front());
+        let mut sent = actions
+            .iter()
+            .filter_map(|action| self.sent.get_mut(&key(action))?.pop_front());
         let sent = sent.next();
         let Some(at) = sent else { return };
         let values = reply.fresh.values();
         let counts = values.iter().map(|value| 0.0 - f64::from(*value));
-        let digest = values.iter().map(|value| format!("{:08x}", value.to_bits()));
+        let digest = values
+            .iter()
+            .map(|value| format!("{:08x}", value.to_bits()));
         self.history.operations[at].answer = Some(Answer {
             end_us: now_us,
             verdict,
