@@ -108,7 +108,9 @@ impl World {
         let placement = Arc::new(Placement::by_bytes(&layout, scenario.servers));
         let brought = scenario.brought();
         let checker = Checker::new(&spec, &layout, placement.clone(), brought);
-        let recording = scenario.clocks.then(|| Recording::new(&scenario, &placement));
+        let recording = scenario
+            .clocks
+            .then(|| Recording::new(&scenario, &placement));
         let mut world = Self {
             common: Common {
                 run: RunId::new("sim").expect("a name"),
