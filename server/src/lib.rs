@@ -12,6 +12,7 @@ mod durable;
 pub mod events;
 pub mod hosting;
 mod linger;
+pub mod marks;
 pub mod milestone;
 mod orders;
 mod queue;
