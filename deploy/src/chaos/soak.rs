@@ -121,7 +121,11 @@ impl Soak {
                 ("threads", |usage| usage.threads, THREADS),
             ] {
                 if let Some(growth) = of(value) {
-                    grown.push(Grown::new(format!("{what} of a {sort}"), growth, Some(bound)));
+                    grown.push(Grown::new(
+                        format!("{what} of a {sort}"),
+                        growth,
+                        Some(bound),
+                    ));
                 }
             }
         }
@@ -168,7 +172,10 @@ impl Soak {
 impl Look {
     /// The most that a process of a sort uses.
     fn most(&self, sort: &str) -> Usage {
-        let of = self.processes.iter().filter(|(name, _)| name.starts_with(sort));
+        let of = self
+            .processes
+            .iter()
+            .filter(|(name, _)| name.starts_with(sort));
         of.fold(Usage::default(), |most, (_, (_, usage))| most.max(*usage))
     }
 
@@ -179,7 +186,9 @@ impl Look {
     fn minute(&self) -> Minute {
         let processes = self.processes.iter();
         Minute {
-            processes: processes.map(|(name, (_, usage))| (name.clone(), *usage)).collect(),
+            processes: processes
+                .map(|(name, (_, usage))| (name.clone(), *usage))
+                .collect(),
             files: self.files.clone(),
             most: SORTS.map(|sort| self.most(sort)).to_vec(),
             folder_bytes: self.folder(),
@@ -248,7 +257,11 @@ impl Soaked {
     pub(super) fn violations(&self) -> Vec<String> {
         let too_much = self.growth.iter().filter(|grown| grown.is_too_much());
         let said = too_much.map(|grown| {
-            let Grown { what, growth, bound } = grown;
+            let Grown {
+                what,
+                growth,
+                bound,
+            } = grown;
             format!(
                 "{what}: grows by {:.0} (standard error {:.0}) an hour, more than {:.0}",
                 growth.per_hour,
@@ -280,7 +293,11 @@ impl Soaked {
             lines.push(format!("{minute:>6} {} {folder:>8.1}", most.join(" ")));
         }
         for grown in &self.growth {
-            let Grown { what, growth, bound } = grown;
+            let Grown {
+                what,
+                growth,
+                bound,
+            } = grown;
             let bound = match bound {
                 Some(bound) if growth.hours >= HOURS => format!("at most {bound:.0}"),
                 Some(_) => "too short to say".into(),

@@ -17,8 +17,8 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
-pub use self::combined::{COMBINATIONS, Combination};
 pub use self::clocks::CLOCKS;
+pub use self::combined::{COMBINATIONS, Combination};
 pub use self::faults::{Fault, Planned};
 pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};

@@ -189,7 +189,8 @@ impl World {
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while self.report.failed.is_none() && self.broken.is_none()
+        while self.report.failed.is_none()
+            && self.broken.is_none()
             && (!self.groups.values().all(Member::done) || self.owes())
         {
             let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
