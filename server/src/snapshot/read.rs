@@ -88,25 +88,22 @@ pub fn newest(
     slots: usize,
 ) -> Result<Restored, NoneLeft> {
     let (mut damaged, mut may_pass) = (Vec::new(), false);
-    let listed = match only {
-        true => Vec::new(),
-        false => {
-            let mut numbers = manifest::list(folder, run).unwrap_or_else(|error| {
-                damaged.push(error.to_string());
-                may_pass = true;
-                Vec::new()
-            });
-            // The listing may lag behind.
-            let before = upto.saturating_sub(UNLISTED_MAX)..upto;
-            let unlisted = before.filter(|number| folder.manifest(run, *number).is_file());
-            numbers.extend(unlisted);
-            numbers.sort_unstable();
-            numbers.dedup();
-            numbers
-        }
-    };
-    let there = only || folder.manifest(run, upto).is_file();
-    for number in to_try((upto, there), listed) {
+    let mut numbers = vec![upto];
+    if !only {
+        let listed = manifest::list(folder, run).unwrap_or_else(|error| {
+            damaged.push(error.to_string());
+            may_pass = true;
+            Vec::new()
+        });
+        // On a file system of several hosts a listing may be older than what is there.
+        let before = upto.saturating_sub(UNLISTED_MAX)..upto;
+        let unlisted = before.filter(|number| folder.manifest(run, *number).is_file());
+        numbers.extend(listed.into_iter().filter(|number| *number < upto));
+        numbers.extend(unlisted);
+        numbers.sort_unstable();
+        numbers.dedup();
+    }
+    for number in numbers.into_iter().rev() {
         match blocks(folder, run, number, wanted, layout, slots) {
             Ok(states) => {
                 return Ok(Restored {
@@ -123,16 +120,6 @@ pub fn newest(
         }
     }
     Err(NoneLeft { damaged, may_pass })
-}
-
-/// The numbers of those that are tried, in this order. The one that was asked for may be there though
-/// no listing shows it: on a file system of several hosts a listing may be older than that.
-fn to_try((upto, there): (u64, bool), listed: Vec<u64>) -> impl Iterator<Item = u64> {
-    let before = listed
-        .into_iter()
-        .rev()
-        .filter(move |number| *number < upto);
-    there.then_some(upto).into_iter().chain(before)
 }
 
 /// Whether a block is as long as the layout says, in values that may be used; the layout's block.
@@ -166,22 +153,5 @@ fn check(state: &BlockState, layout: &Layout, slots: usize) -> Result<(), String
         Err(format!(
             "block {id} has {has} optimizer slots where {wants} belong"
         ))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::to_try;
-
-    #[test]
-    fn what_was_asked_for_is_tried_first_though_no_listing_shows_it() {
-        let tried = |there, listed: &[u64]| {
-            let tried = to_try((5, there), listed.to_vec());
-            tried.collect::<Vec<_>>()
-        };
-        assert_eq!(tried(true, &[2, 4, 5, 7]), [5, 4, 2]);
-        assert_eq!(tried(true, &[2, 4]), [5, 4, 2]);
-        assert_eq!(tried(false, &[2, 4, 7]), [4, 2]);
-        assert_eq!(tried(true, &[]), [5]);
     }
 }
