@@ -3,6 +3,10 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+/// A `metrics.jsonl` that has become longer is moved aside by whoever leads the run, and whoever writes
+/// goes on in a new one; older ones are thinned.
+pub const METRICS_PART_BYTES: u64 = 32 << 20;
+
 /// One line of `metrics.jsonl`: one exchange of one group. Times are those of group_rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepRecord {
@@ -12,6 +16,9 @@ pub struct StepRecord {
     pub group: u32,
     /// The clock that the exchange had.
     pub clock: u64,
+    /// Exchanges that it tells of: more than 1 where rows were merged, into that of the last of them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub exchanges: u64,
     /// Mean training loss over the group's samples of this step; `null` if it was not finite.
     pub loss: Option<f64>,
     /// Samples in this step, over all ranks of the group.
@@ -76,6 +83,44 @@ pub struct StepRecord {
 /// What records of runs that knew no local steps leave out.
 fn one() -> u64 {
     1
+}
+
+/// Rows that were not merged say nothing of it.
+fn is_one(exchanges: &u64) -> bool {
+    *exchanges == 1
+}
+
+impl StepRecord {
+    /// One row for an exchange of a group and a later one of it: sums stay sums and greatest values
+    /// greatest, the loss is the mean over the exchanges that had one. What was so at a moment is as it
+    /// was at the later one.
+    pub fn and(self, later: Self) -> Self {
+        let mean = |of: fn(&Self) -> Option<f64>| {
+            let known = [(of(&self), self.exchanges), (of(&later), later.exchanges)];
+            let known = known.into_iter().filter_map(|(x, n)| Some((x?, n as f64)));
+            let (sum, weight) = known.fold((0.0, 0.0), |(s, w), (x, n)| (s + x * n, w + n));
+            (weight > 0.0).then_some(sum / weight)
+        };
+        Self {
+            loss: mean(|record| record.loss),
+            reduce_bytes_per_second: mean(|record| record.reduce_bytes_per_second),
+            exchanges: self.exchanges + later.exchanges,
+            samples: self.samples + later.samples,
+            lag: self.lag.max(later.lag),
+            delay: self.delay.max(later.delay),
+            dropped: self.dropped + later.dropped,
+            buckets_skipped: self.buckets_skipped + later.buckets_skipped,
+            local_steps: self.local_steps + later.local_steps,
+            local_skipped: self.local_skipped + later.local_skipped,
+            missed_pace: self.missed_pace + later.missed_pace,
+            compute_seconds: self.compute_seconds + later.compute_seconds,
+            reduce_seconds: self.reduce_seconds + later.reduce_seconds,
+            exchange_seconds: self.exchange_seconds + later.exchange_seconds,
+            exposed_seconds: self.exposed_seconds + later.exposed_seconds,
+            wait_seconds: self.wait_seconds + later.wait_seconds,
+            ..later
+        }
+    }
 }
 
 /// A rank's GPU as NVML sees it, at most a second or so before the record was written.

@@ -10,7 +10,8 @@ use tradewind_server::core::event::LEASE_RAN_OUT;
 use crate::launch::Member;
 use crate::lines::Lines;
 
-/// The events of a run, or of all runs of a fleet, as they are written down.
+/// The events of a run, or of all runs of a fleet, as they are written down. Whoever reads them reads
+/// them here: runs that share servers share the file, and their groups and ranks have the same numbers.
 #[derive(Debug)]
 pub(crate) struct Events {
     lines: Lines<Event>,
@@ -18,12 +19,32 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// What is in the folder of the servers and concerns the run; everything if none is named.
-    pub(crate) fn new(fleet: &Path, run: Option<&RunId>) -> Self {
+    /// What is in the folder of the servers and concerns the run.
+    pub(crate) fn of(fleet: &Path, run: &RunId) -> Self {
+        Self {
+            run: Some(run.clone()),
+            ..Self::of_fleet(fleet)
+        }
+    }
+
+    /// What is in the folder of the servers, of all their runs.
+    pub(crate) fn of_fleet(fleet: &Path) -> Self {
         Self {
             lines: Lines::new(fleet.join("events.jsonl")),
-            run: run.cloned(),
+            run: None,
         }
+    }
+
+    /// All there are, as far as they can be read; complaints are told.
+    pub(crate) fn all(mut self) -> Vec<Event> {
+        let events = self.fresh().unwrap_or_else(|error| {
+            eprintln!("{}: {error}", self.lines.path().display());
+            Vec::new()
+        });
+        if let Some(complaint) = self.lines.complaint() {
+            eprintln!("{complaint}");
+        }
+        events
     }
 
     /// Those that are new since the last call.
@@ -148,6 +169,12 @@ impl Event {
         lost_rank(&self.kind, &self.text, self.group, self.rank)
     }
 
+    /// The same, of a rank of this run: its servers may have other runs as well, whose ranks are others.
+    pub(crate) fn in_run(self, run: &RunId) -> Self {
+        let run = self.rank.map(|_| run.to_string());
+        Self { run, ..self }
+    }
+
     /// Of a member.
     pub(crate) fn of(wall: f64, kind: &str, text: String, member: Member, life: u64) -> Self {
         let (server, group, rank) = match member {
@@ -185,6 +212,42 @@ pub(crate) mod tests {
                 0,
             )
         }
+    }
+
+    pub(crate) fn run(name: &str) -> RunId {
+        RunId::new(name).unwrap()
+    }
+
+    /// A rank of one run has the same numbers as one of the other, and servers are everybody's.
+    #[test]
+    fn a_run_hears_of_its_own_ranks_and_of_all_servers() {
+        let folder = tempfile::tempdir().unwrap();
+        let rank = Member::Rank { group: 0, rank: 0 };
+        let lost = |wall, name| {
+            let text = format!("rank 0 of group 0 is lost: {LEASE_RAN_OUT}");
+            Event::of(wall, "rank_lost", text, rank, 1).in_run(&run(name))
+        };
+        let up = |wall| {
+            let text = "server 0 is up".to_owned();
+            Event::of(wall, "server_up", text, Member::Server(0), 1).in_run(&run("a"))
+        };
+        let written = [lost(1.0, "a"), lost(2.0, "b"), up(3.0), lost(4.0, "a")];
+        let lines = written
+            .iter()
+            .map(|event| serde_json::to_string(event).unwrap() + "\n");
+        std::fs::write(
+            folder.path().join("events.jsonl"),
+            lines.collect::<String>(),
+        )
+        .unwrap();
+        let check = |mut events: Events, want: &[f64]| {
+            let found = events.fresh().unwrap();
+            let walls: Vec<f64> = found.iter().map(|event| event.wall).collect();
+            assert_eq!(walls, want);
+        };
+        check(Events::of(folder.path(), &run("a")), &[1.0, 3.0, 4.0]);
+        check(Events::of(folder.path(), &run("b")), &[2.0, 3.0]);
+        check(Events::of_fleet(folder.path()), &[1.0, 2.0, 3.0, 4.0]);
     }
 
     #[test]

@@ -23,6 +23,7 @@ mod place;
 mod progress;
 mod report;
 mod results;
+mod rotation;
 mod run;
 mod runtime;
 mod slurm;

@@ -96,8 +96,11 @@ impl Place {
 
     /// What happened in the run; on a fleet, in all of its runs.
     pub(crate) fn events(&self) -> Events {
-        let run = (!self.is_fleet()).then_some(&self.config.name);
-        Events::new(&self.fleet, run)
+        if self.is_fleet() {
+            Events::of_fleet(&self.fleet)
+        } else {
+            Events::of(&self.fleet, &self.config.name)
+        }
     }
 
     /// How the run ended, if it has.

@@ -291,6 +291,7 @@ pub(crate) mod tests {
             wall: 1.7e9 + wall,
             group,
             clock,
+            exchanges: 1,
             loss: Some(0.5),
             samples: 50,
             samples_applied,

@@ -1,11 +1,10 @@
 //! What a run leaves at its end: summary, pictures, and the table on the terminal.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde::de::DeserializeOwned;
 use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
@@ -13,10 +12,10 @@ use tradewind_common::record::{Evaluation, StepRecord};
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::cluster::ClusterStatus;
-use crate::events::Event;
+use crate::events::Events;
 use crate::failure::{Cause, Failure};
 use crate::folder::RunFolder;
-use crate::lines::{Lines, Metrics};
+use crate::lines::Metrics;
 use crate::report::forecast::draw_forecast;
 use crate::report::loss::draw_loss;
 use crate::report::maps::Maps;
@@ -49,8 +48,7 @@ pub(crate) fn finish(
     mut end: End,
 ) -> anyhow::Result<Exit> {
     let records = latest(read(Metrics::new(folder.file("metrics.jsonl"))));
-    let mut events = read(Lines::<Event>::new(fleet.join("events.jsonl")));
-    events.retain(|event| event.concerns(&config.name));
+    let events = Events::of(fleet, &config.name).all();
     let evaluation = match end.status {
         Status::Completed => match read_evaluation(folder.path()) {
             Ok(evaluation) => Some(evaluation),
@@ -94,7 +92,7 @@ pub(crate) fn finish(
 }
 
 /// All records of a file, as far as it can be read; complaints are told.
-fn read<T: DeserializeOwned>(mut lines: Lines<T>) -> Vec<T> {
+fn read(mut lines: Metrics) -> Vec<StepRecord> {
     let records = lines.fresh().unwrap_or_else(|error| {
         eprintln!("{}: {error}", lines.path().display());
         Vec::new()
@@ -106,13 +104,18 @@ fn read<T: DeserializeOwned>(mut lines: Lines<T>) -> Vec<T> {
 }
 
 /// What counts of the records: a resumed run trains again what came after its snapshot, and what a
-/// group had done there the first time is lost.
+/// group had done from there on the first time is lost.
 pub(crate) fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
-    let mut seen = HashSet::new();
+    let mut lowest: HashMap<u32, u64> = HashMap::new();
     let mut kept: Vec<StepRecord> = records
         .into_iter()
         .rev()
-        .filter(|record| seen.insert((record.group, record.clock)))
+        .filter(|record| {
+            let later = lowest.entry(record.group).or_insert(u64::MAX);
+            let counts = record.clock < *later;
+            *later = record.clock.min(*later);
+            counts
+        })
         .collect();
     kept.reverse();
     kept

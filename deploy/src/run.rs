@@ -34,7 +34,7 @@ use follow::follow;
 use found::Found;
 use helper::Helper;
 pub(crate) use interruption::Interruption;
-pub(crate) use resume::newest as newest_snapshot;
+pub(crate) use resume::{accepted, newest as newest_snapshot};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -132,7 +132,7 @@ pub(crate) async fn launch<C: Company>(
             return Ok(Exit::Interrupted);
         }
     }
-    let accepted = resume::accepted(&folder);
+    let accepted = resume::accepted(folder.path());
     let lives_before = match resumed_from {
         Some(_) => resume::prepare(&folder)?,
         None => 0,

@@ -342,10 +342,10 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
     Group {
         id,
         ranks,
-        clocks: own().count() as u64,
+        clocks: own().map(|r| r.exchanges).sum(),
         samples: own().map(|r| r.samples).sum(),
-        skipped: own().filter(|r| r.skipped).count() as u64,
-        overflowed: own().filter(|r| r.overflowed).count() as u64,
+        skipped: own().filter(|r| r.skipped).map(|r| r.exchanges).sum(),
+        overflowed: own().filter(|r| r.overflowed).map(|r| r.exchanges).sum(),
         compute_seconds: own().map(|r| r.compute_seconds).sum(),
         reduce_seconds: own().map(|r| r.reduce_seconds).sum(),
         exchange_seconds: own().map(|r| r.exchange_seconds).sum(),

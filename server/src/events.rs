@@ -9,6 +9,10 @@ use serde::Serialize;
 
 use crate::disk;
 
+/// An `events.jsonl` that has become longer is moved aside by whoever leads a run, and whoever writes
+/// goes on in a new one.
+pub const EVENTS_PART_BYTES: u64 = 4 << 20;
+
 /// Appends to the fleet's events. Several processes may: each line is one write at the file's end.
 #[derive(Debug)]
 pub struct EventLog {
@@ -30,8 +34,8 @@ impl EventLog {
     pub fn open(folder: &Path) -> io::Result<Self> {
         disk::create_folders(folder)?;
         let path = folder.join("events.jsonl");
-        let file = OpenOptions::new().append(true).create(true).open(&path);
-        Ok(Self::with(file.map_err(disk::at(&path))?, path))
+        let file = open(&path).map_err(disk::at(&path))?;
+        Ok(Self::with(file, path))
     }
 
     fn with(file: File, path: PathBuf) -> Self {
@@ -48,6 +52,11 @@ impl EventLog {
     pub fn write(&self, event: &impl Serialize) {
         // Nothing in here leaves the state half-changed.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_full(&state.file)
+            && let Ok(fresh) = open(&self.path)
+        {
+            state.file = fresh;
+        }
         match state.append(event) {
             Ok(()) => state.failing = false,
             Err(error) if !state.failing => {
@@ -57,6 +66,15 @@ impl EventLog {
             Err(_) => {}
         }
     }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Whether it has been moved aside, or will be.
+fn is_full(file: &File) -> bool {
+    file.metadata().is_ok_and(|is| is.len() > EVENTS_PART_BYTES)
 }
 
 impl State {
@@ -104,6 +122,22 @@ mod tests {
             next[writer] += 1;
         }
         assert_eq!(next, [100; 4]);
+    }
+
+    #[test]
+    fn a_full_file_that_was_moved_aside_is_left_for_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        let log = EventLog::open(folder.path()).unwrap();
+        let long = "x".repeat(EVENTS_PART_BYTES as usize);
+        log.write(&long);
+        log.write(&1);
+        std::fs::rename(file("events.jsonl"), file("events-1.jsonl")).unwrap();
+        log.write(&2);
+        log.write(&3);
+        let read = |name| std::fs::read_to_string(file(name)).unwrap();
+        assert_eq!(read("events.jsonl"), "2\n3\n");
+        assert!(read("events-1.jsonl").ends_with("\"\n1\n"));
     }
 
     #[test]

@@ -102,7 +102,17 @@ fn begin() -> ExitCode {
     }
 }
 
+/// A file that a limit (`ulimit -f`) lets grow no further is an error as a full disk is: by default the
+/// signal that comes with it ends the process.
+fn survive_file_limits() -> std::io::Result<()> {
+    /// On Linux for x86-64, ARM and RISC-V.
+    const SIGXFSZ: i32 = 25;
+    // A handler stays when its receiver is dropped.
+    signal(SignalKind::from_raw(SIGXFSZ)).map(drop)
+}
+
 async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    survive_file_limits().context("cannot handle SIGXFSZ")?;
     let listener = TcpListener::bind(&arguments.listen)
         .await
         .with_context(|| format!("cannot listen on {}", arguments.listen))?;

@@ -1,7 +1,7 @@
 //! Asks the servers of a run directly, not through what stands in front of them: who is cut off is
 //! still watched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -31,6 +31,8 @@ pub(crate) struct Ask {
     roster: Roster,
     run: RunId,
     open: BTreeMap<String, Connection>,
+    /// Servers that are not asked, because they are stopped.
+    spared: BTreeSet<u32>,
 }
 
 impl Ask {
@@ -40,7 +42,13 @@ impl Ask {
             roster,
             run,
             open: BTreeMap::new(),
+            spared: BTreeSet::new(),
         }
+    }
+
+    /// Leaves these out from now on: whoever waits for their answers looks less often.
+    pub(crate) fn spare(&mut self, servers: BTreeSet<u32>) {
+        self.spared = servers;
     }
 
     /// Every coordinator that answers, and the server that hosts it; a deposed one may be among them.
@@ -95,6 +103,9 @@ impl Ask {
             .retain(|open, _| servers.iter().any(|(_, address)| address == open));
         let mut connections = Vec::new();
         for (server, address) in servers {
+            if self.spared.contains(&server) {
+                continue;
+            }
             let connection = match self.open.get(&address) {
                 Some(open) => open.clone(),
                 None => {

@@ -100,6 +100,7 @@ impl Company for Chaos {
             folder: ground.folder.path().to_owned(),
             run: ground.config.name.clone(),
             replication: ground.config.cluster.replication,
+            patience: ground.config.liveness.patience_ms as f64 / 1000.0,
         };
         let to = self.begun.take().context("a run begins once")?;
         to.send(begun)

@@ -35,7 +35,7 @@ pub(super) fn efficiency(arguments: &Arguments) -> anyhow::Result<bool> {
                     false => Box::new(std::iter::empty()),
                 },
                 lasts: Some(lasts),
-                may_restore: arguments.restore,
+                one_at_a_time: true,
             },
         };
         order.carry_out()
@@ -90,7 +90,7 @@ pub(super) fn convergence(arguments: &Arguments, pairs: u64) -> anyhow::Result<b
                 plan: Plan {
                     faults: Box::new(all.take(faults)),
                     lasts: None,
-                    may_restore: arguments.restore,
+                    one_at_a_time: true,
                 },
             };
             let report = order.carry_out()?;

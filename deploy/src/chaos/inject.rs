@@ -1,4 +1,4 @@
-//! Makes faults happen: signals to processes, cuts of connections.
+//! Makes faults happen: signals to processes, cuts of connections, disks that are full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,25 +6,27 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
-use super::ask::Ask;
 use super::proxy::Net;
 use super::schedule::{Fault, Kind};
 use super::shared::{Injected, Shared};
-use super::victim::{Situation, Told, Victim};
+use super::victim::Victim;
 use crate::clock::{Clock, wall};
-use crate::cluster::holding;
 use crate::events::Event;
 use crate::launch::{Member, Present, Roster};
 
 /// Pause between two looks at what is due.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(20);
 
-/// A fault that could not happen for so many seconds, because it would have been one too many, is
-/// left out.
-const WAITS: f64 = 20.0;
+/// A fault whose victim was not there for so many seconds is left out; and one that waits until
+/// everything is whole again.
+const WAITS: f64 = 5.0;
+const WAITS_FOR_WHOLE: f64 = 60.0;
+
+/// How long everything has to be well before the next fault, where they come one at a time, seconds:
+/// what has just happened may not have been seen yet.
+const WELL: f64 = 1.5;
 
 /// Of a slow process: how long it stands still, and how long it runs, in turn.
 const STANDS: Duration = Duration::from_millis(160);
@@ -34,25 +36,19 @@ const RUNS: Duration = Duration::from_millis(40);
 pub(super) struct Injector {
     pub(super) roster: Roster,
     pub(super) net: Net,
-    pub(super) ask: Ask,
     pub(super) log: EventLog,
     pub(super) shared: Shared,
-    /// See [`Situation::may_restore`].
-    pub(super) may_restore: bool,
-    pub(super) suffering: BTreeMap<Member, Suffering>,
-    pub(super) active: JoinSet<Vec<Member>>,
+    /// The next fault waits until what the one before has done is mended.
+    pub(super) one_at_a_time: bool,
+    pub(super) active: JoinSet<Active>,
+    /// What goes on at whom.
+    pub(super) going_on: BTreeMap<Member, Vec<Kind>>,
+    /// Since when everything is well, by the clock of the faults, where they come one at a time.
+    pub(super) well_since: Option<f64>,
 }
 
-/// What has been done to a member.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Suffering {
-    /// Which life of it.
-    life: u64,
-    /// It is dead, and another life follows.
-    killed: bool,
-    /// It is left alone again.
-    over: bool,
-}
+/// A fault that has been made to happen, and at whom.
+pub(super) type Active = (Kind, Vec<Member>);
 
 impl Injector {
     /// Lets faults happen as they are due, until there are no more, or `until` (in seconds) is
@@ -65,6 +61,10 @@ impl Injector {
     ) {
         let mut faults = faults.peekable();
         let mut waiting: Vec<Fault> = Vec::new();
+        let waits = match self.one_at_a_time {
+            true => WAITS_FOR_WHOLE,
+            false => WAITS,
+        };
         loop {
             let now = clock.elapsed().as_secs_f64();
             let time_over = until.is_some_and(|until| now >= until);
@@ -72,11 +72,11 @@ impl Injector {
                 waiting.push(due);
             }
             let before = waiting.len();
-            waiting.retain(|fault| now - fault.at < WAITS && !time_over);
+            waiting.retain(|fault| now - fault.at < waits && !time_over);
             self.shared.left_out(before - waiting.len());
             self.ended();
-            let situation = self.situation(!waiting.is_empty()).await;
-            waiting = self.hurt(situation, waiting, now);
+            self.look_whether_well(now);
+            waiting.retain(|fault| !self.hurt(*fault, now));
             let all_over = self.active.is_empty() && waiting.is_empty();
             if all_over && (time_over || faults.peek().is_none()) {
                 return;
@@ -85,39 +85,42 @@ impl Injector {
         }
     }
 
-    /// Hurts whom it may; gives back what has to wait.
-    fn hurt(&mut self, mut situation: Situation, faults: Vec<Fault>, now: f64) -> Vec<Fault> {
-        let mut waiting = Vec::new();
-        for fault in faults {
-            match situation.may_hurt(fault.victim) {
-                Some(members) => {
-                    situation.suffering.extend(&members);
-                    self.inject(fault, &members, now);
-                }
-                None => waiting.push(fault),
-            }
+    fn look_whether_well(&mut self, now: f64) {
+        let well = self.active.is_empty() && self.shared.known().whole;
+        self.well_since = well.then(|| self.well_since.unwrap_or(now));
+    }
+
+    /// Hurts whoever is meant and there; says whether it has.
+    fn hurt(&mut self, fault: Fault, now: f64) -> bool {
+        if self.one_at_a_time && self.well_since.is_none_or(|since| now - since < WELL) {
+            return false;
         }
-        waiting
+        let present: BTreeSet<Member> = self.roster.members().into_iter().collect();
+        let members = self.shared.known().members(fault.victim, &present);
+        let clashes = |member: &Member| {
+            let going_on = self.going_on.get(member).into_iter().flatten();
+            { going_on }.any(|kind| kind.clashes(fault.kind))
+        };
+        if members.is_empty() || members.iter().any(clashes) {
+            return false;
+        }
+        self.inject(fault, &members, now);
+        self.well_since = None;
+        true
     }
 
     fn inject(&mut self, fault: Fault, members: &[Member], now: f64) {
         let text = match (fault.victim, members) {
-            (Victim::Coordinator, [host]) => format!("{fault} ({host})"),
+            (Victim::Coordinator | Victim::Primary(_), [host]) => format!("{fault} ({host})"),
             _ => fault.to_string(),
         };
         self.shared.say(format!("{now:7.1}s  {text}"));
         let mut present: Vec<(Member, Present)> = Vec::new();
         for member in members {
-            let Some(process) = self.roster.get(*member) else {
-                continue;
-            };
-            let suffering = Suffering {
-                life: process.life,
-                killed: fault.kind == Kind::Kill,
-                over: false,
-            };
-            self.suffering.insert(*member, suffering);
-            present.push((*member, process));
+            if let Some(process) = self.roster.get(*member) {
+                self.going_on.entry(*member).or_default().push(fault.kind);
+                present.push((*member, process));
+            }
         }
         let wall = wall();
         if let Some((member, process)) = present.first() {
@@ -129,87 +132,52 @@ impl Injector {
             wall,
             members: members.to_vec(),
         });
-        self.active.spawn(suffer(self.net.clone(), fault, present));
+        let tools = (self.net.clone(), self.roster.clone(), self.shared.clone());
+        self.active.spawn(suffer(tools, fault, present));
     }
 
     /// Notes which faults are over.
     fn ended(&mut self) {
         while let Some(ended) = self.active.try_join_next() {
-            for member in ended.unwrap_or_default() {
-                if let Some(suffering) = self.suffering.get_mut(&member) {
-                    suffering.over = true;
+            let (kind, members) = ended.unwrap_or((Kind::Kill, Vec::new()));
+            for member in members {
+                if let Some(going_on) = self.going_on.get_mut(&member)
+                    && let Some(at) = going_on.iter().position(|other| *other == kind)
+                {
+                    going_on.swap_remove(at);
                 }
             }
         }
     }
-
-    /// What is known now. The coordinator is asked where that is of use.
-    async fn situation(&mut self, of_use: bool) -> Situation {
-        let told = match of_use {
-            true => self.ask.coordinator().await,
-            false => None,
-        };
-        let (roster, status) = (&self.roster, told.as_ref().map(|(_, status)| status));
-        self.suffering.retain(|member, suffering| {
-            let process = roster.get(*member);
-            !process.is_some_and(|process| is_well(*member, *suffering, &process, status))
-        });
-        Situation {
-            present: self.roster.members().into_iter().collect(),
-            suffering: self.suffering.keys().copied().collect(),
-            told: told.and_then(|(host, status)| digest(host, &status)),
-            may_restore: self.may_restore,
-        }
-    }
-}
-
-/// Whether a member has recovered from what was done to it: a server once the coordinator has
-/// registered the process that runs.
-fn is_well(
-    member: Member,
-    from: Suffering,
-    process: &Present,
-    status: Option<&StatusReply>,
-) -> bool {
-    let follows = !from.killed || process.life > from.life;
-    let known = match member {
-        Member::Rank { .. } => true,
-        Member::Server(server) => status.is_some_and(|status| {
-            let mut rows = status.servers.iter().filter(|row| row.server == server);
-            rows.any(|row| row.alive && row.incarnation == process.life)
-        }),
-    };
-    from.over && follows && known
-}
-
-fn digest(host: u32, status: &StatusReply) -> Option<Told> {
-    let up = status.servers.iter().filter(|server| server.alive);
-    let up: BTreeSet<u32> = up.map(|server| server.server).collect();
-    Some(Told {
-        host,
-        ready: status.phase == "ready" && status.snapshot.is_some(),
-        holders: holding(status).ok()?.holders,
-        up,
-    })
 }
 
 /// What happens to those who are hurt, to its end.
-async fn suffer(net: Net, fault: Fault, victims: Vec<(Member, Present)>) -> Vec<Member> {
+async fn suffer(
+    (net, roster, shared): (Net, Roster, Shared),
+    fault: Fault,
+    victims: Vec<(Member, Present)>,
+) -> Active {
     let lasts = Duration::from_secs_f64(fault.lasts);
     let signal = |signal| {
         victims.iter().for_each(|(_, process)| {
             process.signal(signal);
         });
     };
+    let last = Last {
+        victims: &victims,
+        kind: fault.kind,
+        net: &net,
+        roster: &roster,
+        shared: &shared,
+    };
     match fault.kind {
         Kind::Kill => signal(Signal::KILL),
         Kind::Stop => {
+            last.silence();
             signal(Signal::STOP);
-            let _last = Last(&victims, &net);
             sleep(lasts).await;
         }
         Kind::Slow => {
-            let _last = Last(&victims, &net);
             let turns = lasts.as_millis() / (STANDS + RUNS).as_millis();
             for _ in 0..turns.max(1) {
                 signal(Signal::STOP);
@@ -219,22 +187,53 @@ async fn suffer(net: Net, fault: Fault, victims: Vec<(Member, Present)>) -> Vec<
             }
         }
         Kind::Cut => {
-            let _last = Last(&victims, &net);
+            last.silence();
             victims.iter().for_each(|(m, _)| net.cut(*m, fault.way));
             sleep(lasts).await;
         }
+        Kind::Full => {
+            victims.iter().for_each(|(m, _)| roster.set_full(*m, true));
+            sleep(lasts).await;
+        }
     }
-    victims.iter().map(|(member, _)| *member).collect()
+    drop(last);
+    (fault.kind, victims.iter().map(|(m, _)| *m).collect())
 }
 
-/// However a fault ends, nobody is left stopped or cut off.
-struct Last<'a>(&'a [(Member, Present)], &'a Net);
+/// However a fault ends, nobody is left stopped, cut off or without a disk.
+struct Last<'a> {
+    victims: &'a [(Member, Present)],
+    kind: Kind,
+    net: &'a Net,
+    roster: &'a Roster,
+    shared: &'a Shared,
+}
+
+impl Last<'_> {
+    fn silence(&self) {
+        for (member, _) in self.victims {
+            if let Member::Server(server) = member {
+                let stopped = self.kind == Kind::Stop;
+                self.shared.silenced(*server, wall(), stopped);
+            }
+        }
+    }
+}
 
 impl Drop for Last<'_> {
     fn drop(&mut self) {
-        for (member, process) in self.0 {
-            process.signal(Signal::CONT);
-            self.1.heal(*member);
+        for (member, process) in self.victims {
+            match self.kind {
+                Kind::Kill => {}
+                Kind::Stop | Kind::Slow => {
+                    process.signal(Signal::CONT);
+                }
+                Kind::Cut => self.net.heal(*member),
+                Kind::Full => self.roster.set_full(*member, false),
+            }
+            if let (Member::Server(server), Kind::Stop | Kind::Cut) = (member, self.kind) {
+                self.shared.heard(*server, wall(), self.kind == Kind::Stop);
+            }
         }
     }
 }

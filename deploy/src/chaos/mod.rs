@@ -11,6 +11,7 @@ mod report;
 mod schedule;
 mod session;
 mod shared;
+mod soak;
 mod socket;
 mod victim;
 mod watch;
@@ -24,8 +25,8 @@ use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
 
 use crate::config;
-use crate::events::Event;
-use crate::lines::{Lines, Metrics};
+use crate::events::Events;
+use crate::lines::Metrics;
 use crate::run::{Company, launch};
 use crate::runtime::one_thread;
 use crate::say;
@@ -62,17 +63,19 @@ pub(crate) struct Arguments {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "kill,stop,slow,cut",
+        default_value = "kill,stop,slow,cut,full",
         conflicts_with = "script"
     )]
     kinds: Vec<String>,
-    /// Faults from a file instead, one a line: SECONDS kill|stop|slow|cut VICTIM, then DURATION and reset if wanted,
-    /// where VICTIM is `server N`, `group N`, `group N rank N` or `coordinator`.
+    /// Faults from a file instead, one a line: SECONDS kill|stop|slow|cut|full VICTIM, then DURATION
+    /// and reset if wanted, then + and others of the same moment. VICTIM is `server N`, `primary SHARD`,
+    /// `coordinator`, `servers`, `group N`, `group N rank N`, `node N` (server and group N) or `all`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["faults", "seed"])]
     script: Option<PathBuf>,
-    /// Hurt servers, too, where shards have no other copy; they go back to their last snapshot.
+    /// Faults do not come together: each waits until all holders of all shards are back and full.
+    /// With two copies or more nothing at all may be lost then.
     #[arg(long)]
-    restore: bool,
+    one_at_a_time: bool,
     /// Run twice, without faults and with them, and compare the steps done in the same time.
     #[arg(long, conflicts_with_all = ["faults", "convergence"])]
     efficiency: bool,
@@ -136,7 +139,7 @@ impl Arguments {
 
     fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
         let kinds = self.kinds.iter().map(|word| {
-            Kind::of(word).with_context(|| format!("`{word}` is none of kill, stop, slow, cut"))
+            Kind::of(word).with_context(|| format!("`{word}` is none of {}", Kind::words()))
         });
         kinds.collect()
     }
@@ -153,6 +156,11 @@ impl Arguments {
             let text = std::fs::read_to_string(path);
             let text = text.with_context(|| format!("cannot read {}", path.display()))?;
             let faults = schedule::parse(&text).with_context(|| path.display().to_string())?;
+            let (servers, groups) = (config.cluster.servers, &config.cluster.groups);
+            for fault in &faults {
+                let there = fault.victim.exists(servers, groups);
+                there.with_context(|| format!("{}: `{fault}`", path.display()))?;
+            }
             return Ok(Box::new(faults.into_iter()));
         }
         let field = self.field(config)?;
@@ -165,8 +173,14 @@ impl Arguments {
             groups: config.cluster.groups.clone(),
             lease: config.liveness.lease_ms as f64 / 1000.0,
             kinds: self.kinds()?,
-            hurt_servers: config.cluster.replication > 1 || self.restore,
+            hurt_servers: config.cluster.replication > 1 || !self.one_at_a_time(),
+            combinations: !self.one_at_a_time(),
         })
+    }
+
+    /// What is compared has lost nothing.
+    fn one_at_a_time(&self) -> bool {
+        self.one_at_a_time || self.efficiency || self.convergence.is_some()
     }
 
     /// Seconds; `None` until the budget is applied.
@@ -190,7 +204,7 @@ impl Arguments {
                     None => faults,
                 },
                 lasts,
-                may_restore: self.restore,
+                one_at_a_time: self.one_at_a_time(),
             },
             config,
         };
@@ -225,7 +239,7 @@ impl Order {
             .violations
             .extend(leftover::processes(&roster, &out));
         let records: Vec<StepRecord> = Metrics::new(out.join("metrics.jsonl")).fresh()?;
-        let events: Vec<Event> = Lines::new(out.join("events.jsonl")).fresh()?;
+        let events = Events::of(&out, &config.name).fresh()?;
         let lease = config.liveness.lease_ms as f64 / 1000.0;
         let faults = (&injected[..], left_out);
         let report = Report::new((seed, lease), faults, outcome, &records, &events);

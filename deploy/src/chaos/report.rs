@@ -10,8 +10,8 @@ use tradewind_common::record::StepRecord;
 
 use super::session::Outcome;
 use super::shared::Injected;
-use super::victim::Victim;
-use super::watch::Looked;
+use super::soak::Soaked;
+use super::watch::{Looked, Restored};
 use crate::events::Event;
 use expelled::expelled;
 use measure::{Measured, measure};
@@ -24,11 +24,14 @@ pub(crate) struct Report {
     pub(crate) violations: Vec<String>,
     /// Faults by kind and victim.
     pub(crate) faults: BTreeMap<String, usize>,
-    /// Faults that were due and would have been one too many.
+    /// Faults whose victims were not there, or, one at a time, for which it never was time.
     pub(crate) left_out: usize,
     /// What the coordinator and the launcher did about them, by the event's kind.
     pub(crate) recoveries: BTreeMap<String, usize>,
     pub(crate) watched: Looked,
+    /// Shards that were restored from a snapshot, and what was lost.
+    pub(crate) restored: Vec<Restored>,
+    pub(crate) soak: Soaked,
     /// By kind and victim, seconds.
     pub(crate) times: BTreeMap<String, Times>,
     pub(crate) work: Work,
@@ -84,6 +87,8 @@ const RECOVERIES: &[&str] = &[
     "copy_full",
     "orphaned",
     "restored",
+    "updates_lost",
+    "copy_removed",
     "coordinator",
     "coordinator_moved",
     "process_killed",
@@ -122,6 +127,8 @@ impl Report {
             work: Work::between(outcome.from, outcome.to, records),
             measured,
             watched: outcome.looked,
+            restored: outcome.restored,
+            soak: outcome.soaked,
             violations,
         }
     }
@@ -138,17 +145,23 @@ impl Report {
         ];
         if self.left_out > 0 {
             let n = self.left_out;
-            lines.push(format!("left out: {n} that would have been one too many"));
+            lines.push(format!("left out: {n} whose victims were not there"));
         }
         let Looked {
             rounds,
             digests,
             clocks,
             acknowledged,
+            restored,
+            lost_at_least,
+            lost_told,
             ..
         } = self.watched;
         lines.push(format!(
             "watched: {rounds} rounds, {clocks} clocks, {acknowledged} acknowledgements looked up, {digests} digests compared"
+        ));
+        lines.push(format!(
+            "restored: {restored} shards, with {lost_told} updates lost as told, and {lost_at_least} at least as seen"
         ));
         let shown = |spread: Option<Spread>| {
             spread.map_or_else(
@@ -184,6 +197,7 @@ impl Report {
         lines.push(format!(
             "work: {steps} steps and {samples} samples in {seconds:.0} s"
         ));
+        lines.extend(self.soak.lines());
         lines
     }
 }
@@ -203,13 +217,7 @@ impl Work {
 /// What sort of fault it was, in words.
 fn sort(injected: &Injected) -> String {
     let fault = &injected.fault;
-    let victim = match fault.victim {
-        Victim::Rank { .. } => "rank",
-        Victim::Group(_) => "group",
-        Victim::Server(_) => "server",
-        Victim::Coordinator => "coordinator",
-    };
-    format!("{} {victim}", fault.kind.word())
+    format!("{} {}", fault.kind.word(), fault.victim.sort())
 }
 
 fn times(measured: &[Measured]) -> BTreeMap<String, Times> {

@@ -1,7 +1,7 @@
 //! Faults and watching while a run goes on, on a thread of their own: what stands in front of the
 //! servers must not wait for the launcher.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,18 +13,20 @@ use tradewind_common::holders::Holders;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
-use super::ask::Ask;
+use super::ask::{Ask, Seen};
 use super::inject::Injector;
 use super::proxy::{Front, Net};
 use super::schedule::Fault;
 use super::shared::Shared;
-use super::watch::{Looked, Watch, differs, unhealthy};
+use super::soak::{self, Soak, Soaked};
+use super::victim::Known;
+use super::watch::{Looked, Restored, Round, Rules, Told, Watch, differs, unhealthy};
 use crate::clock::{Clock, wall};
 use crate::cluster::{Access, holding};
-use crate::launch::Roster;
-use crate::lines::Metrics;
+use crate::launch::{Member, Roster};
+use crate::lines::{Lines, Metrics};
 
-/// Pause between two rounds of questions.
+/// From one round of questions to the next.
 const ROUND: Duration = Duration::from_millis(200);
 
 /// How long a run may take to recover from the last fault, and copies to become equal, seconds.
@@ -39,7 +41,8 @@ pub(crate) struct Plan {
     pub(crate) faults: Box<dyn Iterator<Item = Fault> + Send>,
     /// Seconds; `None` until the budget is applied.
     pub(crate) lasts: Option<f64>,
-    pub(crate) may_restore: bool,
+    /// Each fault waits until what the one before has done is mended; nothing may be lost then.
+    pub(crate) one_at_a_time: bool,
 }
 
 /// What the thread is told when the run has begun.
@@ -48,6 +51,8 @@ pub(super) struct Begun {
     pub(super) folder: PathBuf,
     pub(super) run: RunId,
     pub(super) replication: u32,
+    /// How long a silent holder of a shard is waited for, seconds.
+    pub(super) patience: f64,
 }
 
 /// What came of it.
@@ -55,6 +60,8 @@ pub(super) struct Begun {
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<String>,
     pub(crate) looked: Looked,
+    pub(crate) restored: Vec<Restored>,
+    pub(crate) soaked: Soaked,
     /// From when to when faults could happen, seconds since the Unix epoch.
     pub(crate) from: f64,
     pub(crate) to: f64,
@@ -87,20 +94,31 @@ pub(super) async fn session(
     let injector = Injector {
         roster: roster.clone(),
         net: net.clone(),
-        ask: ask(),
         log,
         shared: shared.clone(),
-        may_restore: plan.may_restore,
-        suffering: BTreeMap::new(),
+        one_at_a_time: plan.one_at_a_time,
         active: JoinSet::new(),
+        going_on: BTreeMap::new(),
+        well_since: None,
+    };
+    let rules = Rules {
+        replication: begun.replication,
+        one_at_a_time: plan.one_at_a_time,
+        patience: begun.patience,
     };
     let mut watching = Watching {
-        watch: Watch::new(begun.replication),
+        watch: Watch::new(rules),
         ask: ask(),
+        roster: roster.clone(),
+        shared: shared.clone(),
+        run: begun.run.clone(),
         metrics: Metrics::new(begun.folder.join("metrics.jsonl")),
+        events: Lines::new(begun.folder.join("events.jsonl")),
         heard: Clock::start(),
         replication: begun.replication,
     };
+    let mut soak = Soak::default();
+    let minutes = plan.lasts.map(|lasts| lasts / 60.0);
     let mut outcome = Outcome::default();
     let mut asking = ask();
     let faults = faults(
@@ -115,13 +133,15 @@ pub(super) async fn session(
         let mut over = std::pin::pin!(shared.over());
         let watched = async {
             loop {
+                let clock = Clock::start();
                 watching.round().await;
-                sleep(ROUND).await;
+                sleep(ROUND.saturating_sub(clock.elapsed())).await;
             }
         };
+        let soaked = soaks(&mut soak, &roster, &begun.folder, &shared, minutes);
         tokio::select! {
             in_order = &mut over => in_order,
-            never = async { tokio::join!(faults, watched).1 } => never,
+            never = async { tokio::join!(faults, watched, soaked).1 } => never,
         }
     };
     if outcome.to == 0.0 {
@@ -130,11 +150,42 @@ pub(super) async fn session(
     if in_order {
         watching.last().await;
     }
+    watching.read();
+    watching.watch.finish();
+    outcome.soaked = soak.report();
     outcome
         .violations
         .extend_from_slice(watching.watch.violations());
+    outcome.violations.extend(outcome.soaked.violations());
     outcome.looked = watching.watch.looked();
+    outcome.restored = watching.watch.restored().to_vec();
     outcome
+}
+
+/// Looks at what processes use, again and again, and says a word every minute.
+async fn soaks(
+    soak: &mut Soak,
+    roster: &Roster,
+    folder: &std::path::Path,
+    shared: &Shared,
+    minutes: Option<f64>,
+) {
+    let clock = Clock::start();
+    let mut told = 0;
+    loop {
+        let at = clock.elapsed().as_secs_f64();
+        soak.look(at, roster, folder);
+        let minute = (at / 60.0) as u64;
+        if minute > told {
+            told = minute;
+            let of = minutes.map_or(String::new(), |minutes| format!(" of {minutes:.0}"));
+            let (faults, _) = shared.faults();
+            let faults = faults.len();
+            let line = soak.line();
+            shared.say(format!("minute {minute}{of}: {faults} faults; {line}"));
+        }
+        sleep(Duration::from_secs_f64(soak::EVERY)).await;
+    }
 }
 
 /// All faults of a plan, from when every group trains; then, if the plan says how long it lasts,
@@ -195,10 +246,21 @@ fn holders(told: &StatusReply) -> Vec<Holders> {
 struct Watching {
     watch: Watch,
     ask: Ask,
+    roster: Roster,
+    shared: Shared,
+    run: RunId,
     metrics: Metrics,
+    events: Lines<Told>,
     /// When a group has last finished a clock.
     heard: Clock,
     replication: u32,
+}
+
+/// What the present coordinator says.
+struct Says {
+    /// The server that hosts it.
+    host: u32,
+    holders: Vec<Holders>,
 }
 
 impl Watching {
@@ -208,13 +270,66 @@ impl Watching {
             self.watch
                 .violated(format!("no group has finished a clock for {STALLS} s"));
         }
-        let Some(before) = self.told().await else {
-            return;
+        self.ask.spare(self.watch.stopped());
+        let lives = self.lives();
+        let began = wall();
+        let before = self.told().await;
+        let Some(before) = before else {
+            return self.know(None, &[]);
         };
-        let seen = self.ask.shards(before.len() as u32).await;
-        if let Some(after) = self.told().await {
-            self.watch.handle_round(&before, &seen, &after);
+        let mut seen = self.ask.shards(before.holders.len() as u32).await;
+        let after = self.told().await;
+        // Whoever has died meanwhile may have answered before.
+        let now = self.lives();
+        seen.retain(|seen| {
+            let server = seen.reply.server;
+            now.contains_key(&server) && now.get(&server) == lives.get(&server)
+        });
+        self.watch.handle_processes(now, self.shared.silences());
+        if let Some(after) = &after {
+            self.watch.handle_round(Round {
+                began,
+                ended: wall(),
+                before: &before.holders,
+                after: &after.holders,
+                host: after.host,
+                seen: &seen,
+            });
         }
+        self.know(Some(after.map_or(before.host, |after| after.host)), &seen);
+    }
+
+    /// Which life of each server is there.
+    fn lives(&self) -> BTreeMap<u32, u64> {
+        let members = self.roster.members().into_iter();
+        let server = |member| match member {
+            Member::Server(server) => Some((server, self.roster.get(member)?.life)),
+            Member::Rank { .. } => None,
+        };
+        members.filter_map(server).collect()
+    }
+
+    /// Whoever hurts others by what they are has to know who that is.
+    fn know(&self, host: Option<u32>, seen: &[Seen]) {
+        let before = self.shared.known();
+        let mut primaries = before.primaries;
+        let shards: BTreeSet<u32> = seen.iter().map(|seen| seen.shard).collect();
+        for shard in shards {
+            let of = |seen: &&Seen| seen.shard == shard && seen.reply.primary;
+            let answering = seen.iter().filter(of);
+            let newest = answering.max_by_key(|seen| seen.reply.generation);
+            if primaries.len() <= shard as usize {
+                primaries.resize(shard as usize + 1, None);
+            }
+            if let Some(newest) = newest {
+                primaries[shard as usize] = Some(newest.reply.server);
+            }
+        }
+        self.shared.set_known(Known {
+            host: host.or(before.host),
+            primaries,
+            whole: host.is_some() && self.watch.is_whole(),
+        });
     }
 
     fn read(&mut self) {
@@ -229,10 +344,21 @@ impl Watching {
                 .watch
                 .violated(format!("metrics cannot be read: {error}")),
         }
+        match self.events.fresh() {
+            Ok(events) => {
+                let run = self.run.as_str();
+                let ours = |told: &&Told| told.run.as_deref().is_none_or(|of| of == run);
+                let ours = events.iter().filter(ours);
+                ours.for_each(|told| self.watch.handle_event(told));
+            }
+            Err(error) => self
+                .watch
+                .violated(format!("events cannot be read: {error}")),
+        }
     }
 
     /// Who holds what, as the present coordinator says.
-    async fn told(&mut self) -> Option<Vec<Holders>> {
+    async fn told(&mut self) -> Option<Says> {
         let told = self.ask.coordinators().await;
         for (_, status) in &told {
             self.watch.handle_status(status);
@@ -240,8 +366,11 @@ impl Watching {
         let present = told
             .into_iter()
             .max_by_key(|(_, status)| status.coordinator);
-        let (_, status) = present?;
-        (status.phase == "ready").then(|| holders(&status))
+        let (host, status) = present?;
+        (status.phase == "ready").then(|| Says {
+            host,
+            holders: holders(&status),
+        })
     }
 
     /// Nobody pushes any more: all holders of a shard come to have the same.
@@ -251,7 +380,7 @@ impl Watching {
             self.round().await;
             let why = match self.told().await {
                 None => Some("the coordinator does not answer".into()),
-                Some(holders) => {
+                Some(Says { holders, .. }) => {
                     let seen = self.ask.shards(holders.len() as u32).await;
                     let full = |h: &Holders| h.copies.iter().filter(|copy| copy.full).count();
                     let lacks = holders

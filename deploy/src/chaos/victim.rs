@@ -1,10 +1,9 @@
-//! Who may be hurt: never a server without which a shard would have no full copy.
+//! Whose processes a fault hurts. Nobody is asked whether it may.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use tradewind_common::ServerId;
-use tradewind_common::holders::Holders;
+use anyhow::Context;
 
 use crate::launch::Member;
 
@@ -20,6 +19,72 @@ pub(crate) enum Victim {
     Server(u32),
     /// Whichever server hosts it by then.
     Coordinator,
+    /// Whichever server answers for this shard by then.
+    Primary(u32),
+    /// The server and the group of this number, as if they shared a machine.
+    Node(u32),
+    /// Every server.
+    Servers,
+    /// Every process.
+    All,
+}
+
+impl Victim {
+    /// Whether it is made of servers alone.
+    pub(crate) fn is_servers(self) -> bool {
+        match self {
+            Self::Server(_) | Self::Coordinator | Self::Primary(_) | Self::Servers => true,
+            Self::Rank { .. } | Self::Group(_) | Self::Node(_) | Self::All => false,
+        }
+    }
+
+    /// Says who is missing where there are so many servers, and groups of so many ranks.
+    pub(crate) fn exists(self, servers: u32, groups: &[u32]) -> anyhow::Result<()> {
+        let server = |server: u32| {
+            anyhow::ensure!(
+                server < servers,
+                "there is no server {server}: they are 0 to {}",
+                servers - 1
+            );
+            Ok(())
+        };
+        let ranks = |group: u32| {
+            let ranks = groups.get(group as usize);
+            ranks.copied().with_context(|| {
+                format!("there is no group {group}: they are 0 to {}", groups.len() - 1)
+            })
+        };
+        match self {
+            Self::Rank { group, rank } => {
+                let ranks = ranks(group)?;
+                anyhow::ensure!(
+                    rank < ranks,
+                    "there is no rank {rank} in group {group}: they are 0 to {}",
+                    ranks - 1
+                );
+                Ok(())
+            }
+            Self::Group(group) => ranks(group).map(drop),
+            // Shards are as many as servers.
+            Self::Server(number) | Self::Primary(number) => server(number),
+            Self::Node(node) => server(node).and_then(|()| ranks(node).map(drop)),
+            Self::Coordinator | Self::Servers | Self::All => Ok(()),
+        }
+    }
+
+    /// The sort of it, in a word.
+    pub(crate) fn sort(self) -> &'static str {
+        match self {
+            Self::Rank { .. } => "rank",
+            Self::Group(_) => "group",
+            Self::Server(_) => "server",
+            Self::Coordinator => "coordinator",
+            Self::Primary(_) => "primary",
+            Self::Node(_) => "node",
+            Self::Servers => "servers",
+            Self::All => "all",
+        }
+    }
 }
 
 impl fmt::Display for Victim {
@@ -29,174 +94,108 @@ impl fmt::Display for Victim {
             Self::Group(group) => write!(f, "group {group}"),
             Self::Server(server) => Member::Server(server).fmt(f),
             Self::Coordinator => f.write_str("coordinator"),
+            Self::Primary(shard) => write!(f, "primary of shard {shard}"),
+            Self::Node(node) => write!(f, "node {node}"),
+            Self::Servers => f.write_str("all servers"),
+            Self::All => f.write_str("everything"),
         }
     }
 }
 
-/// What is known at the moment.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Situation {
-    /// Whose processes are there.
-    pub(crate) present: BTreeSet<Member>,
-    /// Who suffers from a fault, or has not recovered yet.
-    pub(crate) suffering: BTreeSet<Member>,
-    /// What the coordinator said a moment ago; `None` if it said nothing.
-    pub(crate) told: Option<Told>,
-    /// A shard without another copy may go back to its last snapshot.
-    pub(crate) may_restore: bool,
+/// Who is who, as it was seen last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// The server that hosts the coordinator.
+    pub(crate) host: Option<u32>,
+    /// Which server answers for each shard, as they say themselves.
+    pub(crate) primaries: Vec<Option<u32>>,
+    /// Every shard has all its holders, and nothing has happened to them.
+    pub(crate) whole: bool,
 }
 
-/// What the coordinator said.
-#[derive(Clone, Debug)]
-pub(crate) struct Told {
-    /// The server that hosts it.
-    pub(crate) host: u32,
-    /// The run trains, and there is a snapshot.
-    pub(crate) ready: bool,
-    pub(crate) holders: Vec<Holders>,
-    /// Servers that are up.
-    pub(crate) up: BTreeSet<u32>,
-}
-
-impl Situation {
-    /// Whose processes are hurt if `victim` is now; `None` if it may not be, or not yet.
-    pub(crate) fn may_hurt(&self, victim: Victim) -> Option<Vec<Member>> {
+impl Known {
+    /// Those of `present` who are meant; nobody, if nobody is there, or it is not known who it is.
+    pub(crate) fn members(&self, victim: Victim, present: &BTreeSet<Member>) -> Vec<Member> {
+        let server = |server: Option<u32>| {
+            move |member: &Member| server.is_some_and(|server| *member == Member::Server(server))
+        };
+        let of_group = |number: u32| move |member: &Member| matches!(member, Member::Rank { group, .. } if *group == number);
+        let meant = |is: &dyn Fn(&Member) -> bool| -> Vec<Member> {
+            present.iter().copied().filter(|m| is(m)).collect()
+        };
         match victim {
-            Victim::Rank { group, rank } => {
-                let member = Member::Rank { group, rank };
-                self.is_well(member).then(|| vec![member])
+            Victim::Rank { group, rank } => meant(&|m| *m == Member::Rank { group, rank }),
+            Victim::Group(group) => meant(&of_group(group)),
+            Victim::Server(number) => meant(&server(Some(number))),
+            Victim::Coordinator => meant(&server(self.host)),
+            Victim::Primary(shard) => {
+                let primary = self.primaries.get(shard as usize).copied().flatten();
+                meant(&server(primary))
             }
-            Victim::Group(group) => {
-                let of = |m: &&Member| matches!(m, Member::Rank { group: g, .. } if *g == group);
-                let ranks: Vec<Member> = self.present.iter().filter(of).copied().collect();
-                let well = !ranks.is_empty() && ranks.iter().all(|rank| self.is_well(*rank));
-                well.then_some(ranks)
+            Victim::Node(node) => {
+                let (server, ranks) = (server(Some(node)), of_group(node));
+                meant(&|m| server(m) || ranks(m))
             }
-            Victim::Server(server) => self.server(server),
-            Victim::Coordinator => self.server(self.told.as_ref()?.host),
+            Victim::Servers => meant(&|m| matches!(m, Member::Server(_))),
+            Victim::All => meant(&|_| true),
         }
-    }
-
-    fn is_well(&self, member: Member) -> bool {
-        self.present.contains(&member) && !self.suffering.contains(&member)
-    }
-
-    fn server(&self, server: u32) -> Option<Vec<Member>> {
-        let told = self.told.as_ref()?;
-        let member = Member::Server(server);
-        let whole = |id: ServerId| {
-            id.0 != server && told.up.contains(&id.0) && self.is_well(Member::Server(id.0))
-        };
-        let spared = |holders: &Holders| {
-            // Without a primary nobody knows how full copies are.
-            let Some(primary) = holders.primary else {
-                return false;
-            };
-            if holders.role(ServerId(server)).is_none() {
-                return whole(primary.server) || self.may_restore;
-            }
-            let mut full = holders.copies.iter().filter(|copy| copy.full);
-            let copies = full.any(|copy| whole(copy.server));
-            copies || whole(primary.server) || self.may_restore
-        };
-        let safe = told.ready && self.is_well(member) && told.holders.iter().all(spared);
-        safe.then(|| vec![member])
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tradewind_common::Generation;
-    use tradewind_common::holders::CopyHolder;
-
     use super::*;
 
-    fn holders(primary: u32, copies: &[(u32, bool)]) -> Holders {
-        let copy = |(server, full): &(u32, bool)| CopyHolder {
-            server: ServerId(*server),
-            since: Generation(1),
-            full: *full,
+    const fn rank(group: u32, rank: u32) -> Member {
+        Member::Rank { group, rank }
+    }
+
+    #[test]
+    fn those_are_hurt_who_are_meant_and_there() {
+        use Member::Server;
+        let all = [Server(0), Server(2), rank(0, 0), rank(0, 1), rank(1, 1)];
+        let present: BTreeSet<Member> = all.into_iter().collect();
+        let known = Known {
+            host: Some(2),
+            primaries: vec![Some(2), Some(1), None],
+            whole: true,
         };
-        Holders {
-            copies: copies.iter().map(copy).collect(),
-            ..Holders::alone(ServerId(primary))
+        let cases: &[(Victim, &[Member])] = &[
+            (Victim::Server(0), &[Server(0)]),
+            (Victim::Server(1), &[]),
+            (Victim::Coordinator, &[Server(2)]),
+            (Victim::Primary(0), &[Server(2)]),
+            (Victim::Primary(1), &[]),
+            (Victim::Primary(2), &[]),
+            (Victim::Primary(3), &[]),
+            (Victim::Rank { group: 0, rank: 1 }, &[rank(0, 1)]),
+            (Victim::Group(0), &[rank(0, 0), rank(0, 1)]),
+            (Victim::Node(0), &[Server(0), rank(0, 0), rank(0, 1)]),
+            (Victim::Node(1), &[rank(1, 1)]),
+            (Victim::Servers, &[Server(0), Server(2)]),
+            (Victim::All, &all),
+        ];
+        for (victim, want) in cases {
+            let mut want = want.to_vec();
+            want.sort();
+            assert_eq!(known.members(*victim, &present), want, "{victim}");
         }
-    }
-
-    fn situation(holders: Vec<Holders>) -> Situation {
-        let ranks = (0..2).map(|rank| Member::Rank { group: 0, rank });
-        Situation {
-            present: (0..3).map(Member::Server).chain(ranks).collect(),
-            suffering: BTreeSet::new(),
-            told: Some(Told {
-                host: 0,
-                ready: true,
-                holders,
-                up: (0..3).collect(),
-            }),
-            may_restore: false,
+        for (victim, want) in [
+            (Victim::Server(2), None),
+            (Victim::Server(3), Some("no server 3: they are 0 to 2")),
+            (Victim::Primary(3), Some("no server 3")),
+            (Victim::Node(2), Some("no group 2: they are 0 to 1")),
+            (Victim::Group(1), None),
+            (
+                Victim::Rank { group: 1, rank: 1 },
+                Some("no rank 1 in group 1: they are 0 to 0"),
+            ),
+        ] {
+            let told = victim.exists(3, &[2, 1]).err().map(|error| error.to_string());
+            assert_eq!(told.is_some(), want.is_some(), "{told:?}");
+            assert!(told.unwrap_or_default().contains(want.unwrap_or("")));
         }
-    }
-
-    #[test]
-    fn the_last_full_copy_is_never_hurt() {
-        let now = situation(vec![holders(0, &[(1, true)]), holders(1, &[(2, false)])]);
-        assert!(now.may_hurt(Victim::Server(0)).is_some(), "1 has both");
-        assert!(now.may_hurt(Victim::Coordinator).is_some(), "it is on 0");
-        assert_eq!(now.may_hurt(Victim::Server(1)), None, "2 is not full");
-        assert!(now.may_hurt(Victim::Server(2)).is_some(), "1 has all");
-        let lone = situation(vec![holders(0, &[])]);
-        assert_eq!(lone.may_hurt(Victim::Server(0)), None);
-        let restored = Situation {
-            may_restore: true,
-            ..lone
-        };
-        assert!(restored.may_hurt(Victim::Server(0)).is_some());
-    }
-
-    #[test]
-    fn copies_on_servers_that_suffer_or_are_gone_do_not_count() {
-        let mut now = situation(vec![holders(0, &[(1, true)])]);
-        now.suffering.insert(Member::Server(1));
-        assert_eq!(now.may_hurt(Victim::Server(0)), None);
-        let mut now = situation(vec![holders(0, &[(1, true)])]);
-        now.told.as_mut().unwrap().up.remove(&1);
-        assert_eq!(now.may_hurt(Victim::Server(0)), None);
-        let mut now = situation(vec![holders(0, &[(1, true)])]);
-        now.present.remove(&Member::Server(1));
-        assert_eq!(now.may_hurt(Victim::Server(0)), None);
-    }
-
-    #[test]
-    fn a_server_that_holds_nothing_is_left_alone_while_a_primary_suffers() {
-        let mut now = situation(vec![holders(0, &[(1, true)])]);
-        now.suffering.insert(Member::Server(0));
-        assert_eq!(now.may_hurt(Victim::Server(2)), None);
-        assert_eq!(now.may_hurt(Victim::Server(1)), None);
-    }
-
-    #[test]
-    fn nothing_is_done_to_servers_while_the_coordinator_is_silent_or_the_run_not_ready() {
-        let mut now = situation(vec![holders(0, &[(1, true)])]);
-        now.told.as_mut().unwrap().ready = false;
-        assert_eq!(now.may_hurt(Victim::Server(0)), None);
-        now.told = None;
-        assert_eq!(now.may_hurt(Victim::Server(0)), None);
-        assert_eq!(now.may_hurt(Victim::Coordinator), None);
-    }
-
-    #[test]
-    fn ranks_are_hurt_one_fault_at_a_time() {
-        let mut now = situation(vec![]);
-        let victim = Victim::Rank { group: 0, rank: 1 };
-        assert_eq!(
-            now.may_hurt(victim),
-            Some(vec![Member::Rank { group: 0, rank: 1 }])
-        );
-        assert_eq!(now.may_hurt(Victim::Group(0)).unwrap().len(), 2);
-        assert_eq!(now.may_hurt(Victim::Group(1)), None, "nobody is there");
-        now.suffering.insert(Member::Rank { group: 0, rank: 1 });
-        assert_eq!(now.may_hurt(victim), None);
-        assert_eq!(now.may_hurt(Victim::Group(0)), None);
+        let nobody = Known::default().members(Victim::Coordinator, &present);
+        assert!(nobody.is_empty(), "nobody knows where it is");
     }
 }

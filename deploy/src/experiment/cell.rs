@@ -13,13 +13,17 @@ use tradewind_common::spec::ConsistencySpec;
 use super::machine::Host;
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
+use crate::rotation::parts::Parts;
 use crate::whole;
 
 /// Status of a run that has trained to its end.
 const COMPLETED: &str = "completed";
 
 /// Files that a cell's results are read from.
-const FILES: &[&str] = &["config.toml", "summary.json", "metrics.jsonl"];
+const FILES: &[&str] = &["config.toml", "summary.json", METRICS];
+
+/// One of them, which may have parts.
+const METRICS: &str = "metrics.jsonl";
 
 /// One more, of runs that were evaluated on the way.
 const VALIDATION: &str = "validation.jsonl";
@@ -84,9 +88,15 @@ pub(crate) fn seal(folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
     let reading = Reading::of(folder)?;
     let outcome = outcome(&reading)?;
     let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
-    let files = FILES.iter().chain(evaluated).map(|name| {
-        let digest = file_digest(&folder.join(name))?;
-        Ok(((*name).to_owned(), digest))
+    let parts = Parts::of(&folder.join(METRICS))?;
+    let parts = parts.paths().into_iter().filter_map(|part| {
+        let name = part.file_name()?.to_str()?;
+        Some(name.to_owned())
+    });
+    let files = FILES.iter().chain(evaluated).map(|name| (*name).to_owned());
+    let files = files.chain(parts).map(|name| {
+        let digest = file_digest(&folder.join(&name))?;
+        Ok((name, digest))
     });
     let seal = Seal {
         outcome,

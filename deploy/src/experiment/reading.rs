@@ -230,7 +230,7 @@ impl Reading {
 
     /// Steps of an average exchange.
     pub(crate) fn local_steps(&self) -> Option<f64> {
-        let exchanges = self.records.len();
+        let exchanges: u64 = self.records.iter().map(|r| r.exchanges).sum();
         (exchanges > 0).then(|| self.steps() as f64 / exchanges as f64)
     }
 

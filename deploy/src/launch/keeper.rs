@@ -21,9 +21,10 @@ use super::process::Ended;
 use super::supervisor::{Action, Death, Notice, Rules, Supervisor};
 use crate::clock::{Clock, wall};
 use crate::cluster::Access;
-use crate::events::{Event, lost_rank};
+use crate::events::{Event, Events, lost_rank};
 use crate::failure::Failure;
-use crate::lines::{Lines, Metrics};
+use crate::lines::Metrics;
+use crate::rotation::Rotation;
 
 /// What was heard and has not been looked at; who speaks waits.
 const HEARD_MAX: usize = 256;
@@ -37,8 +38,9 @@ pub(crate) struct Keeper<'a> {
     access: Access,
     clock: Clock,
     log: EventLog,
-    events: Lines<Event>,
+    events: Events,
     metrics: Metrics,
+    rotation: Rotation,
     to: Sender<Heard>,
     heard: Receiver<Heard>,
     pings: BTreeMap<u32, Supervised>,
@@ -71,7 +73,7 @@ impl<'a> Keeper<'a> {
         let access = Access::new(ground.token)?;
         let log = EventLog::open(path)?;
         // What a former launcher left is known.
-        let mut events = Lines::new(ground.folder.file("events.jsonl"));
+        let mut events = Events::of(path, &ground.config.name);
         events.fresh()?;
         let mut metrics = Metrics::new(ground.folder.file("metrics.jsonl"));
         metrics.fresh()?;
@@ -98,6 +100,7 @@ impl<'a> Keeper<'a> {
             log,
             events,
             metrics,
+            rotation: Rotation::new(path, path),
             to,
             heard,
             pings: BTreeMap::new(),
@@ -157,6 +160,7 @@ impl<'a> Keeper<'a> {
         for event in self.events.fresh()? {
             self.take_in(&event, &mut found);
         }
+        found.messages.extend(self.rotation.look());
         self.supervisor.tick(self.clock.now_ms());
         self.act(&mut found);
         let failed = self.status().filter(|status| !status.failure.is_empty());
@@ -219,7 +223,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Events are in the file sooner, unless the disk is full.
+    /// Events are in the file sooner, unless the disk is full. A run is told of its own alone.
     fn hear_of_silence(&mut self, status: &StatusReply) {
         let Some((then_ms, before)) = &self.status else {
             return;
@@ -299,7 +303,9 @@ impl<'a> Keeper<'a> {
         if show {
             found.messages.push(text.clone());
         }
-        self.log.write(&Event::of(wall(), kind, text, member, life));
+        let run = &self.ground.config.name;
+        self.log
+            .write(&Event::of(wall(), kind, text, member, life).in_run(run));
     }
 
     /// Pings the present process of a server, and no former one.

@@ -21,6 +21,9 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Lines of a log that are shown when its process has died.
 const TAIL_LINES: usize = 12;
 
+/// A log that has become longer begins anew; what it had is kept beside it, once.
+const LOG_BYTES: u64 = 16 << 20;
+
 /// Bytes of a log that are looked at for them.
 const TAIL_BYTES: u64 = 8192;
 
@@ -192,6 +195,9 @@ impl Process {
                 tail: tail(&self.log, self.log_begin),
             });
         }
+        if self.ended.is_none() && trim(&self.log, LOG_BYTES)? {
+            self.log_begin = 0;
+        }
         Ok(self.ended.clone())
     }
 
@@ -241,6 +247,29 @@ fn open(log: &Path) -> anyhow::Result<File> {
     opened.with_context(|| format!("cannot write {}", log.display()))
 }
 
+/// Copies a log that has become too long to `LOG.1` and empties it; whether it did. Its process has the
+/// file open and goes on at its new end. A line that is written in the moment between is lost; if the
+/// launcher dies there, none is.
+fn trim(log: &Path, most: u64) -> std::io::Result<bool> {
+    match std::fs::metadata(log) {
+        Ok(is) if is.len() > most => {}
+        _ => return Ok(false),
+    }
+    let beside = |more: &str| {
+        let mut name = log.as_os_str().to_owned();
+        name.push(more);
+        PathBuf::from(name)
+    };
+    let mut file = OpenOptions::new().read(true).write(true).open(log)?;
+    let mut copy = File::create(beside(".1.part"))?;
+    std::io::copy(&mut file, &mut copy)?;
+    std::fs::rename(beside(".1.part"), beside(".1"))?;
+    // What came while it was renamed.
+    std::io::copy(&mut file, &mut copy)?;
+    file.set_len(0)?;
+    Ok(true)
+}
+
 fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(0), _) => "ended".into(),
@@ -265,4 +294,57 @@ fn tail(log: &Path, begin: u64) -> String {
     let text = read().unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// The process has its log open all the time, and writes at its end.
+    #[test]
+    fn a_log_that_grows_begins_anew_and_the_last_part_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("server-0.log");
+        let mut output = open(&log).unwrap();
+        let mut most = 0;
+        for line in 0..1_000 {
+            writeln!(output, "line {line}").unwrap();
+            trim(&log, 1_000).unwrap();
+            let read = |name| std::fs::read_to_string(folder.path().join(name));
+            let kept = read("server-0.log.1").unwrap_or_default() + &read("server-0.log").unwrap();
+            most = most.max(kept.len());
+            let lines: Vec<&str> = kept.lines().collect();
+            let first = line + 1 - lines.len();
+            let want: Vec<String> = (first..=line).map(|line| format!("line {line}")).collect();
+            assert_eq!(lines, want, "all that are left follow each other");
+        }
+        assert!(most <= 2 * 1_020, "{most}");
+        assert!(!folder.path().join("server-0.log.1.part").exists());
+    }
+
+    #[test]
+    fn how_a_process_ended_is_told_though_its_log_began_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "former\n").unwrap();
+        let script = format!(
+            "yes {} | head -c {}; sleep 0.3; echo the last words >&2; exit 3",
+            "x".repeat(99),
+            LOG_BYTES + 1_000
+        );
+        let (program, arguments) = (Path::new("sh"), ["-c".to_owned(), script]);
+        let role = Role::Bench("x", 0);
+        let mut process =
+            Process::start(role, program, &arguments, &BTreeMap::new(), &log).unwrap();
+        let ended = loop {
+            if let Some(ended) = process.poll().unwrap() {
+                break ended;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert!(ended.to_string().ends_with("the last words"), "{ended}");
+        assert!(std::fs::metadata(&log).unwrap().len() < LOG_BYTES);
+    }
 }

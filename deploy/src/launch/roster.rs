@@ -1,10 +1,12 @@
 //! Who runs at the moment, for those who are no part of the launcher's loop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, pidfd_open, pidfd_send_signal, prlimit,
+};
 
 use super::member::Member;
 
@@ -17,6 +19,8 @@ struct Inner {
     present: BTreeMap<Member, Present>,
     /// Every process that there was.
     pids: BTreeMap<u32, Member>,
+    /// Whose disk is played to be full.
+    full: BTreeSet<Member>,
 }
 
 /// A process.
@@ -37,6 +41,20 @@ impl Present {
         let handle = self.handle.as_ref();
         handle.is_some_and(|handle| pidfd_send_signal(handle, signal).is_ok())
     }
+
+    /// Lets it write no byte into any file, as on a full disk, or as much as the launcher may. It gets
+    /// an error (EFBIG), and a signal (SIGXFSZ), which it has to survive.
+    fn set_full(&self, full: bool) {
+        let limit = getrlimit(Resource::Fsize);
+        let limit = Rlimit {
+            current: if full { Some(0) } else { limit.current },
+            ..limit
+        };
+        if let Some(pid) = Pid::from_raw(self.pid as i32) {
+            // One that has ended writes nothing either.
+            let _ = prlimit(Some(pid), Resource::Fsize, limit);
+        }
+    }
 }
 
 impl Roster {
@@ -52,8 +70,23 @@ impl Roster {
             handle,
         };
         let mut inner = self.inner();
+        if inner.full.contains(&member) {
+            present.set_full(true);
+        }
         inner.present.insert(member, present);
         inner.pids.insert(pid, member);
+    }
+
+    /// The disk of a member, and of whoever takes its place, is full from now on, or is not any more.
+    pub(crate) fn set_full(&self, member: Member, full: bool) {
+        let mut inner = self.inner();
+        let changed = match full {
+            true => inner.full.insert(member),
+            false => inner.full.remove(&member),
+        };
+        if let Some(present) = inner.present.get(&member).filter(|_| changed) {
+            present.set_full(full);
+        }
     }
 
     /// A server listens.
@@ -98,5 +131,42 @@ impl Roster {
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // Nothing in here leaves it half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process that waits for a line, then writes into a file, and says whether it could.
+    #[test]
+    fn a_full_disk_is_that_of_whoever_takes_the_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = Member::Server(3);
+        let writes = |roster: &Roster, name: &str, before: bool| {
+            let path = folder.path().join(name);
+            // A shell that is told to leaves the signal alone, as servers do.
+            let script = format!("trap '' XFSZ; read line; echo x > {}", path.display());
+            if before {
+                roster.set_full(member, true);
+            }
+            let mut command = Command::new("sh");
+            command.args(["-c", &script]).stdin(Stdio::piped());
+            let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+            roster.started(member, child.id(), 1);
+            if !before {
+                roster.set_full(member, true);
+                roster.set_full(member, false);
+            }
+            drop(child.stdin.take());
+            child.wait().unwrap();
+            roster.ended(member);
+            std::fs::read_to_string(path).is_ok_and(|text| text == "x\n")
+        };
+        let roster = Roster::default();
+        assert!(writes(&roster, "again", false), "there is room again");
+        assert!(!writes(&roster, "full", true), "it was started later");
     }
 }

@@ -266,6 +266,7 @@ pub(crate) mod tests {
                     wall: 1.7e9 + pace * clock as f64,
                     group,
                     clock,
+                    exchanges: 1,
                     loss: (clock % 97 != 5).then_some(loss),
                     samples: 32,
                     samples_applied: 32 * u64::from(groups) * (clock + 1),

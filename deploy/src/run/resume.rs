@@ -36,8 +36,8 @@ pub(crate) fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
 
 /// What going on means for a run that has stopped at a loss: whoever resumes it accepts that. `None` for
 /// one that has ended in another way.
-pub(super) fn accepted(folder: &RunFolder) -> Option<String> {
-    let told = std::fs::read_to_string(folder.file("summary.json")).ok()?;
+pub(crate) fn accepted(run: &Path) -> Option<String> {
+    let told = std::fs::read_to_string(run.join("summary.json")).ok()?;
     let told: Stopped = serde_json::from_str(&told).ok()?;
     if told.exit_status != Exit::Lost.number() {
         return None;
@@ -118,11 +118,11 @@ mod tests {
         let folder = RunFolder::create(&root.path().join("r")).unwrap();
         let check = |summary: &str, want: Option<&str>| {
             folder.write("summary.json", summary).unwrap();
-            let said = accepted(&folder);
+            let said = accepted(folder.path());
             assert_eq!(said.is_some(), want.is_some(), "{summary}");
             assert!(said.unwrap_or_default().contains(want.unwrap_or("")));
         };
-        assert_eq!(accepted(&folder), None, "it has no summary");
+        assert_eq!(accepted(folder.path()), None, "it has no summary");
         check(
             r#"{"exit_status": 7, "faults": {"lost": {"updates": 312, "samples": 640}}}"#,
             Some("because 312 updates of blocks (640 samples) are lost"),

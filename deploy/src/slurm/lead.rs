@@ -28,6 +28,7 @@ use crate::folder::RunFolder;
 use crate::lines::Metrics;
 use crate::place::Place;
 use crate::progress::Progress;
+use crate::rotation::Rotation;
 use crate::runtime::one_thread;
 use steps::Steps;
 use stop::Stopping;
@@ -111,6 +112,9 @@ struct Lead {
     clock: Clock,
     metrics: Metrics,
     events: Events,
+    rotation: Rotation,
+    /// It was to stop, and what came after the newest snapshot could not be kept.
+    unkept: bool,
     /// Samples applied, as groups of this start have told.
     applied: u64,
     /// The same, of starts before.
@@ -146,6 +150,8 @@ impl Lead {
             clock: Clock::start(),
             metrics: Metrics::new(folder.file("metrics.jsonl")),
             events: place.events(),
+            rotation: Rotation::new(&place.path, &place.fleet),
+            unkept: false,
             applied: 0,
             applied_before: 0,
             status: None,
@@ -224,6 +230,9 @@ impl Lead {
             if event.is_shown() {
                 progress.message(&event.text);
             }
+        }
+        if let Some(text) = self.rotation.look() {
+            progress.message(&text);
         }
         if let Some(failure) = gave_up::read(&self.place.path, self.start) {
             return Some(Why::Failed(failure));

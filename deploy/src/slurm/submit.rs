@@ -17,7 +17,7 @@ use super::start::forget_end;
 use super::{client, fleet};
 use crate::folder::RunFolder;
 use crate::place::{FLEET, IS_FLEET};
-use crate::run::{newest_snapshot, secret};
+use crate::run::{accepted, newest_snapshot, secret};
 use crate::say;
 
 #[derive(Debug, clap::Args)]
@@ -121,6 +121,9 @@ pub(super) fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
         purpose: Purpose::Run { after },
         ..script
     };
+    if let Some(accepted) = accepted(&out) {
+        say(accepted);
+    }
     let lead = hand_in_lead(folder, &script, &token)?;
     if let Err(error) = hand_in_groups(&script, lead) {
         // All of it or nothing: what is there has begun to wait for the others.

@@ -241,7 +241,7 @@ pub(super) mod tests {
             primary,
             primary_since: 1,
             copies,
-            lineage: 0,
+            ..Holders::default()
         };
         let holding = v1::Holding {
             generation: 12,

@@ -62,10 +62,6 @@ pub struct Fleet {
     expected: u32,
     lease_ms: u64,
     known: BTreeMap<ServerId, Known>,
-    /// Runs since more than half of the servers are up; `None` while they are not.
-    most: Option<Lease>,
-    /// That has run out.
-    saw_most: bool,
     /// When leases were looked at last.
     looked_ms: u64,
 }
@@ -76,8 +72,6 @@ impl Fleet {
             expected,
             lease_ms,
             known: BTreeMap::new(),
-            most: None,
-            saw_most: false,
             looked_ms: 0,
         }
     }
@@ -101,8 +95,6 @@ impl Fleet {
             expected,
             lease_ms,
             known,
-            most: None,
-            saw_most: false,
             looked_ms: now_ms,
         }
     }
@@ -189,7 +181,6 @@ impl Fleet {
         known.presence = Presence::Gone;
         known.lease = Lease::grant(now_ms, self.lease_ms);
         known.heard_ms = now_ms;
-        self.count(now_ms);
         true
     }
 
@@ -198,19 +189,12 @@ impl Fleet {
             known.lease.forgive(gap_ms);
             known.heard_ms = known.heard_ms.saturating_add(gap_ms);
         }
-        if let Some(most) = &mut self.most {
-            most.forgive(gap_ms);
-        }
     }
 
     /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
     pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
         let mut elapsed = Elapsed::default();
         self.looked_ms = now_ms;
-        let saw_most = self.saw_most;
-        self.count(now_ms);
-        self.saw_most = self.most.is_some_and(|since| since.expired(now_ms));
-        elapsed.given_up = self.saw_most && !saw_most;
         for (id, known) in &mut self.known {
             if !known.lease.expired(now_ms) {
                 continue;
@@ -270,20 +254,6 @@ impl Fleet {
     pub fn waits(&self) -> bool {
         let waited = |known: &Known| matches!(known.presence, Presence::Awaited | Presence::Gone);
         self.known.values().any(waited)
-    }
-
-    /// Whether more than half of the servers have been up for a lease. Otherwise it may be the
-    /// coordinator that is cut off, and the others come back as they were.
-    pub(super) fn sees_most(&self) -> bool {
-        self.saw_most
-    }
-
-    fn count(&mut self, now_ms: u64) {
-        if self.up().count() <= self.expected as usize / 2 {
-            (self.most, self.saw_most) = (None, false);
-        } else if self.most.is_none() {
-            self.most = Some(Lease::grant(now_ms, self.lease_ms));
-        }
     }
 
     /// The machine of a server.

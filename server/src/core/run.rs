@@ -265,7 +265,8 @@ impl Run {
 
     /// The present view.
     pub fn view(&self) -> View {
-        let groups = || self.groups.iter();
+        // Of a run that is over nobody is there any more; what it has can still be read.
+        let groups = || self.groups.iter().filter(|_| !self.is_over());
         let live = groups()
             .filter(|(_, g)| matches!(g.state, GroupState::Live | GroupState::Admitting(_)));
         let joined = groups().filter(|(_, g)| matches!(g.state, GroupState::Joined(_)));
@@ -278,6 +279,7 @@ impl Run {
             creator: match &self.phase {
                 Phase::Creating(group, life, _) => Some((*group, *life)),
                 // Nobody: group 0 has no life 0.
+                Phase::Failed(_) | Phase::Stopped(_) if self.ready_at.is_some() => None,
                 Phase::Forming | Phase::Restoring | Phase::Failed(_) | Phase::Stopped(_) => {
                     Some((GroupId(0), Incarnation(0)))
                 }
@@ -361,6 +363,9 @@ impl Run {
         self.reply_all(waiting, Err(refused.clone()));
         self.stop_snapshots(refused);
         self.restoring.clear();
+        self.holders
+            .iter_mut()
+            .for_each(|holders| holders.heir = None);
         self.change();
     }
 

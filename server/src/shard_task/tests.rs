@@ -100,8 +100,12 @@ async fn counts_too_far() {
             creator: None,
             groups: 1,
         },
-        holders: Holders::alone(server),
+        holders: Holders {
+            lineage,
+            ..Holders::alone(server)
+        },
         copies: Vec::new(),
+        recorder: None,
         restored: Some((vec![state], lineage)),
         captures: Vec::new(),
     };

@@ -119,7 +119,10 @@ pub fn newest(
 /// The numbers of those that are tried, in this order. The one that was asked for may be there though
 /// no listing shows it: on a file system of several hosts a listing may be older than that.
 fn to_try((upto, there): (u64, bool), listed: Vec<u64>) -> impl Iterator<Item = u64> {
-    let before = listed.into_iter().rev().filter(move |number| *number < upto);
+    let before = listed
+        .into_iter()
+        .rev()
+        .filter(move |number| *number < upto);
     there.then_some(upto).into_iter().chain(before)
 }
 

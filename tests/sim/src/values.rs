@@ -10,18 +10,32 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout};
 /// A life of a group.
 pub type Life = (GroupId, Incarnation);
 
+/// What groups bring, and with what blocks begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brought {
+    /// Every so many clocks of a group have no finite gradient, on average; 0 is never.
+    pub skip_one_in: u64,
+    /// Gradients are 1 at the group's own element, and blocks begin with zeros; otherwise all of it is
+    /// whole numbers up to 8.
+    pub clocks: bool,
+}
+
 /// What a life brings at a clock, `length` values; `None` if it has no finite gradient there.
 pub fn gradient(
     life: Life,
     clock: Clock,
     block: BlockId,
     length: usize,
-    skip_one_in: u64,
+    brought: Brought,
 ) -> Option<Vec<f32>> {
     let key = mix(mix(u64::from(life.0.0) + 1) ^ life.1.0) ^ mix(clock.0 + 77);
     // The ranks of a group agree on it, so it does not depend on the block.
+    let skip_one_in = brought.skip_one_in;
     let skips = skip_one_in > 0 && mix(key).is_multiple_of(skip_one_in);
-    (!skips).then(|| numbers(key ^ mix(u64::from(block.0)), length))
+    (!skips).then(|| match brought.clocks {
+        true => one(life.0, length),
+        false => numbers(key ^ mix(u64::from(block.0)), length),
+    })
 }
 
 /// The norms that a life brings at a clock of a tensor that stands there in the flat vector: of its
@@ -35,7 +49,7 @@ pub fn norms(life: Life, clock: Clock, layout: &Layout, tensor: &Range<usize>) -
             continue;
         }
         let part = tensor.start.max(start) - start..tensor.end.min(end) - start;
-        let gradient = gradient(life, clock, block.id, end - start, 0).expect("it is not skipped");
+        let gradient = gradient(life, clock, block.id, end - start, Brought::default()).expect("it is not skipped");
         let of_part = gradient[part].iter().map(|g| f64::from(*g).powi(2));
         squares += of_part.sum::<f64>();
     }
@@ -53,9 +67,19 @@ pub fn local_steps(life: Life, clock: Clock, most: u32) -> u32 {
 }
 
 /// The values that a life creates a block with.
-pub fn initial(life: Life, block: BlockId, length: usize) -> Vec<f32> {
+pub fn initial(life: Life, block: BlockId, length: usize, brought: Brought) -> Vec<f32> {
+    if brought.clocks {
+        return vec![0.0; length];
+    }
     let key = mix(u64::from(life.0.0) + 1000) ^ life.1.0 ^ mix(u64::from(block.0));
     numbers(key, length)
+}
+
+/// 1 at a group's own element: what is left of zeros at rate 1 counts its contributions, and values
+/// are vector clocks.
+fn one(group: GroupId, length: usize) -> Vec<f32> {
+    let own = |element: usize| element == group.0 as usize;
+    (0..length).map(|element| f32::from(own(element))).collect()
 }
 
 fn numbers(key: u64, length: usize) -> Vec<f32> {

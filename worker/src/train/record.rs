@@ -20,6 +20,7 @@ impl Worker<'_> {
             wall: ended.wall,
             group,
             clock: step.clock.0,
+            exchanges: 1,
             loss: Some(step.loss).filter(|loss| loss.is_finite()),
             samples: step.samples,
             samples_applied: summary.samples_applied,

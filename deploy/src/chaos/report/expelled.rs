@@ -15,7 +15,7 @@ pub(super) fn expelled(injected: &[Injected], events: &[Event], lease: f64) -> V
     let short = |one: &&Injected| match one.fault.kind {
         Kind::Slow => true,
         Kind::Stop => one.fault.lasts <= lease / 2.0,
-        Kind::Kill | Kind::Cut => false,
+        Kind::Kill | Kind::Cut | Kind::Full => false,
     };
     let mut wrong = Vec::new();
     for one in injected.iter().filter(short) {

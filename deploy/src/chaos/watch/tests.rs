@@ -1,16 +1,40 @@
 //! Violations are fed in, one at a time, and must come out.
 
+mod falls;
+
 use tradewind_common::holders::CopyHolder;
 use tradewind_common::{Generation, ServerId};
 
 use super::*;
 use crate::report::loss::tests::run;
 
-fn record(group: u32, clock: u64, updates: u64) -> StepRecord {
+const RULES: Rules = Rules {
+    replication: 2,
+    one_at_a_time: false,
+    patience: 20.0,
+};
+
+fn watch(replication: u32) -> Watch {
+    let mut watch = Watch::new(Rules {
+        replication,
+        ..RULES
+    });
+    watch.handle_processes(alive(&[(0, 1), (1, 1), (2, 1)]), BTreeMap::new());
+    watch
+}
+
+fn alive(lives: &[(u32, u64)]) -> BTreeMap<u32, u64> {
+    lives.iter().copied().collect()
+}
+
+/// A clock that was finished so many seconds after the beginning.
+fn record(group: u32, clock: u64, updates: u64, wall: f64) -> StepRecord {
     StepRecord {
         group,
         clock,
         updates,
+        wall,
+        samples: 8,
         ..run(1, 1)[0].clone()
     }
 }
@@ -64,42 +88,61 @@ fn found(watch: &Watch, want: &str) {
     assert!(only.starts_with(want), "{only}");
 }
 
+fn well(watch: &Watch) {
+    assert!(watch.violations().is_empty(), "{:?}", watch.violations());
+}
+
+/// A round at a time, in which the coordinator on server 2 says the same before and after.
+fn round_at(watch: &mut Watch, at: f64, holders: &[Holders], seen: &[Seen]) {
+    watch.handle_round(Round {
+        began: at - 0.1,
+        ended: at,
+        before: holders,
+        after: holders,
+        host: 2,
+        seen,
+    });
+}
+
 fn round(watch: &mut Watch, seen: &[Seen]) {
-    watch.handle_round(&holders(), seen, &holders());
+    round_at(watch, 1000.0, &holders(), seen);
 }
 
 #[test]
 fn what_is_well_is_no_violation() {
-    let mut watch = Watch::new(2);
+    let mut watch = watch(2);
     for clock in 0..5 {
-        watch.handle_clock(&record(0, clock, clock + 1));
+        watch.handle_clock(&record(0, clock, clock + 1, clock as f64));
         watch.handle_status(&status(1, clock));
         let versions = clock + 1;
         round(
             &mut watch,
             &[seen(0, versions, true), seen(1, versions, false)],
         );
+        assert!(watch.is_whole());
     }
-    assert!(watch.violations().is_empty(), "{:?}", watch.violations());
+    watch.finish();
+    well(&watch);
     assert_eq!(watch.looked().digests, 5);
     assert_eq!(watch.looked().acknowledged, 5);
 }
 
 #[test]
 fn a_clock_that_was_finished_twice() {
-    let mut watch = Watch::new(2);
-    watch.handle_clock(&record(0, 3, 1));
-    watch.handle_clock(&record(1, 3, 1));
-    watch.handle_clock(&record(0, 5, 1));
-    watch.handle_clock(&record(0, 4, 1));
+    let mut watch = watch(2);
+    round(&mut watch, &[seen(0, 9, true)]);
+    watch.handle_clock(&record(0, 3, 1, 1.0));
+    watch.handle_clock(&record(1, 3, 1, 1.0));
+    watch.handle_clock(&record(0, 5, 1, 2.0));
+    watch.handle_clock(&record(0, 4, 1, 3.0));
     assert_eq!(watch.looked().late, 1, "by a process that was stopped");
-    watch.handle_clock(&record(0, 3, 1));
+    watch.handle_clock(&record(0, 3, 1, 4.0));
     found(&watch, "group 0 finished clock 3 twice");
 }
 
 #[test]
 fn a_generation_that_goes_back() {
-    let mut watch = Watch::new(2);
+    let mut watch = watch(2);
     watch.handle_status(&status(2, 7));
     watch.handle_status(&status(1, 6));
     assert!(watch.violations().is_empty(), "it is deposed");
@@ -109,7 +152,7 @@ fn a_generation_that_goes_back() {
 
 #[test]
 fn two_primaries_in_one_generation() {
-    let mut watch = Watch::new(2);
+    let mut watch = watch(2);
     let mut other = seen(1, 4, true);
     other.reply.generation = 6;
     round(&mut watch, &[seen(0, 4, true), other.clone()]);
@@ -121,7 +164,7 @@ fn two_primaries_in_one_generation() {
 
 #[test]
 fn versions_that_go_back_once_they_were_confirmed() {
-    let mut watch = Watch::new(2);
+    let mut watch = watch(2);
     let mut ahead = seen(0, 9, true);
     ahead.reply.unconfirmed = 1;
     round(&mut watch, &[seen(0, 8, true)]);
@@ -134,32 +177,41 @@ fn versions_that_go_back_once_they_were_confirmed() {
 
 #[test]
 fn an_acknowledged_clock_that_is_not_there() {
-    let mut watch = Watch::new(2);
-    watch.handle_clock(&record(0, 4, 5));
-    round(&mut watch, &[seen(0, 5, true)]);
-    watch.handle_clock(&record(0, 5, 5));
-    round(&mut watch, &[seen(0, 5, true)]);
-    found(&watch, "group 0 has finished clock 5, but shard 0");
+    for replication in [1, 2] {
+        let mut watch = watch(replication);
+        watch.handle_clock(&record(0, 4, 5, 1.0));
+        round(&mut watch, &[seen(0, 5, true)]);
+        watch.handle_clock(&record(0, 5, 5, 2.0));
+        round(&mut watch, &[seen(0, 5, true)]);
+        found(&watch, "group 0 has finished clock 5, but shard 0");
+    }
 }
 
 #[test]
 fn a_version_that_nobody_has() {
-    let mut watch = Watch::new(2);
-    watch.handle_clock(&record(0, 1, 9));
+    let mut watch = watch(2);
+    watch.handle_clock(&record(0, 1, 9, 1.0));
     round(&mut watch, &[seen(0, 8, true)]);
     found(&watch, "a group was answered version 9");
 }
 
 #[test]
 fn copies_that_differ_at_equal_versions() {
-    let mut watch = Watch::new(2);
+    let mut watch = watch(2);
     let mut bad = seen(1, 4, false);
     bad.reply.digest = vec![1].into();
     let mut filling = holders();
     filling[0].copies[0].full = false;
     let both = [seen(0, 4, true), bad.clone()];
-    watch.handle_round(&filling, &both, &filling);
-    watch.handle_round(&filling, &both, &holders());
+    round_at(&mut watch, 1.0, &filling, &both);
+    watch.handle_round(Round {
+        began: 1.0,
+        ended: 1.1,
+        before: &filling,
+        after: &holders(),
+        host: 2,
+        seen: &both,
+    });
     assert!(watch.violations().is_empty(), "it is not full yet");
     round(&mut watch, &[seen(0, 5, true)]);
     round(&mut watch, &[seen(0, 6, true), bad]);
@@ -170,26 +222,17 @@ fn copies_that_differ_at_equal_versions() {
 }
 
 #[test]
-fn what_is_lost_and_what_is_restored() {
-    let lost = |replication| {
-        let mut watch = Watch::new(replication);
-        let told = StatusReply {
-            lost_updates: 3,
-            lost_samples: 8,
-            ..status(1, 1)
-        };
-        watch.handle_status(&told);
-        watch
+fn losses_that_are_forgotten_again() {
+    let mut watch = watch(2);
+    let told = |coordinator, lost| StatusReply {
+        lost_updates: lost,
+        ..status(coordinator, 1)
     };
-    found(&lost(2), "3 updates of blocks (8 samples) were lost");
-    assert!(lost(1).violations().is_empty(), "with one copy that may be");
-    let mut restored = holders();
-    restored[0].lineage = Generation(4);
-    let mut primary = seen(0, 2, true);
-    primary.reply.lineage = 4;
-    let mut watch = Watch::new(2);
-    watch.handle_round(&restored, &[primary], &restored);
-    found(&watch, "shard 0 was restored from a snapshot");
+    watch.handle_status(&told(1, 7));
+    watch.handle_status(&told(2, 7));
+    well(&watch);
+    watch.handle_status(&told(3, 0));
+    found(&watch, "the coordinator told of 7 updates of blocks (0 samples) lost before");
 }
 
 #[test]

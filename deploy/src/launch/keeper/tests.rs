@@ -13,6 +13,7 @@ use tradewind_proto::v1::host_server::{Host, HostServer};
 use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingRequest};
 
 use super::*;
+use crate::events::tests::run;
 use crate::folder::RunFolder;
 use crate::launch::{Programs, Roster, processes};
 
@@ -123,7 +124,7 @@ impl Stage {
 
     /// Kinds of what has happened, in order.
     fn kinds(&self) -> Vec<String> {
-        let mut events = Lines::<Event>::new(self.file("events.jsonl"));
+        let mut events = Events::of_fleet(self.folder.path());
         let kinds = events.fresh().unwrap().into_iter().map(|event| event.kind);
         kinds.collect()
     }
@@ -236,7 +237,7 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
     let voices = [Voice::new(0, true), Voice::new(1, false)];
     let (messages, found) = stage.keep_with(&voices, |found, _| {
         // Said again and again; at first the process is too young to have been silent for so long.
-        log.write(&Event::of(wall(), "rank_lost", text.into(), rank, 1));
+        log.write(&Event::of(wall(), "rank_lost", text.into(), rank, 1).in_run(&run("r")));
         found.done || found.failure.is_some()
     });
     assert!(found.failure.is_none());
@@ -248,6 +249,29 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
         kinds,
         ["process_killed", "process_died", "process_restarted"]
     );
+}
+
+/// As on servers that two runs share: the ranks of both have the same numbers.
+#[test]
+fn a_rank_of_another_run_may_lose_its_lease_without_harm_to_ours() {
+    let stage = Stage::with_lease(SERVER, "kill -STOP $$; sleep 1000", 200);
+    let log = EventLog::open(stage.folder.path()).unwrap();
+    let text = "rank 0 of group 0 is lost, and the group forms anew: its lease ran out";
+    let rank = Member::Rank { group: 0, rank: 0 };
+    let voices = [Voice::new(0, true), Voice::new(1, false)];
+    let begun = std::time::Instant::now();
+    let mut told = 0;
+    let (messages, found) = stage.keep_with(&voices, |found, _| {
+        // For several leases: our own would be old enough to be killed.
+        let lost = Event::of(wall(), "rank_lost", text.into(), rank, 1);
+        log.write(&lost.in_run(&run("other")));
+        told += 1;
+        let over = told > 20 && begun.elapsed() > Duration::from_secs(2);
+        over || found.done || found.failure.is_some()
+    });
+    assert!(found.failure.is_none() && !found.done);
+    assert_eq!(messages, <[String; 0]>::default());
+    assert!(stage.kinds().iter().all(|kind| kind == "rank_lost"));
 }
 
 #[test]

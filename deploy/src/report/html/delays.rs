@@ -29,8 +29,10 @@ pub(super) fn histograms(panel: &Panel<'_>) -> String {
             .iter()
             .map(|line| {
                 let mut counts = Counts::new();
-                for value in readings(line).flat_map(|r| r.records.iter().filter_map(of)) {
-                    *counts.entry(value).or_default() += 1;
+                for record in readings(line).flat_map(|r| &r.records) {
+                    if let Some(value) = of(record) {
+                        *counts.entry(value).or_default() += record.exchanges;
+                    }
                 }
                 (line, counts)
             })

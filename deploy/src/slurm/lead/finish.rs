@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
 use tradewind_common::exit::Exit;
+use tradewind_common::loss::OnLoss;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
@@ -48,7 +49,14 @@ impl Lead {
             why => why,
         };
         let again = matches!(why, Why::TimeIsUp | Why::NodesLost);
-        if again && self.place.config.slurm.requeue {
+        // The next start would go on from the last snapshot, and nobody would have accepted what that loses.
+        let consents = !self.unkept || self.place.config.on_loss == OnLoss::Continue;
+        if again && self.place.config.slurm.requeue && !consents {
+            eprintln!(
+                "job {} does not go back into the queue: what came after the last snapshot is lost, and faults.on_loss says stop; `tradewind slurm submit --resume` accepts the loss",
+                self.start.job
+            );
+        } else if again && self.place.config.slurm.requeue {
             match self.requeue().await {
                 // It is not over, so there is no summary.
                 Ok(()) => return Ok(Exit::Interrupted.into()),

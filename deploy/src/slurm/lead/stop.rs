@@ -70,6 +70,7 @@ impl Lead {
         // What the servers have written before they ended is there, and no more will be.
         let silent = self.clock.elapsed() - self.heard > SILENT;
         let kept = (silent || self.all_are_gone()) && self.newest_snapshot() > stopping.before;
+        self.unkept = !kept;
         if kept || self.steps.servers_are_over() {
             return true;
         }

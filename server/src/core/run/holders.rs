@@ -250,7 +250,13 @@ impl Run {
             }
             changed |= self.remove_departed(shard);
             if self.primary(shard).is_none() {
-                changed |= self.settle_heir(shard, fleet) || self.choose(shard, fleet);
+                changed |= self.settle_heir(shard, fleet);
+            }
+            if self.is_over() {
+                return;
+            }
+            if self.primary(shard).is_none() {
+                changed |= self.choose(shard, fleet);
             }
             if self.is_over() {
                 return;
@@ -412,10 +418,7 @@ impl Run {
             return false;
         }
         match self.spec.faults.on_loss {
-            // Where most servers cannot be seen, it may be the coordinator that is cut off.
-            OnLoss::Continue => {
-                self.spec.faults.replication == 1 || fleet.expected() < 3 || fleet.sees_most()
-            }
+            OnLoss::Continue => true,
             OnLoss::Stop => {
                 let waited = self.waits_for(shard, fleet).join(", ");
                 self.stop(format!(

@@ -170,7 +170,7 @@ fn a_shard_that_has_lost_its_values_fails_the_run() {
         await 0.0@1 created =>
         ack 0 complete => view 4 0@1:0 + by nobody
         ack 0 => 0.0@1 start at 0
-        ack 0 empty => view 5 0@1:0 + by none yet
+        ack 0 empty => view 5 + by nobody
         beat 0.0@1 => 0.0@1 refused Failed
         ",
     );

@@ -177,7 +177,7 @@ fn one_that_was_only_cut_off_goes_on() {
         ack 1 at 5 =>
         ack 1 => view 7 0@1:0 + by nobody | 0:0@0 1:1@6
         down 0 => view 8 0@1:0 + by nobody | 0:-?0 1:1@6
-        up 0 life 2 => view 10 0@1:0 + by none yet | 0:- 1:1@6
+        up 0 life 2 => view 10 + by nobody | 0:- 1:1@6
         join 0.0 b => 0.0 refused Failed
         events => server_up server_up group_formed run_ready server_lost orphaned server_up heir promoted server_lost orphaned server_up run_failed
         ",
@@ -263,7 +263,7 @@ fn a_shard_that_fails_to_be_restored_fails_the_run() {
         &mut desk,
         "
         up 0 life 2 => view 6 0@1:0 + by nobody | 0:->0@6 | restore 0<=1
-        ack 0 failed damaged => view 7 0@1:0 + by none yet
+        ack 0 failed damaged => view 7 + by nobody | 0:-
         events => server_up group_formed snapshot run_ready server_lost orphaned server_up damaged_snapshot run_failed
         ",
     );
@@ -295,7 +295,7 @@ fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
         ack 0 complete =>
         ack 0 complete damaged restored 1 lacks 5 => 0.0 joined as 2, view 10 0@2:0 + by nobody | 0:0@6^6
         ack 0 restored 1 lacks 5 =>
-        ack 0 empty => view 11 0@2:0 + by none yet
+        ack 0 empty => view 11 + by nobody
         events => server_up group_formed snapshot run_ready server_lost orphaned server_up rank_lost group_formed damaged_snapshot restored updates_lost run_failed
         "),
     );
@@ -461,7 +461,7 @@ fn a_run_that_is_to_lose_nothing_stops_when_something_is_lost() {
         &mut strict(),
         &(lost.clone()
             + "
-        ack 1 complete restored 1 lacks 7 => view 12 0@1:0 + by none yet
+        ack 1 complete restored 1 lacks 7 => view 12 + by nobody | 0:0@0+2@11 1:- 2:-?0
         join 0.0 b => 0.0 refused Stopped
         shot x => x refused Stopped
         "),
@@ -486,7 +486,7 @@ fn a_run_that_is_to_lose_nothing_stops_when_nobody_comes_back() {
         down 2 => view 11 0@1:0 + by nobody | 0:0@0+2@0* 1:-?2 2:->0@11?2?0
         pass 90 =>
         pass 59900 => view 12 + by nobody
-        pass 10 => view 13 + by none yet
+        pass 10 => view 13 + by nobody | 0:0@0+2@0* 1:-?2 2:-?2?0
         join 0.0 b => 0.0 refused Stopped
         "),
     );

@@ -125,7 +125,7 @@ impl Record {
         terms: &Terms,
     ) -> Result<(), Violation> {
         let step = Step::of(state);
-        let first = values::initial(life, self.id, self.length);
+        let first = values::initial(life, self.id, self.length, terms.brought);
         let slots = match self.kind {
             TensorKind::Parameter => optimizer::keeps(terms.optimizer),
             TensorKind::Buffer => 0,

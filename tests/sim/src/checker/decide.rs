@@ -202,7 +202,7 @@ impl Record {
         for (group, incarnation, decided) in update {
             let life = (*group, *incarnation);
             let clock = decided.clock;
-            let gradient = values::gradient(life, clock, self.id, self.length, terms.skip_one_in);
+            let gradient = values::gradient(life, clock, self.id, self.length, terms.brought);
             let delay = self.delay(life, clock, step.version, traffic);
             let staleness = match self.kind {
                 TensorKind::Parameter => terms.policies.staleness,

@@ -70,7 +70,7 @@ impl Record {
             let [Some(before), Some(now), Some(after)] = around else {
                 return Ok(None);
             };
-            let gradient = values::gradient(life, *clock, self.id, self.length, terms.skip_one_in);
+            let gradient = values::gradient(life, *clock, self.id, self.length, terms.brought);
             let gradient = gradient.expect("it was applied");
             let total = self.total([before, now, after], &gradient, terms);
             if let Some(total) = total.filter(|total| total.is_finite()) {

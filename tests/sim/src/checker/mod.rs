@@ -61,7 +61,7 @@ use tradewind_server::core::log::Entry;
 use tradewind_server::core::shard::{Action, Output, Push, Shard};
 
 use crate::Report;
-use crate::values::Life;
+use crate::values::{Brought, Life};
 use held::Held;
 use log::Log;
 use terms::{PassedOn, Pushed, Terms, Traffic};
@@ -94,6 +94,8 @@ pub enum Rule {
     Snapshots,
     /// 11
     LossesTold,
+    /// What groups were answered contradicts itself, or what was told as lost.
+    History,
     /// Policies: an update was made of too few contributions, too soon.
     Window,
 }
@@ -156,11 +158,11 @@ impl Checker {
         spec: &RunSpec,
         layout: &Layout,
         placement: Arc<Placement>,
-        skip_one_in: u64,
+        brought: Brought,
     ) -> Self {
         let block = |b: &Block| (b.id, (b.kind, b.elements.len()));
         Self {
-            terms: Terms::new(spec, layout, skip_one_in),
+            terms: Terms::new(spec, layout, brought),
             placement,
             blocks: layout.blocks.iter().map(block).collect(),
             logs: BTreeMap::new(),

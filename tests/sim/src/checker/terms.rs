@@ -11,7 +11,7 @@ use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Layout, TensorKind};
 
 use super::apply::{self, Part};
-use crate::values::{self, Life};
+use crate::values::{self, Brought, Life};
 
 /// What the records of all blocks need to know of the run.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Terms {
     pub(super) layerwise: bool,
     pub(super) schedule: Schedule,
     pub(super) samples: u64,
-    pub(super) skip_one_in: u64,
+    pub(super) brought: Brought,
     pub(super) down: Compression,
     layout: Layout,
     /// Of tensors, in each block.
@@ -33,7 +33,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    pub(super) fn new(spec: &RunSpec, layout: &Layout, skip_one_in: u64) -> Self {
+    pub(super) fn new(spec: &RunSpec, layout: &Layout, brought: Brought) -> Self {
         let of_block = |block: &Block| (block.id, apply::parts(spec, layout, &block.elements));
         let parameters = layout.blocks.iter();
         let parameters = parameters.filter(|block| block.kind == TensorKind::Parameter);
@@ -49,7 +49,7 @@ impl Terms {
             layerwise: spec.optimizer.layerwise(),
             schedule: spec.schedule.clone(),
             samples: spec.samples,
-            skip_one_in,
+            brought,
             down: spec.down,
             layout: layout.clone(),
             spanning: parts.iter().map(travel).collect(),
@@ -59,7 +59,7 @@ impl Terms {
 
     /// The same for a run that goes on elsewhere.
     pub(super) fn of_resumed(&self, spec: &RunSpec) -> Self {
-        Self::new(spec, &self.layout, self.skip_one_in)
+        Self::new(spec, &self.layout, self.brought)
     }
 
     /// How many norms a block's gradient comes with.

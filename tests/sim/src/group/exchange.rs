@@ -51,7 +51,7 @@ impl Process {
     pub(super) fn contribute(&mut self, common: &Common) {
         let life = (self.group, self.incarnation);
         let clock = self.session.as_ref().map_or(Clock(0), Session::clock);
-        let some = values::gradient(life, clock, BlockId(0), 1, common.skip_one_in).is_some();
+        let some = values::gradient(life, clock, BlockId(0), 1, common.brought).is_some();
         let steps = values::local_steps(life, clock, common.spec.local_steps);
         let samples = self.size() * self.batch(clock, common) * steps;
         let purpose = if some {
@@ -237,7 +237,7 @@ impl Process {
         let block = common.layout.block(frame.block).expect("a block");
         let length = block.elements.len();
         let gradient =
-            || values::gradient(life, frame.clock, frame.block, length, common.skip_one_in);
+            || values::gradient(life, frame.clock, frame.block, length, common.brought);
         let action = match frame.purpose {
             Purpose::Gradient { samples } => {
                 Action::Contribute(gradient().map(|values| Gradient {
@@ -251,7 +251,7 @@ impl Process {
             }
             Purpose::Skip => Action::Contribute(None),
             Purpose::Pull => Action::Pull,
-            Purpose::Create => Action::Create(values::initial(life, frame.block, length)),
+            Purpose::Create => Action::Create(values::initial(life, frame.block, length, common.brought)),
         };
         Push {
             group: self.group,

@@ -12,7 +12,7 @@ use tradewind_server::core::refusal::Refusal;
 use tradewind_server::core::run::Caller;
 use tradewind_server::core::shard::Push;
 
-use crate::values::Life;
+use crate::values::{Brought, Life};
 
 /// What a rank asks the coordinator.
 #[derive(Clone, Debug)]
@@ -168,8 +168,8 @@ pub struct Common {
     pub placement: Arc<Placement>,
     /// See [`crate::scenario::Scenario::overlap`].
     pub overlap: bool,
-    /// See [`crate::scenario::Scenario::skip_one_in`].
-    pub skip_one_in: u64,
+    /// What groups bring.
+    pub brought: Brought,
     /// Whether answers on streams that were given up are read.
     pub late_answers: bool,
 }

@@ -1,6 +1,7 @@
 //! What a simulated run is made of. Everything that varies is a field here; everything random
 //! follows from the seed.
 
+mod clocks;
 mod combined;
 mod faults;
 mod mix;
@@ -18,6 +19,7 @@ use tradewind_common::straggler::{Profile, Stragglers};
 
 pub use self::combined::{COMBINATIONS, Combination};
 pub use self::faults::{Fault, Planned};
+pub use self::clocks::CLOCKS;
 pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};
 pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};
@@ -72,6 +74,8 @@ pub struct Scenario {
     pub snapshot_ms: u64,
     /// Every so many clocks of a group have no finite gradient, on average; 0 is never.
     pub skip_one_in: u64,
+    /// Whether values are vector clocks, and what groups are answered is recorded and judged.
+    pub clocks: bool,
     /// Mean time between malformed frames, microseconds; 0 is never.
     pub malformed_every_us: u64,
     /// How long clock 0 waits for configured groups.
@@ -218,6 +222,7 @@ impl Scenario {
             stops_on_loss: false,
             snapshot_ms: 0,
             skip_one_in: 12,
+            clocks: false,
             malformed_every_us: 40_000,
             start_grace_ms: 2_000,
             reform_grace_ms: 300,

@@ -7,6 +7,7 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{FaultSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
+use super::clocks::CLOCKS;
 use super::{BATCH, LEASE_MS, Sabotage, Scenario};
 
 /// Snapshots that are kept.
@@ -26,15 +27,18 @@ impl Scenario {
         RunSpec {
             seed: self.seed,
             group_sizes: self.groups.iter().map(|g| g.size).collect(),
-            tensors: vec![
+            tensors: match self.clocks {
+                true => vec![tensor("clocks", &[5 * CLOCKS as u64], parameter)],
+                false => vec![
                 tensor("first", &[5, 1], parameter),
                 tensor("mean", &[3], TensorKind::Buffer),
                 tensor("scale", &[1, 1], parameter),
                 tensor("bias", &[1], parameter),
                 tensor("second", &[5, 1], parameter),
             ],
+            },
             bucket_bytes: 64,
-            block_bytes: 16,
+            block_bytes: 4 * CLOCKS,
             consistency: self.consistency,
             policies: self.possible(),
             optimizer: self.optimizer,

@@ -82,6 +82,9 @@ impl World {
                     self.say(|| format!("coordinator {n}: {}", event.text));
                     self.report.counts.lost += event.lost_updates.unwrap_or(0);
                     self.count_event(event.kind);
+                    if let Some(recording) = &mut self.recording {
+                        recording.told(&event);
+                    }
                     // What is written down holds, whoever hears of it.
                     if matches!(event.kind, EventKind::RunStopped | EventKind::RunFailed) {
                         self.broken = self.failed(event.text).err();

@@ -168,6 +168,9 @@ impl World {
         let (id, rank) = (from.group, from.rank);
         match out {
             Out::Frame(server, shard, stream, push) => {
+                if let Some(recording) = &mut self.recording {
+                    recording.sent((from, stream), &push, self.now_us);
+                }
                 let up = self.servers.get(&server).and_then(|s| s.up.as_ref());
                 match up.map(|up| up.life) {
                     Some(life) => {

@@ -7,6 +7,7 @@ mod event;
 mod faults;
 mod groups;
 mod links;
+mod recording;
 mod sabotaged;
 mod saboteur;
 mod server;
@@ -40,6 +41,7 @@ use disk::Disk;
 use event::{Address, Done, Event, Process, Told, Up};
 use groups::Member;
 use links::Links;
+use recording::Recording;
 use server::Server;
 use store::Store;
 use witness::Witness;
@@ -89,6 +91,8 @@ pub struct World {
     broken: Option<Violation>,
     /// When all groups were done.
     ended_us: Option<u64>,
+    /// What groups ask and are answered, where values are vector clocks.
+    recording: Option<Recording>,
     trace: DefaultHasher,
     progress_us: u64,
     report: Report,
@@ -102,7 +106,9 @@ impl World {
         let layout = spec.check().expect("a specification that can be followed");
         let network = Network::new(scenario.network.clone(), scenario.seed);
         let placement = Arc::new(Placement::by_bytes(&layout, scenario.servers));
-        let checker = Checker::new(&spec, &layout, placement.clone(), scenario.skip_one_in);
+        let brought = scenario.brought();
+        let checker = Checker::new(&spec, &layout, placement.clone(), brought);
+        let recording = scenario.clocks.then(|| Recording::new(&scenario, &placement));
         let mut world = Self {
             common: Common {
                 run: RunId::new("sim").expect("a name"),
@@ -110,7 +116,7 @@ impl World {
                 layout,
                 placement,
                 overlap: scenario.overlap,
-                skip_one_in: scenario.skip_one_in,
+                brought,
                 late_answers: network.late_answers(),
             },
             now_us: 0,
@@ -136,6 +142,7 @@ impl World {
             witness: Witness::default(),
             broken: None,
             ended_us: None,
+            recording,
             trace: DefaultHasher::new(),
             progress_us: 0,
             report: Report::default(),
@@ -203,11 +210,11 @@ impl World {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        if self.report.failed.is_some() {
-            return Ok(());
+        if self.report.failed.is_none() {
+            self.check_told()?;
+            self.checker.end()?;
         }
-        self.check_told()?;
-        self.checker.end()
+        self.recording.as_ref().map_or(Ok(()), Recording::check)
     }
 
     fn stuck(&self) -> String {
@@ -268,6 +275,9 @@ impl World {
                 });
             }
             Event::Reply(to, (life, shard), stream, result) => {
+                if let (Some(recording), Ok(reply)) = (&mut self.recording, &result) {
+                    recording.answered((to, stream), reply, self.now_us);
+                }
                 let lives = self.running(life).is_some();
                 return self.rank(to, |rank, common| {
                     rank.replied((shard, stream, lives), result, common);

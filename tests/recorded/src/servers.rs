@@ -1,0 +1,162 @@
+//! Processes of `tradewind-server` that nobody watches over but the test.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::wait_for;
+
+/// A fleet of processes. They die when it is dropped.
+pub struct Servers {
+    folder: PathBuf,
+    lease_ms: u64,
+    seats: Vec<Seat>,
+}
+
+struct Seat {
+    life: u64,
+    child: Option<Child>,
+    stopped: bool,
+}
+
+/// Who hosts the coordinator when a server starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// This server, from the beginning.
+    Hosting,
+    /// Whoever does; or one of them, when nobody has for a lease.
+    StandingIn,
+}
+
+impl Servers {
+    /// Starts so many, the first of which hosts the coordinator at first; waits until it says where.
+    pub(super) fn start(servers: u32, lease_ms: u64, folder: &Path) -> Self {
+        let seat = |_| Seat {
+            life: 0,
+            child: None,
+            stopped: false,
+        };
+        let mut all = Self {
+            folder: folder.to_owned(),
+            lease_ms,
+            seats: (0..servers).map(seat).collect(),
+        };
+        for server in 0..servers {
+            let start = match server {
+                0 => Start::Hosting,
+                _ => Start::StandingIn,
+            };
+            all.begin(server, start);
+            if server == 0 {
+                let address = folder.join("coordinator/address.json");
+                wait_for("a coordinator", || address.exists().then_some(()));
+            }
+        }
+        all
+    }
+
+    /// The fleet's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u32 {
+        self.seats.len() as u32
+    }
+
+    /// Whether a server's process is there and not stopped.
+    pub fn is_well(&self, server: u32) -> bool {
+        let seat = &self.seats[server as usize];
+        seat.child.is_some() && !seat.stopped
+    }
+
+    /// Starts a server in its next life.
+    ///
+    /// # Panics
+    /// If it is there, or cannot be started.
+    pub fn begin(&mut self, server: u32, start: Start) {
+        let servers = self.seats.len().to_string();
+        let seat = &mut self.seats[server as usize];
+        assert!(seat.child.is_none(), "server {server} is there");
+        seat.life += 1;
+        let log = self.folder.join(format!("server-{server}.{}.log", seat.life));
+        let mut command = Command::new(program());
+        command
+            .args(["--server", &server.to_string()])
+            .args(["--incarnation", &seat.life.to_string()])
+            .args(["--host", &format!("host-{server}")])
+            .args(["--lease-ms", &self.lease_ms.to_string()])
+            .args(["--stand-in", &servers])
+            .arg("--folder")
+            .arg(&self.folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(log).expect("a file for its log"));
+        if start == Start::Hosting {
+            command.args(["--coordinate", &servers]);
+        }
+        seat.child = Some(command.spawn().expect("tradewind-server starts"));
+    }
+
+    /// Kills a server's process, if it is there.
+    pub fn kill(&mut self, server: u32) {
+        let seat = &mut self.seats[server as usize];
+        if let Some(mut child) = seat.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        seat.stopped = false;
+    }
+
+    /// Stops a server's process, or lets it go on.
+    pub fn stop(&mut self, server: u32, stopped: bool) {
+        let seat = &mut self.seats[server as usize];
+        if let Some(child) = &seat.child {
+            let which = match stopped {
+                true => Signal::STOP,
+                false => Signal::CONT,
+            };
+            let pid = Pid::from_raw(child.id() as i32).expect("the process of a child");
+            // One that has gone is left alone.
+            let _ = kill_process(pid, which);
+            seat.stopped = stopped;
+        }
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        for server in 0..self.count() {
+            self.kill(server);
+        }
+    }
+}
+
+/// `tradewind-server`, built once in the profile of the test, so that `cargo test` alone is enough.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows where it lies");
+        let folder = test.ancestors().nth(2).expect("target/<profile>/deps/it");
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let profile = match name.expect("a profile") {
+            "debug" => "dev",
+            other => other,
+        };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "tradewind-server"])
+            .args(["--bin", "tradewind-server", "--profile", profile])
+            .arg("--target-dir")
+            .arg(folder.parent().expect("target/<profile>"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .output()
+            .expect("cargo starts");
+        let errors = String::from_utf8_lossy(&built.stderr);
+        assert!(built.status.success(), "the server does not build:\n{errors}");
+        folder.join("tradewind-server")
+    })
+}
