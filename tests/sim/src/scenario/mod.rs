@@ -17,9 +17,9 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
+pub use self::clocks::CLOCKS;
 pub use self::combined::{COMBINATIONS, Combination};
 pub use self::faults::{Fault, Planned};
-pub use self::clocks::CLOCKS;
 pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};
 pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};

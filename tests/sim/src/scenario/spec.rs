@@ -30,12 +30,12 @@ impl Scenario {
             tensors: match self.clocks {
                 true => vec![tensor("clocks", &[5 * CLOCKS as u64], parameter)],
                 false => vec![
-                tensor("first", &[5, 1], parameter),
-                tensor("mean", &[3], TensorKind::Buffer),
-                tensor("scale", &[1, 1], parameter),
-                tensor("bias", &[1], parameter),
-                tensor("second", &[5, 1], parameter),
-            ],
+                    tensor("first", &[5, 1], parameter),
+                    tensor("mean", &[3], TensorKind::Buffer),
+                    tensor("scale", &[1, 1], parameter),
+                    tensor("bias", &[1], parameter),
+                    tensor("second", &[5, 1], parameter),
+                ],
             },
             bucket_bytes: 64,
             block_bytes: 4 * CLOCKS,

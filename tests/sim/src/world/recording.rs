@@ -101,11 +101,15 @@ impl Recording {
             shard::Answer::Created => return,
         };
         let key = |action: &Action| (to, stream, reply.block, reply.clock, *action);
-        let sent = actions.iter().find_map(|action| self.sent.remove(&key(action)));
+        let sent = actions
+            .iter()
+            .find_map(|action| self.sent.remove(&key(action)));
         let Some(at) = sent else { return };
         let values = reply.fresh.values();
         let counts = values.iter().map(|value| 0.0 - f64::from(*value));
-        let digest = values.iter().map(|value| format!("{:08x}", value.to_bits()));
+        let digest = values
+            .iter()
+            .map(|value| format!("{:08x}", value.to_bits()));
         self.history.operations[at].answer = Some(Answer {
             end_us: now_us,
             verdict,

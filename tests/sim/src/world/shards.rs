@@ -290,9 +290,7 @@ impl World {
                 self.disk.write((number, id), file, self.now_us);
                 Ok(about)
             }
-            Written::ButFailed | Written::No => {
-                Err(NotCaptured::Failed("the disk fails".into()))
-            }
+            Written::ButFailed | Written::No => Err(NotCaptured::Failed("the disk fails".into())),
         };
         self.captured(life, id, number, result);
     }
