@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tradewind_common::holders::Holders;
+use tradewind_common::holders::{Holders, Role};
 use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
 use tradewind_server::core::run::Phase;
@@ -324,8 +324,7 @@ impl World {
         if !self.disk.any_whole() {
             return None;
         }
-        let shards =
-            (0..self.common.spec.group_sizes.len().max(self.servers.len()) as u32).map(ShardId);
+        let shards = (0..self.servers.len() as u32).map(ShardId);
         let lost = |world: &mut Self, id: ShardId| {
             world.checker.last_primary(id).is_some()
                 && world.checker.answered_any(id)
@@ -381,13 +380,12 @@ fn counted(holders: &Holders) -> impl Iterator<Item = ServerId> + '_ {
 impl Held {
     /// Whether this is the shard's primary.
     pub(super) fn leads(&self) -> bool {
-        let role = self.shard.role();
-        matches!(role, Some(tradewind_common::holders::Role::Primary(_)))
+        matches!(self.shard.role(), Some(Role::Primary(_)))
     }
 }
 
-/// Whether all that a coordinator has decided is written down.
 impl Host {
+    /// Whether all that it has decided is written down.
     fn written_down(&self) -> bool {
         !self.unsaved && self.writing.is_none() && !self.looking
     }
