@@ -10,7 +10,7 @@ use crate::clock::wall;
 use crate::core::durable::Durable;
 use crate::core::event::Event;
 use crate::core::saved::ManifestData;
-use crate::events::EventLog;
+use crate::events::{EventLog, EventWriter};
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
@@ -31,7 +31,7 @@ pub struct Disk {
     store: Store,
     incarnation: Incarnation,
     snapshots: Folder,
-    events: EventLog,
+    events: EventWriter,
 }
 
 /// A line of events.jsonl.
@@ -50,7 +50,8 @@ impl Disk {
             store,
             incarnation,
             snapshots: Folder::new(folder),
-            events: EventLog::open(folder)?,
+            // Nothing depends on them: they may be written later, or never.
+            events: EventWriter::start(EventLog::within(folder))?,
         })
     }
 
