@@ -77,7 +77,6 @@ pub struct Recorded {
 
 /// What all of it share.
 struct Shared {
-    plan: Plan,
     spec: v1::RunSpec,
     /// Values of each block.
     lengths: Vec<usize>,
@@ -158,7 +157,6 @@ impl Recorded {
         );
         let servers = Servers::start(plan.servers, LEASE_MS, folder);
         let shared = Arc::new(Shared {
-            plan,
             spec: (&spec).into(),
             lengths,
             recorder: Recorder::start(),

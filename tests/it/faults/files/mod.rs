@@ -102,7 +102,7 @@ async fn all_is_well(fleet: &Fleet, spec: &RunSpec, groups: Vec<Pushing>, former
     assert!(read(fleet, RUN, &layout).await == all, "after {pushed:?}");
     assert_copies_agree(fleet, None).await;
     let seen = status(&client).await;
-    assert_eq!((seen.lost, seen.phase.as_str()), (0, "ready"));
+    assert_eq!((seen.lost_updates, seen.phase.as_str()), (0, "ready"));
     nobody_panicked(fleet);
 }
 
