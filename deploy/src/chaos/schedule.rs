@@ -12,7 +12,6 @@ use combination::combination;
 use random::Random;
 pub(crate) use script::parse;
 
-
 /// What happens to a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
@@ -254,7 +253,11 @@ mod tests {
             ..together()
         };
         let faults: Vec<Fault> = drawn(field, 4, 5.0).take(500).collect();
-        assert!(faults.iter().all(|f| f.kind == Kind::Kill || f.kind == Kind::Cut));
+        assert!(
+            faults
+                .iter()
+                .all(|f| f.kind == Kind::Kill || f.kind == Kind::Cut)
+        );
         let lone = Field {
             servers: 1,
             groups: vec![1],

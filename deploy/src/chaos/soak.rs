@@ -108,7 +108,7 @@ impl Soak {
             };
             let mean = memory.mean;
             grown.push(Grown::new(
-                format!("memory of a {sort}, bytes"),
+                format!("memory of a {sort} (bytes)"),
                 memory,
                 Some(mean * MEMORY_PART),
             ));
@@ -121,7 +121,11 @@ impl Soak {
                 ("threads", |usage| usage.threads, THREADS),
             ] {
                 if let Some(growth) = of(value) {
-                    grown.push(Grown::new(format!("{what} of a {sort}"), growth, Some(bound)));
+                    grown.push(Grown::new(
+                        format!("{what} of a {sort}"),
+                        growth,
+                        Some(bound),
+                    ));
                 }
             }
         }
@@ -129,7 +133,7 @@ impl Soak {
         let folder = warm().map(|look| (look.at, look.folder() as f64));
         if let Some(growth) = growth([folder.collect()]) {
             grown.push(Grown::new(
-                "the folder, bytes".into(),
+                "the folder (bytes)".into(),
                 growth,
                 Some(DISK_BYTES),
             ));
@@ -140,7 +144,7 @@ impl Soak {
             let file = warm().map(|l| (l.at, l.files.get(name).copied().unwrap_or(0) as f64));
             let growth = growth([file.collect()]);
             if let Some(growth) = growth.filter(|growth| growth.per_hour.abs() >= FILE_BYTES) {
-                grown.push(Grown::new(format!("{name}, bytes"), growth, None));
+                grown.push(Grown::new(format!("{name} (bytes)"), growth, None));
             }
         }
         grown
@@ -168,7 +172,10 @@ impl Soak {
 impl Look {
     /// The most that a process of a sort uses.
     fn most(&self, sort: &str) -> Usage {
-        let of = self.processes.iter().filter(|(name, _)| name.starts_with(sort));
+        let of = self
+            .processes
+            .iter()
+            .filter(|(name, _)| name.starts_with(sort));
         of.fold(Usage::default(), |most, (_, (_, usage))| most.max(*usage))
     }
 
@@ -179,7 +186,9 @@ impl Look {
     fn minute(&self) -> Minute {
         let processes = self.processes.iter();
         Minute {
-            processes: processes.map(|(name, (_, usage))| (name.clone(), *usage)).collect(),
+            processes: processes
+                .map(|(name, (_, usage))| (name.clone(), *usage))
+                .collect(),
             files: self.files.clone(),
             most: SORTS.map(|sort| self.most(sort)).to_vec(),
             folder_bytes: self.folder(),
@@ -248,7 +257,11 @@ impl Soaked {
     pub(super) fn violations(&self) -> Vec<String> {
         let too_much = self.growth.iter().filter(|grown| grown.is_too_much());
         let said = too_much.map(|grown| {
-            let Grown { what, growth, bound } = grown;
+            let Grown {
+                what,
+                growth,
+                bound,
+            } = grown;
             format!(
                 "{what}: grows by {:.0} (standard error {:.0}) an hour, more than {:.0}",
                 growth.per_hour,
@@ -279,16 +292,31 @@ impl Soaked {
             let folder = at.folder_bytes as f64 / MIB;
             lines.push(format!("{minute:>6} {} {folder:>8.1}", most.join(" ")));
         }
+        if !self.growth.is_empty() {
+            lines.push(format!(
+                "{:>12} {:>10} {:>12} {:>16}   (in an hour, its standard error, the mean, the most that is well)",
+                "grows by", "±", "of", "at most"
+            ));
+        }
         for grown in &self.growth {
-            let Grown { what, growth, bound } = grown;
+            let Grown {
+                what,
+                growth,
+                bound,
+            } = grown;
             let bound = match bound {
-                Some(bound) if growth.hours >= HOURS => format!("at most {bound:.0}"),
+                Some(bound) if growth.hours >= HOURS => format!("{bound:.0}"),
                 Some(_) => "too short to say".into(),
                 None => String::new(),
             };
+            let Growth {
+                per_hour,
+                error,
+                mean,
+                ..
+            } = growth;
             lines.push(format!(
-                "grows in an hour by {:.0} ± {:.0} of {:.0}: {what}   {bound}",
-                growth.per_hour, growth.error, growth.mean
+                "{per_hour:>12.0} {error:>10.0} {mean:>12.0} {bound:>16}   {what}"
             ));
         }
         lines
@@ -349,7 +377,7 @@ mod tests {
             (
                 (|own| used(2e7 + own / 3600.0 * 1e7, 40.0, 5.0)) as fn(f64) -> Usage,
                 (|_| 1000) as fn(f64) -> u64,
-                "memory of a server, bytes: grows by 1",
+                "memory of a server (bytes): grows by 1",
             ),
             (
                 |own| used(2e7, 40.0 + own / 100.0, 5.0),
@@ -364,7 +392,7 @@ mod tests {
             (
                 |_| used(2e7, 40.0, 5.0),
                 |at| (at * 5e5) as u64,
-                "the folder, bytes: grows by 18",
+                "the folder (bytes): grows by 18",
             ),
         ] {
             let found = soak(server, file).violations();

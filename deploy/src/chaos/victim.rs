@@ -51,7 +51,10 @@ impl Victim {
         let ranks = |group: u32| {
             let ranks = groups.get(group as usize);
             ranks.copied().with_context(|| {
-                format!("there is no group {group}: they are 0 to {}", groups.len() - 1)
+                format!(
+                    "there is no group {group}: they are 0 to {}",
+                    groups.len() - 1
+                )
             })
         };
         match self {
@@ -191,7 +194,10 @@ mod tests {
                 Some("no rank 1 in group 1: they are 0 to 0"),
             ),
         ] {
-            let told = victim.exists(3, &[2, 1]).err().map(|error| error.to_string());
+            let told = victim
+                .exists(3, &[2, 1])
+                .err()
+                .map(|error| error.to_string());
             assert_eq!(told.is_some(), want.is_some(), "{told:?}");
             assert!(told.unwrap_or_default().contains(want.unwrap_or("")));
         }

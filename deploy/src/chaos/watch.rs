@@ -307,8 +307,7 @@ impl Watch {
         };
         let silent = |server| self.was_silent(server, round);
         let mut living = shard.holding.living();
-        if let Some((server, _)) =
-            living.find(|(server, decided)| has(decided) && !silent(*server))
+        if let Some((server, _)) = living.find(|(server, decided)| has(decided) && !silent(*server))
         {
             let life = self.processes.alive.get(&server).copied();
             return Some(format!(

@@ -1,7 +1,7 @@
 //! Several faults within a lease: what no single one finds.
 
-use super::{Fault, Field, Kind, Way, draw, draw_way};
 use super::random::Random;
+use super::{Fault, Field, Kind, Way, draw, draw_way};
 use crate::chaos::victim::Victim;
 
 /// How often one is drawn again that is made of other kinds than those that are asked for.
@@ -139,7 +139,10 @@ fn full_and_kill(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
 fn stop_and_successor(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
     let shard = Victim::Primary(server(field, random));
     let lasts = field.lease * (1.05 + 0.15 * random.fraction());
-    vec![lasting(Kind::Stop, at, shard, lasts), kill(at + lasts, shard)]
+    vec![
+        lasting(Kind::Stop, at, shard, lasts),
+        kill(at + lasts, shard),
+    ]
 }
 
 fn two_of_any(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {

@@ -81,17 +81,30 @@ mod tests {
     fn a_process_and_a_folder_are_measured() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("log")).unwrap();
-        for (name, bytes) in [("log/server-0.log", 3), ("log/server-12.log", 4), ("a.json", 5)] {
+        for (name, bytes) in [
+            ("log/server-0.log", 3),
+            ("log/server-12.log", 4),
+            ("a.json", 5),
+        ] {
             fs::write(folder.path().join(name), vec![0; bytes]).unwrap();
         }
         let found = files(folder.path());
         let want = [("a.json".to_owned(), 5), ("log/server-N.log".to_owned(), 7)];
         assert_eq!(found, BTreeMap::from(want));
         let before = usage(std::process::id()).unwrap();
-        assert!(before.memory_bytes > 100_000 && before.threads > 0, "{before:?}");
-        let open: Vec<_> = (0..50).map(|_| fs::File::open(folder.path().join("a.json"))).collect();
+        assert!(
+            before.memory_bytes > 100_000 && before.threads > 0,
+            "{before:?}"
+        );
+        let open: Vec<_> = (0..50)
+            .map(|_| fs::File::open(folder.path().join("a.json")))
+            .collect();
         let after = usage(std::process::id()).unwrap();
-        assert!(after.descriptors >= before.descriptors + 40, "{after:?} {}", open.len());
+        assert!(
+            after.descriptors >= before.descriptors + 40,
+            "{after:?} {}",
+            open.len()
+        );
         assert_eq!(usage(u32::MAX), None);
     }
 }

@@ -43,8 +43,7 @@ struct Holder {
 impl Holding {
     /// Processes may have ended or fallen silent.
     pub(super) fn handle_processes(&mut self, now: &Processes) {
-        let gone =
-            |(server, holder): &(&u32, &Holder)| now.alive.get(server) != Some(&holder.life);
+        let gone = |(server, holder): &(&u32, &Holder)| now.alive.get(server) != Some(&holder.life);
         let dead: Vec<u32> = self.full.iter().filter(gone).map(|(s, _)| *s).collect();
         for server in dead {
             self.full.remove(&server);

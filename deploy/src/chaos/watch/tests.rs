@@ -232,7 +232,10 @@ fn losses_that_are_forgotten_again() {
     watch.handle_status(&told(2, 7));
     well(&watch);
     watch.handle_status(&told(3, 0));
-    found(&watch, "the coordinator told of 7 updates of blocks (0 samples) lost before");
+    found(
+        &watch,
+        "the coordinator told of 7 updates of blocks (0 samples) lost before",
+    );
 }
 
 #[test]
