@@ -83,6 +83,7 @@ const RECOVERIES: &[&str] = &[
     "rank_lost",
     "group_formed",
     "server_lost",
+    "heir",
     "promoted",
     "copy_full",
     "orphaned",
