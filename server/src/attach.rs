@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -118,7 +118,7 @@ struct Bond {
 
 impl Bond {
     async fn follow(&self) -> anyhow::Result<()> {
-        let address = self.coordinator()?;
+        let address = self.coordinator().await?;
         let channel = Endpoint::try_from(format!("http://{address}"))?
             .connect_timeout(CONNECT)
             // One that is out of reach is given up within a lease: its successor waits for one.
@@ -175,11 +175,14 @@ impl Bond {
         }
     }
 
-    fn coordinator(&self) -> anyhow::Result<String> {
+    async fn coordinator(&self) -> anyhow::Result<String> {
         match &self.me.coordinator {
             Found::At(address) => Ok(address.clone()),
             Found::In(folder) => {
-                let found = read_address(folder)?.ok_or_else(|| {
+                let within = folder.clone();
+                // A folder that does not answer holds up nobody else.
+                let found = spawn_blocking(move || read_address(&within)).await??;
+                let found = found.ok_or_else(|| {
                     anyhow::anyhow!("no coordinator has been in {} yet", folder.display())
                 })?;
                 self.check(found.incarnation.0)?;

@@ -58,6 +58,17 @@ impl Part {
         })
     }
 
+    /// Creates the file at `path`, or empties what an interrupted write has left there: for one that
+    /// nobody else writes at the same time.
+    pub fn over(path: PathBuf) -> io::Result<Self> {
+        let file = File::create(&path).map_err(at(&path))?;
+        Ok(Self {
+            file,
+            path,
+            published: false,
+        })
+    }
+
     /// Creates `target.part`, or the first of `target.part-1`, … that is not there.
     pub fn beside(target: &Path) -> io::Result<Self> {
         for number in 0..PARTS_MAX {
@@ -110,7 +121,15 @@ fn part_of(target: &Path, number: u32) -> PathBuf {
 
 /// Puts a file with these bytes in its place, whole.
 pub(crate) fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = Part::beside(target)?;
+    fill(Part::beside(target)?, target, bytes)
+}
+
+/// As [`replace`], by a file beside that nobody else writes: however often it fails, there is one.
+pub(crate) fn replace_by(part: PathBuf, target: &Path, bytes: &[u8]) -> io::Result<()> {
+    fill(Part::over(part)?, target, bytes)
+}
+
+fn fill(part: Part, target: &Path, bytes: &[u8]) -> io::Result<()> {
     part.file().write_all(bytes).map_err(at(part.path()))?;
     part.publish(target)
 }
@@ -124,8 +143,13 @@ pub(crate) fn remove(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Names in a folder; none if it is not there.
+/// Names in a folder; none if it is not there. On a network's file system they may be those of half a
+/// minute ago: what has to be known now is asked for by its name.
 pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
+    #[cfg(test)]
+    if let Some(names) = tests::frozen(folder) {
+        return Ok(names);
+    }
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(at(folder))?,
@@ -159,5 +183,29 @@ pub(crate) fn unseal(sealed: &[u8]) -> Result<&[u8], &'static str> {
         Ok(content)
     } else {
         Err("its content does not have its checksum: it was changed or is damaged")
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    //! Listings that lag behind.
+
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    thread_local! {
+        static FROZEN: RefCell<BTreeMap<PathBuf, Vec<String>>> = RefCell::default();
+    }
+
+    /// From now on this thread finds in a folder what there is now.
+    pub(crate) fn freeze(folder: &Path) {
+        let now = names(folder).unwrap();
+        FROZEN.with_borrow_mut(|frozen| frozen.insert(folder.to_owned(), now));
+    }
+
+    pub(super) fn frozen(folder: &Path) -> Option<Vec<String>> {
+        FROZEN.with_borrow(|frozen| frozen.get(folder).cloned())
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::wall;
 use crate::core::durable::Durable;
 use crate::core::event::Event;
 use crate::core::saved::ManifestData;
-use crate::events::EventLog;
+use crate::events::{EventLog, EventWriter};
 use crate::marks;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
@@ -33,7 +33,7 @@ pub struct Disk {
     incarnation: Incarnation,
     snapshots: Folder,
     folder: PathBuf,
-    events: EventLog,
+    events: EventWriter,
 }
 
 /// A line of events.jsonl.
@@ -53,7 +53,8 @@ impl Disk {
             incarnation,
             snapshots: Folder::new(folder),
             folder: folder.to_owned(),
-            events: EventLog::open(folder)?,
+            // Nothing depends on them: they may be written later, or never.
+            events: EventWriter::start(EventLog::within(folder))?,
         })
     }
 

@@ -15,6 +15,7 @@ use crate::core::coordinator::Coordinator;
 use crate::core::durable::Durable;
 use crate::core::saved::{ManifestData, Saved};
 use crate::durable::Disk;
+use crate::orders::{READ_PAUSE, READ_TRIES};
 use crate::rpc::refuse;
 use crate::snapshot::Folder;
 use crate::snapshot::manifest::{self, Manifest};
@@ -198,9 +199,20 @@ fn newest(folder: &Path, run: &RunId) -> anyhow::Result<Saved> {
     saved.with_context(|| format!("run {run} cannot be resumed"))
 }
 
-/// What the newest whole snapshot of a run says; those that are damaged are named.
+/// What the newest whole snapshot of a run says; those that are damaged are named. A file that cannot be
+/// read is tried again before an older one takes its place: the folder may be on its way back.
 fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
-    let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
+    let mut tries = 1;
+    let (whole, damaged) = loop {
+        let (whole, damaged) = manifest::newest_whole(snapshots, run, &mut |_, _| ())?;
+        let may_pass = damaged.iter().find(|damaged| damaged.may_pass);
+        match may_pass.filter(|_| tries < READ_TRIES) {
+            None => break (whole, damaged),
+            Some(unread) => tracing::warn!("tried again: {unread}"),
+        }
+        std::thread::sleep(READ_PAUSE);
+        tries += 1;
+    };
     let whole: Manifest<ManifestData> = whole.with_context(|| {
         let damaged: String = damaged.iter().map(|error| format!("; {error}")).collect();
         format!(

@@ -20,8 +20,8 @@ use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
 
 /// How often a snapshot that cannot be read is tried, and the pause between two tries.
-const READ_TRIES: u32 = 5;
-const READ_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const READ_TRIES: u32 = 5;
+pub(crate) const READ_PAUSE: Duration = Duration::from_secs(2);
 
 /// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
 /// before. Orders of one run are obeyed one after the other.

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use tradewind_common::ServerId;
 
 use crate::hosting::Hosting;
-use crate::store::read_alive;
+use crate::store::{Alive, read_alive};
 
 /// A server waits by so much of a lease longer than the one before it.
 const STEP: u32 = 4;
@@ -44,13 +44,13 @@ impl StandIn {
             if self.bonded.wait_for(|bonded| !bonded).await.is_err() {
                 return;
             }
-            let before = read_alive(&self.folder);
+            let before = self.sign().await;
             match timeout(patience, self.bonded.wait_for(|bonded| *bonded)).await {
                 Ok(Ok(_)) => continue,
                 Ok(Err(_)) => return,
                 Err(_) => {}
             }
-            let after = read_alive(&self.folder);
+            let after = self.sign().await;
             if after.is_some() && after != before {
                 tracing::warn!("the coordinator is out of reach, but says that it is alive");
                 continue;
@@ -66,5 +66,12 @@ impl StandIn {
                 Err(error) => tracing::error!("cannot host the coordinator: {error:#}"),
             }
         }
+    }
+
+    /// The last sign of life in the folder. One that does not answer holds up nobody else.
+    async fn sign(&self) -> Option<Alive> {
+        let folder = self.folder.clone();
+        let sign = spawn_blocking(move || read_alive(&folder));
+        sign.await.ok().flatten()
     }
 }

@@ -90,9 +90,12 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
 pub(crate) fn encode(status: Status) -> v1::StatusReply {
     let clocks = status.groups.iter().map(|group| group.clock);
     let fastest = clocks.max().unwrap_or_default();
-    let failure = match &status.phase {
-        Phase::Failed(why) | Phase::Stopped(why) => why.clone(),
-        _ => String::new(),
+    let (failure, failure_reason) = match &status.phase {
+        Phase::Failed(why) => (why.clone(), Reason::RunFailed.word()),
+        Phase::Stopped(why) => (why.clone(), Reason::Lost.word()),
+        Phase::Forming | Phase::Creating(..) | Phase::Restoring | Phase::Ready => {
+            (String::new(), "")
+        }
     };
     v1::StatusReply {
         generation: status.generation.0,
@@ -110,10 +113,7 @@ pub(crate) fn encode(status: Status) -> v1::StatusReply {
         lost_updates: status.lost.updates,
         lost_samples: status.lost.samples,
         waiting: status.waiting.into_iter().map(waiting).collect(),
-        failure_reason: match failure.is_empty() {
-            true => String::new(),
-            false => Reason::RunFailed.word().into(),
-        },
+        failure_reason: failure_reason.into(),
         failure,
         draining: status.draining,
         group_sizes: status.group_sizes,

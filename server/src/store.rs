@@ -3,18 +3,20 @@
 //! Of all coordinators that were ever started on a folder only the last may act. No lock is held and
 //! no clock is read: each *claims* the next number by creating `claim-N`, which can succeed once,
 //! and then reads the state that a former one left; each *writes* only a file of its own,
-//! `state-N.json`, and afterwards lists the claims. So of a former coordinator that writes and a new
+//! `state-N.json`, and afterwards looks for later claims. So of a former coordinator that writes and a new
 //! one that claims at the same time, at least one sees the other:
 //!
 //! ```text
-//! former: write state-M, then list claims        new: create claim-N, then read states
+//! former: write state-M, then look for claims    new: create claim-N, then read states
 //! ```
 //!
 //! Either `state-M` was written before `claim-N`, and the new one reads it; or it was written after,
 //! and the former one finds the claim, learns that it is deposed, and acts on nothing that it wrote.
-//! What it acted on before, it had written before it listed, and had found no claim then. This
-//! needs a file system on which a file that one host has created is seen by a listing that another
-//! begins later; docs/snapshots.md says which are.
+//! What it acted on before, it had written before it looked, and had found no claim then. This
+//! needs a file system on which a file that one host has created is found by its name when another looks
+//! for it later; docs/snapshots.md says which are. Listings may lag behind: claims follow each other
+//! without a gap, so that each, and each state, is looked for by its name, and a listing only says where
+//! to begin.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -135,7 +137,11 @@ impl Store {
             return Err(StoreError::Deposed { by });
         }
         let path = state_path(&self.within, self.incarnation);
-        let written = disk::replace(&path, &disk::seal(state)).map_err(at(&path));
+        // Nobody else writes it.
+        let part = self
+            .within
+            .join(format!("state-{}.json.part", self.incarnation));
+        let written = disk::replace_by(part, &path, &disk::seal(state)).map_err(at(&path));
         between(Step::Written);
         *deposed = self.later()?;
         if let Some(by) = *deposed {
@@ -171,7 +177,10 @@ impl Store {
             // What cannot be read is nobody's address.
             _ => {
                 let json = serde_json::to_vec(&own).map_err(io::Error::from);
-                let written = json.and_then(|json| disk::replace(&path, &json));
+                let part = self
+                    .within
+                    .join(format!("address-{}.part", self.incarnation));
+                let written = json.and_then(|json| disk::replace_by(part, &path, &json));
                 written.map_err(at(&path))
             }
         }
@@ -206,8 +215,9 @@ impl Store {
 
     /// The latest coordinator, if it is a later one than this.
     fn later(&self) -> Result<Option<Incarnation>, StoreError> {
-        let highest = highest(&self.within, &["claim"])?;
-        Ok(Some(highest).filter(|highest| *highest > self.incarnation))
+        let listed = highest(&self.within, &["claim"])?;
+        let latest = latest_claim(&self.within, listed.max(self.incarnation))?;
+        Ok(Some(latest).filter(|latest| *latest > self.incarnation))
     }
 
     /// Deletes what nobody will read: states older than the one that was taken over, and what was
@@ -263,6 +273,10 @@ fn state_path(within: &Path, of: Incarnation) -> PathBuf {
     within.join(format!("state-{of}.json"))
 }
 
+fn claim_path(within: &Path, of: Incarnation) -> PathBuf {
+    within.join(format!("claim-{of}"))
+}
+
 /// The number in `claim-N` or `state-N.json`.
 fn numbered(name: &str, kind: &str) -> Option<Incarnation> {
     let rest = name.strip_prefix(kind)?.strip_prefix('-')?;
@@ -280,19 +294,32 @@ fn highest(within: &Path, kinds: &[&str]) -> Result<Incarnation, StoreError> {
     Ok(names.iter().filter_map(number).max().unwrap_or_default())
 }
 
+/// The last of the claims that follow `known` without a gap, by their names.
+fn latest_claim(within: &Path, known: Incarnation) -> Result<Incarnation, StoreError> {
+    let mut latest = known;
+    loop {
+        let path = claim_path(within, latest.next());
+        match path.try_exists().map_err(at(&path))? {
+            true => latest = latest.next(),
+            false => return Ok(latest),
+        }
+    }
+}
+
 /// Creates the next claim. Creating a file that must not be there succeeds for one only.
 fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
+    // States count as well, for somebody may have tidied the claims away.
+    let listed = highest(within, &["claim", "state"])?;
+    let mut next = latest_claim(within, listed)?.next();
     for _ in 0..CLAIMS_AT_ONCE_MAX {
-        // States count as well, for somebody may have tidied the claims away.
-        let next = highest(within, &["claim", "state"])?.next();
-        let path = within.join(format!("claim-{next}"));
+        let path = claim_path(within, next);
         between(Step::Numbered);
         match OpenOptions::new().write(true).create_new(true).open(&path) {
             Ok(_) => {
                 disk::sync_folder(within).map_err(at(within))?;
                 return Ok(next);
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => next = next.next(),
             Err(error) => return Err(at(&path)(error)),
         }
     }
@@ -300,31 +327,29 @@ fn take_next(within: &Path) -> Result<Incarnation, StoreError> {
     Err(at(within)(error))
 }
 
-/// The state with the highest number below `below`.
+/// The state with the highest number below `below`. One that is deleted meanwhile has a later one, whose
+/// coordinator has claimed as well.
 fn read_newest(
     within: &Path,
     below: Incarnation,
 ) -> Result<Option<(Incarnation, Vec<u8>)>, StoreError> {
-    loop {
-        let names = disk::names(within).map_err(at(within))?;
-        let states = names.iter().filter_map(|name| numbered(name, "state"));
-        let Some(newest) = states.filter(|of| *of < below).max() else {
-            return Ok(None);
-        };
-        let path = state_path(within, newest);
+    let listed = highest(within, &["claim", "state"])?;
+    let latest = latest_claim(within, listed)?.0.min(below.0 - 1);
+    for of in (1..=latest).rev().map(Incarnation) {
+        let path = state_path(within, of);
         let sealed = match fs::read(&path) {
-            // It was deleted because there is a newer one.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             sealed => sealed.map_err(at(&path))?,
         };
         return match disk::unseal(&sealed) {
-            Ok(state) => Ok(Some((newest, state.to_vec()))),
+            Ok(state) => Ok(Some((of, state.to_vec()))),
             Err(what) => Err(StoreError::Damaged {
                 path,
                 what: what.to_owned(),
             }),
         };
     }
+    Ok(None)
 }
 
 /// Moments in which others may come between what one coordinator does.
@@ -334,7 +359,7 @@ enum Step {
     Numbered,
     /// Claimed; the former state is not yet read.
     Claimed,
-    /// The state is written; the claims are not yet listed.
+    /// The state is written; later claims are not yet looked for.
     Written,
 }
 

@@ -19,7 +19,7 @@ use super::fleet::Fleet;
 use super::order::{NotCaptured, ShardFile, ShardReport};
 pub use super::output::Output;
 use super::refusal::Refusal;
-use super::run::{Phase, Run};
+use super::run::Run;
 use super::saved::{Passed, Saved};
 
 /// The servers of the fleet and the runs on it.
@@ -80,11 +80,6 @@ impl Coordinator {
         coordinator.tell(Event::new(EventKind::Coordinator, text));
         for run in coordinator.runs.values_mut() {
             run.recover(snapshots, now_ms);
-            // It may have begun without what was recorded of a former run being forgotten.
-            if matches!(run.phase(), Phase::Forming | Phase::Creating(..)) {
-                let forget = Output::DropMarks(run.name().clone());
-                coordinator.outputs.push_back(forget);
-            }
         }
         coordinator.drain();
         coordinator

@@ -194,7 +194,14 @@ impl Fleet {
     /// Finds the leases that have run out. Those who are lost stay to be told to [`Self::lose`].
     pub(super) fn elapse(&mut self, now_ms: u64) -> Elapsed {
         let mut elapsed = Elapsed::default();
-        self.looked_ms = now_ms;
+        let looked_ms = std::mem::replace(&mut self.looked_ms, now_ms);
+        // Who hears nobody may itself be cut off: nobody's silence counts.
+        if self.up().next().is_none() {
+            let unheard_ms = now_ms.saturating_sub(looked_ms);
+            for known in self.known.values_mut() {
+                known.heard_ms = known.heard_ms.saturating_add(unheard_ms);
+            }
+        }
         for (id, known) in &mut self.known {
             if !known.lease.expired(now_ms) {
                 continue;
@@ -228,8 +235,8 @@ impl Fleet {
         self.presence(server) == Some(Presence::Up)
     }
 
-    /// How long nothing had been heard of a server when leases were looked at last, milliseconds; 0 if
-    /// it is there, or never was. What happens between two looks says nothing of time: it may have waited
+    /// How long nothing had been heard of a server, while others were, when leases were looked at last,
+    /// milliseconds; 0 if it is there, or never was. What happens between two looks says nothing of time: it may have waited
     /// while the coordinator itself was held up.
     pub(super) fn silent_ms(&self, server: ServerId) -> u64 {
         let known = self.known.get(&server);

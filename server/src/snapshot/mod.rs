@@ -18,6 +18,9 @@ use crate::disk;
 /// The format of shard files and manifests that this program writes, and the only one it reads.
 pub const FORMAT: u32 = 1;
 
+/// A listing may lag behind by so many snapshots: that many are looked for by their names.
+const UNLISTED_MAX: u64 = 32;
+
 /// The folder of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder(PathBuf);
@@ -63,6 +66,15 @@ impl Folder {
         let names = disk::names(&self.run(run))?;
         let mut numbers: Vec<u64> = names.into_iter().filter_map(number).collect();
         numbers.sort_unstable();
+        let mut last = numbers.last().copied().unwrap_or(0);
+        let mut next = last;
+        while next < last.saturating_add(UNLISTED_MAX) {
+            next += 1;
+            if self.snapshot(run, next).try_exists()? {
+                numbers.push(next);
+                last = next;
+            }
+        }
         Ok(numbers)
     }
 }

@@ -10,7 +10,7 @@ use tradewind_common::{BlockId, Layout, RunId, ShardId, TensorKind};
 
 use super::manifest::{self, Manifest};
 use super::shard_file::visit;
-use super::{Damaged, Folder, notes};
+use super::{Damaged, Folder, UNLISTED_MAX, notes};
 use crate::core::state::BlockState;
 
 /// The wanted blocks of a snapshot, in the order of `wanted`, from whatever files hold them; no
@@ -78,7 +78,7 @@ pub struct NoneLeft {
 }
 
 /// The wanted blocks from the newest snapshot up to `upto` that holds them undamaged; with `only`,
-/// from no other than `upto`.
+/// from no other than `upto`. That one was whole: if it is gone, that is damage.
 pub fn newest(
     folder: &Folder,
     run: &RunId,
@@ -90,11 +90,20 @@ pub fn newest(
     let (mut damaged, mut may_pass) = (Vec::new(), false);
     let listed = match only {
         true => Vec::new(),
-        false => manifest::list(folder, run).unwrap_or_else(|error| {
-            damaged.push(error.to_string());
-            may_pass = true;
-            Vec::new()
-        }),
+        false => {
+            let mut numbers = manifest::list(folder, run).unwrap_or_else(|error| {
+                damaged.push(error.to_string());
+                may_pass = true;
+                Vec::new()
+            });
+            // The listing may lag behind.
+            let before = upto.saturating_sub(UNLISTED_MAX)..upto;
+            let unlisted = before.filter(|number| folder.manifest(run, *number).is_file());
+            numbers.extend(unlisted);
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        }
     };
     let there = only || folder.manifest(run, upto).is_file();
     for number in to_try((upto, there), listed) {

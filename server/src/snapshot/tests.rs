@@ -131,7 +131,8 @@ impl World {
     }
 
     fn newest(&self) -> Result<super::read::Restored, super::read::NoneLeft> {
-        let upto = (u64::MAX, false);
+        let newest = manifest::list(&self.folder, &self.run).unwrap().pop();
+        let upto = (newest.unwrap_or(1), false);
         super::read::newest(
             &self.folder,
             &self.run,

@@ -306,3 +306,45 @@ fn who_is_stuck_with_the_address_stops_nobody_for_good() {
     drop(lock);
     one.store.publish_address("a:1").unwrap();
 }
+
+/// As on NFS, whose clients keep listings for a while: new files are not in them, and deleted ones are.
+#[test]
+fn where_listings_lag_behind_names_count() {
+    let folder = folder();
+    let first = claim(&folder);
+    first.store.write(b"1").unwrap();
+    disk::tests::freeze(&folder.path().join("coordinator"));
+    let mut former = first.store;
+    for number in 2..=5u64 {
+        let next = claim(&folder);
+        assert_eq!(next.incarnation, Incarnation(number));
+        let state = (number - 1).to_string();
+        assert_eq!(next.former.as_deref(), Some(state.as_bytes()));
+        deposed(former.check(), number);
+        deposed(former.write(b"0"), number);
+        next.store.write(number.to_string().as_bytes()).unwrap();
+        // Which is listed all the same.
+        let _ = fs::remove_file(folder.path().join("coordinator/state-1.json"));
+        former = next.store;
+    }
+    assert_eq!(
+        Store::look(folder.path()).unwrap().as_deref(),
+        Some(&b"5"[..])
+    );
+}
+
+/// On a disk that fails, what could not be written cannot be deleted either.
+#[test]
+fn what_failed_writes_leave_is_in_nobodys_way() {
+    let folder = folder();
+    let store = claim(&folder).store;
+    let within = folder.path().join("coordinator");
+    for name in ["state-1.json", "address.json"] {
+        fs::write(within.join(format!("{name}.part")), b"half").unwrap();
+        for number in 1..1000 {
+            fs::write(within.join(format!("{name}.part-{number}")), b"half").unwrap();
+        }
+    }
+    store.write(b"1").unwrap();
+    store.publish_address("a:1").unwrap();
+}

@@ -151,7 +151,10 @@ impl History {
         }
         let unknown = |shard: u32| !self.run.shards.contains(&shard);
         match self.losses.iter().find(|loss| unknown(loss.shard)) {
-            Some(loss) => no(format!("a loss of shard {}, which has no block", loss.shard)),
+            Some(loss) => no(format!(
+                "a loss of shard {}, which has no block",
+                loss.shard
+            )),
             None => Ok(()),
         }
     }

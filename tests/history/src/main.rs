@@ -10,7 +10,9 @@ fn main() -> ExitCode {
         eprintln!("usage: tradewind-history FILE");
         return ExitCode::from(2);
     };
-    let history = File::open(&path).map_err(Into::into).and_then(History::read);
+    let history = File::open(&path)
+        .map_err(Into::into)
+        .and_then(History::read);
     match history.map(|history| check(&history)) {
         Err(unreadable) => {
             eprintln!("{path}: {unreadable}");

@@ -8,6 +8,7 @@ mod coordinator;
 mod disk;
 mod ending;
 mod failover;
+mod files;
 mod groups;
 mod leases;
 mod log;

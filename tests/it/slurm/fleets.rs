@@ -47,7 +47,7 @@ fn runs_come_to_a_fleet_and_leave_it_and_one_that_fails_is_not_felt() {
     long.goes_on(1, 20);
     let status = long.status();
     assert!(
-        status.contains("contributions lost by restoring: 0"),
+        status.contains("lost by restoring: 0 updates of blocks (0 samples)"),
         "{status}"
     );
     assert!(!status.contains("is lost"), "{status}");

@@ -152,7 +152,10 @@ impl Recorded {
         let lengths = layout.blocks.iter().map(|block| block.elements.len());
         let lengths: Vec<usize> = lengths.collect();
         let all = |length: &usize| *length == plan.groups as usize;
-        assert!(lengths.iter().all(all), "a value for each group: {lengths:?}");
+        assert!(
+            lengths.iter().all(all),
+            "a value for each group: {lengths:?}"
+        );
         let servers = Servers::start(plan.servers, LEASE_MS, folder);
         let shared = Arc::new(Shared {
             plan,
@@ -188,7 +191,8 @@ impl Recorded {
     fn group(&mut self, group: u32, life: u64) -> JoinHandle<()> {
         let seed = self.rng.random();
         let shared = self.shared.clone();
-        self.runtime.spawn(group::lives(shared, (group, life), seed))
+        self.runtime
+            .spawn(group::lives(shared, (group, life), seed))
     }
 
     /// Randomness of the run's seed.
@@ -241,7 +245,9 @@ impl Recorded {
         self.runtime.block_on(async {
             for task in ending {
                 let ended = tokio::time::timeout(Duration::from_secs(120), task).await;
-                ended.expect("a group finishes").expect("and does not panic");
+                ended
+                    .expect("a group finishes")
+                    .expect("and does not panic");
             }
             link::read_all(&shared).await;
         });

@@ -102,7 +102,8 @@ impl Link {
         let shard = self.shard;
         let open = self.opened(shared).await?;
         for block in due.iter() {
-            open.push(shared, (who, ask, *block), held.get(block)).await?;
+            open.push(shared, (who, ask, *block), held.get(block))
+                .await?;
         }
         while !due.is_empty() {
             let mut placement = shared.placement.subscribe();
@@ -233,7 +234,10 @@ fn frame(
 }
 
 fn bytes(values: &[f32]) -> Bytes {
-    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }
 
 /// Who answers for a shard, and since when.

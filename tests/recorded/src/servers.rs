@@ -83,7 +83,9 @@ impl Servers {
         let seat = &mut self.seats[server as usize];
         assert!(seat.child.is_none(), "server {server} is there");
         seat.life += 1;
-        let log = self.folder.join(format!("server-{server}.{}.log", seat.life));
+        let log = self
+            .folder
+            .join(format!("server-{server}.{}.log", seat.life));
         let mut command = Command::new(program());
         command
             .args(["--server", &server.to_string()])
@@ -156,7 +158,10 @@ fn program() -> &'static Path {
             .output()
             .expect("cargo starts");
         let errors = String::from_utf8_lossy(&built.stderr);
-        assert!(built.status.success(), "the server does not build:\n{errors}");
+        assert!(
+            built.status.success(),
+            "the server does not build:\n{errors}"
+        );
         folder.join("tradewind-server")
     })
 }

@@ -75,7 +75,10 @@ fn answers_without_faults() {
 #[test]
 fn a_server_that_dies_loses_nothing_that_was_answered() {
     for (seed, bound) in [(2, None), (3, Some(2))] {
-        let plan = Plan { bound, ..plan(seed) };
+        let plan = Plan {
+            bound,
+            ..plan(seed)
+        };
         let history = record(plan, |run| {
             let victim = run.rng().random_range(0..3);
             run.servers.kill(victim);
@@ -89,26 +92,36 @@ fn a_server_that_dies_loses_nothing_that_was_answered() {
 }
 
 /// All servers die at once, and come back with their folder: shards go back to their last snapshot.
+/// Groups go on, or die with them.
+fn all_die(replication: u32, groups_too: bool) {
+    let plan = Plan {
+        replication,
+        ..plan(4)
+    };
+    let history = record(plan, |run| {
+        run.goes_on(20);
+        run.pause(2 * SECONDS);
+        (0..3).for_each(|server| run.servers.kill(server));
+        if groups_too {
+            (0..3).for_each(|group| run.restart_group(group));
+        }
+        (0..3).for_each(|server| run.servers.begin(server, Start::StandingIn));
+        run.goes_on(10);
+    });
+    let report = holds(&history);
+    assert!(report.restores > 0 && report.told > 0, "{report:?}");
+}
+
 #[test]
-#[ignore = "losses are counted as gaps of clocks and carry no lineage yet"]
 fn what_a_restore_has_lost_was_told() {
-    for replication in [1, 2] {
-        let plan = Plan {
-            replication,
-            ..plan(4)
-        };
-        let history = record(plan, |run| {
-            run.goes_on(20);
-            for _ in 0..2 {
-                run.pause(3 * SECONDS);
-                (0..3).for_each(|server| run.servers.kill(server));
-                (0..3).for_each(|server| run.servers.begin(server, Start::StandingIn));
-                run.goes_on(10);
-            }
-        });
-        let report = holds(&history);
-        assert!(report.restores > 0 && report.told > 0, "{report:?}");
-    }
+    all_die(1, false);
+    all_die(2, false);
+}
+
+#[test]
+fn what_a_restore_has_lost_was_told_though_groups_begin_anew() {
+    all_die(1, true);
+    all_die(2, true);
 }
 
 /// Faults of all kinds at random, two within a lease now and then; nobody is asked whether it is a
@@ -148,7 +161,6 @@ fn come_back(run: &mut Recorded, server: u32) {
 }
 
 #[test]
-#[ignore = "losses are counted as gaps of clocks and carry no lineage yet"]
 fn what_random_faults_have_lost_was_told() {
     for replication in [1, 2] {
         for seed in 10..14 {

@@ -12,6 +12,10 @@ pub const SEED_VARIABLE: &str = "TRADEWIND_SEED";
 /// The variable that has worlds tell on standard error what happens in them.
 pub const TRACE_VARIABLE: &str = "TRADEWIND_TRACE";
 
+/// The variable that names a file for the history of a world whose values are vector clocks;
+/// `tradewind-history FILE` judges it.
+pub const HISTORY_VARIABLE: &str = "TRADEWIND_HISTORY";
+
 /// A run that broke a rule.
 #[derive(Clone, Debug)]
 pub struct Failure {

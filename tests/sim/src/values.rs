@@ -49,7 +49,8 @@ pub fn norms(life: Life, clock: Clock, layout: &Layout, tensor: &Range<usize>) -
             continue;
         }
         let part = tensor.start.max(start) - start..tensor.end.min(end) - start;
-        let gradient = gradient(life, clock, block.id, end - start, Brought::default()).expect("it is not skipped");
+        let gradient = gradient(life, clock, block.id, end - start, Brought::default())
+            .expect("it is not skipped");
         let of_part = gradient[part].iter().map(|g| f64::from(*g).powi(2));
         squares += of_part.sum::<f64>();
     }

@@ -223,3 +223,67 @@ fn forgetting_moments_when_taking_over() {
     let copies = |seed| asynchronous(seed).with_failing_servers(2);
     found(Sabotage::ForgetsMoments, &[Rule::NothingLost], copies);
 }
+
+/// A base where faults come together, on replication 2.
+fn together(seed: u64) -> Scenario {
+    asynchronous(seed).with_combined_faults(2)
+}
+
+#[test]
+fn forgetting_who_had_everything_before_an_heir_has_taken_over() {
+    let rules = [Rule::NothingLost, Rule::Liveness];
+    found(Sabotage::ForgetsCandidates, &rules, together);
+}
+
+#[test]
+fn telling_no_loss() {
+    found(Sabotage::TellsNoLoss, &[Rule::LossesTold], together);
+}
+
+#[test]
+fn following_any_log() {
+    found(Sabotage::FollowsAnyLog, &[Rule::BadInput], together);
+}
+
+#[test]
+fn telling_twice_the_loss() {
+    found(Sabotage::TellsLossTwice, &[Rule::LossesTold], together);
+}
+
+#[test]
+fn answering_before_it_is_written_down_who_is_primary() {
+    let rules = [Rule::NothingLost, Rule::LossesTold, Rule::ExactlyOnce];
+    found(Sabotage::AnswersAsHeir, &rules, together);
+}
+
+#[test]
+fn acting_on_what_is_not_written_down() {
+    let failing = |seed| together(seed).with_failing_coordinator();
+    let rules = [Rule::NothingLost, Rule::ExactlyOnce, Rule::Liveness];
+    found(Sabotage::ActsBeforeWriting, &rules, failing);
+}
+
+#[test]
+fn waiting_for_nobody() {
+    found(Sabotage::Impatient, &[Rule::NothingLost], together);
+}
+
+#[test]
+fn keeping_copies_that_confirm_nothing() {
+    found(Sabotage::KeepsMuteCopies, &[Rule::Liveness], together);
+}
+
+#[test]
+fn recording_too_late_what_was_answered() {
+    found(Sabotage::MarksTooLate, &[Rule::LossesTold], together);
+}
+
+#[test]
+fn restoring_what_an_old_listing_shows() {
+    let disk = |seed| {
+        asynchronous(seed)
+            .with_combined_faults(1)
+            .with_failing_disk()
+    };
+    found(Sabotage::ReadsByListing, &[Rule::Snapshots], disk);
+}

@@ -1,6 +1,7 @@
-//! Servers in this process, each with threads of its own, on ports that the system picks. A server
-//! can be killed at any moment, and started again in another life.
+//! Servers in this process, each with threads of its own, or in processes on disks that fail, on ports
+//! that the system picks. A server can be killed at any moment, and started again in another life.
 
+mod serving;
 mod setup;
 
 use std::net::TcpListener as Bound;
@@ -10,7 +11,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 use tradewind_client::membership::CoordinatorAt as Sought;
 use tradewind_common::ServerId;
 use tradewind_proto::auth::Token;
@@ -18,8 +18,10 @@ use tradewind_server::store::read_address;
 use tradewind_server::{Config, CoordinatorAt, serve};
 
 use super::client::Client;
+use super::disk::Disks;
 use super::gate::Gate;
 use super::wait_for;
+use serving::Serving;
 pub use setup::Setup;
 
 /// The first life of every server of a fleet; not 1, so that there is a former one.
@@ -40,12 +42,6 @@ struct Seat {
     gate: Option<Gate>,
     bond: Option<Gate>,
     serving: Option<Serving>,
-}
-
-struct Serving {
-    runtime: Runtime,
-    stop: oneshot::Sender<()>,
-    ended: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Fleet {
@@ -133,20 +129,33 @@ impl Fleet {
             stand_in: self.setup.stand_in.then_some(self.setup.servers),
             linger_ms: self.setup.linger_ms,
         };
-        let (stop, stopped) = oneshot::channel();
-        let ended = runtime.spawn(serve(listener, config, async {
-            let _ = stopped.await;
-        }));
+        let (address, serving) = match &self.setup.disks {
+            Some(disks) => {
+                // It picks a port itself.
+                runtime.shutdown_background();
+                assert!(gate.is_none() && bond.is_none(), "a process has no gates");
+                let (serving, address) = Serving::start(disks, &config, &self.setup.token);
+                (address, serving)
+            }
+            None => {
+                let (stop, stopped) = oneshot::channel();
+                let ended = runtime.spawn(serve(listener, config, async {
+                    let _ = stopped.await;
+                }));
+                let serving = Serving::Here {
+                    runtime,
+                    stop,
+                    ended,
+                };
+                (address, serving)
+            }
+        };
         let seat = Seat {
             incarnation,
             address,
             gate,
             bond,
-            serving: Some(Serving {
-                runtime,
-                stop,
-                ended,
-            }),
+            serving: Some(serving),
         };
         if fresh {
             seats.push(seat);
@@ -162,8 +171,28 @@ impl Fleet {
     /// If it does not run.
     pub fn kill(&self, server: u32) {
         let serving = self.seats()[server as usize].serving.take();
-        let serving = serving.expect("it runs");
-        serving.runtime.shutdown_background();
+        serving.expect("it runs").kill();
+    }
+
+    /// Whether a server that was not killed has ended.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn has_ended(&self, server: u32) -> bool {
+        let mut seats = self.seats();
+        let serving = seats[server as usize].serving.as_mut();
+        serving.expect("it was not killed").has_ended()
+    }
+
+    /// The servers' disks.
+    ///
+    /// # Panics
+    /// If they are no processes.
+    pub fn disks(&self) -> &Disks {
+        self.setup
+            .disks
+            .as_ref()
+            .expect("servers that are processes")
     }
 
     /// Tells servers to end, as SIGTERM does, and waits until they have.
@@ -173,20 +202,13 @@ impl Fleet {
     pub async fn terminate(&self, servers: impl IntoIterator<Item = u32>) {
         let take = |server: u32| self.seats()[server as usize].serving.take();
         let serving: Vec<Option<Serving>> = servers.into_iter().map(take).collect();
-        let mut ending = Vec::new();
-        for serving in serving {
-            let Serving {
-                runtime,
-                stop,
-                ended,
-            } = serving.expect("it runs");
-            let _ = stop.send(());
-            ending.push((runtime, ended));
-        }
-        for (runtime, ended) in ending {
-            let ended = ended.await.expect("a server does not panic");
-            ended.expect("a server ends well");
-            runtime.shutdown_background();
+        let ending = serving.into_iter().map(|serving| {
+            let serving = serving.expect("it runs");
+            tokio::spawn(serving.terminate())
+        });
+        for ending in ending.collect::<Vec<_>>() {
+            let ended = ending.await.expect("a server does not panic");
+            assert!(ended, "a server ends well");
         }
     }
 
@@ -324,15 +346,11 @@ impl Drop for Fleet {
         let serving: Vec<Serving> = seats.into_iter().filter_map(|seat| seat.serving).collect();
         // A second panic would hide the first one.
         let mut failed = false;
-        for Serving {
-            runtime,
-            stop,
-            ended,
-        } in serving
-        {
-            let _ = stop.send(());
-            failed |= !matches!(self.runtime.block_on(ended), Ok(Ok(())));
-            runtime.shutdown_background();
+        for serving in serving {
+            match std::thread::panicking() {
+                true => serving.kill(),
+                false => failed |= !self.runtime.block_on(serving.terminate()),
+            }
         }
         assert!(
             std::thread::panicking() || !failed,

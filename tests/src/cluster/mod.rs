@@ -2,6 +2,7 @@
 //! them.
 
 pub mod client;
+pub mod disk;
 pub mod fleet;
 pub mod gate;
 pub mod member;

@@ -99,12 +99,19 @@ fn the_newest_up_to_a_number_is_used() {
     let snapshots: Vec<_> = (1..=3).map(|number| world.snapshot(number, 2)).collect();
     let (folder, run, layout) = (&world.folder, &world.run, &world.layout);
     let newest = |upto| read::newest(folder, run, upto, &world.all(), layout, SLOTS);
-    for (upto, number) in [((9, false), 3), ((2, false), 2), ((1, true), 1)] {
+    // One that was whole and is gone is named.
+    let cases = [
+        ((4, false), 3, 1),
+        ((3, false), 3, 0),
+        ((2, false), 2, 0),
+        ((1, true), 1, 0),
+    ];
+    for (upto, number, damaged) in cases {
         let found = newest(upto).unwrap();
-        assert_eq!((found.number, found.damaged.len()), (number, 0));
+        assert_eq!((found.number, found.damaged.len()), (number, damaged));
         same(&found.states, &snapshots[number as usize - 1]);
     }
-    assert!(newest((0, false)).unwrap_err().damaged.is_empty());
+    assert_eq!(newest((0, false)).unwrap_err().damaged.len(), 1);
     assert_eq!(newest((9, true)).unwrap_err().damaged.len(), 1);
 }
 
@@ -202,4 +209,29 @@ fn other_names_are_no_snapshots() {
     assert_eq!(manifest::list(&world.folder, &world.run).unwrap(), [12]);
     let nobody = RunId::new("nobody").unwrap();
     assert!(world.folder.numbers(&nobody).unwrap().is_empty());
+}
+
+#[test]
+fn snapshots_that_a_listing_lacks_are_found_by_their_names() {
+    let world = World::new();
+    let (folder, run, layout) = (&world.folder, &world.run, &world.layout);
+    world.snapshot(3, 2);
+    crate::disk::tests::freeze(&folder.run(run));
+    let fifth = world.snapshot(5, 2);
+    let last = world.snapshot(9, 2);
+    assert_eq!(folder.numbers(run).unwrap(), [3, 5, 9]);
+    let whole = manifest::newest_whole::<Vec<String>>(folder, run, &mut |_, _| {}).unwrap();
+    assert_eq!(whole.0.unwrap().number, 9);
+    let newest = || read::newest(folder, run, (9, false), &world.all(), layout, SLOTS).unwrap();
+    same(&newest().states, &last);
+    std::fs::write(folder.manifest(run, 9), b"").unwrap();
+    let found = newest();
+    assert_eq!((found.number, found.damaged.len()), (5, 1));
+    same(&found.states, &fifth);
+    // Listed, and deleted.
+    manifest::delete(folder, run, 3).unwrap();
+    manifest::delete(folder, run, 9).unwrap();
+    let whole = manifest::newest_whole::<Vec<String>>(folder, run, &mut |_, _| {}).unwrap();
+    assert_eq!((whole.0.unwrap().number, whole.1.len()), (5, 0));
+    manifest::sweep(folder, run, 5).unwrap();
 }

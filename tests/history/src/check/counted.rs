@@ -27,6 +27,9 @@ pub(super) struct Counted<'i, 'h> {
     settled: f64,
     /// After each of its contributions at most.
     highs: Vec<f64>,
+    /// When each, or one behind it, was sent: a former life that hangs may send when the next one has
+    /// begun.
+    since_us: Vec<u64>,
     /// How many of them the present state has: by versions, by counts, by time.
     made: usize,
     contained: usize,
@@ -58,6 +61,7 @@ impl<'i, 'h> Counted<'i, 'h> {
             },
             settled: ceiling,
             highs: Vec::with_capacity(items.len()),
+            since_us: since(index, items),
             made: 0,
             contained: 0,
             sent: 0,
@@ -247,12 +251,16 @@ impl<'i, 'h> Counted<'i, 'h> {
 
     /// Whether what an answer tells had been sent when it was there. Answers come in the order of
     /// their ends.
-    pub(super) fn told(&mut self, index: &Index<'h>, answered: Answered<'h>) -> Result<(), Violation> {
+    pub(super) fn told(
+        &mut self,
+        index: &Index<'h>,
+        answered: Answered<'h>,
+    ) -> Result<(), Violation> {
         let Some(counts) = &answered.answer.counts else {
             return Ok(());
         };
-        while let Some(item) = self.items.get(self.sent)
-            && item.since_us <= answered.answer.end_us
+        while let Some(since_us) = self.since_us.get(self.sent)
+            && *since_us <= answered.answer.end_us
         {
             index.work.add(1);
             self.sent += 1;
@@ -283,9 +291,21 @@ impl<'i, 'h> Counted<'i, 'h> {
 
     /// How many it had sent by a time, in this lineage.
     pub(super) fn sent_by(&self, end_us: u64) -> u64 {
-        let sent = self.items.iter().take_while(|i| i.since_us <= end_us);
+        let sent = self.since_us.iter().take_while(|since| **since <= end_us);
         sent.count() as u64
     }
+}
+
+/// The earliest time of each item and those behind it.
+fn since(index: &Index<'_>, items: &[Item<'_>]) -> Vec<u64> {
+    let mut since: Vec<u64> = items.iter().map(|item| item.since_us).collect();
+    let mut earliest = u64::MAX;
+    for at in since.iter_mut().rev() {
+        index.work.add(1);
+        earliest = earliest.min(*at);
+        *at = earliest;
+    }
+    since
 }
 
 /// What each group surely had not been decided of at a state bounds the clocks that were.
@@ -318,7 +338,9 @@ pub(super) fn staleness<'h>(
             if live.is_none_or(|life| life.incarnation != item.key.0) {
                 continue;
             }
-            let Some(applied) = item.applied else { continue };
+            let Some(applied) = item.applied else {
+                continue;
+            };
             let stands = item.key.1;
             not(operation.clock > stands.saturating_add(bound), || {
                 let other = applied.by.operation;

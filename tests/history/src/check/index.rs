@@ -194,6 +194,8 @@ impl<'h> Contribution<'h> {
     /// When the last one was.
     pub(super) fn open_until(&self) -> Option<u64> {
         let open = self.attempts.iter().rev();
-        open.filter(|o| o.answer.is_none()).map(|o| o.start_us).next()
+        open.filter(|o| o.answer.is_none())
+            .map(|o| o.start_us)
+            .next()
     }
 }

@@ -192,7 +192,9 @@ impl<'s> Missing<'s> {
                 let low = former.highest.saturating_sub(span.base.1);
                 let high = former.highest + times * former.unseen;
                 missing.low += low;
-                missing.high = missing.high.saturating_add(high.saturating_sub(span.base.0));
+                missing.high = missing
+                    .high
+                    .saturating_add(high.saturating_sub(span.base.0));
                 if missing.worst.is_none_or(|(most, ..)| low > most) {
                     missing.worst = Some((low, former, span));
                 }
@@ -281,8 +283,9 @@ impl Window {
             let text = format!("{lacks}{named}");
             Violation::new(Rule::LossTooLow, &operations, text)
         })?;
-        not(samples > high.saturating_add(slack * index.run.samples), || {
-            Violation::new(Rule::LossTooHigh, &operations, lacks)
-        })
+        not(
+            samples > high.saturating_add(slack * index.run.samples),
+            || Violation::new(Rule::LossTooHigh, &operations, lacks),
+        )
     }
 }

@@ -103,18 +103,15 @@ impl<'h> Known<'h> {
             let text = format!("{}: no such verdict can be", Told(operation));
             Violation::new(Rule::Verdict, &[operation], text)
         })?;
-        not(
-            (1..before.life).contains(&operation.incarnation),
-            || {
-                let text = format!(
-                    "life {} of group {} was live before {} was sent",
-                    before.life,
-                    operation.group,
-                    Told(operation)
-                );
-                Violation::new(Rule::Fenced, &[operation], text)
-            },
-        )?;
+        not((1..before.life).contains(&operation.incarnation), || {
+            let text = format!(
+                "life {} of group {} was live before {} was sent",
+                before.life,
+                operation.group,
+                Told(operation)
+            );
+            Violation::new(Rule::Fenced, &[operation], text)
+        })?;
         if let Some((told, whose)) = before.told {
             let old = answer.of.lineage < told.lineage;
             // A single holder that was deposed without knowing it has nobody to ask.

@@ -96,7 +96,10 @@ fn adds_up(index: &Index<'_>, state: &State<'_>, counts: &[f64]) -> Result<(), V
 
 fn monotone(index: &Index<'_>, former: &State<'_>, state: &State<'_>) -> Result<(), Violation> {
     let (before, after) = (former.counts, state.counts);
-    let pairs = before.unwrap_or_default().iter().zip(after.unwrap_or_default());
+    let pairs = before
+        .unwrap_or_default()
+        .iter()
+        .zip(after.unwrap_or_default());
     index.work.add(index.run.groups as usize);
     for (group, (before, after)) in pairs.enumerate() {
         let both = [former.told.operation, state.told.operation];

@@ -359,7 +359,10 @@ impl Model {
         let slowest = self.groups.iter().enumerate().filter_map(|(id, group)| {
             let id = id as u32;
             let silent = block.of.0 > 0 && !block.heard.contains(&id);
-            let last = block.decided.get(&id).filter(|(life, ..)| *life == group.life);
+            let last = block
+                .decided
+                .get(&id)
+                .filter(|(life, ..)| *life == group.life);
             let waiting = block.waiting.get(&id).and_then(|all| all.last());
             let waits = waiting.map(|attempt| self.operation(*attempt).clock);
             let stands = waits.unwrap_or(last.map_or(group.start, |(_, clock, ..)| clock + 1));

@@ -25,7 +25,8 @@ fn history(policy: Policy, text: &str) -> History {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
             ["life", who, when] => {
-                let ((group, incarnation, start_clock), (from_us, to_us)) = (who_of(who), span(when));
+                let ((group, incarnation, start_clock), (from_us, to_us)) =
+                    (who_of(who), span(when));
                 history.lives.push(Life {
                     group,
                     incarnation,
@@ -48,13 +49,17 @@ fn history(policy: Policy, text: &str) -> History {
 }
 
 fn number(word: &str) -> u64 {
-    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
+    word.parse()
+        .unwrap_or_else(|_| panic!("{word:?} is no number"))
 }
 
 /// `5..9` or `5..`
 fn span(word: &str) -> (u64, Option<u64>) {
     let (from, to) = word.split_once("..").expect("a span");
-    (number(from), Some(to).filter(|to| !to.is_empty()).map(number))
+    (
+        number(from),
+        Some(to).filter(|to| !to.is_empty()).map(number),
+    )
 }
 
 /// `group.life@clock`
@@ -182,13 +187,27 @@ fn what_was_answered_is_there() {
         Rule::Applied,
         &[1],
     );
+    // The second contribution of group 0 made version 3 by its delay, or version 4.
+    let delayed = |delay, counts| {
+        format!(
+            "1 0..9 0.1@0 applied 0:1 1,0 on 0:0 delay 0
+             2 1..20 1.1@0 applied 0:2 1,1 on 0:0 delay 1
+             3 10..30 0.1@1 applied 0:4 2,2 on 0:1 delay {delay}
+             4 21..40 1.1@1 applied 0:4 2,2
+             5 22..50 pull 0:3 {counts}"
+        )
+    };
+    passes("version 3 has it", &delayed(1, "2,1"));
     refused(
-        "a read that was computed from the version before it lacks it",
-        "1 0..9 0.1@0 applied 0:1 1,0 on 0:0 delay 0
-         2 1..20 1.1@0 applied 0:2 1,1 on 0:0 delay 1
-         3 10..30 0.1@1 applied 0:4 2,2 on 0:1 delay 1
-         4 21..40 1.1@1 applied 0:4 2,2
-         5 22..50 pull 0:3 2,1",
+        "version 3 lacks it",
+        &delayed(1, "1,2"),
+        Rule::Applied,
+        &[3, 5],
+    );
+    passes("version 3 has another", &delayed(2, "1,2"));
+    refused(
+        "version 3 has it already",
+        &delayed(2, "2,1"),
         Rule::Future,
         &[5, 3],
     );
@@ -235,6 +254,12 @@ fn nothing_is_there_twice_or_too_early() {
         "1 0.. 1.1@0
          2 0..9 0.1@0 applied 0:2 1,1
          3 10..19 1.1@1 applied 0:3 1,2",
+    );
+    passes(
+        "a former life that hung sends late, in vain",
+        "1 0..9 0.2@1 applied 0:1 1,0
+         2 20.. 0.1@0
+         3 30..39 0.2@2 applied 0:2 2,0",
     );
     refused(
         "what was not answered is there twice",
@@ -365,7 +390,13 @@ fn clocks_keep_the_bound() {
          3 20..29 0.1@2 applied 0:3 3,0";
     let text = format!("{lives}{three}");
     let bounded = Policy::Bounded(1);
-    under(bounded, "a live group has sent nothing", &text, Rule::Staleness, &[3]);
+    under(
+        bounded,
+        "a live group has sent nothing",
+        &text,
+        Rule::Staleness,
+        &[3],
+    );
     // Group 1 had sent its first contribution, which was applied later.
     let text = format!("{text}\n4 1..99 1.1@0 applied 0:4 3,1");
     let late = "what was sent is not in the answer";
@@ -390,15 +421,33 @@ const RESTORED: &str = "1 0..9 0.1@0 applied 0:1 1,0
 fn what_is_missing_was_told() {
     let restored = |more: &str| format!("{RESTORED}{more}");
     refused("nobody told", RESTORED, Rule::LossNotTold, &[5, 6]);
-    refused("0 were told", &restored("loss 0 7 0"), Rule::LossNotTold, &[5, 6]);
-    refused("of another shard", &restored("loss 1 7 3"), Rule::LossNotTold, &[5, 6]);
-    refused("two were told", &restored("loss 0 7 2"), Rule::LossTooLow, &[5, 6]);
+    refused(
+        "0 were told",
+        &restored("loss 0 7 0"),
+        Rule::LossNotTold,
+        &[5, 6],
+    );
+    refused(
+        "of another shard",
+        &restored("loss 1 7 3"),
+        Rule::LossNotTold,
+        &[5, 6],
+    );
+    refused(
+        "two were told",
+        &restored("loss 0 7 2"),
+        Rule::LossTooLow,
+        &[5, 6],
+    );
     passes("three were told", &restored("loss 0 7 3"));
     passes("in two records", &restored("loss 0 7 2\nloss 0 7 1"));
     let high = history(Policy::Async, &restored("loss 0 7 4"));
     assert_eq!(check(&high).unwrap_err().rule, Rule::LossTooHigh);
     let unasked = "1 0..9 0.1@0 applied 0:1 1,0\nloss 0 0 1";
-    passes("a lineage that is the first has lost nothing that counts", unasked);
+    passes(
+        "a lineage that is the first has lost nothing that counts",
+        unasked,
+    );
     // What was never answered may have been lost with the rest.
     let open = restored("8 41.. 1.1@0\n");
     passes("one more was in flight", &format!("{open}loss 0 7 4"));
@@ -448,7 +497,8 @@ fn every_rule_has_its_own_name() {
 
 #[test]
 fn what_cannot_be_read_is_named() {
-    let run = r#"{"record": "run", "groups": 2, "shards": [0], "policy": "async", "replication": 1}"#;
+    let run =
+        r#"{"record": "run", "groups": 2, "shards": [0], "policy": "async", "replication": 1}"#;
     let pull = r#"{"record": "operation", "number": 3, "start_us": 5, "group": 0, "incarnation": 0,
         "clock": 0, "block": 0, "action": "pull"}"#
         .replace('\n', " ");
@@ -465,10 +515,19 @@ fn what_cannot_be_read_is_named() {
     check(&pull, "line 1 comes before the record of the run");
     check(&format!("{run}\n{run}"), "it is of two runs");
     check(&format!("{run}\n{{"), "line 2 of the history is no record");
-    check(&format!("{run}\n{pull}\n{pull}"), "operation 3 is there twice");
+    check(
+        &format!("{run}\n{pull}\n{pull}"),
+        "operation 3 is there twice",
+    );
     let other = |from: &str, to: &str| format!("{run}\n{}", pull.replace(from, to));
-    check(&other(r#""block": 0"#, r#""block": 1"#), "operation 3: block 1 of 1");
-    check(&other(r#""group": 0"#, r#""group": 2"#), "operation 3: group 2 of 2");
+    check(
+        &other(r#""block": 0"#, r#""block": 1"#),
+        "operation 3: block 1 of 1",
+    );
+    check(
+        &other(r#""group": 0"#, r#""group": 2"#),
+        "operation 3: group 2 of 2",
+    );
     let answered = |answer: &str| {
         let answer = format!(r#""action": "pull", "answer": {{"verdict": "read", {answer}}}"#);
         other(r#""action": "pull""#, &answer)

@@ -2,7 +2,9 @@
 
 use rand::{Rng, SeedableRng, seq::IndexedRandom};
 use rand_chacha::ChaCha8Rng;
-use tradewind_history::{Action, Answer, History, Operation, Policy, Report, Verdict, Version, check};
+use tradewind_history::{
+    Action, Answer, History, Operation, Policy, Report, Verdict, Version, check,
+};
 
 use crate::model::Plan;
 
@@ -24,7 +26,10 @@ fn what_is_right_passes() {
         all.missing.1 += report.missing.1;
     }
     println!("{all:?}");
-    assert!(all.unknown > SEEDS && all.restores > SEEDS && all.told > SEEDS, "{all:?}");
+    assert!(
+        all.unknown > SEEDS && all.restores > SEEDS && all.told > SEEDS,
+        "{all:?}"
+    );
     // What is known of losses is not much less than what there is.
     assert!(all.missing.0 * 10 > all.told * 9, "{all:?}");
 }
@@ -39,8 +44,16 @@ const CHANGES: [(&str, Change, usize); 16] = [
     ("an update was answered and never made", never_made, 1_000),
     ("an update is made twice", doubled, 1_000),
     ("a read is stale", stale, 1_000),
-    ("two versions have each other's digest", digests_swapped, 1_000),
-    ("two versions have each other's values", values_swapped, 1_000),
+    (
+        "two versions have each other's digest",
+        digests_swapped,
+        1_000,
+    ),
+    (
+        "two versions have each other's values",
+        values_swapped,
+        1_000,
+    ),
     ("a group has another's count", miscounted, 1_000),
     ("a loss is not told", loss_untold, 1_000),
     ("a loss is told too low", loss_too_low, 1_000),
@@ -72,7 +85,10 @@ fn what_is_wrong_is_refused() {
         }
         println!("{name}: {found} of {changed} are refused");
         assert!(changed >= 50, "{name}: {changed} only");
-        assert!(found * 1_000 >= changed * least, "{name}: {found} of {changed}");
+        assert!(
+            found * 1_000 >= changed * least,
+            "{name}: {found} of {changed}"
+        );
     }
 }
 
@@ -107,7 +123,10 @@ fn applied(history: &History, rng: &mut ChaCha8Rng) -> Option<usize> {
 
 /// Whether something of an answer's lineage was told before that was asked for.
 fn told_before(history: &History, operation: &Operation, answer: &Answer) -> bool {
-    let of_block = history.operations.iter().filter(|o| o.block == operation.block);
+    let of_block = history
+        .operations
+        .iter()
+        .filter(|o| o.block == operation.block);
     let mut answers = of_block.filter_map(|o| o.answer.as_ref());
     answers.any(|a| a.of.lineage == answer.of.lineage && a.end_us < operation.start_us)
 }
@@ -118,7 +137,9 @@ fn shift(history: &mut History, at: usize, own: bool, by: i64) -> bool {
     let from = of.answer.as_ref().unwrap().of;
     let mut any = false;
     for (other, operation) in history.operations.iter_mut().enumerate() {
-        let Some(answer) = &mut operation.answer else { continue };
+        let Some(answer) = &mut operation.answer else {
+            continue;
+        };
         let later = match own {
             true => answer.of >= from,
             false => answer.of > from,
@@ -202,7 +223,14 @@ fn two(history: &History, rng: &mut ChaCha8Rng) -> Option<(usize, usize)> {
 
 fn digests_swapped(mut history: History, rng: &mut ChaCha8Rng) -> Option<History> {
     let (first, second) = two(&history, rng)?;
-    let digest = |at: usize| history.operations[at].answer.as_ref().unwrap().digest.clone();
+    let digest = |at: usize| {
+        history.operations[at]
+            .answer
+            .as_ref()
+            .unwrap()
+            .digest
+            .clone()
+    };
     let digests = [digest(second), digest(first)];
     let of = |at: usize| history.operations[at].answer.as_ref().unwrap().of;
     let alone = |at: usize| {
@@ -243,7 +271,9 @@ fn miscounted(mut history: History, rng: &mut ChaCha8Rng) -> Option<History> {
     let groups = history.run.groups as usize;
     let other = (of.group as usize + 1) % groups;
     for operation in &mut history.operations {
-        let Some(answer) = &mut operation.answer else { continue };
+        let Some(answer) = &mut operation.answer else {
+            continue;
+        };
         if operation.block == of.block && answer.of.lineage == from.lineage && answer.of >= from {
             let counts = answer.counts.as_mut().unwrap();
             counts[of.group as usize] -= 1.0;
@@ -284,7 +314,11 @@ fn loss_too_high(_: History, rng: &mut ChaCha8Rng) -> Option<History> {
 }
 
 fn other_verdict(mut history: History, rng: &mut ChaCha8Rng) -> Option<History> {
-    let repeats: Vec<_> = history.operations.iter().filter(|o| o.answer.is_some()).collect();
+    let repeats: Vec<_> = history
+        .operations
+        .iter()
+        .filter(|o| o.answer.is_some())
+        .collect();
     let first = |o: &Operation, a: &Answer| {
         repeats.iter().any(|other| {
             let key = |o: &Operation| (o.group, o.incarnation, o.clock, o.block);
@@ -304,7 +338,11 @@ fn other_verdict(mut history: History, rng: &mut ChaCha8Rng) -> Option<History> 
 }
 
 fn not_repeated(mut history: History, rng: &mut ChaCha8Rng) -> Option<History> {
-    let answered: Vec<_> = history.operations.iter().filter(|o| o.answer.is_some()).collect();
+    let answered: Vec<_> = history
+        .operations
+        .iter()
+        .filter(|o| o.answer.is_some())
+        .collect();
     let before = |o: &Operation, a: &Answer| {
         answered.iter().any(|other| {
             let key = |o: &Operation| (o.group, o.incarnation, o.clock, o.block);

@@ -68,8 +68,8 @@ use terms::{PassedOn, Pushed, Terms, Traffic};
 
 use snapshots::Part;
 pub use snapshots::Saved;
-use survivors::Reached;
 pub use survivors::Missing;
+use survivors::Reached;
 
 /// A rule of ARCHITECTURE.md, "What must hold".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use tradewind_common::{BlockId, Generation, ServerId, ShardId};
 use tradewind_server::core::shard::{Reply, Shard};
 
+use super::Checker;
 use super::history::{Step, find};
 use super::log::Log;
-use super::Checker;
 
 /// What a restored shard lacks, in updates of blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -236,8 +236,7 @@ impl Process {
         let life = (self.group, self.incarnation);
         let block = common.layout.block(frame.block).expect("a block");
         let length = block.elements.len();
-        let gradient =
-            || values::gradient(life, frame.clock, frame.block, length, common.brought);
+        let gradient = || values::gradient(life, frame.clock, frame.block, length, common.brought);
         let action = match frame.purpose {
             Purpose::Gradient { samples } => {
                 Action::Contribute(gradient().map(|values| Gradient {
@@ -251,7 +250,9 @@ impl Process {
             }
             Purpose::Skip => Action::Contribute(None),
             Purpose::Pull => Action::Pull,
-            Purpose::Create => Action::Create(values::initial(life, frame.block, length, common.brought)),
+            Purpose::Create => {
+                Action::Create(values::initial(life, frame.block, length, common.brought))
+            }
         };
         Push {
             group: self.group,

@@ -203,7 +203,9 @@ impl Process {
             (Some(Call::Leave(_)), Err(refused)) if fenced(&refused) => self.left_too_late(),
             (_, Err(Refused::Drained(_))) => self.outs.push(Out::Left(true)),
             (Some(call), Err(refused)) if waits(&refused) => self.call = Some((number, call)),
-            (_, Err(Refused::Failed(reason) | Refused::Stopped(reason))) => self.outs.push(Out::Failed(reason)),
+            (_, Err(Refused::Failed(reason) | Refused::Stopped(reason))) => {
+                self.outs.push(Out::Failed(reason))
+            }
             (_, Err(refused)) if fenced(&refused) => self.enter_again(true),
             (_, Err(refused)) => {
                 let text = format!("rank {:?}: {refused}", self.caller());

@@ -17,9 +17,9 @@ use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 use tradewind_common::straggler::{Profile, Stragglers};
 
+pub use self::clocks::CLOCKS;
 pub use self::combined::{COMBINATIONS, Combination};
 pub use self::faults::{Fault, Planned};
-pub use self::clocks::CLOCKS;
 pub use self::mix::{MIXES, ends_groups};
 pub use self::network::{NetworkPlan, Stall};
 pub use self::optimizers::{ALPHA, MOMENTUM, MOMENTUM_TOTAL, OPTIMIZERS};
@@ -150,6 +150,27 @@ pub enum Sabotage {
     ServesWithoutAsking,
     /// A shard that was lost is created anew instead of restored.
     CreatesOverTrained,
+    /// Who had everything of a shard whose primary is missed is told to forget it, but for the heir,
+    /// before that one has said that it takes over.
+    ForgetsCandidates,
+    /// What a restored shard lacks is not told.
+    TellsNoLoss,
+    /// A copy follows the log of whatever record comes.
+    FollowsAnyLog,
+    /// What a restored shard lacks is told as twice as much.
+    TellsLossTwice,
+    /// An heir answers before it is written down that it is primary.
+    AnswersAsHeir,
+    /// A coordinator acts on what it has decided before that is written down.
+    ActsBeforeWriting,
+    /// A coordinator waits for a silent holder hardly longer than a lease.
+    Impatient,
+    /// Copies that confirm nothing are not reported.
+    KeepsMuteCopies,
+    /// What was answered last is not recorded.
+    MarksTooLate,
+    /// A shard is restored from what a listing shows, though it may be old.
+    ReadsByListing,
 }
 
 /// Length of a lease, of ranks and of servers.

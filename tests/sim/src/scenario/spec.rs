@@ -8,7 +8,7 @@ use tradewind_common::spec::{FaultSpec, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::clocks::CLOCKS;
-use super::{BATCH, LEASE_MS, Scenario};
+use super::{BATCH, LEASE_MS, Sabotage, Scenario};
 
 /// Snapshots that are kept.
 pub const SNAPSHOTS_KEPT: u32 = 3;
@@ -30,12 +30,12 @@ impl Scenario {
             tensors: match self.clocks {
                 true => vec![tensor("clocks", &[5 * CLOCKS as u64], parameter)],
                 false => vec![
-                tensor("first", &[5, 1], parameter),
-                tensor("mean", &[3], TensorKind::Buffer),
-                tensor("scale", &[1, 1], parameter),
-                tensor("bias", &[1], parameter),
-                tensor("second", &[5, 1], parameter),
-            ],
+                    tensor("first", &[5, 1], parameter),
+                    tensor("mean", &[3], TensorKind::Buffer),
+                    tensor("scale", &[1, 1], parameter),
+                    tensor("bias", &[1], parameter),
+                    tensor("second", &[5, 1], parameter),
+                ],
             },
             bucket_bytes: 64,
             block_bytes: 4 * CLOCKS,
@@ -64,7 +64,10 @@ impl Scenario {
                 reform_grace_ms: self.reform_grace_ms,
                 snapshot_ms: self.snapshot_ms,
                 snapshots_kept: SNAPSHOTS_KEPT,
-                patience_ms: self.patience_ms,
+                patience_ms: match self.sabotage {
+                    Some(Sabotage::Impatient) => LEASE_MS + 1,
+                    _ => self.patience_ms,
+                },
                 on_loss: match self.stops_on_loss {
                     true => OnLoss::Stop,
                     false => OnLoss::Continue,

@@ -69,7 +69,8 @@ impl World {
                 }
                 // Runs are not removed here.
                 Output::Runs(..) => {}
-                Output::Order(order) => {
+                Output::Order(mut order) => {
+                    self.twist_order(&mut order);
                     self.fake_acknowledgements(n, &order);
                     let host = &self.coordinators[&n];
                     if let Some(bond) = host.bonds.get(&order.server).copied() {

@@ -18,7 +18,7 @@ use super::event::{Address, Done, Event, Life, Told, Up};
 use crate::checker::{Rule, Violation};
 use crate::group::{Call, Directory, Wake};
 use crate::net::Party;
-use crate::scenario::{GroupPlan, LEASE_MS};
+use crate::scenario::{GroupPlan, LEASE_MS, Sabotage};
 
 /// How often a coordinator looks at leases.
 const TICK_US: u64 = 20_000;
@@ -279,7 +279,14 @@ impl World {
             host.unsaved |= host.core.take_dirty();
             self.look_at(n);
             let host = self.coordinators.get_mut(&n).expect("looked up above");
+            let waits = self.scenario.sabotage != Some(Sabotage::ActsBeforeWriting);
             if host.unsaved && folder {
+                if !waits {
+                    self.drain_coordinator(n);
+                }
+                let Some(host) = self.coordinators.get_mut(&n) else {
+                    return;
+                };
                 host.writing = Some(Box::new(host.core.durable()));
                 let takes_us = self.disk.takes_us(self.now_us);
                 return self.after(takes_us, Event::Wrote(n));

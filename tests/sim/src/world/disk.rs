@@ -203,7 +203,7 @@ impl Disk {
         &self,
         (upto, only): (u64, bool),
         wanted: &[BlockId],
-        now_us: u64,
+        (now_us, by_listing): (u64, bool),
     ) -> Result<Found, String> {
         let old = self.old.filter(|(until_us, _)| now_us < *until_us);
         let listed_us = now_us.saturating_sub(old.map_or(0, |(_, by_us)| by_us));
@@ -213,7 +213,7 @@ impl Disk {
                 continue;
             };
             // The one that was asked for is opened by its name.
-            if snapshot.made_us > listed_us && *number != upto {
+            if snapshot.made_us > listed_us && (*number != upto || by_listing) {
                 continue;
             }
             if snapshot.torn {

@@ -1,7 +1,7 @@
 //! What fails, when its time has come.
 
 use tradewind_common::loss::Loss;
-use tradewind_common::{GroupId, Incarnation, Rank, ServerId};
+use tradewind_common::{GroupId, Incarnation, Rank, ServerId, ShardId};
 
 use super::World;
 use super::event::{Address, Event, Life, Process, Told};
@@ -195,10 +195,8 @@ impl World {
             .filter(|server| server.lives > 0)
             .count() as u32;
         let gone = self.gone.len() as u32;
-        let run = self
-            .acting()
-            .map(|n| self.coordinators[&n].core.run(&self.common.run));
-        let placed = run.is_some_and(|run| run.is_ok());
+        // Before that is written down, all servers are needed.
+        let placed = self.checker.last_primary(ShardId(0)).is_some();
         match down_us {
             None if placed
                 && left - gone > self.scenario.replication

@@ -133,7 +133,10 @@ impl World {
     }
 
     /// A server tells its coordinator something, if it has one.
-    pub(super) fn report_up(&mut self, life: Life, up: Up) {
+    pub(super) fn report_up(&mut self, life: Life, mut up: Up) {
+        if let Up::Report(report) = &mut up {
+            self.twist_report(report);
+        }
         let Some(bond) = self.running(life).and_then(|server| server.bond) else {
             return;
         };

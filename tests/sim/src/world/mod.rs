@@ -8,6 +8,7 @@ mod faults;
 mod groups;
 mod links;
 mod recording;
+mod sabotaged;
 mod saboteur;
 mod server;
 mod shards;
@@ -107,7 +108,9 @@ impl World {
         let placement = Arc::new(Placement::by_bytes(&layout, scenario.servers));
         let brought = scenario.brought();
         let checker = Checker::new(&spec, &layout, placement.clone(), brought);
-        let recording = scenario.clocks.then(|| Recording::new(&scenario, &placement));
+        let recording = scenario
+            .clocks
+            .then(|| Recording::new(&scenario, &placement));
         let mut world = Self {
             common: Common {
                 run: RunId::new("sim").expect("a name"),
@@ -186,7 +189,8 @@ impl World {
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while self.report.failed.is_none() && self.broken.is_none()
+        while self.report.failed.is_none()
+            && self.broken.is_none()
             && (!self.groups.values().all(Member::done) || self.owes())
         {
             let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");

@@ -1,7 +1,8 @@
 //! What groups ask and are answered, written down as anybody could from outside, and judged by a
 //! checker that knows none of the servers' types.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::ConsistencySpec;
@@ -16,13 +17,15 @@ use tradewind_server::core::shard::{self, Push, Reply};
 use super::event::Address;
 use crate::checker::{Rule, Violation};
 use crate::scenario::{CLOCKS, Scenario};
+use crate::seeds::HISTORY_VARIABLE;
 
 /// A history that grows.
 #[derive(Debug)]
 pub(super) struct Recording {
     history: History,
-    /// Where a frame is among the operations: by sender and stream, block and clock.
-    sent: HashMap<Key, usize>,
+    /// Where frames are among the operations that were not answered, oldest first: by sender and stream,
+    /// block and clock.
+    sent: HashMap<Key, VecDeque<usize>>,
     /// The first loss that was told without saying of what.
     vague: Option<String>,
 }
@@ -82,7 +85,7 @@ impl Recording {
             answer: None,
         });
         let key = (from, stream, push.block, push.clock, action);
-        self.sent.insert(key, at);
+        self.sent.entry(key).or_default().push_back(at);
     }
 
     /// A rank, if it still lives, has an answer. The network may bring it twice.
@@ -101,11 +104,16 @@ impl Recording {
             shard::Answer::Created => return,
         };
         let key = |action: &Action| (to, stream, reply.block, reply.clock, *action);
-        let sent = actions.iter().find_map(|action| self.sent.remove(&key(action)));
+        let mut sent = actions
+            .iter()
+            .filter_map(|action| self.sent.get_mut(&key(action))?.pop_front());
+        let sent = sent.next();
         let Some(at) = sent else { return };
         let values = reply.fresh.values();
         let counts = values.iter().map(|value| 0.0 - f64::from(*value));
-        let digest = values.iter().map(|value| format!("{:08x}", value.to_bits()));
+        let digest = values
+            .iter()
+            .map(|value| format!("{:08x}", value.to_bits()));
         self.history.operations[at].answer = Some(Answer {
             end_us: now_us,
             verdict,
@@ -130,8 +138,12 @@ impl Recording {
         }
     }
 
-    /// Judges it.
+    /// Judges it, and keeps it where the environment says.
     pub(super) fn check(&self) -> Result<(), Violation> {
+        if let Some(path) = std::env::var_os(HISTORY_VARIABLE) {
+            let file = File::create(&path).expect("a file for the history");
+            self.history.write(file).expect("the history is written");
+        }
         let wrong = |text: String| Err(Violation::new(Rule::History, text));
         if let Err(unfit) = self.history.fits() {
             return wrong(unfit.to_string());

@@ -277,7 +277,10 @@ impl World {
     }
 
     /// Records what leaves, or is restored, where it survives processes.
-    pub(super) fn mark(&mut self, block: BlockId, mark: Mark) {
+    pub(super) fn mark(&mut self, block: BlockId, mut mark: Mark) {
+        if self.breaks(Sabotage::MarksTooLate) {
+            mark.version = mark.version.saturating_sub(1);
+        }
         let known = self.marks.entry(block).or_default();
         *known = mark.max(*known);
     }
@@ -298,7 +301,8 @@ impl World {
         let id = restore.shard;
         let blocks: Vec<BlockId> = self.common.placement.blocks(id).collect();
         let upto = (restore.newest, restore.only);
-        let found = match self.disk.newest(upto, &blocks, self.now_us) {
+        let by_listing = self.breaks(Sabotage::ReadsByListing);
+        let found = match self.disk.newest(upto, &blocks, (self.now_us, by_listing)) {
             Ok(found) => found,
             Err(failure) => {
                 let seen = Acknowledge {

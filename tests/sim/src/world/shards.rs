@@ -16,6 +16,7 @@ use super::server::{CaptureState, plain_report, running};
 use crate::checker::{Rule, Violation};
 use crate::malformed;
 use crate::net::Party;
+use crate::scenario::Sabotage;
 
 impl World {
     pub(super) fn frame(
@@ -289,9 +290,7 @@ impl World {
                 self.disk.write((number, id), file, self.now_us);
                 Ok(about)
             }
-            Written::ButFailed | Written::No => {
-                Err(NotCaptured::Failed("the disk fails".into()))
-            }
+            Written::ButFailed | Written::No => Err(NotCaptured::Failed("the disk fails".into())),
         };
         self.captured(life, id, number, result);
     }
@@ -334,6 +333,9 @@ impl World {
         if let Some(record) = malformed::record(&held.shard, &mut self.mischief) {
             self.report.counts.rogue += 1;
             let result = held.shard.handle_record(record.clone());
+            if self.scenario.sabotage == Some(Sabotage::FollowsAnyLog) {
+                held.shard.restore(Vec::new(), held.lineage);
+            }
             let unchanged = held.shard.digest() == before;
             return malformed::check_record(&record, &result, unchanged);
         }

@@ -117,7 +117,10 @@ impl World {
 
     /// The processes that have everything of a shard that was answered.
     fn keepers(&self, id: ShardId) -> Vec<Life> {
-        let up = self.servers.values().filter_map(|server| server.up.as_ref());
+        let up = self
+            .servers
+            .values()
+            .filter_map(|server| server.up.as_ref());
         let keeps = up.filter(|up| {
             let held = up.shards.get(&id);
             held.is_some_and(|held| self.checker.has_all(id, &held.shard))
@@ -183,7 +186,9 @@ impl World {
         (before, now): (&Holders, &Holders),
         lives: &BTreeMap<ServerId, Life>,
     ) {
-        let stays = before.primary.filter(|primary| now.primary == Some(*primary));
+        let stays = before
+            .primary
+            .filter(|primary| now.primary == Some(*primary));
         let primary = stays.and_then(|primary| lives.get(&primary.server));
         if let Some(primary) = primary {
             let heard_us = self.witness.heard_us.get(primary).copied();
@@ -319,7 +324,8 @@ impl World {
         if !self.disk.any_whole() {
             return None;
         }
-        let shards = (0..self.common.spec.group_sizes.len().max(self.servers.len()) as u32).map(ShardId);
+        let shards =
+            (0..self.common.spec.group_sizes.len().max(self.servers.len()) as u32).map(ShardId);
         let lost = |world: &mut Self, id: ShardId| {
             world.checker.last_primary(id).is_some()
                 && world.checker.answered_any(id)
@@ -337,7 +343,7 @@ impl World {
     fn told(&self) -> Option<Loss> {
         let (_, host) = self.coordinators.last_key_value()?;
         let run = host.core.run(&self.common.run).ok()?;
-        host.written_down().then(|| run.lost().updates)
+        host.written_down().then(|| run.lost())
     }
 
     /// Whether the end has to wait: all groups are done, but not all that was lost is told.

@@ -1,10 +1,12 @@
 //! How a fleet is started.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tradewind_common::RunId;
 
 use super::Fleet;
+use crate::cluster::disk::Disks;
 
 /// Servers keep their leases for so long unless a test says otherwise: longer than any test.
 const LEASE_MS: u64 = 600_000;
@@ -33,6 +35,8 @@ pub struct Setup {
     pub gated: Vec<u32>,
     /// Servers that reach the coordinator through a gate: [`Fleet::bond`].
     pub bonds: Vec<u32>,
+    /// Servers are processes, on these disks.
+    pub disks: Option<Arc<Disks>>,
 }
 
 impl Setup {
@@ -49,6 +53,7 @@ impl Setup {
             linger_ms: 0,
             gated: Vec::new(),
             bonds: Vec::new(),
+            disks: None,
         }
     }
 
@@ -56,6 +61,13 @@ impl Setup {
     #[must_use]
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// As processes, each on a disk that can be made to fail.
+    #[must_use]
+    pub fn on_disks(mut self) -> Self {
+        self.disks = Some(Arc::default());
         self
     }
 
