@@ -242,6 +242,22 @@ fn a_second_fall_before_the_copy_is_full_may_lose_something() {
 }
 
 #[test]
+fn who_was_removed_because_it_had_fallen_has_fallen() {
+    let mut watch = whole();
+    watch.handle_event(&Told {
+        kind: "copy_removed".into(),
+        shard: Some(0),
+        server: Some(1),
+        ..Told::default()
+    });
+    processes(&mut watch, &[(0, 1), (1, 2), (2, 1)], &[]);
+    processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
+    restores(&mut watch, 14.0, 0, 10);
+    watch.finish();
+    well(&watch);
+}
+
+#[test]
 fn who_was_replaced_and_missed_something_holds_not_everything() {
     // The heir answers, acknowledges a clock, and dies; its predecessor lives without it.
     let mut watch = whole();
