@@ -146,7 +146,7 @@ impl Report {
         ];
         if self.left_out > 0 {
             let n = self.left_out;
-            lines.push(format!("left out: {n} whose victims were not there"));
+            lines.push(format!("left out: {n} whose victims were not there, or killed too often"));
         }
         let Looked {
             rounds,
