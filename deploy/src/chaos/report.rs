@@ -146,7 +146,9 @@ impl Report {
         ];
         if self.left_out > 0 {
             let n = self.left_out;
-            lines.push(format!("left out: {n} whose victims were not there, or killed too often"));
+            lines.push(format!(
+                "left out: {n} whose victims were not there, or killed too often"
+            ));
         }
         let Looked {
             rounds,

@@ -45,7 +45,10 @@ impl Holding {
     pub(super) fn handle_processes(&mut self, now: &Processes) {
         let dead = |(server, life): &(u32, u64)| now.alive.get(server) != Some(life);
         // Whoever was removed before may have been so because it had fallen.
-        let full = self.full.iter().map(|(server, holder)| (*server, holder.life));
+        let full = self
+            .full
+            .iter()
+            .map(|(server, holder)| (*server, holder.life));
         let all: BTreeMap<u32, u64> = full.chain(self.at_whole.clone()).collect();
         let silent = |(server, _): &(u32, u64)| now.silent.contains(server);
         let fallen = all.into_iter().filter(|one| dead(one) || silent(one));
