@@ -28,6 +28,11 @@ const WAITS_FOR_WHOLE: f64 = 60.0;
 /// what has just happened may not have been seen yet.
 const WELL: f64 = 1.5;
 
+/// Nobody is killed more often than so many times in so many seconds: the launcher gives up whom it
+/// has started again and again without progress.
+const KILLS_MAX: usize = 2;
+const KILLS_WITHIN: f64 = 20.0;
+
 /// Of a slow process: how long it stands still, and how long it runs, in turn.
 const STANDS: Duration = Duration::from_millis(160);
 const RUNS: Duration = Duration::from_millis(40);
@@ -43,6 +48,8 @@ pub(super) struct Injector {
     pub(super) active: JoinSet<Active>,
     /// What goes on at whom.
     pub(super) going_on: BTreeMap<Member, Vec<Kind>>,
+    /// When each was killed lately, by the clock of the faults.
+    pub(super) kills: BTreeMap<Member, Vec<f64>>,
     /// Since when everything is well, by the clock of the faults, where they come one at a time.
     pub(super) well_since: Option<f64>,
 }
@@ -104,9 +111,26 @@ impl Injector {
         if members.is_empty() || members.iter().any(clashes) {
             return false;
         }
+        if fault.kind == Kind::Kill && !self.may_kill(&members, now) {
+            return false;
+        }
         self.inject(fault, &members, now);
         self.well_since = None;
         true
+    }
+
+    /// Whether none of them has been killed too often lately; they are killed then.
+    fn may_kill(&mut self, members: &[Member], now: f64) -> bool {
+        let too_often = members.iter().any(|member| {
+            let kills = self.kills.entry(*member).or_default();
+            kills.retain(|at| now - at < KILLS_WITHIN);
+            kills.len() >= KILLS_MAX
+        });
+        if !too_often {
+            let of = members.iter();
+            of.for_each(|member| self.kills.entry(*member).or_default().push(now));
+        }
+        !too_often
     }
 
     fn inject(&mut self, fault: Fault, members: &[Member], now: f64) {

@@ -83,6 +83,7 @@ const RECOVERIES: &[&str] = &[
     "rank_lost",
     "group_formed",
     "server_lost",
+    "heir",
     "promoted",
     "copy_full",
     "orphaned",
@@ -145,7 +146,9 @@ impl Report {
         ];
         if self.left_out > 0 {
             let n = self.left_out;
-            lines.push(format!("left out: {n} whose victims were not there"));
+            lines.push(format!(
+                "left out: {n} whose victims were not there, or killed too often"
+            ));
         }
         let Looked {
             rounds,

@@ -99,6 +99,7 @@ pub(super) async fn session(
         one_at_a_time: plan.one_at_a_time,
         active: JoinSet::new(),
         going_on: BTreeMap::new(),
+        kills: BTreeMap::new(),
         well_since: None,
     };
     let rules = Rules {

@@ -108,7 +108,7 @@ impl Soak {
             };
             let mean = memory.mean;
             grown.push(Grown::new(
-                format!("memory of a {sort}, bytes"),
+                format!("memory of a {sort} (bytes)"),
                 memory,
                 Some(mean * MEMORY_PART),
             ));
@@ -133,7 +133,7 @@ impl Soak {
         let folder = warm().map(|look| (look.at, look.folder() as f64));
         if let Some(growth) = growth([folder.collect()]) {
             grown.push(Grown::new(
-                "the folder, bytes".into(),
+                "the folder (bytes)".into(),
                 growth,
                 Some(DISK_BYTES),
             ));
@@ -144,7 +144,7 @@ impl Soak {
             let file = warm().map(|l| (l.at, l.files.get(name).copied().unwrap_or(0) as f64));
             let growth = growth([file.collect()]);
             if let Some(growth) = growth.filter(|growth| growth.per_hour.abs() >= FILE_BYTES) {
-                grown.push(Grown::new(format!("{name}, bytes"), growth, None));
+                grown.push(Grown::new(format!("{name} (bytes)"), growth, None));
             }
         }
         grown
@@ -292,6 +292,12 @@ impl Soaked {
             let folder = at.folder_bytes as f64 / MIB;
             lines.push(format!("{minute:>6} {} {folder:>8.1}", most.join(" ")));
         }
+        if !self.growth.is_empty() {
+            lines.push(format!(
+                "{:>12} {:>10} {:>12} {:>16}   (in an hour, its standard error, the mean, the most that is well)",
+                "grows by", "±", "of", "at most"
+            ));
+        }
         for grown in &self.growth {
             let Grown {
                 what,
@@ -299,13 +305,18 @@ impl Soaked {
                 bound,
             } = grown;
             let bound = match bound {
-                Some(bound) if growth.hours >= HOURS => format!("at most {bound:.0}"),
+                Some(bound) if growth.hours >= HOURS => format!("{bound:.0}"),
                 Some(_) => "too short to say".into(),
                 None => String::new(),
             };
+            let Growth {
+                per_hour,
+                error,
+                mean,
+                ..
+            } = growth;
             lines.push(format!(
-                "grows in an hour by {:.0} ± {:.0} of {:.0}: {what}   {bound}",
-                growth.per_hour, growth.error, growth.mean
+                "{per_hour:>12.0} {error:>10.0} {mean:>12.0} {bound:>16}   {what}"
             ));
         }
         lines
@@ -366,7 +377,7 @@ mod tests {
             (
                 (|own| used(2e7 + own / 3600.0 * 1e7, 40.0, 5.0)) as fn(f64) -> Usage,
                 (|_| 1000) as fn(f64) -> u64,
-                "memory of a server, bytes: grows by 1",
+                "memory of a server (bytes): grows by 1",
             ),
             (
                 |own| used(2e7, 40.0 + own / 100.0, 5.0),
@@ -381,7 +392,7 @@ mod tests {
             (
                 |_| used(2e7, 40.0, 5.0),
                 |at| (at * 5e5) as u64,
-                "the folder, bytes: grows by 18",
+                "the folder (bytes): grows by 18",
             ),
         ] {
             let found = soak(server, file).violations();

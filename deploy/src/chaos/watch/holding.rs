@@ -25,10 +25,10 @@ pub(super) struct Holding {
     head: Option<(u32, u64)>,
     /// Servers that hold everything.
     full: BTreeMap<u32, Holder>,
-    /// Of those that did when the shard was whole last, the servers that have fallen since.
+    /// Those that did when the shard was whole last, each with its life; none before it was.
+    at_whole: BTreeMap<u32, u64>,
+    /// The servers among them, and of those that have come to hold everything since, that have fallen.
     fallen: BTreeSet<u32>,
-    /// It has been whole at least once.
-    was_whole: bool,
     whole: bool,
 }
 
@@ -43,15 +43,18 @@ struct Holder {
 impl Holding {
     /// Processes may have ended or fallen silent.
     pub(super) fn handle_processes(&mut self, now: &Processes) {
-        let gone = |(server, holder): &(&u32, &Holder)| now.alive.get(server) != Some(&holder.life);
-        let dead: Vec<u32> = self.full.iter().filter(gone).map(|(s, _)| *s).collect();
-        for server in dead {
-            self.full.remove(&server);
-            self.fallen.insert(server);
-        }
-        let full = &self.full;
-        let mute = now.silent.iter().filter(|s| full.contains_key(s));
-        self.fallen.extend(mute);
+        let dead = |(server, life): &(u32, u64)| now.alive.get(server) != Some(life);
+        // Whoever was removed before may have been so because it had fallen.
+        let full = self
+            .full
+            .iter()
+            .map(|(server, holder)| (*server, holder.life));
+        let all: BTreeMap<u32, u64> = full.chain(self.at_whole.clone()).collect();
+        let silent = |(server, _): &(u32, u64)| now.silent.contains(server);
+        let fallen = all.into_iter().filter(|one| dead(one) || silent(one));
+        self.fallen.extend(fallen.map(|(server, _)| server));
+        self.full
+            .retain(|server, holder| !dead(&(*server, holder.life)));
         self.whole &= self.fallen.is_empty();
     }
 
@@ -126,7 +129,8 @@ impl Holding {
         let heard = |id: &u32| replies.contains_key(id) && !now.silent.contains(id);
         if self.full.keys().filter(|id| heard(id)).count() >= replication as usize {
             self.fallen.clear();
-            self.was_whole = true;
+            let full = self.full.iter();
+            self.at_whole = full.map(|(id, holder)| (*id, holder.life)).collect();
             self.whole = true;
         }
     }
@@ -162,7 +166,7 @@ impl Holding {
     /// The server that has fallen, if it was one at most since the shard was whole; `None` if several
     /// have, or it has never been whole.
     pub(super) fn one_fell(&self) -> Option<Option<u32>> {
-        let one = self.was_whole && self.fallen.len() <= 1;
+        let one = !self.at_whole.is_empty() && self.fallen.len() <= 1;
         one.then(|| self.fallen.first().copied())
     }
 }

@@ -133,8 +133,8 @@ fn a_loss_that_is_missing_in_the_sum() {
 }
 
 #[test]
-fn what_is_lost_twice_is_told_twice() {
-    // The group goes on at once, so that only versions show that something is missing.
+fn a_loss_that_only_versions_show() {
+    // The group has gone on before anybody asks, so that no clock seems to be missing.
     let mut watch = whole();
     processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
     let mut holders = vec![Holders::alone(ServerId(0))];
@@ -143,7 +143,11 @@ fn what_is_lost_twice_is_told_twice() {
     ahead.reply.lineage = 8;
     ahead.reply.decided[0].clock = 10;
     round_at(&mut watch, 12.0, &holders, &[ahead]);
-    tell(&mut watch, 5, 48);
+    watch.handle_event(&told(5, 48));
+    watch.handle_status(&StatusReply {
+        lost_updates: 6,
+        ..status(1, 9)
+    });
     watch.finish();
     found(&watch, "shard 0 began lineage 8 without 6 updates and 0");
 }
@@ -185,9 +189,14 @@ fn who_was_silent_beyond_the_patience_is_not_waited_for() {
         watch
     };
     well(&restored(21.0, 0));
-    well(&restored(21.0, 2));
-    found(&restored(19.0, 0), "shard 0 was restored");
-    found(&restored(19.0, 2), "shard 0 was restored");
+    let lives = "shard 0 was restored from a snapshot, although server 0 (life 1) lives";
+    found(&restored(19.0, 0), lives);
+    found(&restored(19.0, 2), lives);
+    // The coordinator heard nobody, and it was the only one who did not.
+    found(
+        &restored(21.0, 2),
+        "shard 0 was restored from a snapshot, although of its holders only server 1 fell",
+    );
 }
 
 #[test]
@@ -235,6 +244,22 @@ fn a_second_fall_before_the_copy_is_full_may_lose_something() {
         &filling,
         &[seen(0, 10, true), seen(1, 10, false)],
     );
+    processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
+    restores(&mut watch, 14.0, 0, 10);
+    watch.finish();
+    well(&watch);
+}
+
+#[test]
+fn who_was_removed_because_it_had_fallen_has_fallen() {
+    let mut watch = whole();
+    watch.handle_event(&Told {
+        kind: "copy_removed".into(),
+        shard: Some(0),
+        server: Some(1),
+        ..Told::default()
+    });
+    processes(&mut watch, &[(0, 1), (1, 2), (2, 1)], &[]);
     processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
     restores(&mut watch, 14.0, 0, 10);
     watch.finish();
