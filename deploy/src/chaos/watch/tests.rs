@@ -113,7 +113,7 @@ fn what_is_well_is_no_violation() {
     let mut watch = watch(2);
     for clock in 0..5 {
         watch.handle_clock(&record(0, clock, clock + 1, clock as f64 + 1.0));
-        watch.handle_status(&status(1, clock));
+        watch.handle_status(&status(1, clock + 5));
         let versions = clock + 1;
         round(
             &mut watch,
