@@ -84,7 +84,10 @@ pub(crate) struct Round<'a> {
 pub(crate) struct Watch {
     rules: Rules,
     coordinator: u64,
+    /// The last that the present coordinator said; it may not have been written down yet.
     generation: u64,
+    /// The last that a server has followed; it was written down before.
+    followed: u64,
     clocks: Clocks,
     /// The highest version that a group was answered since a shard was restored last, and when that was.
     updates: u64,
@@ -118,6 +121,7 @@ impl Watch {
             rules,
             coordinator: 0,
             generation: 0,
+            followed: 0,
             clocks: Clocks::default(),
             updates: 0,
             updates_from: 0.0,
@@ -189,8 +193,12 @@ impl Watch {
         if told.coordinator < self.coordinator {
             return;
         }
+        let former = match told.coordinator == self.coordinator {
+            true => self.generation.max(self.followed),
+            false => self.followed,
+        };
         self.coordinator = told.coordinator;
-        let (generation, former) = (told.generation, self.generation);
+        let generation = told.generation;
         if generation < former {
             self.violated(format!(
                 "the generation went back from {former} to {generation}"
@@ -235,6 +243,8 @@ impl Watch {
     /// who holds what. Clocks that were handed in before were finished before.
     pub(crate) fn handle_round(&mut self, round: Round<'_>) {
         self.looked.rounds += 1;
+        let followed = round.seen.iter().map(|seen| seen.reply.generation);
+        self.followed = followed.fold(self.followed, u64::max);
         for Seen { shard, reply } in round.seen.iter().filter(|seen| seen.reply.primary) {
             self.one_primary(*shard, reply);
         }

@@ -113,7 +113,7 @@ fn what_is_well_is_no_violation() {
     let mut watch = watch(2);
     for clock in 0..5 {
         watch.handle_clock(&record(0, clock, clock + 1, clock as f64 + 1.0));
-        watch.handle_status(&status(1, clock));
+        watch.handle_status(&status(1, clock + 5));
         let versions = clock + 1;
         round(
             &mut watch,
@@ -147,7 +147,18 @@ fn a_generation_that_goes_back() {
     watch.handle_status(&status(1, 6));
     assert!(watch.violations().is_empty(), "it is deposed");
     watch.handle_status(&status(3, 6));
-    found(&watch, "the generation went back from 7 to 6");
+    assert!(watch.violations().is_empty(), "7 was not written down");
+    watch.handle_status(&status(3, 5));
+    found(&watch, "the generation went back from 6 to 5");
+}
+
+#[test]
+fn a_generation_that_servers_have_followed_and_a_later_coordinator_does_not_know() {
+    let mut watch = watch(2);
+    watch.handle_status(&status(2, 5));
+    round(&mut watch, &[seen(0, 4, true)]);
+    watch.handle_status(&status(3, 4));
+    found(&watch, "the generation went back from 5 to 4");
 }
 
 #[test]
