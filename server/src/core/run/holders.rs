@@ -403,7 +403,7 @@ impl Run {
     }
 
     /// Whether nobody can come any more who has the values of a shard, or is waited for.
-    fn may_start_anew(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
+    fn may_start_anew(&self, shard: ShardId, fleet: &Fleet) -> bool {
         let candidates = &self.holders[shard.0 as usize].candidates;
         if !self.is_trained() {
             let given_up = |c: &Candidate| fleet.presence(c.server) == Some(Presence::GivenUp);
@@ -414,19 +414,7 @@ impl Run {
         }
         let patience_ms = self.spec.faults.patience_ms;
         let silent = |c: &Candidate| fleet.silent_ms(c.server) >= patience_ms;
-        if !candidates.iter().all(silent) {
-            return false;
-        }
-        match self.spec.faults.on_loss {
-            OnLoss::Continue => true,
-            OnLoss::Stop => {
-                let waited = self.waits_for(shard, fleet).join(", ");
-                self.stop(format!(
-                    "nobody is left who has the values of shard {shard} but {waited}"
-                ));
-                false
-            }
-        }
+        candidates.iter().all(silent)
     }
 
     /// For whom a shard waits that nobody answers for.

@@ -486,7 +486,8 @@ fn a_run_that_is_to_lose_nothing_stops_when_nobody_comes_back() {
         down 2 => view 11 0@1:0 + by nobody | 0:0@0+2@0* 1:-?2 2:->0@11?2?0
         pass 90 =>
         pass 59900 => view 12 + by nobody
-        pass 10 => view 13 + by nobody | 0:0@0+2@0* 1:-?2 2:-?2?0
+        pass 10 => view 13 + by nobody | 0:0@0+2@0* 1:->1@13?2 2:->0@11?2?0 | restore 1<=1
+        ack 1 complete restored 1 lacks 7 => view 14 + by nobody | 0:0@0+2@0* 1:-?2 2:-?2?0
         join 0.0 b => 0.0 refused Stopped
         "),
     );

@@ -146,6 +146,8 @@ pub struct Checker {
     /// What shards lacked when they were restored, by their lineage; and how far blocks had come when
     /// everything ended, before the run was resumed.
     missing: BTreeMap<(ShardId, Generation), Missing>,
+    /// The same when it was counted.
+    counted: BTreeMap<(ShardId, Generation), Missing>,
     before_resume: BTreeMap<BlockId, Reached>,
     /// The furthest that any answer told of each block: lineage, version, samples.
     told: BTreeMap<BlockId, (Generation, u64, u64)>,
@@ -175,6 +177,7 @@ impl Checker {
             parts: BTreeMap::new(),
             kept: Vec::new(),
             missing: BTreeMap::new(),
+            counted: BTreeMap::new(),
             before_resume: BTreeMap::new(),
             told: BTreeMap::new(),
             report: Report::default(),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use tradewind_common::{BlockId, Generation, ServerId, ShardId};
 use tradewind_server::core::shard::{Reply, Shard};
+use tradewind_server::core::state::BlockState;
 
 use super::Checker;
 use super::history::{Step, find};
@@ -170,16 +171,39 @@ impl Checker {
         }
     }
 
+    /// A server counts what these values, which it has read for a lineage, lack. Without copies the
+    /// former primary may be only cut off, and answer more: nobody can count that.
+    pub fn counts_lost(&mut self, of: (ShardId, Generation), states: &[BlockState]) {
+        let come = states.iter().map(|s| (s.id, (s.version, s.samples_applied)));
+        let missing = self.without(of.0, come);
+        self.counted.insert(of, missing);
+    }
+
     /// A server is about to lead a shard in a new lineage: what it lacks.
     pub(super) fn lacks(&mut self, id: ShardId, shard: &Shard) {
+        let blocks = shard.blocks();
+        let come = blocks.map(|(id, own)| (id, (own.version(), own.samples_applied())));
+        let mut missing = self.without(id, come);
+        let lineage = (id, shard.lineage());
+        if let Some(counted) = self.counted.get(&lineage) {
+            missing.least = missing.least.min(counted.least);
+            missing.samples_least = missing.samples_least.min(counted.samples_least);
+        }
+        self.missing.entry(lineage).or_insert(missing);
+    }
+
+    fn without(
+        &self,
+        id: ShardId,
+        come: impl Iterator<Item = (BlockId, (u64, u64))>,
+    ) -> Missing {
         let reached = self.reached(id);
         let mut missing = Missing::default();
-        for (block, own) in shard.blocks() {
+        for (block, come) in come {
             let reached = reached.get(&block).copied().unwrap_or_default();
-            missing.add(reached.without((own.version(), own.samples_applied())));
+            missing.add(reached.without(come));
         }
-        let lineage = (id, shard.lineage());
-        self.missing.entry(lineage).or_insert(missing);
+        missing
     }
 
     /// What all restored shards lacked, since the run was resumed if it was.

@@ -328,6 +328,7 @@ impl World {
         }
         self.checker.restores(id, lineage, found.saved);
         let lost = mark::lost(&self.marks, &states);
+        self.checker.counts_lost((id, lineage), &states);
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
         held.shard.restore(states, lineage);

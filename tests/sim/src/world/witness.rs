@@ -272,11 +272,9 @@ impl World {
     pub(super) fn goes_on(&mut self, id: ShardId, primary: ServerId, holders: &Holders) {
         let needed: Vec<ServerId> = counted(holders).chain([primary]).collect();
         let keepers = self.keepers(id).into_iter();
-        for life in keepers {
-            match needed.contains(&life.server) {
-                true => self.witness.needed.insert((id, life)),
-                false => self.witness.needed.remove(&(id, life)),
-            };
+        // Whom it counts upon stood in what its coordinator decided, which may be more by now.
+        for life in keepers.filter(|life| !needed.contains(&life.server)) {
+            self.witness.needed.remove(&(id, life));
         }
     }
 
