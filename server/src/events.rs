@@ -154,6 +154,7 @@ impl EventWriter {
             waiting.into_iter().for_each(|line| log.append(line));
         };
         let name = "events".to_owned();
+        // Not supervised: lines that find nobody to write them are missing, which is logged.
         std::thread::Builder::new().name(name).spawn(write)?;
         Ok(Self {
             lines: Some(lines),

@@ -36,7 +36,7 @@ fn files_agree(ended: &Ended, overlap: u8) {
     assert_eq!(summary["status"], "completed");
     assert_eq!(summary["failure"], Value::Null);
     assert_eq!(summary["faults"]["counts"], serde_json::json!({}));
-    assert_eq!(summary["faults"]["lost"], 0);
+    assert_eq!(summary["faults"]["lost"]["updates"], 0);
     let records = ended.records();
     groups_agree(&summary, &records);
     if overlap == 0 {

@@ -28,7 +28,7 @@ const FULL: Expected = (Code::ResourceExhausted, "too-many-runs", "256 runs alre
 const FAILED: Expected = (
     Code::Aborted,
     "run-failed",
-    "shard 1 was lost with server 1: it had no full copy, and there is no snapshot",
+    "shard 1 is lost: every server that had its values is gone, and there is no snapshot",
 );
 const REPLACED: Expected = (
     Code::Aborted,

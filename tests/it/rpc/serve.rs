@@ -232,7 +232,10 @@ fn a_bad_report_ends_with_a_status_and_changes_nothing() {
             status.generation = 0;
             status.events.clear();
             let placement = status.placement.as_mut().unwrap();
-            placement.holding.as_mut().unwrap().generation = 0;
+            let holding = placement.holding.as_mut().unwrap();
+            holding.generation = 0;
+            holding.holders.clear();
+            status.waiting.clear();
             status
         };
         let before = settled().await;

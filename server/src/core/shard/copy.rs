@@ -20,14 +20,15 @@ impl Shard {
             Some(Role::Primary(since) | Role::Heir(since)) => (since, since),
             Some(Role::Candidate) | None => return Err(Refusal::NotCopy(self.id)),
         };
-        if (log, fill) < named {
+        let copies = matches!(self.role, Some(Role::Copy(_)));
+        if (log, fill) < named || (!copies && log <= named.0) {
             return Err(Refusal::StaleLog {
                 given: (log, fill),
                 newest: named,
             });
         }
         // The order for a later one is on its way, if it is one.
-        if (log, fill) > named || !matches!(self.role, Some(Role::Copy(_))) {
+        if (log, fill) > named || !copies {
             return Err(Refusal::NotCopy(self.id));
         }
         if self.position.place(record.previous, record.seq)? == Place::Next {

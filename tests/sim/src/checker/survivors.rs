@@ -174,7 +174,9 @@ impl Checker {
     /// A server counts what these values, which it has read for a lineage, lack. Without copies the
     /// former primary may be only cut off, and answer more: nobody can count that.
     pub fn counts_lost(&mut self, of: (ShardId, Generation), states: &[BlockState]) {
-        let come = states.iter().map(|s| (s.id, (s.version, s.samples_applied)));
+        let come = states
+            .iter()
+            .map(|s| (s.id, (s.version, s.samples_applied)));
         let missing = self.without(of.0, come);
         self.counted.insert(of, missing);
     }
@@ -192,11 +194,7 @@ impl Checker {
         self.missing.entry(lineage).or_insert(missing);
     }
 
-    fn without(
-        &self,
-        id: ShardId,
-        come: impl Iterator<Item = (BlockId, (u64, u64))>,
-    ) -> Missing {
+    fn without(&self, id: ShardId, come: impl Iterator<Item = (BlockId, (u64, u64))>) -> Missing {
         let reached = self.reached(id);
         let mut missing = Missing::default();
         for (block, come) in come {

@@ -186,9 +186,11 @@ impl World {
         (before, now): (&Holders, &Holders),
         lives: &BTreeMap<ServerId, Life>,
     ) {
+        // It may have been missed since: then its full copies stand beside it as candidates.
+        let kept = |server| now.candidates.iter().any(|c| c.server == server);
         let stays = before
             .primary
-            .filter(|primary| now.primary == Some(*primary));
+            .filter(|primary| now.primary == Some(*primary) || kept(primary.server));
         let primary = stays.and_then(|primary| lives.get(&primary.server));
         if let Some(primary) = primary {
             let heard_us = self.witness.heard_us.get(primary).copied();
