@@ -45,7 +45,8 @@ fn check(name: &str, scenario: impl Fn(Scenario) -> Scenario, must: &[&str]) {
         sum += &report.counts;
     });
     println!("{name}: {runs} runs, {events} events: {sum:?}");
-    if runs < SEEDS {
+    // Of one seed that is replayed this says nothing.
+    if runs < SEEDS / 2 {
         return;
     }
     for (count, times) in sum.all() {

@@ -7,6 +7,9 @@ use crate::core::askers::Asker;
 use crate::core::log::{Confirm, Entry};
 use crate::core::refusal::Refusal;
 
+/// How many leases a copy may confirm nothing while values are created.
+const LEASES_TO_CREATE: u64 = 8;
+
 /// How often in a lease it is looked whether copies confirm.
 const LOOKS_IN_LEASE: u64 = 4;
 
@@ -39,7 +42,13 @@ impl Shard {
         }
         let lease_us = self.spec.lease_ms.saturating_mul(1_000);
         self.look_us = now_us + lease_us / LOOKS_IN_LEASE;
-        if self.log.look_stalled(now_us, lease_us) {
+        // Before anybody is answered a slow way to a copy holds nobody up, and filling it again and again
+        // would never end.
+        let patience_us = match self.view.ready() {
+            true => lease_us,
+            false => lease_us.saturating_mul(LEASES_TO_CREATE),
+        };
+        if self.log.look_stalled(now_us, patience_us) {
             self.report();
         }
     }

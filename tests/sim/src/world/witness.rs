@@ -288,7 +288,11 @@ impl World {
     /// Whether a process is the last one that has everything that was answered of a shard, and is
     /// needed for it.
     pub(super) fn is_last(&self, life: Life, id: ShardId) -> bool {
-        let needed = self.witness.needed.contains(&(id, life));
+        // A copy may have been removed, in writing, before its primary heard of that and fell.
+        let up = self.servers[&life.server].up.as_ref();
+        let role = up.and_then(|up| up.shards.get(&id)?.shard.role());
+        let copy = matches!(role, Some(tradewind_common::holders::Role::Copy(_)));
+        let needed = self.witness.needed.contains(&(id, life)) && !copy;
         needed && self.checker.answered_any(id) && self.keepers(id) == [life]
     }
 
