@@ -254,8 +254,9 @@ impl World {
         let server = self.running(life).expect("it obeys");
         let obeyed = server.obeyed;
         let all = self.witness.begun.iter();
-        let of = all.filter(|((of, began, n), _)| (*of, *began) == (id, lineage) && *n <= obeyed);
-        if let Some((_, Some(kept))) = of.last() {
+        let mut of =
+            all.filter(|((of, began, n), _)| (*of, *began) == (id, lineage) && *n <= obeyed);
+        if let Some((_, Some(kept))) = of.next_back() {
             let text = format!("shard {id} is restored from snapshot {number}, though {kept}");
             return Err(Violation::new(Rule::NothingLost, text));
         }
