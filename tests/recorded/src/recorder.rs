@@ -23,6 +23,7 @@ struct Kept {
 pub(super) struct Number(usize);
 
 impl Recorder {
+    #[expect(clippy::disallowed_methods, reason = "the clock of what is recorded")]
     pub(super) fn start() -> Self {
         Self {
             started: Instant::now(),

@@ -253,6 +253,7 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
 
 /// As on servers that two runs share: the ranks of both have the same numbers.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "leases are of the clock's time")]
 fn a_rank_of_another_run_may_lose_its_lease_without_harm_to_ours() {
     let stage = Stage::with_lease(SERVER, "kill -STOP $$; sleep 1000", 200);
     let log = EventLog::open(stage.folder.path()).unwrap();
