@@ -47,7 +47,7 @@ impl Plan {
             groups: rng.random_range(1..5),
             blocks: rng.random_range(1..5),
             policy,
-            merged: seed % 3 == 2 && seed % 2 == 0,
+            merged: seed % 3 == 2 && seed.is_multiple_of(2),
             clocks: rng.random_range(5..40),
             restore_us: [0, 3_000, 10_000][rng.random_range(0..3)],
             restart_us: [0, 4_000][rng.random_range(0..2)],

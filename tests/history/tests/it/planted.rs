@@ -80,7 +80,11 @@ fn version(word: &str) -> Version {
 fn operation(words: &[&str]) -> Operation {
     let (start_us, end_us) = span(words[1]);
     let pulls = words[2] == "pull";
-    let who = (!pulls).then(|| who_of(words[2])).unwrap_or_default();
+    let who = if !pulls {
+        who_of(words[2])
+    } else {
+        Default::default()
+    };
     let told = if pulls { &words[2..] } else { &words[3..] };
     let on = told.iter().position(|word| *word == "on");
     let delay = told.iter().position(|word| *word == "delay");
