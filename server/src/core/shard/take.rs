@@ -111,15 +111,13 @@ impl Shard {
         contribution: Contribution,
         now_us: u64,
     ) -> Result<Taken, Refusal> {
-        if !self.view.ready() || !self.blocks[&id].created() {
+        let block = self.blocks.get_mut(&id).expect("checked by the caller");
+        if !self.view.ready() || !block.created() {
             return Err(Refusal::NotReady);
         }
-        if contribution
-            .as_ref()
-            .is_some_and(|gradient| gradient.lineage > self.lineage)
-        {
-            // Its group has values that were restored in place of these.
-            self.close();
+        // Either its group has values that were restored in place of these, or it says so only: the
+        // coordinator alone deposes.
+        if contribution.as_ref().is_some_and(|gradient| gradient.lineage > self.lineage) {
             return Err(Refusal::NotPrimary(self.id));
         }
         if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
@@ -128,7 +126,6 @@ impl Shard {
             // What it holds has a version of another lineage, too.
             *holds = None;
         }
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
         let at = (asker, now_us);
         let values = (self.lineage, self.consistency.leaves_behind());
         let arrival = block.push((group, clock), contribution, values, at)?;

@@ -5,7 +5,7 @@ use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, Compression, Generation, GroupId, Incarnation};
 
-use super::holders::{Stage, wave};
+use super::holders::{SHARD, Stage, wave};
 use super::shard::{MEAN, WEIGHT, gradient, push};
 use super::spec;
 use crate::core::askers::{Fresh, Wants};
@@ -92,6 +92,19 @@ fn the_first_contribution_of_each_group_may_leave_a_gap() {
         0,
         "a gap is nothing that was left out"
     );
+}
+
+/// Of a lineage that this server has not heard of it may be the former primary; but a frame alone
+/// changes nothing.
+#[test]
+fn a_later_lineage_is_refused_and_deposes_nobody() {
+    let (mut stage, lineage) = restored(Async, &[]);
+    let before = stage.states(0);
+    stage.push(push(0, 8, WEIGHT, of(Generation(u64::MAX), 6)), 0);
+    assert_eq!(stage.answer(), Err(Refusal::NotPrimary(SHARD)));
+    assert_eq!(stage.states(0), before);
+    stage.push(push(0, 8, WEIGHT, of(lineage, 6)), 0);
+    assert_eq!(stage.answer().unwrap().version, 7);
 }
 
 #[test]
