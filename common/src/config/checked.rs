@@ -294,9 +294,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let consistency = match values.text("train.consistency") {
         "sync" => ConsistencySpec::Sync,
         "async" => ConsistencySpec::Async,
-        _ => ConsistencySpec::Bounded {
+        "bounded" => ConsistencySpec::Bounded {
             staleness_bound: values.int("train.staleness_bound") as u64,
         },
+        other => unreachable!("train.consistency has no choice {other}"),
     };
     let slurm = slurm::read(values, groups.len(), &mut wrong);
     let policies = policy::read(values);
@@ -394,7 +395,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         on_loss: match values.text("faults.on_loss") {
             "continue" => OnLoss::Continue,
             "stop" => OnLoss::Stop,
-            _ => OnLoss::unless_said(replication as u32),
+            "auto" => OnLoss::unless_said(replication as u32),
+            other => unreachable!("faults.on_loss has no choice {other}"),
         },
         step_seconds: values.float("pace.step_seconds"),
         stragglers,

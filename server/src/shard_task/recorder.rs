@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tradewind_common::{BlockId, RunId, ServerId, ShardId};
+use tradewind_process::supervise_blocking;
 
 use crate::core::mark::Mark;
 use crate::marks::{Boot, Marks};
@@ -51,7 +52,7 @@ impl Recorder {
         let covered = self.marks.note(index, lineage, version, mark.samples);
         if !covered && !self.raising.swap(true, Ordering::Relaxed) {
             let (reserve, raising) = (self.marks.reserve(), self.raising.clone());
-            tokio::task::spawn_blocking(move || {
+            supervise_blocking("the raising of a ceiling", move || {
                 if let Err(error) = reserve.ahead() {
                     tracing::warn!(
                         "should this machine die now, less than what is lost may be told: {error}"

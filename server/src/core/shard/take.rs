@@ -117,7 +117,10 @@ impl Shard {
         }
         // Either its group has values that were restored in place of these, or it says so only: the
         // coordinator alone deposes.
-        if contribution.as_ref().is_some_and(|gradient| gradient.lineage > self.lineage) {
+        if contribution
+            .as_ref()
+            .is_some_and(|gradient| gradient.lineage > self.lineage)
+        {
             return Err(Refusal::NotPrimary(self.id));
         }
         if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
