@@ -107,9 +107,8 @@ impl Run {
                     disturbed |= self.snapshots.capture(shard).is_some();
                     self.depose(shard, (server, incarnation), dead, fleet);
                     self.tell_orphaned(shard, server, fleet);
-                    changed = true;
                 }
-                Some(Role::Copy(_)) => changed |= self.miss_copy(shard, server, dead),
+                Some(Role::Copy(_)) => self.miss_copy(shard, server, dead),
                 Some(Role::Heir(_)) => {
                     self.holders[shard.0 as usize].heir = None;
                     self.restored.remove(&shard);
@@ -117,14 +116,11 @@ impl Run {
                         self.drop_candidate(shard, server);
                     }
                     self.tell_orphaned(shard, server, fleet);
-                    changed = true;
                 }
-                Some(Role::Candidate) if dead => {
-                    self.drop_candidate(shard, server);
-                    changed = true;
-                }
-                Some(Role::Candidate) | None => {}
+                Some(Role::Candidate) if dead => self.drop_candidate(shard, server),
+                Some(Role::Candidate) | None => continue,
             }
+            changed = true;
         }
         if changed {
             self.change();
@@ -190,9 +186,8 @@ impl Run {
     }
 
     /// A copy is missed. One that may have to take over is removed when the primary has been heard
-    /// since; otherwise both may be out of reach of the coordinator alone. Answers whether there is
-    /// something to tell.
-    fn miss_copy(&mut self, shard: ShardId, server: ServerId, dead: bool) -> bool {
+    /// since; otherwise both may be out of reach of the coordinator alone.
+    fn miss_copy(&mut self, shard: ShardId, server: ServerId, dead: bool) {
         let holders = &self.holders[shard.0 as usize];
         let full = holders.copies.iter().any(|c| c.server == server && c.full);
         if dead || !full {
@@ -202,7 +197,6 @@ impl Run {
             let departing = self.departing.entry(shard).or_default();
             departing.insert(server, next);
         }
-        true
     }
 
     fn remove_copy(&mut self, shard: ShardId, server: ServerId, why: &str) {

@@ -194,7 +194,8 @@ impl World {
         let primary = stays.and_then(|primary| lives.get(&primary.server));
         if let Some(primary) = primary {
             let heard_us = self.witness.heard_us.get(primary).copied();
-            let there: Vec<ServerId> = now.servers().collect();
+            // One that was removed and is to be filled anew counts no more than one that is gone.
+            let there: Vec<ServerId> = counted(now).collect();
             let removed = before.copies.iter().map(|copy| copy.server);
             let removed = removed.filter(|server| !there.contains(server));
             for copy in removed.filter_map(|server| lives.get(&server)) {
