@@ -88,6 +88,9 @@ pub struct Run {
     ready_at: Option<Generation>,
     /// By shard.
     holders: Vec<Holders>,
+    /// Who held a shard whose primary is missed, as far as they had everything: until an heir is chosen.
+    #[serde(default)]
+    interrupted: BTreeMap<ShardId, Holders>,
     /// Copies that are missed, since which generation; removed when their primary has followed it.
     #[serde(default)]
     departing: BTreeMap<ShardId, BTreeMap<ServerId, Generation>>,
@@ -161,6 +164,7 @@ impl Run {
             phase: Phase::Forming,
             formed: false,
             ready_at: None,
+            interrupted: BTreeMap::new(),
             departing: BTreeMap::new(),
             restoring: BTreeMap::new(),
             clock_seen: None,

@@ -171,6 +171,11 @@ impl Run {
                 incarnation,
             })
         });
+        let full = |copy: &&CopyHolder| copy.full;
+        let before = Holders {
+            copies: holders.copies.iter().filter(full).copied().collect(),
+            ..holders.clone()
+        };
         holders.candidates = (!dead)
             .then_some(former)
             .into_iter()
@@ -178,11 +183,20 @@ impl Run {
             .collect();
         holders.primary = None;
         holders.copies.clear();
+        if !dead {
+            self.interrupted.insert(shard, before);
+        }
     }
 
     fn drop_candidate(&mut self, shard: ShardId, server: ServerId) {
         let candidates = &mut self.holders[shard.0 as usize].candidates;
         candidates.retain(|candidate| candidate.server != server);
+        if let Some(before) = self.interrupted.get_mut(&shard) {
+            before.copies.retain(|copy| copy.server != server);
+        }
+        let primary = |before: &Holders| before.primary.map(|primary| primary.server);
+        self.interrupted
+            .retain(|of, before| *of != shard || primary(before) != Some(server));
     }
 
     /// A copy is missed. One that may have to take over is removed when the primary has been heard
@@ -250,7 +264,7 @@ impl Run {
                 return;
             }
             if self.primary(shard).is_none() {
-                changed |= self.choose(shard, fleet);
+                changed |= self.go_on(shard, fleet) || self.choose(shard, fleet);
             }
             if self.is_over() {
                 return;
@@ -388,7 +402,34 @@ impl Run {
         }
     }
 
+    /// The primary was only out of reach, and nobody has been chosen in its place: its log goes on, and
+    /// its copies need nothing anew.
+    fn go_on(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
+        let Some(primary) = self.interrupted.get(&shard).and_then(|of| of.primary) else {
+            return false;
+        };
+        let candidates = &self.holders[shard.0 as usize].candidates;
+        let mut there = candidates.iter().filter(|c| is_there(fleet, c));
+        if !there.any(|candidate| candidate.server == primary.server) {
+            return false;
+        }
+        let before = self.interrupted.remove(&shard).expect("looked up above");
+        let copies = before.copies.iter().map(|copy| copy.server);
+        let missed: Vec<ServerId> = copies.filter(|id| !fleet.is_up(*id)).collect();
+        self.holders[shard.0 as usize] = before;
+        for server in missed {
+            self.miss_copy(shard, server, false);
+        }
+        let server = primary.server;
+        let text =
+            format!("server {server} was only out of reach and answers for shard {shard} again");
+        let event = Event::new(EventKind::Promoted, text);
+        self.tell(event.server(server).shard(shard));
+        true
+    }
+
     fn appoint(&mut self, shard: ShardId, server: ServerId) {
+        self.interrupted.remove(&shard);
         let since = self.generation.next();
         self.holders[shard.0 as usize].heir = Some(Primary { server, since });
         // What was said of a former choice does not count.
