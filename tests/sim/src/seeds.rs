@@ -20,11 +20,6 @@ pub const HISTORY_VARIABLE: &str = "TRADEWIND_HISTORY";
 const OPEN: &[(&str, u64)] = &[
     ("faults_come_together", 690),
     ("faults_come_together_where_there_are_two_copies", 853),
-    ("faults_come_together_where_there_are_two_copies", 924),
-    (
-        "faults_come_together_with_those_of_ranks_coordinators_and_disks",
-        168,
-    ),
     (
         "faults_come_together_with_those_of_ranks_coordinators_and_disks",
         169,
@@ -34,25 +29,12 @@ const OPEN: &[(&str, u64)] = &[
         853,
     ),
     ("groups_draw_the_centre_while_everything_fails", 1089),
+    ("servers_fail_with_one_copy_while_messages_are_late", 221),
     ("servers_fail_without_copies", 418),
     (
         "stale_gradients_are_compensated_while_everything_fails",
         557,
     ),
-    ("servers_fail_with_one_copy_while_messages_are_late", 146),
-    ("servers_fail_with_one_copy_while_messages_are_late", 151),
-    ("servers_fail_with_one_copy_while_messages_are_late", 328),
-    ("servers_fail_with_one_copy_while_messages_are_late", 330),
-    ("servers_fail_with_one_copy_while_messages_are_late", 471),
-    ("servers_fail_with_one_copy_while_messages_are_late", 484),
-    ("servers_fail_with_one_copy_while_messages_are_late", 637),
-    ("servers_fail_with_one_copy_while_messages_are_late", 686),
-    ("servers_fail_with_one_copy_while_messages_are_late", 702),
-    ("servers_fail_with_one_copy_while_messages_are_late", 734),
-    ("servers_fail_with_one_copy_while_messages_are_late", 806),
-    ("servers_fail_with_one_copy_while_messages_are_late", 842),
-    ("servers_fail_with_one_copy_while_messages_are_late", 895),
-    ("every_optimizer_holds_under_every_policy", 1231),
 ];
 
 /// A run that broke a rule.

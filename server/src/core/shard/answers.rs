@@ -8,7 +8,7 @@ use crate::core::log::{Confirm, Entry};
 use crate::core::refusal::Refusal;
 
 /// How many leases a copy may confirm nothing while values are created.
-const LEASES_TO_CREATE: u64 = 8;
+const LEASES_TO_CREATE: u64 = 4;
 
 /// How often in a lease it is looked whether copies confirm.
 const LOOKS_IN_LEASE: u64 = 4;

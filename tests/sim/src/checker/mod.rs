@@ -228,9 +228,14 @@ impl Checker {
             && lineage.is_none_or(|lineage| lineage == log.lineage)
         {
             log.asked(asked, answered);
-            if matches!(push.action, Action::Create(_)) && !log.ready && log.creator == Some(life) {
-                log.creates.insert((to, push.block));
-            }
+        }
+        // Who is cut off from everybody may still create what its own order tells it to.
+        if let Some(log) = self.log_mut(server, shard)
+            && matches!(push.action, Action::Create(_))
+            && !log.ready
+            && log.creator == Some(life)
+        {
+            log.creates.insert((to, push.block));
         }
     }
 
