@@ -19,6 +19,15 @@ impl Loss {
         self == Self::default()
     }
 
+    /// What remains of it when so much is counted already.
+    #[must_use]
+    pub fn without(self, counted: Self) -> Self {
+        Self {
+            updates: self.updates.saturating_sub(counted.updates),
+            samples: self.samples.saturating_sub(counted.samples),
+        }
+    }
+
     /// Both, one having come after the other.
     #[must_use]
     pub fn plus(self, later: Self) -> Self {

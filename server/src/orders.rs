@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_common::holders::Role;
-use tradewind_common::loss::Loss;
 use tradewind_common::{BlockId, Generation, Layout, ServerId, ShardId};
 
-use crate::core::mark::{self, Mark};
+use crate::core::mark::{self, Lacking, Mark};
 use crate::core::optimizer;
 use crate::core::order::{Order, Restore, ShardReport};
 use crate::core::state::BlockState;
@@ -78,7 +77,7 @@ async fn hold(
             Ok(restored) => {
                 let number = restored.number;
                 let (lost, problems) = lost(registry, order, &restored.states).await;
-                tracing::info!(run = %order.run, %shard, number, %lost, "restored from a snapshot");
+                tracing::info!(run = %order.run, %shard, number, lost = %lost.loss, "restored from a snapshot");
                 held.lineage = lineage;
                 held.restored = Some(number);
                 held.damaged = restored.damaged;
@@ -98,7 +97,7 @@ async fn hold(
                     },
                     restored: None,
                     damaged: Vec::new(),
-                    lost: Loss::default(),
+                    lost: Lacking::default(),
                     failure: Some(failure),
                 });
             }
@@ -190,9 +189,9 @@ async fn record(
 }
 
 /// What restored blocks lack of what holders have recorded; and what could not be read of that.
-async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Loss, Vec<String>) {
+async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Lacking, Vec<String>) {
     let Some(folder) = registry.surroundings().folder.clone() else {
-        return (Loss::default(), Vec::new());
+        return (Lacking::default(), Vec::new());
     };
     let run = order.run.clone();
     let servers: Vec<ServerId> = order.servers.keys().copied().collect();
@@ -212,7 +211,7 @@ async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Los
             (mark::lost(&marks.collect(), states), problems)
         }
         Err(error) => (
-            Loss::default(),
+            Lacking::default(),
             vec![format!("what was acknowledged cannot be read: {error}")],
         ),
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use dashmap::DashMap;
 use tokio::sync::mpsc;
-use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
@@ -15,6 +14,7 @@ use tradewind_common::{
 use tradewind_proto::auth::Token;
 
 use crate::clock::Origin;
+use crate::core::mark::Lacking;
 use crate::core::order::{NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
 use crate::core::shard::Shard;
@@ -106,7 +106,7 @@ pub struct Held {
     /// Snapshots that were passed over, and what was wrong with each.
     pub damaged: Vec<String>,
     /// What that lacks of what had been acknowledged.
-    pub lost: Loss,
+    pub lost: Lacking,
     /// What leaves it is recorded where it survives this process.
     pub marked: bool,
 }
@@ -187,7 +187,7 @@ impl Registry {
                 lineage: Generation(0),
                 restored: None,
                 damaged: Vec::new(),
-                lost: Loss::default(),
+                lost: Lacking::default(),
                 marked: false,
             }
         };

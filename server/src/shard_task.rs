@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tradewind_common::holders::Role;
-use tradewind_common::loss::Loss;
 use tradewind_common::milestone::Milestone;
 use tradewind_common::{Clock, GroupId, RunId, ShardId};
 use tradewind_process::{supervise, supervise_blocking};
@@ -19,6 +18,7 @@ use tradewind_process::{supervise, supervise_blocking};
 use crate::clock;
 use crate::core::ReplyTo;
 use crate::core::log::{Confirm, Record};
+use crate::core::mark::Lacking;
 use crate::core::mark::Mark;
 use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
@@ -279,7 +279,7 @@ impl Task {
                         seen,
                         restored: None,
                         damaged: Vec::new(),
-                        lost: Loss::default(),
+                        lost: Lacking::default(),
                         failure: None,
                     };
                     self.report(Report::Shard(run, report));

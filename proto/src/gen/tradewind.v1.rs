@@ -1108,6 +1108,9 @@ pub struct Acknowledge {
     pub lost_updates: u64,
     #[prost(uint64, tag = "12")]
     pub lost_samples: u64,
+    /// The last lineage of which anything was recorded.
+    #[prost(uint64, tag = "14")]
+    pub lost_told_of: u64,
     /// From the primary: copies that have confirmed nothing for a lease, while something waits for them.
     #[prost(message, repeated, tag = "13")]
     pub stalled: ::prost::alloc::vec::Vec<CopyHolder>,

@@ -20,18 +20,29 @@ pub struct Mark {
     pub samples: u64,
 }
 
-/// What blocks that are restored lack of what was told: the updates of all of them, and the most
-/// samples of any.
-pub fn lost(marks: &BTreeMap<BlockId, Mark>, restored: &[BlockState]) -> Loss {
-    let mut lost = Loss::default();
+/// What restored values lack of what was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lacking {
+    /// The updates of all blocks, and the most samples of any.
+    pub loss: Loss,
+    /// The last lineage of which anything was told: what was lost at the beginning of a later one is
+    /// in the loss once more.
+    pub told_of: Generation,
+}
+
+/// What blocks that are restored lack of what was told.
+pub fn lost(marks: &BTreeMap<BlockId, Mark>, restored: &[BlockState]) -> Lacking {
+    let mut lacking = Lacking::default();
     for state in restored {
         if let Some(mark) = marks.get(&state.id) {
-            lost.updates += mark.version.saturating_sub(state.version);
+            let loss = &mut lacking.loss;
+            loss.updates += mark.version.saturating_sub(state.version);
             let samples = mark.samples.saturating_sub(state.samples_applied);
-            lost.samples = lost.samples.max(samples);
+            loss.samples = loss.samples.max(samples);
+            lacking.told_of = lacking.told_of.max(mark.lineage);
         }
     }
-    lost
+    lacking
 }
 
 #[cfg(test)]
@@ -59,10 +70,12 @@ mod tests {
         let marks = marks.map(|(id, mark)| (BlockId(id), mark)).into();
         // Block 1 has more than was told of it, of block 2 nothing was told, block 3 is elsewhere.
         let restored = [state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)];
-        let (updates, samples) = (6, 60);
-        assert_eq!(lost(&marks, &restored), Loss { updates, samples });
+        let lacking = |updates, samples| Lacking {
+            loss: Loss { updates, samples },
+            told_of: Generation(3),
+        };
+        assert_eq!(lost(&marks, &restored), lacking(6, 60));
         let restored = [state(0, 9, 90), state(1, 7, 70)];
-        let (updates, samples) = (1 + 5, 50);
-        assert_eq!(lost(&marks, &restored), Loss { updates, samples });
+        assert_eq!(lost(&marks, &restored), lacking(1 + 5, 50));
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::holders::Holders;
-use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Incarnation, RunId, ServerId, ShardId};
 
+use super::mark::Lacking;
 use super::view::{Acknowledge, View};
 
 /// A registered server.
@@ -89,7 +89,7 @@ pub struct ShardReport {
     /// Snapshots that were passed over, and what was wrong with each.
     pub damaged: Vec<String>,
     /// What that lacks of what had been acknowledged.
-    pub lost: Loss,
+    pub lost: Lacking,
     /// Why it cannot be restored.
     pub failure: Option<String>,
 }

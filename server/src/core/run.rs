@@ -98,10 +98,10 @@ pub struct Run {
     restoring: BTreeMap<ShardId, Restore>,
     /// The highest clock that any holder of a shard has ever reported.
     clock_seen: Option<Clock>,
-    /// By shard: what restored values lacked of what had been acknowledged, all together; and what the
-    /// run had lost before it was resumed.
+    /// By shard and lineage: what restored values lacked of what had been acknowledged; and what the run
+    /// had lost before it was resumed.
     #[serde(default)]
-    losses: BTreeMap<ShardId, Loss>,
+    losses: BTreeMap<ShardId, BTreeMap<Generation, Loss>>,
     #[serde(default)]
     lost_earlier: Loss,
     groups: BTreeMap<GroupId, Group>,
@@ -255,7 +255,9 @@ impl Run {
     /// What was acknowledged and is missing: the updates of all blocks, and the most samples of any
     /// shard, for every sample is in all of them.
     pub fn lost(&self) -> Loss {
-        let losses = || self.losses.values();
+        let of_shard =
+            |losses: &BTreeMap<_, Loss>| losses.values().copied().fold(Loss::default(), Loss::plus);
+        let losses = || self.losses.values().map(of_shard);
         self.lost_earlier.plus(Loss {
             updates: losses().map(|lost| lost.updates).sum(),
             samples: losses().map(|lost| lost.samples).max().unwrap_or(0),

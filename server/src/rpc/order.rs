@@ -8,6 +8,7 @@ use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::holding::{Endpoint, Holding, placement_from_wire, placement_to_wire};
 use tradewind_proto::v1;
 
+use crate::core::mark::Lacking;
 use crate::core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
 use crate::core::view::{Acknowledge, View};
 
@@ -101,8 +102,9 @@ pub fn report_to_wire(run: &RunId, report: ShardReport) -> v1::Acknowledge {
         shard: report.shard.0,
         full: seen.full.into_iter().map(copy(true)).collect(),
         stalled: seen.stalled.into_iter().map(copy(false)).collect(),
-        lost_updates: report.lost.updates,
-        lost_samples: report.lost.samples,
+        lost_updates: report.lost.loss.updates,
+        lost_samples: report.lost.loss.samples,
+        lost_told_of: report.lost.told_of.0,
         restored: report.restored,
         damaged: report.damaged,
         failure: report.failure.unwrap_or_default(),
@@ -130,9 +132,12 @@ pub fn report_from_wire(report: v1::Acknowledge) -> Result<(RunId, ShardReport),
         seen,
         restored: report.restored,
         damaged: report.damaged,
-        lost: Loss {
-            updates: report.lost_updates,
-            samples: report.lost_samples,
+        lost: Lacking {
+            loss: Loss {
+                updates: report.lost_updates,
+                samples: report.lost_samples,
+            },
+            told_of: Generation(report.lost_told_of),
         },
         failure: Some(report.failure).filter(|failure| !failure.is_empty()),
     };

@@ -17,25 +17,7 @@ pub const TRACE_VARIABLE: &str = "TRADEWIND_TRACE";
 pub const HISTORY_VARIABLE: &str = "TRADEWIND_HISTORY";
 
 /// Runs that are known to break a rule, by test and seed: none is to stay here.
-const OPEN: &[(&str, u64)] = &[
-    ("faults_come_together", 690),
-    ("faults_come_together_where_there_are_two_copies", 853),
-    (
-        "faults_come_together_with_those_of_ranks_coordinators_and_disks",
-        169,
-    ),
-    (
-        "faults_come_together_with_those_of_ranks_coordinators_and_disks",
-        853,
-    ),
-    ("groups_draw_the_centre_while_everything_fails", 1089),
-    ("servers_fail_with_one_copy_while_messages_are_late", 221),
-    ("servers_fail_without_copies", 418),
-    (
-        "stale_gradients_are_compensated_while_everything_fails",
-        557,
-    ),
-];
+const OPEN: &[(&str, u64)] = &[];
 
 /// A run that broke a rule.
 #[derive(Clone, Debug)]

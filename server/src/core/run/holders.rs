@@ -341,7 +341,8 @@ impl Run {
     /// A shard has its values from a snapshot, and lacks what was told after that.
     fn take_restored(&mut self, shard: ShardId, heir: Primary, report: ShardReport) {
         self.tell_damaged(shard, heir.server, &report.damaged);
-        let (lost, number) = (report.lost, report.restored.unwrap_or_default());
+        let lost = self.newly_lost(shard, report.lost);
+        let number = report.restored.unwrap_or_default();
         let resumes = self.phase == Phase::Restoring;
         if !lost.is_none() && self.spec.faults.on_loss == OnLoss::Stop && !resumes {
             return self.stop(format!(
@@ -361,7 +362,7 @@ impl Run {
         );
         let event = Event::new(EventKind::Restored, text).lineage(heir.since);
         self.tell(event.server(heir.server).shard(shard));
-        self.add_loss(shard, heir.since, lost);
+        self.add_loss(shard, heir.since, report.lost);
         self.prune();
     }
 

@@ -7,6 +7,7 @@ use tradewind_common::{Generation, ServerId, ShardId};
 use super::Run;
 use crate::core::event::{Event, EventKind};
 use crate::core::fleet::Fleet;
+use crate::core::mark::Lacking;
 use crate::core::order::ShardReport;
 use crate::core::view::Acknowledge;
 
@@ -108,14 +109,27 @@ impl Run {
         }
     }
 
+    /// What restored values lack that is not counted yet. The loss of a lineage of which nothing was
+    /// told is in what they lack once more.
+    pub(super) fn newly_lost(&self, shard: ShardId, lacking: Lacking) -> Loss {
+        let of_shard = self.losses.get(&shard).into_iter().flatten();
+        let later = of_shard.filter(|(lineage, _)| **lineage > lacking.told_of);
+        let counted = later.fold(Loss::default(), |sum, (_, lost)| sum.plus(*lost));
+        lacking.loss.without(counted)
+    }
+
     /// What was acknowledged is missing in the values of a lineage.
-    pub(super) fn add_loss(&mut self, shard: ShardId, lineage: Generation, lost: Loss) {
+    pub(super) fn add_loss(&mut self, shard: ShardId, lineage: Generation, lacking: Lacking) {
+        let lost = self.newly_lost(shard, lacking);
+        if !lacking.loss.is_none() {
+            let losses = self.losses.entry(shard).or_default();
+            losses.retain(|of, _| *of <= lacking.told_of);
+            losses.insert(lineage, lacking.loss);
+            self.dirty = true;
+        }
         if lost.is_none() {
             return;
         }
-        let sum = self.losses.entry(shard).or_default();
-        *sum = sum.plus(lost);
-        self.dirty = true;
         let text = format!("shard {shard} lacks {lost} that were acknowledged");
         let event = Event::new(EventKind::UpdatesLost, text);
         self.tell(event.shard(shard).lineage(lineage).lost(lost));

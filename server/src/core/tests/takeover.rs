@@ -314,6 +314,14 @@ fn losses_are_summed_over_lineages() {
         ("ack 0 complete restored 1 lacks 5", 5),
         ("up 0 life 3", 5),
         ("ack 0 complete restored 1 lacks 4", 9),
+        // Nothing was told of that lineage: its loss is in the next one's again.
+        ("up 0 life 4", 9),
+        ("ack 0 complete restored 1 lacks 6 told 9", 15),
+        ("up 0 life 5", 15),
+        ("ack 0 complete restored 1 lacks 6 told 9", 15),
+        // It is further than the one before, which nobody has seen.
+        ("up 0 life 6", 15),
+        ("ack 0 complete restored 1 lacks 3 told 9", 12),
     ] {
         desk.happen(line);
         let Loss { updates, samples } = desk.run().unwrap().lost();

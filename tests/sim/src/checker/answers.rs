@@ -43,6 +43,7 @@ impl Checker {
         }
         self.check_values((to, life), (server, shard), step, reply)?;
         self.note_told(reply);
+        self.told_to_stop |= reply.stop;
         if let Answer::Decided(decided, repeat) = reply.answer {
             self.report.counts.repeated += u64::from(repeat);
             let dropped = decided.verdict == Verdict::Dropped && !repeat;

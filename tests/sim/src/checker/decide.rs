@@ -18,6 +18,21 @@ use crate::values::{self, Life};
 /// Of whom, and what.
 pub(super) type Decision = (GroupId, Incarnation, Decided);
 
+/// All orders of some decisions.
+fn orders(news: &[Decision]) -> Vec<Vec<Decision>> {
+    if news.is_empty() {
+        return vec![Vec::new()];
+    }
+    let begins_with = |first: usize| {
+        let mut others = news.to_vec();
+        let first = others.remove(first);
+        orders(&others)
+            .into_iter()
+            .map(move |order| std::iter::once(first).chain(order).collect())
+    };
+    (0..news.len()).flat_map(begins_with).collect()
+}
+
 impl Record {
     /// Compares the block with what is known of it, and takes over what has been decided since.
     /// How many decisions that were. `passed_on` is how copies were told of them, if they were.
@@ -62,30 +77,76 @@ impl Record {
                 }
                 self.update(update, (traffic, None, late), terms)?;
             }
-        } else {
-            let place = |(group, ..): &Decision| {
-                let mut updates = passed_on.iter();
-                updates.position(|update| update.groups.contains(group))
-            };
-            news.sort_by_key(place);
-            let told = news.iter().all(|decision| place(decision).is_some());
-            while !news.is_empty() {
-                let next = match told {
-                    true => 0,
-                    false => self.likely_next(&news, traffic, terms),
-                };
-                let update = self.take_update(&mut news, next, (traffic, terms), &place);
-                for decision in &update {
-                    self.check_staleness(*decision, terms)?;
+            self.check_state(state)?;
+            self.check_lag(terms)?;
+            return Ok(count);
+        }
+        let place = |(group, ..): &Decision| {
+            let mut updates = passed_on.iter();
+            updates.position(|update| update.groups.contains(group))
+        };
+        news.sort_by_key(place);
+        let told = news.iter().all(|decision| place(decision).is_some());
+        let known = (passed_on, traffic, terms);
+        if told || !self.in_any_order(&news, traffic) {
+            self.one_after_another(news, told, state, known)?;
+            return Ok(count);
+        }
+        // One of the orders explains what came of it.
+        let mut broken = None;
+        for order in orders(&news) {
+            let mut tried = self.clone();
+            match tried.one_after_another(order, true, state, known) {
+                Ok(()) => {
+                    *self = tried;
+                    return Ok(count);
                 }
-                self.check_window(&update, traffic, terms)?;
-                let momentum = place(&update[0]).and_then(|at| passed_on[at].momentum);
-                self.update(&update, (traffic, momentum, false), terms)?;
+                Err(problem) => broken = broken.or(Some(problem)),
             }
         }
+        broken.map_or(Ok(count), Err)
+    }
+
+    /// Whether nothing tells which of several gradients came first: their delay does not, where they
+    /// were computed on values of another lineage.
+    fn in_any_order(&self, news: &[Decision], traffic: &Traffic) -> bool {
+        let foreign = news.iter().filter(|(group, life, decided)| {
+            let pushed = traffic
+                .pushed
+                .get(&(self.id, (*group, *life), decided.clock));
+            let applied = decided.verdict == block::Verdict::Applied;
+            applied && pushed.is_some_and(|pushed| pushed.lineage != self.lineage)
+        });
+        foreign.count() > 1
+    }
+
+    /// Updates of what was decided at one instant: in this order, or in the likeliest.
+    fn one_after_another(
+        &mut self,
+        mut news: Vec<Decision>,
+        ordered: bool,
+        state: &BlockState,
+        (passed_on, traffic, terms): (&[PassedOn], &Traffic, &Terms),
+    ) -> Result<(), Violation> {
+        let place = |(group, ..): &Decision| {
+            let mut updates = passed_on.iter();
+            updates.position(|update| update.groups.contains(group))
+        };
+        while !news.is_empty() {
+            let next = match ordered {
+                true => 0,
+                false => self.likely_next(&news, traffic, terms),
+            };
+            let update = self.take_update(&mut news, next, (traffic, terms), &place);
+            for decision in &update {
+                self.check_staleness(*decision, terms)?;
+            }
+            self.check_window(&update, traffic, terms)?;
+            let momentum = place(&update[0]).and_then(|at| passed_on[at].momentum);
+            self.update(&update, (traffic, momentum, false), terms)?;
+        }
         self.check_state(state)?;
-        self.check_lag(terms)?;
-        Ok(count)
+        self.check_lag(terms)
     }
 
     /// Whether a clock that is made with everybody, or not, left out what was under way when values

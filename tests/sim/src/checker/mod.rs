@@ -151,6 +151,8 @@ pub struct Checker {
     before_resume: BTreeMap<BlockId, Reached>,
     /// The furthest that any answer told of each block: lineage, version, samples.
     told: BTreeMap<BlockId, (Generation, u64, u64)>,
+    /// Somebody was told that the budget is used up.
+    told_to_stop: bool,
     report: Report,
 }
 
@@ -180,6 +182,7 @@ impl Checker {
             counted: BTreeMap::new(),
             before_resume: BTreeMap::new(),
             told: BTreeMap::new(),
+            told_to_stop: false,
             report: Report::default(),
         }
     }
@@ -281,7 +284,8 @@ impl Checker {
         self.check_kept()?;
         let records = self.latest().flat_map(|log| log.records.values());
         let applied = records.map(|record| record.samples()).max();
-        if applied >= Some(self.terms.samples) {
+        // What is lost after somebody was told that the budget is used up is told, and not trained again.
+        if applied >= Some(self.terms.samples) || self.told_to_stop {
             return Ok(());
         }
         let text = format!(

@@ -148,6 +148,7 @@ impl Checker {
         self.keep_reached();
         self.missing.clear();
         self.told.clear();
+        self.told_to_stop = false;
         self.terms = self.terms.of_resumed(spec);
         self.placement = placement;
         self.logs.clear();

@@ -183,6 +183,10 @@ impl Checker {
 
     /// A server is about to lead a shard in a new lineage: what it lacks.
     pub(super) fn lacks(&mut self, id: ShardId, shard: &Shard) {
+        // One that hears late that it may lead, when another lineage is answered from already.
+        if self.last_lineage(id) > Some(shard.lineage()) {
+            return;
+        }
         let blocks = shard.blocks();
         let come = blocks.map(|(id, own)| (id, (own.version(), own.samples_applied())));
         let mut missing = self.without(id, come);

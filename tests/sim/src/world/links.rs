@@ -136,6 +136,7 @@ impl World {
     pub(super) fn report_up(&mut self, life: Life, mut up: Up) {
         if let Up::Report(report) = &mut up {
             self.twist_report(report);
+            self.stalls(report.shard, &report.seen.stalled);
         }
         let Some(bond) = self.running(life).and_then(|server| server.bond) else {
             return;

@@ -41,8 +41,10 @@ impl World {
     /// A report as it leaves.
     pub(super) fn twist_report(&self, report: &mut ShardReport) {
         match self.scenario.sabotage {
-            Some(Sabotage::TellsNoLoss) => report.lost = Loss::default(),
-            Some(Sabotage::TellsLossTwice) => report.lost = report.lost.plus(report.lost),
+            Some(Sabotage::TellsNoLoss) => report.lost.loss = Loss::default(),
+            Some(Sabotage::TellsLossTwice) => {
+                report.lost.loss = report.lost.loss.plus(report.lost.loss)
+            }
             Some(Sabotage::KeepsMuteCopies) => report.seen.stalled.clear(),
             _ => {}
         }

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_common::holders::Role;
-use tradewind_common::loss::Loss;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
 use tradewind_server::core::block::Block;
-use tradewind_server::core::mark::{self, Mark};
+use tradewind_server::core::mark::{self, Lacking, Mark};
 use tradewind_server::core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
 use tradewind_server::core::shard::Shard;
 use tradewind_server::core::view::{Acknowledge, View};
@@ -52,7 +51,7 @@ pub(super) struct Held {
     pub(super) lineage: Generation,
     restored: Option<u64>,
     damaged: Vec<String>,
-    lost: Loss,
+    lost: Lacking,
     /// Values were restored, and are not primary's yet.
     unmarked: bool,
     pub(super) capture: Option<CaptureState>,
@@ -198,7 +197,7 @@ impl World {
             lineage: Generation(0),
             restored: None,
             damaged: Vec::new(),
-            lost: Loss::default(),
+            lost: Lacking::default(),
             unmarked: false,
             capture: None,
             ways: BTreeMap::new(),
@@ -356,7 +355,7 @@ pub(super) fn plain_report(shard: ShardId, seen: Acknowledge) -> ShardReport {
         seen,
         restored: None,
         damaged: Vec::new(),
-        lost: Loss::default(),
+        lost: Lacking::default(),
         failure: None,
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! What a coordinator decides is judged when it does, and told to whoever acts on it. That it does not
 //! count upon a process any more excuses the process only where that was no mistake: a copy, where its
-//! primary has followed an order without it, or was heard when the copy was already missed, so that it
-//! is not the coordinator that is cut off; a primary, where another process has really refused it.
+//! primary has followed an order without it, was heard when the copy was already missed, so that it is
+//! not the coordinator that is cut off, or has itself said that the copy confirms nothing; a primary, where another process has really refused it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -51,6 +51,8 @@ pub(super) struct Witness {
     over: Option<Option<String>>,
     /// Loss that was told before the run was resumed.
     pub(super) told_before: Loss,
+    /// Copies of which their primary has said that they confirm nothing, by since when they are copies.
+    stalled: BTreeSet<(ShardId, ServerId, Generation)>,
     /// Servers that confirm nothing, and until when.
     muted: BTreeMap<ServerId, u64>,
 }
@@ -99,6 +101,12 @@ impl World {
         self.report.counts.muted += 1;
         let until_us = for_us.map_or(u64::MAX, |for_us| self.now_us + for_us);
         self.witness.muted.insert(server, until_us);
+    }
+
+    /// A primary says which of its copies confirm nothing.
+    pub(super) fn stalls(&mut self, id: ShardId, copies: &[(ServerId, Generation)]) {
+        let copies = copies.iter().map(|(server, since)| (id, *server, *since));
+        self.witness.stalled.extend(copies);
     }
 
     /// Whether what a server confirms gets lost.
@@ -196,11 +204,17 @@ impl World {
             let heard_us = self.witness.heard_us.get(primary).copied();
             // One that was removed and is to be filled anew counts no more than one that is gone.
             let there: Vec<ServerId> = counted(now).collect();
-            let removed = before.copies.iter().map(|copy| copy.server);
-            let removed = removed.filter(|server| !there.contains(server));
-            for copy in removed.filter_map(|server| lives.get(&server)) {
-                if heard_us >= Some(self.missed_us(*copy)) {
-                    self.witness.needed.remove(&(id, *copy));
+            let copies = before.copies.iter();
+            for copy in copies.filter(|copy| !there.contains(&copy.server)) {
+                let stalled = self
+                    .witness
+                    .stalled
+                    .contains(&(id, copy.server, copy.since));
+                let Some(life) = lives.get(&copy.server) else {
+                    continue;
+                };
+                if stalled || heard_us >= Some(self.missed_us(*life)) {
+                    self.witness.needed.remove(&(id, *life));
                 }
             }
         }

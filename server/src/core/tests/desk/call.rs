@@ -8,6 +8,7 @@ use super::show::show_holders;
 use super::{Desk, at};
 use crate::core::ReplyTo;
 use crate::core::answer::Refused;
+use crate::core::mark::Lacking;
 use crate::core::order::{NotCaptured, ShardFile, ShardReport};
 use crate::core::run::{Beat, Beaten, Caller, Join};
 use crate::core::view::Acknowledge;
@@ -198,9 +199,12 @@ impl Desk {
                 } else {
                     vec![]
                 },
-                lost: number("lacks").map_or(Loss::default(), |updates| Loss {
-                    updates,
-                    samples: 2 * updates,
+                lost: number("lacks").map_or(Lacking::default(), |updates| Lacking {
+                    loss: Loss {
+                        updates,
+                        samples: 2 * updates,
+                    },
+                    told_of: Generation(number("told").unwrap_or(u64::MAX)),
                 }),
                 failure: words.contains(&"failed").then(|| "no snapshot".into()),
             };
