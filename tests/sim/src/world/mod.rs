@@ -34,7 +34,7 @@ use crate::group::{Common, Wake};
 use crate::net::{Fate, Network, Party};
 use crate::random_stream;
 use crate::report::Report;
-use crate::scenario::Scenario;
+use crate::scenario::{LEASE_MS, Scenario};
 use crate::seeds::{Failure, TRACE_VARIABLE};
 use coordinator::Host;
 use disk::Disk;
@@ -49,6 +49,10 @@ use witness::Witness;
 /// Time without any decision or tick of a clock after which a run is stuck. Leases, graces, the
 /// longest time down and the slowest step, one after the other, are all shorter.
 const STUCK_US: u64 = 12_000_000;
+
+/// How much longer it may take where messages are later than a lease: then connections break all the
+/// time, and many beginnings come to nothing.
+const STUCK_LATE: u64 = 3;
 
 /// Virtual time that no run needs.
 const END_US: u64 = 600_000_000;
@@ -171,6 +175,12 @@ impl World {
         self.start_groups();
     }
 
+    /// After which time without anything moving the run is stuck.
+    fn stuck_us(&self) -> u64 {
+        let late = self.scenario.network.hold_us > LEASE_MS * 1_000;
+        STUCK_US * if late { STUCK_LATE } else { 1 }
+    }
+
     /// Lets everything happen until all groups are done, or a rule is broken.
     pub fn run(mut self) -> Result<Report, Failure> {
         match self.run_to_end() {
@@ -203,7 +213,7 @@ impl World {
             let endless = at_us > END_US || self.report.events > EVENTS_MAX;
             self.say(|| format!("{event:?}"));
             let waits = self.ended_us.is_none();
-            if endless || (waits && at_us - self.progress_us > STUCK_US) {
+            if endless || (waits && at_us - self.progress_us > self.stuck_us()) {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
             self.now_us.hash(&mut self.trace);
