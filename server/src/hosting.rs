@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError};
 
 use anyhow::{Context, bail};
 use tonic::Status;
-use tradewind_common::RunId;
+use tradewind_common::{Generation, RunId};
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::clock::Origin;
@@ -15,6 +15,7 @@ use crate::core::coordinator::Coordinator;
 use crate::core::durable::Durable;
 use crate::core::saved::{ManifestData, Saved};
 use crate::durable::Disk;
+use crate::marks;
 use crate::orders::{READ_PAUSE, READ_TRIES};
 use crate::rpc::refuse;
 use crate::snapshot::Folder;
@@ -149,7 +150,7 @@ impl Hosting {
     /// Makes the next join of a run go on from its newest whole snapshot; its number.
     pub async fn resume(&self, run: &RunId) -> Result<u64, Status> {
         let coordinator = self.current()?;
-        let folder = self.host.folder.as_ref().map(Folder::new);
+        let folder = self.host.folder.clone();
         let folder = folder.ok_or_else(|| refuse::refused(Refused::NoFolder))?;
         // Told at once, not after a long read.
         let known = coordinator
@@ -159,7 +160,7 @@ impl Hosting {
             return Err(refuse::refused(Refused::RunExists(run.clone())));
         }
         let read = run.clone();
-        let read = tokio::task::spawn_blocking(move || newest_whole(&folder, &read));
+        let read = tokio::task::spawn_blocking(move || newest(&folder, &read));
         let saved = read
             .await
             .unwrap_or_else(|panicked| Err(anyhow::anyhow!("{panicked}")));
@@ -195,8 +196,12 @@ fn knows(state: Option<Vec<u8>>, run: &RunId) -> anyhow::Result<bool> {
 
 /// What there is on disk of a run that shall go on.
 fn newest(folder: &Path, run: &RunId) -> anyhow::Result<Saved> {
-    let saved = newest_whole(&Folder::new(folder), run);
-    saved.with_context(|| format!("run {run} cannot be resumed"))
+    let read = || -> anyhow::Result<Saved> {
+        let saved = newest_whole(&Folder::new(folder), run)?;
+        let recorded = Generation(marks::last_lineage(folder, run)?);
+        Ok(Saved { recorded, ..saved })
+    };
+    read().with_context(|| format!("run {run} cannot be resumed"))
 }
 
 /// What the newest whole snapshot of a run says; those that are damaged are named. A file that cannot be
@@ -224,5 +229,6 @@ fn newest_whole(snapshots: &Folder, run: &RunId) -> anyhow::Result<Saved> {
         manifest: whole.data,
         numbers: snapshots.numbers(run)?,
         damaged: damaged.iter().map(ToString::to_string).collect(),
+        recorded: Generation(0),
     })
 }

@@ -425,8 +425,9 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Err(disk::at(path)(io::Error::other(error)))
 }
 
-/// The highest mark of each block of a run, of all holders that there were, and which files could not be
-/// read. `known` holders are found by their names, where a listing of the folder may lag behind.
+/// The highest mark of each block of a run before a lineage, of all holders that there were, and which
+/// files could not be read. `known` holders are found by their names, where a listing of the folder may
+/// lag behind.
 ///
 /// # Errors
 /// If the folder cannot be listed.
@@ -434,6 +435,7 @@ pub fn read_all(
     folder: &Path,
     run: &RunId,
     known: &[(ServerId, ShardId)],
+    before: u64,
     boot: &Boot,
 ) -> io::Result<(BTreeMap<BlockId, Mark>, Vec<String>)> {
     let within = within(folder, run);
@@ -447,7 +449,7 @@ pub fn read_all(
     for path in paths {
         match read(&path, boot) {
             Ok(marks) => {
-                for (block, mark) in marks {
+                for (block, mark) in marks.into_iter().filter(|(_, mark)| mark.lineage < before) {
                     let most = highest.entry(block).or_default();
                     *most = mark.max(*most);
                 }
@@ -458,6 +460,17 @@ pub fn read_all(
         }
     }
     Ok((highest, problems))
+}
+
+/// The last lineage of which anything was noted, of a run that is to go on; 0 if nothing was. Files that
+/// cannot be read are passed over: whoever restores its shards tells of them.
+///
+/// # Errors
+/// If the folder cannot be listed.
+pub fn last_lineage(folder: &Path, run: &RunId) -> io::Result<u64> {
+    let (marks, _) = read_all(folder, run, &[], u64::MAX, &Boot::of_this_machine())?;
+    let lineages = marks.values().map(|mark| mark.lineage);
+    Ok(lineages.max().unwrap_or(0))
 }
 
 /// Deletes the marks of a run that is forgotten. One of the same name begins without.

@@ -10,7 +10,6 @@ use tradewind_common::{BlockId, Generation, Layout, ServerId, ShardId};
 use crate::core::mark::{self, Lacking, Mark};
 use crate::core::optimizer;
 use crate::core::order::{Order, Restore, ShardReport};
-use crate::core::state::BlockState;
 use crate::core::view::Acknowledge;
 use crate::marks::{self, Boot};
 use crate::registry::{Entry, Held, Registry};
@@ -76,9 +75,10 @@ async fn hold(
         Some((lineage, restore)) => match load(registry, order, entry, restore).await {
             Ok(restored) => {
                 let number = restored.number;
-                let (lost, problems) = lost(registry, order, &restored.states).await;
-                tracing::info!(run = %order.run, %shard, number, lost = %lost.loss, "restored from a snapshot");
                 held.lineage = lineage;
+                held.starts = Arc::new(mark::starts(&restored.states, lineage));
+                let (lost, problems) = lost(registry, order, &held).await;
+                tracing::info!(run = %order.run, %shard, number, lost = %lost.loss, "restored from a snapshot");
                 held.restored = Some(number);
                 held.damaged = restored.damaged;
                 held.damaged.extend(problems);
@@ -110,6 +110,9 @@ async fn hold(
         ),
         Role::Copy(_) | Role::Heir(_) | Role::Candidate => (Vec::new(), None),
     };
+    if matches!(role, Role::Primary(_)) && held.lineage == holders.lineage {
+        recount(registry, order, (shard, &mut held)).await;
+    }
     let captures = order.capture.iter().filter(|c| c.shard == shard);
     let ordered = Ordered {
         view: order.view.clone(),
@@ -126,19 +129,25 @@ async fn hold(
                 run = %order.run, %shard, ?role, %generation, live, complete = seen.complete,
                 "order followed"
             );
-            let Held {
-                restored,
-                damaged,
-                lost,
-                ..
-            } = held;
-            Some(ShardReport {
+            let plain = ShardReport {
                 shard,
                 seen,
-                restored,
-                damaged,
-                lost,
+                restored: None,
+                damaged: Vec::new(),
+                lost: Lacking::default(),
                 failure: None,
+            };
+            // What it restored for an earlier lineage is of no interest any more.
+            let restores = role == Role::Heir(held.lineage) || held.lineage == holders.lineage;
+            Some(if restores {
+                ShardReport {
+                    restored: held.restored,
+                    damaged: held.damaged,
+                    lost: held.lost,
+                    ..plain
+                }
+            } else {
+                plain
             })
         }
         Err(Gone) => None,
@@ -188,8 +197,22 @@ async fn record(
     }
 }
 
+/// Looks again at what a former primary has answered that may have been cut off when the shard was
+/// restored, and have heard of that late.
+async fn recount(registry: &Registry, order: &Order, (shard, held): (ShardId, &mut Held)) {
+    if held.starts.is_empty() {
+        return;
+    }
+    let (lost, _) = lost(registry, order, held).await;
+    if lost.loss.updates > held.lost.loss.updates {
+        tracing::warn!(run = %order.run, %shard, lost = %lost.loss, "more is lost than was known");
+        held.lost = lost;
+        registry.note(&order.run, shard, held.clone());
+    }
+}
+
 /// What restored blocks lack of what holders have recorded; and what could not be read of that.
-async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Lacking, Vec<String>) {
+async fn lost(registry: &Registry, order: &Order, held: &Held) -> (Lacking, Vec<String>) {
     let Some(folder) = registry.surroundings().folder.clone() else {
         return (Lacking::default(), Vec::new());
     };
@@ -198,7 +221,8 @@ async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Lac
     let shards = (0..order.holders.len() as u32).map(ShardId);
     let holder = |shard| servers.iter().map(move |server| (*server, shard));
     let holders: Vec<_> = shards.flat_map(holder).collect();
-    let read = move || marks::read_all(&folder, &run, &holders, &Boot::of_this_machine());
+    let before = held.lineage.0;
+    let read = move || marks::read_all(&folder, &run, &holders, before, &Boot::of_this_machine());
     let read = tokio::task::spawn_blocking(read).await;
     match read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
         Ok((marks, problems)) => {
@@ -208,7 +232,7 @@ async fn lost(registry: &Registry, order: &Order, states: &[BlockState]) -> (Lac
                 samples: mark.samples,
             };
             let marks = marks.into_iter().map(|(block, of)| (block, mark(of)));
-            (mark::lost(&marks.collect(), states), problems)
+            (mark::lost(&marks.collect(), &held.starts), problems)
         }
         Err(error) => (
             Lacking::default(),

@@ -1,6 +1,6 @@
 //! The shards of many runs that this server holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tradewind_common::{
 use tradewind_proto::auth::Token;
 
 use crate::clock::Origin;
-use crate::core::mark::Lacking;
+use crate::core::mark::{Lacking, Mark};
 use crate::core::order::{NotCaptured, ShardFile, ShardReport};
 use crate::core::refusal::Refusal;
 use crate::core::shard::Shard;
@@ -107,6 +107,8 @@ pub struct Held {
     pub damaged: Vec<String>,
     /// What that lacks of what had been acknowledged.
     pub lost: Lacking,
+    /// Where its blocks began in that lineage; empty if it was never restored.
+    pub starts: Arc<BTreeMap<BlockId, Mark>>,
     /// What leaves it is recorded where it survives this process.
     pub marked: bool,
 }
@@ -188,6 +190,7 @@ impl Registry {
                 restored: None,
                 damaged: Vec::new(),
                 lost: Lacking::default(),
+                starts: Arc::default(),
                 marked: false,
             }
         };

@@ -76,7 +76,8 @@ impl Rotation {
         let moved = move_aside(&self.metrics, METRICS_PART_BYTES)?;
         if self.thinning.is_none() && (moved || done.is_none()) && wants_thinning(&self.metrics)? {
             let path = self.metrics.clone();
-            // Rows are many, and processes are to be looked after meanwhile.
+            // Not supervised: it is joined here, and what it panics with goes on here. Rows are many,
+            // and processes are to be looked after meanwhile.
             self.thinning = Some(std::thread::spawn(move || thin(&path, THINNED_BYTES)));
         }
         done.unwrap_or(Ok(()))

@@ -30,14 +30,27 @@ pub struct Lacking {
     pub told_of: Generation,
 }
 
-/// What blocks that are restored lack of what was told.
-pub fn lost(marks: &BTreeMap<BlockId, Mark>, restored: &[BlockState]) -> Lacking {
+/// Where blocks begin that are restored in a lineage.
+pub fn starts(restored: &[BlockState], lineage: Generation) -> BTreeMap<BlockId, Mark> {
+    let start = |state: &BlockState| Mark {
+        lineage,
+        version: state.version,
+        samples: state.samples_applied,
+    };
+    restored
+        .iter()
+        .map(|state| (state.id, start(state)))
+        .collect()
+}
+
+/// What blocks that were restored lack of what was told before that: `marks` are of earlier lineages.
+pub fn lost(marks: &BTreeMap<BlockId, Mark>, starts: &BTreeMap<BlockId, Mark>) -> Lacking {
     let mut lacking = Lacking::default();
-    for state in restored {
-        if let Some(mark) = marks.get(&state.id) {
+    for (block, start) in starts {
+        if let Some(mark) = marks.get(block) {
             let loss = &mut lacking.loss;
-            loss.updates += mark.version.saturating_sub(state.version);
-            let samples = mark.samples.saturating_sub(state.samples_applied);
+            loss.updates += mark.version.saturating_sub(start.version);
+            let samples = mark.samples.saturating_sub(start.samples);
             loss.samples = loss.samples.max(samples);
             lacking.told_of = lacking.told_of.max(mark.lineage);
         }
@@ -69,13 +82,14 @@ mod tests {
         let marks = [(0, mark(10, 100)), (1, mark(12, 120)), (3, mark(9, 90))];
         let marks = marks.map(|(id, mark)| (BlockId(id), mark)).into();
         // Block 1 has more than was told of it, of block 2 nothing was told, block 3 is elsewhere.
-        let restored = [state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)];
+        let starts = |states: &[_]| starts(states, Generation(4));
+        let restored = starts(&[state(0, 4, 40), state(1, 12, 121), state(2, 5, 50)]);
         let lacking = |updates, samples| Lacking {
             loss: Loss { updates, samples },
             told_of: Generation(3),
         };
         assert_eq!(lost(&marks, &restored), lacking(6, 60));
-        let restored = [state(0, 9, 90), state(1, 7, 70)];
+        let restored = starts(&[state(0, 9, 90), state(1, 7, 70)]);
         assert_eq!(lost(&marks, &restored), lacking(1 + 5, 50));
     }
 }

@@ -82,4 +82,7 @@ pub struct Saved {
     /// Newer ones that could not be used, and what is wrong with each.
     #[serde(default)]
     pub damaged: Vec<String>,
+    /// The last lineage of which anything was recorded; 0 if nothing was.
+    #[serde(default)]
+    pub recorded: Generation,
 }

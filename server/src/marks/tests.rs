@@ -45,7 +45,7 @@ fn at_most(lineage: u64, version: u64, samples: u64) -> Mark {
 
 /// What all holders had, and no problem.
 fn all(folder: &Path, boot: Boot) -> Vec<(u32, Mark)> {
-    let (marks, problems) = read_all(folder, &run(), &[], &boot).unwrap();
+    let (marks, problems) = read_all(folder, &run(), &[], u64::MAX, &boot).unwrap();
     assert!(problems.is_empty(), "{problems:?}");
     marks.into_iter().map(|(id, mark)| (id.0, mark)).collect()
 }
@@ -100,8 +100,13 @@ fn the_highest_of_all_holders_counts() {
     }
     let highest = [(0, mark(2, 5, 30)), (9, mark(1, 1, 10))];
     assert_eq!(all(folder.path(), here()), highest);
+    let (before, _) = read_all(folder.path(), &run(), &[], 2, &here()).unwrap();
+    let before: Vec<_> = before.into_iter().map(|(id, mark)| (id.0, mark)).collect();
+    assert_eq!(before, [(0, mark(1, 9, 90)), (9, mark(1, 1, 10))]);
+    assert_eq!(last_lineage(folder.path(), &run()).unwrap(), 2);
     let other = RunId::new("other").unwrap();
-    let none = read_all(folder.path(), &other, &[], &here()).unwrap();
+    assert_eq!(last_lineage(folder.path(), &other).unwrap(), 0);
+    let none = read_all(folder.path(), &other, &[], u64::MAX, &here()).unwrap();
     assert_eq!(none, (BTreeMap::new(), Vec::new()));
     remove(folder.path(), &run()).unwrap();
     remove(folder.path(), &run()).unwrap();
@@ -272,7 +277,7 @@ fn the_ceiling_keeps_ahead_of_what_is_noted() {
             }
         }
         reserve.ahead().unwrap();
-        let died = read_all(folder.path(), &run(), &[], &elsewhere())
+        let died = read_all(folder.path(), &run(), &[], u64::MAX, &elsewhere())
             .unwrap()
             .0;
         for (block, claim) in died {
@@ -293,7 +298,7 @@ fn the_ceiling_keeps_ahead_of_what_is_noted() {
     reserve.ahead().unwrap();
     assert!(marks.note(0, 5, 901, 28_832));
     // The rest has not come so far, and may have before anybody looks.
-    let died = read_all(folder.path(), &run(), &[], &elsewhere())
+    let died = read_all(folder.path(), &run(), &[], u64::MAX, &elsewhere())
         .unwrap()
         .0;
     assert!(
@@ -388,7 +393,8 @@ fn a_damaged_file_is_named_and_kept() {
         let bad = spoil(fs::read(&path).unwrap());
         fs::write(&path, &bad).unwrap();
         let named = |name: &str| {
-            let (marks, problems) = read_all(folder.path(), &run(), &[], &here()).unwrap();
+            let (marks, problems) =
+                read_all(folder.path(), &run(), &[], u64::MAX, &here()).unwrap();
             assert_eq!(problems.len(), 1, "{what}: {problems:?}");
             let told = problems[0].contains(what) && problems[0].contains(name);
             assert!(told, "{what}: {problems:?}");
@@ -441,7 +447,7 @@ fn without_a_place_there_are_no_marks_and_an_error_says_where() {
     let opened = Marks::open(folder.path(), &run(), HOLDER, &blocks(0..1), here());
     let error = opened.unwrap_err().to_string();
     assert!(error.contains("shard-2.marks"), "{error}");
-    let (_, problems) = read_all(folder.path(), &run(), &[], &here()).unwrap();
+    let (_, problems) = read_all(folder.path(), &run(), &[], u64::MAX, &here()).unwrap();
     assert_eq!(problems.len(), 1, "{problems:?}");
 }
 

@@ -274,6 +274,12 @@ fn keeping_copies_that_confirm_nothing() {
 }
 
 #[test]
+fn counting_only_once_what_is_lost() {
+    let one_copy = |seed| asynchronous(seed).with_combined_faults(1);
+    found(Sabotage::CountsOnce, &[Rule::LossesTold], one_copy);
+}
+
+#[test]
 fn recording_too_late_what_was_answered() {
     found(Sabotage::MarksTooLate, &[Rule::LossesTold], together);
 }

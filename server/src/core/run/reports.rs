@@ -1,10 +1,10 @@
 //! What servers say of the shards that they hold.
 
 use tradewind_common::holders::Role;
-use tradewind_common::loss::Loss;
+use tradewind_common::loss::{Loss, OnLoss};
 use tradewind_common::{Generation, ServerId, ShardId};
 
-use super::Run;
+use super::{Phase, Run};
 use crate::core::event::{Event, EventKind};
 use crate::core::fleet::Fleet;
 use crate::core::mark::Lacking;
@@ -86,8 +86,29 @@ impl Run {
             ));
             return;
         }
+        if report.restored.is_some() && self.lose_more(shard, report.lost) {
+            return;
+        }
         self.copies_are_full(shard, &seen.full);
         self.remove_stalled(shard, &seen.stalled);
+    }
+
+    /// A former primary that was cut off has answered more than was known when the shard was restored.
+    /// Whether the run does not go on without that.
+    fn lose_more(&mut self, shard: ShardId, lacking: Lacking) -> bool {
+        let lost = self.newly_lost(shard, lacking);
+        if lost.is_none() {
+            return false;
+        }
+        if self.spec.faults.on_loss == OnLoss::Stop && self.phase != Phase::Restoring {
+            self.stop(format!(
+                "shard {shard} lacks {lost} that were acknowledged by a server that had been cut off"
+            ));
+            return true;
+        }
+        let lineage = self.holders[shard.0 as usize].lineage;
+        self.add_loss(shard, lineage, lacking);
+        false
     }
 
     fn copies_are_full(&mut self, shard: ShardId, full: &[(ServerId, Generation)]) {

@@ -59,7 +59,8 @@ impl Run {
         let name = manifest.run.clone();
         let mut run = Self::new(name, spec, placement, fleet, snapshots, now_ms);
         run.phase = Phase::Restoring;
-        run.generation = manifest.generation.next();
+        // Past every lineage of which anything was recorded: the run may have gone on after the snapshot.
+        run.generation = manifest.generation.max(saved.recorded).next();
         for shard in run.shards() {
             let holders = &mut run.holders[shard.0 as usize];
             let since = run.generation;

@@ -238,6 +238,7 @@ fn what_a_fleet_without_a_folder_cannot_do_is_refused() {
         manifest: desk.manifests[0].clone(),
         numbers: vec![1],
         damaged: vec![],
+        recorded: tradewind_common::Generation(0),
     };
     let run = RunId::new("r").unwrap();
     assert_eq!(

@@ -2,7 +2,7 @@
 
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
-use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
 
 use super::desk::{Desk, check, play, run_of};
 use crate::core::answer::Refused;
@@ -38,11 +38,22 @@ fn stopped(consistency: ConsistencySpec) -> ManifestData {
 
 /// A fleet that shall resume it.
 fn resuming(spec: RunSpec, servers: u32, manifest: ManifestData) -> Desk {
+    resuming_after(Generation(0), spec, servers, manifest)
+}
+
+/// Something was recorded of this lineage.
+fn resuming_after(
+    recorded: Generation,
+    spec: RunSpec,
+    servers: u32,
+    manifest: ManifestData,
+) -> Desk {
     let mut desk = Desk::new(spec, servers, true);
     let saved = Saved {
         manifest,
         numbers: vec![1, 2, 3],
         damaged: vec!["snapshot 3: torn".into()],
+        recorded,
     };
     let run = RunId::new("r").unwrap();
     desk.coordinator.resume(run, saved).unwrap();
@@ -97,6 +108,20 @@ fn a_resumed_run_that_loses_a_server_at_once_restores_again() {
     );
 }
 
+/// The run went on after its snapshot, and shards were restored: of two lineages the later one has the
+/// greater number.
+#[test]
+fn lineages_begin_past_all_that_were_recorded() {
+    let manifest = stopped(ConsistencySpec::Async);
+    play(
+        &mut resuming_after(Generation(40), run_of(&[1]), 1, manifest),
+        "
+        join 0.0 a => view 42 + 0@1002 by none yet | restore 0=2
+        ack 0 complete restored 2 lacks 3 => 0.0 joined as 1002 from 20 at 19, view 45 0@1002:19 + by nobody | 0:0@41^41
+        ",
+    );
+}
+
 #[test]
 fn what_must_be_the_same_is_checked() {
     let manifest = stopped(ConsistencySpec::Async);
@@ -135,6 +160,7 @@ fn what_must_be_the_same_is_checked() {
         manifest,
         numbers: vec![],
         damaged: vec![],
+        recorded: Generation(0),
     };
     let run = RunId::new("r").unwrap();
     let again = desk.coordinator.resume(run.clone(), saved);

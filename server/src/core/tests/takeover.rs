@@ -312,16 +312,19 @@ fn losses_are_summed_over_lineages() {
         ("ack 0 at 5 complete restored 1 lacks 9", 0),
         ("ack 0 complete restored 1 lacks 5", 5),
         ("ack 0 complete restored 1 lacks 5", 5),
-        ("up 0 life 3", 5),
-        ("ack 0 complete restored 1 lacks 4", 9),
+        // Who was cut off has answered more meanwhile; what was told of it already does not come back.
+        ("ack 0 complete restored 1 lacks 7", 7),
+        ("ack 0 complete restored 1 lacks 6", 7),
+        ("up 0 life 3", 7),
+        ("ack 0 complete restored 1 lacks 4", 11),
         // Nothing was told of that lineage: its loss is in the next one's again.
-        ("up 0 life 4", 9),
-        ("ack 0 complete restored 1 lacks 6 told 9", 15),
-        ("up 0 life 5", 15),
-        ("ack 0 complete restored 1 lacks 6 told 9", 15),
+        ("up 0 life 4", 11),
+        ("ack 0 complete restored 1 lacks 6 told 9", 17),
+        ("up 0 life 5", 17),
+        ("ack 0 complete restored 1 lacks 6 told 9", 17),
         // It is further than the one before, which nobody has seen.
-        ("up 0 life 6", 15),
-        ("ack 0 complete restored 1 lacks 3 told 9", 12),
+        ("up 0 life 6", 17),
+        ("ack 0 complete restored 1 lacks 3 told 9", 14),
     ] {
         desk.happen(line);
         let Loss { updates, samples } = desk.run().unwrap().lost();

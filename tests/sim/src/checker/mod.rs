@@ -69,7 +69,7 @@ use terms::{PassedOn, Pushed, Terms, Traffic};
 use snapshots::Part;
 pub use snapshots::Saved;
 pub use survivors::Missing;
-use survivors::Reached;
+use survivors::{Begun, Reached};
 
 /// A rule of ARCHITECTURE.md, "What must hold".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,11 +146,13 @@ pub struct Checker {
     /// What shards lacked when they were restored, by their lineage; and how far blocks had come when
     /// everything ended, before the run was resumed.
     missing: BTreeMap<(ShardId, Generation), Missing>,
+    /// What those lineages began with, and after which they came.
+    begun: BTreeMap<(ShardId, Generation), Begun>,
     /// The same when it was counted.
     counted: BTreeMap<(ShardId, Generation), Missing>,
     before_resume: BTreeMap<BlockId, Reached>,
-    /// The furthest that any answer told of each block: lineage, version, samples.
-    told: BTreeMap<BlockId, (Generation, u64, u64)>,
+    /// The furthest that any answer told of each block in each lineage: version, samples.
+    told: BTreeMap<(BlockId, Generation), (u64, u64)>,
     /// Somebody was told that the budget is used up.
     told_to_stop: bool,
     report: Report,
@@ -179,6 +181,7 @@ impl Checker {
             parts: BTreeMap::new(),
             kept: Vec::new(),
             missing: BTreeMap::new(),
+            begun: BTreeMap::new(),
             counted: BTreeMap::new(),
             before_resume: BTreeMap::new(),
             told: BTreeMap::new(),

@@ -147,6 +147,7 @@ impl Checker {
     pub fn resumed(&mut self, spec: &RunSpec, placement: Arc<Placement>) {
         self.keep_reached();
         self.missing.clear();
+        self.begun.clear();
         self.told.clear();
         self.told_to_stop = false;
         self.terms = self.terms.of_resumed(spec);

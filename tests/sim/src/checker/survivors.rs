@@ -63,6 +63,15 @@ impl Reached {
     }
 }
 
+/// How a restored lineage began.
+#[derive(Clone, Debug)]
+pub(super) struct Begun {
+    /// The lineage before it.
+    after: Option<Generation>,
+    /// Versions and samples.
+    blocks: Vec<(BlockId, (u64, u64))>,
+}
+
 impl Checker {
     /// Who answered for a shard last, and since when it did.
     pub fn last_primary(&self, id: ShardId) -> Option<(ServerId, Generation)> {
@@ -144,9 +153,8 @@ impl Checker {
             let began = last.began.get(block).copied().unwrap_or(0);
             let at = |step: &Step| (step.version, step.samples);
             let began = record.history.get(began).map(at).unwrap_or_default();
-            let told = self.told.get(block);
-            let told = told.filter(|(lineage, ..)| *lineage == last.lineage);
-            let answered = told.map_or(began, |(_, version, samples)| (*version, *samples));
+            let told = self.told.get(&(*block, last.lineage)).copied();
+            let answered = told.unwrap_or(began);
             let ends = of_lineage().filter_map(|log| log.records.get(block)?.now());
             let decided = ends.map(at).max().unwrap_or_default();
             Reached { answered, decided }
@@ -157,8 +165,9 @@ impl Checker {
 
     /// An answer told of a block.
     pub(super) fn note_told(&mut self, reply: &Reply) {
-        let told = (reply.lineage, reply.version, reply.samples_applied);
-        let known = self.told.entry(reply.block).or_insert(told);
+        let told = (reply.version, reply.samples_applied);
+        let of = (reply.block, reply.lineage);
+        let known = self.told.entry(of).or_insert(told);
         *known = told.max(*known);
     }
 
@@ -189,13 +198,42 @@ impl Checker {
         }
         let blocks = shard.blocks();
         let come = blocks.map(|(id, own)| (id, (own.version(), own.samples_applied())));
-        let mut missing = self.without(id, come);
+        let blocks: Vec<_> = come.collect();
+        let mut missing = self.without(id, blocks.iter().copied());
         let lineage = (id, shard.lineage());
         if let Some(counted) = self.counted.get(&lineage) {
             missing.least = missing.least.min(counted.least);
             missing.samples_least = missing.samples_least.min(counted.samples_least);
         }
+        let begun = Begun {
+            after: self.last_lineage(id),
+            blocks,
+        };
         self.missing.entry(lineage).or_insert(missing);
+        self.begun.entry(lineage).or_insert(begun);
+    }
+
+    /// The primary of a restored lineage looks again at what was answered in the one before.
+    pub fn recounts_lost(&mut self, of: (ShardId, Generation)) {
+        let Some((begun, missing)) = self.begun.get(&of).zip(self.missing.get_mut(&of)) else {
+            return;
+        };
+        let Some(after) = begun.after else {
+            return;
+        };
+        let mut now = Missing::default();
+        for (block, came) in &begun.blocks {
+            let answered = self.told.get(&(*block, after)).copied().unwrap_or(*came);
+            let reached = Reached {
+                answered,
+                decided: answered,
+            };
+            now.add(reached.without(*came));
+        }
+        missing.least = missing.least.max(now.least);
+        missing.most = missing.most.max(now.most);
+        missing.samples_least = missing.samples_least.max(now.samples_least);
+        missing.samples_most = missing.samples_most.max(now.samples_most);
     }
 
     fn without(&self, id: ShardId, come: impl Iterator<Item = (BlockId, (u64, u64))>) -> Missing {

@@ -169,6 +169,8 @@ pub enum Sabotage {
     KeepsMuteCopies,
     /// What was answered last is not recorded.
     MarksTooLate,
+    /// What was lost is counted when a shard is restored, and never again.
+    CountsOnce,
     /// A shard is restored from what a listing shows, though it may be old.
     ReadsByListing,
 }

@@ -254,6 +254,7 @@ impl Disk {
             manifest: newest.manifest.clone()?,
             numbers: self.snapshots.keys().copied().collect(),
             damaged: Vec::new(),
+            recorded: Default::default(),
         })
     }
 }

@@ -114,7 +114,7 @@ impl World {
             Fault::Attach { plan } => self.ask_for(index, Told::Attach(plan)),
             Fault::Drain { group } => self.ask_for(index, Told::Drain(GroupId(group))),
             Fault::Resume { servers, groups } => {
-                let Some(saved) = self.disk.resumable() else {
+                let Some(mut saved) = self.disk.resumable() else {
                     self.after(AGAIN_US, Event::Fault(index));
                     return Ok(());
                 };
@@ -122,6 +122,8 @@ impl World {
                     updates: saved.manifest.lost,
                     samples: saved.manifest.lost_samples,
                 };
+                let lineages = self.marks.values().map(|mark| mark.lineage);
+                saved.recorded = lineages.max().unwrap_or_default();
                 self.resume = Some(saved);
                 self.scenario.servers = servers;
                 self.scenario.groups = groups;

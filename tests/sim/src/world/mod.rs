@@ -81,7 +81,7 @@ pub struct World {
     streams: BTreeMap<ReplyTo, Address>,
     links: Links,
     /// What left of each block, as it is recorded where it survives processes.
-    marks: BTreeMap<BlockId, Mark>,
+    marks: BTreeMap<(ServerId, BlockId), Mark>,
     servers: BTreeMap<ServerId, Server>,
     /// Servers that never come back.
     gone: BTreeSet<ServerId>,
@@ -254,7 +254,11 @@ impl World {
             return Some(until_us);
         }
         self.asleep.remove(&process);
-        if let Process::Coordinator(_) = process {
+        let last = self.coordinators.last_key_value();
+        // Another one may have listened meanwhile.
+        if let Process::Coordinator(n) = process
+            && last.is_none_or(|(last, _)| *last == n)
+        {
             self.was_deaf(since_us);
         }
         None

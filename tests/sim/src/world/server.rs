@@ -52,6 +52,8 @@ pub(super) struct Held {
     restored: Option<u64>,
     damaged: Vec<String>,
     lost: Lacking,
+    /// Where its blocks began in that lineage.
+    starts: BTreeMap<BlockId, Mark>,
     /// Values were restored, and are not primary's yet.
     unmarked: bool,
     pub(super) capture: Option<CaptureState>,
@@ -198,6 +200,7 @@ impl World {
             restored: None,
             damaged: Vec::new(),
             lost: Lacking::default(),
+            starts: BTreeMap::new(),
             unmarked: false,
             capture: None,
             ways: BTreeMap::new(),
@@ -218,20 +221,20 @@ impl World {
         {
             return Ok(());
         }
+        if matches!(role, Role::Primary(_)) && holders.lineage > Generation(0) {
+            self.recount(life, (id, holders.lineage));
+        }
         let now_us = self.now_us;
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
         held.saboteur.before_order(&mut held.shard, role);
         let seen = held.shard.handle_order(order.view.clone(), holders, now_us);
         held.last_seen = seen.clone();
-        let report = ShardReport {
-            shard: id,
-            seen,
-            restored: held.restored,
-            damaged: held.damaged.clone(),
-            lost: held.lost,
-            failure: None,
-        };
+        let mut report = plain_report(id, seen);
+        if role == Role::Heir(held.lineage) || holders.lineage == held.lineage {
+            (report.restored, report.lost) = (held.restored, held.lost);
+            report.damaged = held.damaged.clone();
+        }
         let follows = held.shard.generation() == order.view.generation;
         let leads = held.leads();
         if leads && std::mem::take(&mut held.unmarked) {
@@ -244,7 +247,7 @@ impl World {
             let blocks = held.shard.blocks();
             let marks: Vec<_> = blocks.map(|(id, of)| (id, mark(of))).collect();
             for (block, mark) in marks {
-                self.mark(block, mark);
+                self.mark((life.server, block), mark);
             }
         }
         let held = &self.servers[&life.server]
@@ -276,12 +279,39 @@ impl World {
     }
 
     /// Records what leaves, or is restored, where it survives processes.
-    pub(super) fn mark(&mut self, block: BlockId, mut mark: Mark) {
+    pub(super) fn mark(&mut self, of: (ServerId, BlockId), mut mark: Mark) {
         if self.breaks(Sabotage::MarksTooLate) {
             mark.version = mark.version.saturating_sub(1);
         }
-        let known = self.marks.entry(block).or_default();
+        let known = self.marks.entry(of).or_default();
         *known = mark.max(*known);
+    }
+
+    /// What is recorded of blocks before a lineage.
+    fn marks_before(&self, lineage: Generation) -> BTreeMap<BlockId, Mark> {
+        let mut highest = BTreeMap::<BlockId, Mark>::new();
+        let before = self.marks.iter().filter(|(_, mark)| mark.lineage < lineage);
+        for ((_, block), mark) in before {
+            let known = highest.entry(*block).or_default();
+            *known = (*mark).max(*known);
+        }
+        highest
+    }
+
+    /// Whoever was cut off when a shard was restored may have answered more meanwhile.
+    fn recount(&mut self, life: Life, of: (ShardId, Generation)) {
+        self.checker.recounts_lost(of);
+        let marks = self.marks_before(of.1);
+        let once = self.breaks(Sabotage::CountsOnce);
+        let server = self.running(life).expect("it obeys");
+        let held = server.shards.get_mut(&of.0).expect("it is held");
+        if held.lineage != of.1 || once {
+            return;
+        }
+        let lost = mark::lost(&marks, &held.starts);
+        if lost.loss.updates > held.lost.loss.updates {
+            held.lost = lost;
+        }
     }
 
     fn new_shard(&self, server: ServerId, id: ShardId, order: &Order) -> Shard {
@@ -326,12 +356,13 @@ impl World {
             states.iter_mut().for_each(|state| state.decided.clear());
         }
         self.checker.restores(id, lineage, found.saved);
-        let lost = mark::lost(&self.marks, &states);
+        let starts = mark::starts(&states, lineage);
+        let lost = mark::lost(&self.marks_before(lineage), &starts);
         self.checker.counts_lost((id, lineage), &states);
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
         held.shard.restore(states, lineage);
-        (held.lost, held.unmarked) = (lost, true);
+        (held.lost, held.starts, held.unmarked) = (lost, starts, true);
         (held.lineage, held.restored, held.damaged) = (lineage, Some(found.number), found.damaged);
         // Whoever it was before, it is not any more.
         self.checker.dropped(life.server, Some(id));

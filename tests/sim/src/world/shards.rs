@@ -129,7 +129,7 @@ impl World {
                         version: reply.version,
                         samples: reply.samples_applied,
                     };
-                    self.mark(reply.block, mark);
+                    self.mark((life.server, reply.block), mark);
                     let waited = self.report.waited_us.entry(from.group).or_default();
                     *waited = (*waited).max(reply.waited_us);
                 }

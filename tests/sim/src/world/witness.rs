@@ -118,8 +118,6 @@ impl World {
     /// A server's process has ended.
     pub(super) fn ended(&mut self, life: Life) {
         self.witness.muted.remove(&life.server);
-        self.witness.heard_us.remove(&life);
-        self.witness.lost_us.remove(&life);
         self.witness.needed.retain(|(_, of)| *of != life);
     }
 

@@ -175,6 +175,9 @@ impl Desk {
             .collect();
         for (shard, holders) in held {
             self.saw = self.saw.max(number("saw").map(Clock));
+            // Of the lineage before the one that it has restored.
+            let leads = holders.primary.is_some();
+            let before = Generation(holders.lineage.0.saturating_sub(u64::from(leads)));
             let full = number("full").map(|copy| ServerId(copy as u32));
             let full = holders.copies.iter().filter(|c| Some(c.server) == full);
             let report = ShardReport {
@@ -204,7 +207,7 @@ impl Desk {
                         updates,
                         samples: 2 * updates,
                     },
-                    told_of: Generation(number("told").unwrap_or(u64::MAX)),
+                    told_of: number("told").map_or(before, Generation),
                 }),
                 failure: words.contains(&"failed").then(|| "no snapshot".into()),
             };
