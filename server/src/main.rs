@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -16,6 +17,9 @@ use tradewind_server::{Config, CoordinatorAt, serve, telemetry};
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How often it is tried again to write where there was no room.
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 
 /// A parameter server: holds shards of runs, applies gradients, answers with fresh parameters.
 #[derive(Debug, Parser)]
@@ -132,8 +136,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
         (None, None) => CoordinatorAt::InFolder,
     };
     if let Some(path) = &arguments.address_file {
-        write_whole(path, &address)
-            .with_context(|| format!("cannot write the address to {}", path.display()))?;
+        write_address(path, &address).await?;
     }
     tracing::info!(server = arguments.server, %address, "listening");
     let config = Config {
@@ -176,6 +179,29 @@ fn serve_metrics(at: SocketAddr) -> anyhow::Result<()> {
 /// The host of host:port.
 fn host_of(address: &str) -> &str {
     address.rsplit_once(':').map_or(address, |(host, _)| host)
+}
+
+/// Writes the address once there is room for it: a server that was killed while the disk is full is
+/// needed again as soon as there is.
+async fn write_address(path: &Path, address: &str) -> anyhow::Result<()> {
+    let mut told = false;
+    loop {
+        let written = write_whole(path, address);
+        if !written.as_ref().is_err_and(lacks_room) {
+            let cannot = || format!("cannot write the address to {}", path.display());
+            return written.with_context(cannot);
+        }
+        if !std::mem::replace(&mut told, true) {
+            let path = path.display();
+            tracing::warn!("there is no room to write the address to {path}; waiting for some");
+        }
+        tokio::time::sleep(ROOM_PAUSE).await;
+    }
+}
+
+fn lacks_room(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
 }
 
 /// Readers see the whole file or none.

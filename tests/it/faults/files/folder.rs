@@ -1,11 +1,11 @@
 //! The whole folder: state, snapshots and events at once, as when a disk is full.
 
-use tradewind_tests::cluster::until;
+use tradewind_tests::cluster::{until, wait_for};
 
 use super::super::pushing::all_go_on;
 use super::super::spec;
 use super::super::watch::{events, shows, status};
-use super::{all_fail, all_is_well, fleet, pushing, try_coordinate};
+use super::{all_fail, all_is_well, fleet, nobody_panicked, pushing, try_coordinate};
 
 fn fails(rule: &str) {
     let (folder, fleet) = fleet();
@@ -50,6 +50,24 @@ fn last_snapshot(folder: &std::path::Path) -> u64 {
 #[test]
 fn no_space() {
     fails("enospc create,write,mkdir");
+}
+
+/// The launcher gives up what ends again and again.
+#[test]
+fn no_space_where_a_server_begins() {
+    let (_folder, fleet) = fleet();
+    fleet.kill(2);
+    fleet.disks().set(2, &["enospc write */server-2.part"]);
+    let told = || fleet.disks().log(2).contains("waiting for some");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_for("a word about the full disk", || told().then_some(()));
+            fleet.disks().set(2, &[]);
+        });
+        fleet.begin(2);
+    });
+    assert!(told());
+    nobody_panicked(&fleet);
 }
 
 #[test]
