@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_sim::report::Counts;
 use tradewind_sim::scenario::COMBINATIONS;
 use tradewind_sim::{Scenario, World};
@@ -49,25 +48,6 @@ fn mixtures() -> BTreeMap<String, Mixture> {
     all
 }
 
-fn policy(seed: u64) -> ConsistencySpec {
-    let bounded = |staleness_bound| Bounded { staleness_bound };
-    match seed % 5 {
-        0 => Sync,
-        1 => bounded(0),
-        2 => bounded(1),
-        3 => bounded(3),
-        _ => Async,
-    }
-}
-
-fn base(seed: u64) -> Scenario {
-    let scenario = Scenario::random(seed, policy(seed));
-    match seed / 5 % 2 {
-        1 => scenario.with_overlap(),
-        _ => scenario,
-    }
-}
-
 /// Failures of one rule that are printed.
 const SHOWN_MAX: u64 = 8;
 
@@ -88,7 +68,7 @@ fn main() {
     let (mut sum, mut runs, mut failures) = (Counts::default(), 0u64, BTreeMap::new());
     for seed in number(from)..number(to) {
         runs += 1;
-        let mut scenario = mixture(base(seed));
+        let mut scenario = mixture(Scenario::of_seed(seed));
         scenario.patience_ms = patience_ms.unwrap_or(scenario.patience_ms);
         if plain {
             scenario.malformed_every_us = 0;

@@ -2,7 +2,7 @@
 //! are slow and fail, and no rule is broken.
 
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
-use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
+use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
 use tradewind_sim::report::Counts;
 use tradewind_sim::scenario::COMBINATIONS;
@@ -12,33 +12,10 @@ use tradewind_sim::{Scenario, World};
 /// Seeds of each mixture of faults; five policies take turns.
 const SEEDS: u64 = 1_250;
 
-/// What each seed decides: the policy, every second time overlap, and compressed answers.
-pub fn base(seed: u64) -> Scenario {
-    let mut scenario = Scenario::random(seed, policy(seed));
-    if seed / 5 % 2 == 1 {
-        scenario = scenario.with_overlap();
-    }
-    if seed / 10 % 2 == 1 {
-        scenario = scenario.with_differences();
-    }
-    scenario
-}
-
-fn policy(seed: u64) -> ConsistencySpec {
-    let bounded = |staleness_bound| Bounded { staleness_bound };
-    match seed % 5 {
-        0 => Sync,
-        1 => bounded(0),
-        2 => bounded(1),
-        3 => bounded(3),
-        _ => Async,
-    }
-}
-
 /// No schedule breaks a rule, and what `must` names has happened often.
 fn check(name: &str, scenario: impl Fn(Scenario) -> Scenario, must: &[&str]) {
     let (mut sum, mut runs, mut events) = (Counts::default(), 0, 0);
-    let scenario = |seed| scenario(base(seed));
+    let scenario = |seed| scenario(Scenario::of_seed(seed));
     all_hold(0..SEEDS, scenario, |report| {
         runs += 1;
         events += report.events;
@@ -69,12 +46,19 @@ fn nothing_fails() {
 #[test]
 fn a_seed_replays_its_world() {
     let world = |seed| {
-        let scenario = base(seed).with_failing_servers(2).with_dying_ranks();
+        let scenario = Scenario::of_seed(seed)
+            .with_failing_servers(2)
+            .with_dying_ranks();
         let report = World::new(scenario).run();
         report.unwrap_or_else(|failure| panic!("{failure}")).trace
     };
     for seed in 0..100 {
-        assert_eq!(world(seed), world(seed), "{:?}", policy(seed));
+        assert_eq!(
+            world(seed),
+            world(seed),
+            "{:?}",
+            Scenario::of_seed(seed).consistency
+        );
     }
     assert_ne!(world(4), world(9), "both are async");
 }
@@ -100,7 +84,7 @@ fn groups_come_and_go_while_everything_fails() {
 /// A base in which groups compute on older values than others.
 fn stale(seed: u64) -> Scenario {
     let bounded = Bounded { staleness_bound: 3 };
-    base(seed).with_consistency(match seed % 2 {
+    Scenario::of_seed(seed).with_consistency(match seed % 2 {
         0 => Async,
         _ => bounded,
     })

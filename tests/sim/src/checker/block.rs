@@ -64,6 +64,9 @@ pub(super) struct Record {
     pub(super) lag_max: u64,
     /// Values were restored, and groups may be further apart than they shall.
     settling: bool,
+    /// Where the furthest group stood that went on after values were restored, further than they knew
+    /// of it: nobody else need have known of that clock either.
+    believed: Clock,
 }
 
 impl Record {
@@ -81,6 +84,7 @@ impl Record {
             began: 0,
             lag_max: 0,
             settling: false,
+            believed: Clock(0),
         }
     }
 
@@ -169,6 +173,7 @@ impl Record {
                 next: known.map_or(*start, |(_, decided)| decided.clock.tick()),
                 attaching,
             };
+            self.settling |= *start < self.believed;
             self.live.insert(*group, place);
         }
         if attaching {
@@ -191,6 +196,9 @@ impl Record {
         place.attaching = false;
         let gap = clock.0 - place.next.0;
         place.next = clock;
+        if gap > 0 {
+            self.believed = self.believed.max(clock);
+        }
         // What it leaves out was decided, and it was told so.
         let told = traffic.told.get(&(self.id, life));
         let goes_on = traffic.next.get(&life).is_some_and(|next| clock <= *next);

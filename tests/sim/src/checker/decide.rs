@@ -107,17 +107,16 @@ impl Record {
         broken.map_or(Ok(count), Err)
     }
 
-    /// Whether nothing tells which of several gradients came first: their delay does not, where they
-    /// were computed on values of another lineage.
+    /// Whether nothing tells which of several decisions came first: the delay of a gradient does not,
+    /// where it was computed on values of another lineage.
     fn in_any_order(&self, news: &[Decision], traffic: &Traffic) -> bool {
-        let foreign = news.iter().filter(|(group, life, decided)| {
-            let pushed = traffic
-                .pushed
-                .get(&(self.id, (*group, *life), decided.clock));
+        let foreign = |(group, life, decided): &Decision| {
+            let pushed = (self.id, (*group, *life), decided.clock);
+            let pushed = traffic.pushed.get(&pushed);
             let applied = decided.verdict == block::Verdict::Applied;
             applied && pushed.is_some_and(|pushed| pushed.lineage != self.lineage)
-        });
-        foreign.count() > 1
+        };
+        news.len() > 1 && news.iter().any(foreign)
     }
 
     /// Updates of what was decided at one instant: in this order, or in the likeliest.

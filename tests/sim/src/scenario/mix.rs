@@ -1,6 +1,7 @@
 //! Which faults come together in a run.
 
 use tradewind_common::policy::MomentumSpec;
+use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_common::spec::OptimizerSpec;
 
 use super::Scenario;
@@ -15,6 +16,27 @@ pub fn ends_groups(round: u64) -> bool {
 }
 
 impl Scenario {
+    /// What a seed decides where a test says nothing else: each of five consistency policies in turn,
+    /// every second time with overlap, and with answers that are differences.
+    pub fn of_seed(seed: u64) -> Self {
+        let bounded = |staleness_bound| Bounded { staleness_bound };
+        let consistency = match seed % 5 {
+            0 => Sync,
+            1 => bounded(0),
+            2 => bounded(1),
+            3 => bounded(3),
+            _ => Async,
+        };
+        let mut scenario = Self::random(seed, consistency);
+        if seed / 5 % 2 == 1 {
+            scenario = scenario.with_overlap();
+        }
+        if seed / 10 % 2 == 1 {
+            scenario = scenario.with_differences();
+        }
+        scenario
+    }
+
     /// The same with overlap, with answers that are differences, each if it goes together with the
     /// rest, and with faults, round by round.
     pub fn varied(mut self, round: u64) -> Self {
