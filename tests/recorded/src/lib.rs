@@ -61,6 +61,8 @@ pub struct Plan {
     pub bound: Option<u64>,
     /// Pause between two snapshots.
     pub snapshot_ms: u64,
+    /// How long a server that is silent is waited for, milliseconds.
+    pub patience_ms: u64,
 }
 
 /// A run that is under way.
@@ -131,6 +133,7 @@ impl Plan {
                 replication: self.replication,
                 reform_grace_ms: 0,
                 snapshot_ms: self.snapshot_ms,
+                patience_ms: self.patience_ms,
                 ..FaultSpec::default()
             },
         }

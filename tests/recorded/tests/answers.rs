@@ -20,6 +20,7 @@ fn plan(seed: u64) -> Plan {
         replication: 2,
         bound: None,
         snapshot_ms: 2_000,
+        patience_ms: 60_000,
     }
 }
 
@@ -122,6 +123,32 @@ fn what_a_restore_has_lost_was_told() {
 fn what_a_restore_has_lost_was_told_though_groups_begin_anew() {
     all_die(1, true);
     all_die(2, true);
+}
+
+/// With one copy a server that is silent for too long is replaced, and goes on answering who has not heard
+/// of that when it wakes.
+#[test]
+fn what_is_lost_with_a_server_that_slept_was_told() {
+    for seed in 20..22 {
+        let plan = Plan {
+            replication: 1,
+            patience_ms: 4_000,
+            ..plan(seed)
+        };
+        let history = record(plan, |run| {
+            run.pause(2 * SECONDS);
+            // The first one hosts the coordinator.
+            let sleeper = run.rng().random_range(1..3);
+            run.servers.stop(sleeper, true);
+            run.pause(8 * SECONDS);
+            run.goes_on(10);
+            run.servers.stop(sleeper, false);
+            run.pause(3 * SECONDS);
+            run.goes_on(10);
+        });
+        let report = holds(&history);
+        assert!(report.restores > 0, "{report:?}");
+    }
 }
 
 /// Faults of all kinds at random, two within a lease now and then; nobody is asked whether it is a
