@@ -24,7 +24,7 @@
 //! nothing too low. Where the lineage changes, versions may fall: the new mark is first written into the
 //! *change*, whose number is odd from then until the three stores are done. Who finds it odd carries it out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -425,6 +425,9 @@ fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Err(disk::at(path)(io::Error::other(error)))
 }
 
+/// The highest mark of each block, and which files could not be read.
+pub type Highest = (BTreeMap<BlockId, Mark>, Vec<String>);
+
 /// The highest mark of each block of a run before a lineage, of all holders that there were, and which
 /// files could not be read. `known` holders are found by their names, where a listing of the folder may
 /// lag behind.
@@ -437,14 +440,28 @@ pub fn read_all(
     known: &[(ServerId, ShardId)],
     before: u64,
     boot: &Boot,
-) -> io::Result<(BTreeMap<BlockId, Mark>, Vec<String>)> {
+) -> io::Result<Highest> {
     let within = within(folder, run);
     let listed = disk::names(&within)?;
     let listed = listed.iter().filter(|name| is_marks(name));
-    let mut paths: Vec<PathBuf> = listed.map(|name| within.join(name)).collect();
+    let mut paths: BTreeSet<PathBuf> = listed.map(|name| within.join(name)).collect();
     paths.extend(known.iter().map(|holder| path(folder, run, *holder)));
-    paths.sort_unstable();
-    paths.dedup();
+    Ok(read_each(paths, before, boot))
+}
+
+/// As [`read_all`], of these holders only.
+pub fn read_of(
+    folder: &Path,
+    run: &RunId,
+    holders: &[(ServerId, ShardId)],
+    before: u64,
+    boot: &Boot,
+) -> Highest {
+    let paths = holders.iter().map(|holder| path(folder, run, *holder));
+    read_each(paths, before, boot)
+}
+
+fn read_each(paths: impl IntoIterator<Item = PathBuf>, before: u64, boot: &Boot) -> Highest {
     let (mut highest, mut problems) = (BTreeMap::<BlockId, Mark>::new(), Vec::new());
     for path in paths {
         match read(&path, boot) {
@@ -459,7 +476,7 @@ pub fn read_all(
             Err(Unread::Because(why)) => problems.push(format!("{}: {why}", path.display())),
         }
     }
-    Ok((highest, problems))
+    (highest, problems)
 }
 
 /// The last lineage of which anything was noted, of a run that is to go on; 0 if nothing was. Files that

@@ -1,11 +1,13 @@
 //! Obeys the coordinator's orders: which shards are held here, what they follow, where their values
 //! come from.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_common::holders::Role;
-use tradewind_common::{BlockId, Generation, Layout, ServerId, ShardId};
+use tradewind_common::{BlockId, Generation, Layout, RunId, ServerId, ShardId};
 
 use crate::core::mark::{self, Lacking, Mark};
 use crate::core::optimizer;
@@ -181,7 +183,7 @@ async fn record(
     let blocks: Vec<BlockId> = entry.placement.blocks(shard).collect();
     let open = move || Recorder::open(&folder, &run, (server, shard), blocks);
     let opened = tokio::task::spawn_blocking(open).await;
-    match opened.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+    match opened.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
         Ok(marks) => {
             held.marked = true;
             registry.note(&order.run, shard, held.clone());
@@ -197,13 +199,29 @@ async fn record(
     }
 }
 
-/// Looks again at what a former primary has answered that may have been cut off when the shard was
+/// What restored blocks lack of what all holders of the run have recorded; and what could not be read of
+/// that.
+async fn lost(registry: &Registry, order: &Order, held: &Held) -> (Lacking, Vec<String>) {
+    let shards = (0..order.holders.len() as u32).map(ShardId);
+    let holders: Vec<_> = shards.flat_map(|shard| holders_of(order, shard)).collect();
+    compare(registry, order, held, move |folder, run, before| {
+        marks::read_all(folder, run, &holders, before, &Boot::of_this_machine())
+    })
+    .await
+}
+
+/// Looks again at what a former primary of the shard has answered that may have been cut off when it was
 /// restored, and have heard of that late.
 async fn recount(registry: &Registry, order: &Order, (shard, held): (ShardId, &mut Held)) {
     if held.starts.is_empty() {
         return;
     }
-    let (lost, _) = lost(registry, order, held).await;
+    let holders: Vec<_> = holders_of(order, shard).collect();
+    let (lost, _) = compare(registry, order, held, move |folder, run, before| {
+        let boot = Boot::of_this_machine();
+        Ok(marks::read_of(folder, run, &holders, before, &boot))
+    })
+    .await;
     if lost.loss.updates > held.lost.loss.updates {
         tracing::warn!(run = %order.run, %shard, lost = %lost.loss, "more is lost than was known");
         held.lost = lost;
@@ -211,20 +229,24 @@ async fn recount(registry: &Registry, order: &Order, (shard, held): (ShardId, &m
     }
 }
 
-/// What restored blocks lack of what holders have recorded; and what could not be read of that.
-async fn lost(registry: &Registry, order: &Order, held: &Held) -> (Lacking, Vec<String>) {
+fn holders_of(order: &Order, shard: ShardId) -> impl Iterator<Item = (ServerId, ShardId)> + '_ {
+    order.servers.keys().map(move |server| (*server, shard))
+}
+
+/// What restored blocks lack of what is read of the marks before their lineage, beside the tasks that
+/// answer.
+async fn compare(
+    registry: &Registry,
+    order: &Order,
+    held: &Held,
+    read: impl FnOnce(&Path, &RunId, u64) -> io::Result<marks::Highest> + Send + 'static,
+) -> (Lacking, Vec<String>) {
     let Some(folder) = registry.surroundings().folder.clone() else {
         return (Lacking::default(), Vec::new());
     };
-    let run = order.run.clone();
-    let servers: Vec<ServerId> = order.servers.keys().copied().collect();
-    let shards = (0..order.holders.len() as u32).map(ShardId);
-    let holder = |shard| servers.iter().map(move |server| (*server, shard));
-    let holders: Vec<_> = shards.flat_map(holder).collect();
-    let before = held.lineage.0;
-    let read = move || marks::read_all(&folder, &run, &holders, before, &Boot::of_this_machine());
-    let read = tokio::task::spawn_blocking(read).await;
-    match read.unwrap_or_else(|panicked| Err(std::io::Error::other(panicked))) {
+    let (run, before) = (order.run.clone(), held.lineage.0);
+    let read = tokio::task::spawn_blocking(move || read(&folder, &run, before)).await;
+    match read.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
         Ok((marks, problems)) => {
             let mark = |mark: marks::Mark| Mark {
                 lineage: Generation(mark.lineage),

@@ -101,6 +101,10 @@ fn the_highest_of_all_holders_counts() {
     let highest = [(0, mark(2, 5, 30)), (9, mark(1, 1, 10))];
     assert_eq!(all(folder.path(), here()), highest);
     let (before, _) = read_all(folder.path(), &run(), &[], 2, &here()).unwrap();
+    let of = [(ServerId(0), ShardId(0)), (ServerId(9), ShardId(0))];
+    let (of, _) = read_of(folder.path(), &run(), &of, 2, &here());
+    let of: Vec<_> = of.into_iter().map(|(id, mark)| (id.0, mark)).collect();
+    assert_eq!(of, [(0, mark(1, 9, 90))]);
     let before: Vec<_> = before.into_iter().map(|(id, mark)| (id.0, mark)).collect();
     assert_eq!(before, [(0, mark(1, 9, 90)), (9, mark(1, 1, 10))]);
     assert_eq!(last_lineage(folder.path(), &run()).unwrap(), 2);
