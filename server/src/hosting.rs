@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, RwLock, TryLockError};
 
 use anyhow::{Context, bail};
 use tonic::Status;
-use tradewind_common::{Generation, RunId};
+use tradewind_common::{Generation, RunId, ServerId};
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::clock::Origin;
@@ -25,7 +25,9 @@ use crate::store::{Claimed, Store};
 /// What a coordinator needs of the server that hosts it.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// host:port of the server.
+    /// The server.
+    pub server: ServerId,
+    /// host:port of it.
     pub address: String,
     /// The fleet's folder, if it has one.
     pub folder: Option<PathBuf>,
@@ -86,6 +88,7 @@ impl Hosting {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
         let Host {
+            server,
             address,
             folder,
             lease_ms,
@@ -96,7 +99,7 @@ impl Hosting {
             if let Some(run) = resume {
                 bail!("run {run} cannot be resumed: the fleet has no folder");
             }
-            let core = Coordinator::new(servers, false, *lease_ms);
+            let core = Coordinator::new(servers, false, *lease_ms).hosted_by(*server);
             return Ok(Some(
                 self.put(CoordinatorHandle::spawn(core, None, *origin)),
             ));
@@ -121,7 +124,8 @@ impl Hosting {
         let mut core = match former {
             Some(former) => Coordinator::recover(servers, true, *lease_ms, former, origin.now_ms()),
             None => Coordinator::new(servers, true, *lease_ms),
-        };
+        }
+        .hosted_by(*server);
         // Who has recorded the run has got further with it than the snapshot.
         if let Some(run) = resume {
             let saved = saved.map_or_else(|| newest(folder, run), Ok)?;

@@ -119,6 +119,7 @@ pub async fn serve(
         reports: sender,
     }));
     let hosting = Hosting::new(Host {
+        server: config.server,
         address: config.address.clone(),
         folder: config.folder.clone(),
         lease_ms: config.lease_ms,

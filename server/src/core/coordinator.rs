@@ -85,6 +85,14 @@ impl Coordinator {
         coordinator
     }
 
+    /// The same in the process of a server: what that one says is no sign that the coordinator reaches
+    /// others.
+    #[must_use]
+    pub fn hosted_by(mut self, server: ServerId) -> Self {
+        self.fleet.hosted_by(server);
+        self
+    }
+
     /// What has to be written down before outputs are acted on.
     pub fn durable(&self) -> Durable {
         Durable {

@@ -61,6 +61,8 @@ pub(super) struct Elapsed {
 pub struct Fleet {
     expected: u32,
     lease_ms: u64,
+    /// The server in whose process the coordinator runs.
+    host: Option<ServerId>,
     known: BTreeMap<ServerId, Known>,
     /// When leases were looked at last.
     looked_ms: u64,
@@ -71,6 +73,7 @@ impl Fleet {
         Self {
             expected,
             lease_ms,
+            host: None,
             known: BTreeMap::new(),
             looked_ms: 0,
         }
@@ -94,9 +97,20 @@ impl Fleet {
         Self {
             expected,
             lease_ms,
+            host: None,
             known,
             looked_ms: now_ms,
         }
+    }
+
+    pub(super) fn hosted_by(&mut self, server: ServerId) {
+        self.host = Some(server);
+    }
+
+    /// Whether the coordinator runs in this server's process, and hears it also when it is cut off from
+    /// everybody; where there are others than one more, of whom some would be heard if it were not.
+    pub(super) fn is_heard_anyway(&self, server: ServerId) -> bool {
+        self.host == Some(server) && self.expected > 2
     }
 
     pub(super) fn known(&self) -> &BTreeMap<ServerId, Known> {
@@ -242,6 +256,13 @@ impl Fleet {
         let known = self.known.get(&server);
         let gone = known.filter(|known| known.presence != Presence::Up);
         gone.map_or(0, |known| self.looked_ms.saturating_sub(known.heard_ms))
+    }
+
+    /// Whether a server is there, and has said so within half a lease: it has several times the chance to.
+    pub(super) fn was_heard_lately(&self, server: ServerId, now_ms: u64) -> bool {
+        let known = self.known.get(&server);
+        let up = known.filter(|known| known.presence == Presence::Up);
+        up.is_some_and(|known| now_ms.saturating_sub(known.heard_ms) < self.lease_ms / 2)
     }
 
     /// When the lease of a server runs out.

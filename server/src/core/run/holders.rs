@@ -231,11 +231,18 @@ impl Run {
         }
     }
 
-    /// Removes copies whose primary confirms nothing of them, though something waits for it.
-    pub(super) fn remove_stalled(&mut self, shard: ShardId, stalled: &[(ServerId, Generation)]) {
+    /// Removes copies whose primary confirms nothing of them, though something waits for it and they are
+    /// there: one that is not heard either is missed, or will be.
+    pub(super) fn remove_stalled(
+        &mut self,
+        shard: ShardId,
+        stalled: &[(ServerId, Generation)],
+        (fleet, now_ms): (&Fleet, u64),
+    ) {
         let holders = &self.holders[shard.0 as usize];
         let known = |copy: &&CopyHolder| stalled.contains(&(copy.server, copy.since));
         let stalled = holders.copies.iter().filter(known).map(|copy| copy.server);
+        let stalled = stalled.filter(|server| fleet.was_heard_lately(*server, now_ms));
         let stalled: Vec<ServerId> = stalled.collect();
         for server in &stalled {
             self.remove_copy(shard, *server, "has confirmed nothing for a lease");
@@ -256,7 +263,7 @@ impl Run {
             if let Some(came) = came {
                 self.stay(shard, came);
             }
-            changed |= self.remove_departed(shard);
+            changed |= self.remove_departed(shard, fleet);
             if self.primary(shard).is_none() {
                 changed |= self.settle_heir(shard, fleet);
             }
@@ -277,13 +284,30 @@ impl Run {
         self.advance(now_ms);
     }
 
+    /// Whether what a server has acknowledged of a generation shows that the coordinator is not cut off:
+    /// for the one that it runs on, another one has to have acknowledged it as well.
+    fn reaches_others(&self, server: ServerId, generation: Generation, fleet: &Fleet) -> bool {
+        let mut others = self
+            .acknowledged
+            .iter()
+            .filter(|((_, of), _)| *of != server);
+        !fleet.is_heard_anyway(server) || others.any(|(_, seen)| seen.generation >= generation)
+    }
+
     /// Removes the copies that were missed before their primary was heard last.
-    fn remove_departed(&mut self, shard: ShardId) -> bool {
+    fn remove_departed(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
         let heard = self.followed(shard).map(|seen| seen.generation);
-        let (Some(departing), Some(heard)) = (self.departing.get(&shard), heard) else {
+        let primary = self.primary(shard).map(|primary| primary.server);
+        let (Some(departing), Some(heard)) = (self.departing.get(&shard), heard.zip(primary))
+        else {
             return false;
         };
-        let gone = departing.iter().filter(|(_, missed)| **missed <= heard);
+        let (heard, primary) = heard;
+        let patience_ms = self.spec.faults.patience_ms;
+        let gone = departing.iter().filter(|(server, missed)| {
+            let silent = fleet.silent_ms(**server) >= patience_ms;
+            **missed <= heard && (silent || self.reaches_others(primary, **missed, fleet))
+        });
         let gone: Vec<ServerId> = gone.map(|(server, _)| *server).collect();
         for server in &gone {
             self.remove_copy(shard, *server, "is gone");
@@ -301,6 +325,14 @@ impl Run {
             return false;
         };
         let complete = seen.complete;
+        let candidates = self.holders[shard.0 as usize].candidates.iter();
+        let mut others = candidates.filter(|candidate| candidate.server != heir.server);
+        let patience_ms = self.spec.faults.patience_ms;
+        if others.any(|other| fleet.silent_ms(other.server) < patience_ms)
+            && !self.reaches_others(heir.server, heir.since, fleet)
+        {
+            return false;
+        }
         let restores = self.restoring.contains_key(&shard);
         if restores {
             let Some(report) = self.restored.get(&shard).cloned() else {

@@ -28,7 +28,10 @@ impl Run {
             self.dirty = true;
         }
         let known = self.holders.get(shard.0 as usize);
-        let role = known.and_then(|holders| Some((holders.role(server)?, holders.since(server)?)));
+        let role = known.and_then(|holders| {
+            let role = holders.role(server)?;
+            Some((role, holders.since(server).unwrap_or_default()))
+        });
         let Some((role, since)) = role else {
             return;
         };
@@ -40,7 +43,7 @@ impl Run {
             self.remember(shard, server, seen);
         }
         match role {
-            Role::Primary(_) => self.primary_reports(server, &report),
+            Role::Primary(_) => self.primary_reports(server, &report, (fleet, now_ms)),
             Role::Heir(_) => self.heir_reports(server, report),
             Role::Copy(_) | Role::Candidate => {}
         }
@@ -76,7 +79,7 @@ impl Run {
         }
     }
 
-    fn primary_reports(&mut self, server: ServerId, report: &ShardReport) {
+    fn primary_reports(&mut self, server: ServerId, report: &ShardReport, now: (&Fleet, u64)) {
         let (shard, seen) = (report.shard, &report.seen);
         let follows = self.ready_at.is_some_and(|at| seen.generation >= at);
         if follows && !seen.complete {
@@ -90,7 +93,7 @@ impl Run {
             return;
         }
         self.copies_are_full(shard, &seen.full);
-        self.remove_stalled(shard, &seen.stalled);
+        self.remove_stalled(shard, &seen.stalled, now);
     }
 
     /// A former primary that was cut off has answered more than was known when the shard was restored.

@@ -1,8 +1,10 @@
 //! Who holds a shard, and who takes over: scripts as [`super::desk`] reads them.
 
+use tradewind_common::ServerId;
 use tradewind_common::loss::{Loss, OnLoss};
 
-use super::desk::{Desk, check as check_desk, play, run_of};
+use super::desk::{Desk, SERVER_LEASE_MS, check as check_desk, play, run_of};
+use crate::core::coordinator::Coordinator;
 
 /// One group of one rank, shards held by so many of so many servers.
 fn desk(servers: u32, replication: u32, folder: bool) -> Desk {
@@ -420,6 +422,72 @@ fn an_heir_that_dies_leaves_the_former_primary_to_go_on() {
         ack 1 => view 15 0@1:0 + by nobody | 0:0@0+2@13 1:1@14+2@15 2:->0@11?0
         ack 0 => view 16 0@1:0 + by nobody | 0:0@0+2@13 1:1@14+2@15 2:0@11+2@16
         events => server_up server_up server_up group_formed snapshot run_ready copy_full copy_full copy_full server_lost heir server_lost orphaned heir copy_removed server_up copy_added server_up heir promoted copy_added promoted copy_added
+        "),
+    );
+}
+
+/// A desk whose coordinator runs on server 0, and always hears that one.
+fn on_server_0(servers: u32, replication: u32) -> Desk {
+    let mut desk = desk(servers, replication, true);
+    let other = Coordinator::new(1, false, SERVER_LEASE_MS);
+    desk.coordinator = std::mem::replace(&mut desk.coordinator, other).hosted_by(ServerId(0));
+    desk
+}
+
+/// A coordinator that is cut off with the server on which it runs makes nobody the only one.
+#[test]
+fn what_the_coordinators_own_server_says_is_no_sign_that_others_are_gone() {
+    play(
+        &mut on_server_0(3, 2),
+        &(REPLICATED.to_owned()
+            + "
+        down 2 => view 9 0@1:0 + by nobody | 0:0@0+2@0* 1:1@0+2@0* 2:->0@9?2?0
+        ack 0 =>
+        down 1 => view 10 0@1:0 + by nobody | 0:0@0+2@0* 1:-?1?2 2:->0@9?2?0
+        ack 0 =>
+        up 2 => view 11 0@1:0 + by nobody | 0:0@0+2@0* 1:->2@11?1?2 2:->0@9?2?0
+        ack 2 => view 13 0@1:0 + by nobody | 0:0@0+2@0* 1:2@11 2:0@9+2@12
+        "),
+    );
+    // The others are there: as anywhere.
+    play(
+        &mut on_server_0(3, 2),
+        &(REPLICATED.to_owned()
+            + "
+        down 2 => view 9 0@1:0 + by nobody | 0:0@0+2@0* 1:1@0+2@0* 2:->0@9?2?0
+        ack 0 =>
+        ack 1 => view 10 0@1:0 + by nobody | 0:0@0 1:1@0 2:0@9
+        "),
+    );
+    // There is nobody else who could say it.
+    play(
+        &mut on_server_0(2, 2),
+        "
+        join 0.0 a => view 2 + 0@1 by 0@1
+        ack 0 complete =>
+        ack 1 complete => 0.0 joined as 1, view 2 + 0@1 by 0@1 | capture 1:0 at now | capture 1:1 at now
+        captured 0 =>
+        captured 1 => manifest 1
+        written => view 4 0@1:0 + by nobody
+        ack 0 full 1 => view 5 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0
+        ack 1 full 0 => view 6 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0*
+        down 1 => view 8 0@1:0 + by nobody | 0:0@0+1@0* 1:->0@8?1?0
+        ack 0 => view 10 0@1:0 + by nobody | 0:0@0 1:0@8
+        ",
+    );
+}
+
+/// While the coordinator is cut off with its own server, its copies seem to confirm nothing.
+#[test]
+fn copies_that_are_not_heard_are_not_taken_for_mute() {
+    play(
+        &mut desk(3, 2, true),
+        &(REPLICATED.to_owned()
+            + "
+        pass 600 => view 8 + by nobody
+        ack 0 stalled 2 =>
+        live 2 =>
+        ack 0 stalled 2 => view 10 + by nobody | 0:0@0+2@10 1:1@0+2@0* 2:2@0+0@0*
         "),
     );
 }
