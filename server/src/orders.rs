@@ -112,7 +112,7 @@ async fn hold(
         ),
         Role::Copy(_) | Role::Heir(_) | Role::Candidate => (Vec::new(), None),
     };
-    if matches!(role, Role::Primary(_)) && held.lineage == holders.lineage {
+    if held.lineage == holders.lineage {
         recount(registry, order, (shard, &mut held)).await;
     }
     let captures = order.capture.iter().filter(|c| c.shard == shard);

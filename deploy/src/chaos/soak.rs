@@ -17,7 +17,7 @@ use usage::{Usage, files, usage};
 pub(super) const EVERY: f64 = 10.0;
 
 /// What a process has after its first seconds it needs; what comes later may be too much.
-const WARM_UP: f64 = 120.0;
+const WARM_UP: f64 = 600.0;
 
 /// Fewer hours of processes of a sort than this say nothing about growth.
 const HOURS: f64 = 0.5;

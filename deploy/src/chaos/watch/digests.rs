@@ -7,6 +7,9 @@ use tradewind_proto::v1::ShardStatusReply;
 /// Versions of a log that are remembered.
 const VERSIONS_MAX: usize = 512;
 
+/// Logs of a shard that are remembered: its present one, and the one before, of which a late word may come.
+const LOGS_MAX: usize = 2;
+
 /// Which shard, and since when its primary is: what the log is called that copies follow.
 type Log = (u32, u64);
 
@@ -24,6 +27,15 @@ impl Digests {
         self.compared
     }
 
+    /// Forgets the oldest logs of a shard.
+    fn forget(&mut self, shard: u32) {
+        let logs = self.logs.range((shard, 0)..=(shard, u64::MAX));
+        let old: Vec<Log> = logs.rev().skip(LOGS_MAX).map(|(log, _)| *log).collect();
+        for log in old {
+            self.logs.remove(&log);
+        }
+    }
+
     /// Compares what a primary or a full copy has with what others had at the same version.
     pub(super) fn take(&mut self, log: Log, reply: &ShardStatusReply) -> Result<(), String> {
         let versions = self.logs.entry(log).or_default();
@@ -34,6 +46,7 @@ impl Digests {
                 while versions.len() > VERSIONS_MAX {
                     versions.pop_first();
                 }
+                self.forget(log.0);
                 Ok(())
             }
             Some((digest, first)) if digest[..] == reply.digest[..] => {

@@ -42,6 +42,12 @@ impl Run {
         if report.failure.is_none() {
             self.remember(shard, server, seen);
         }
+        if !matches!(role, Role::Heir(_))
+            && report.restored.is_some()
+            && self.lose_more(shard, report.lost)
+        {
+            return;
+        }
         match role {
             Role::Primary(_) => self.primary_reports(server, &report, (fleet, now_ms)),
             Role::Heir(_) => self.heir_reports(server, report),
@@ -87,9 +93,6 @@ impl Run {
             self.fail(format!(
                 "server {server} has lost the values of shard {shard}"
             ));
-            return;
-        }
-        if report.restored.is_some() && self.lose_more(shard, report.lost) {
             return;
         }
         self.copies_are_full(shard, &seen.full);

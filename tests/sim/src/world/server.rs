@@ -221,9 +221,7 @@ impl World {
         {
             return Ok(());
         }
-        if matches!(role, Role::Primary(_)) && holders.lineage > Generation(0) {
-            self.recount(life, (id, holders.lineage));
-        }
+        self.recount(life, (id, holders.lineage));
         let now_us = self.now_us;
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&id).expect("it is held");
@@ -300,14 +298,18 @@ impl World {
 
     /// Whoever was cut off when a shard was restored may have answered more meanwhile.
     fn recount(&mut self, life: Life, of: (ShardId, Generation)) {
-        self.checker.recounts_lost(of);
-        let marks = self.marks_before(of.1);
-        let once = self.breaks(Sabotage::CountsOnce);
         let server = self.running(life).expect("it obeys");
         let held = server.shards.get_mut(&of.0).expect("it is held");
-        if held.lineage != of.1 || once {
+        if held.lineage != of.1 || held.starts.is_empty() {
             return;
         }
+        self.checker.recounts_lost(of);
+        if self.breaks(Sabotage::CountsOnce) {
+            return;
+        }
+        let marks = self.marks_before(of.1);
+        let server = self.running(life).expect("it obeys");
+        let held = server.shards.get_mut(&of.0).expect("it is held");
         let lost = mark::lost(&marks, &held.starts);
         if lost.loss.updates > held.lost.loss.updates {
             held.lost = lost;
