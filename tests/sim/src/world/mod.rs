@@ -275,6 +275,9 @@ impl World {
                 match &told {
                     // What else it says may be about what has long been.
                     Told::Server(life, _, Up::Register | Up::Beat) => self.hears(*life),
+                    Told::Server(life, _, Up::Report(report)) => {
+                        self.hears_of(*life, report.seen.generation);
+                    }
                     Told::ServerLost(life, _) => self.loses(*life),
                     _ => {}
                 }

@@ -34,6 +34,8 @@ pub(super) struct Witness {
     /// When a coordinator was told something by each process, last; and that its bond had broken.
     heard_us: BTreeMap<Life, u64>,
     lost_us: BTreeMap<Life, u64>,
+    /// When each generation was made.
+    made_us: BTreeMap<Generation, u64>,
     /// Heirs that refuse whoever was primary before, by since when they are to be primary.
     fenced: BTreeSet<(ShardId, Generation)>,
     /// When no coordinator listened: from when to when.
@@ -61,6 +63,13 @@ impl World {
     /// A coordinator is told something by a process.
     pub(super) fn hears(&mut self, life: Life) {
         self.witness.heard_us.insert(life, self.now_us);
+    }
+
+    /// A coordinator is told that a process has followed a generation: it was there when that had been made.
+    pub(super) fn hears_of(&mut self, life: Life, generation: Generation) {
+        let made_us = self.witness.made_us.get(&generation).copied();
+        let heard_us = self.witness.heard_us.entry(life).or_default();
+        *heard_us = (*heard_us).max(made_us.unwrap_or(0));
     }
 
     /// A coordinator is told that a process is not to be reached.
@@ -150,6 +159,8 @@ impl World {
             }
             return;
         }
+        let made_us = self.witness.made_us.entry(run.generation());
+        made_us.or_insert(self.now_us);
         let known = self.witness.seen.get(&n);
         if known.is_some_and(|known| known == run.holders()) {
             return;
