@@ -20,7 +20,7 @@
 //!      "block": 0, "action": "pull",
 //!      "answer": {"end_us": 12, "verdict": "read", "lineage": 0, "version": 0, "counts": [0]}}
 //! "#;
-//! let lines = lines.replace("\n      ", " ");
+//! let lines = lines.replace("\n     \"", " \"");
 //! let history = History::read(lines.as_bytes()).unwrap();
 //! let violation = check(&history).unwrap_err();
 //! assert_eq!(violation.rule.name(), "stale");
