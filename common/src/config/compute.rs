@@ -71,7 +71,8 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             initial,
             growth_steps: values.int("compute.loss_scale_steps") as u32,
         }),
-        _ => Precision::F32,
+        "f32" => Precision::F32,
+        other => unreachable!("compute.precision has no choice {other}"),
     };
     let fp16 = matches!(precision, Precision::Fp16(_));
     if fp16 && device == Some(DeviceChoice::Cpu) {

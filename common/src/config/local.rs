@@ -84,12 +84,13 @@ pub(super) fn read(
     let algorithm = match values.text("local.algorithm") {
         "diloco" => Algorithm::DiLoCo,
         "easgd" => Algorithm::Elastic,
-        _ => {
+        "none" => {
             if elastic {
                 wrong("optimizer.name", ELASTIC_ALONE.into());
             }
             return None;
         }
+        other => unreachable!("local.algorithm has no choice {other}"),
     };
     check_beside(values, algorithm, &optimizer.spec, wrong);
     let rate = optimizer.schedule.learning_rate;
@@ -113,7 +114,8 @@ pub(super) fn inner_name<'a>(values: &'a Values<'_>) -> Option<&'a str> {
         ("diloco", "auto") => Some("adamw"),
         ("easgd", "auto") => Some("sgd"),
         ("diloco" | "easgd", given) => Some(given),
-        _ => None,
+        ("none", _) => None,
+        (other, _) => unreachable!("local.algorithm has no choice {other}"),
     }
 }
 

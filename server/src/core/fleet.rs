@@ -107,8 +107,8 @@ impl Fleet {
         self.host = Some(server);
     }
 
-    /// Whether the coordinator runs in this server's process, and hears it also when it is cut off from
-    /// everybody; where there are others than one more, of whom some would be heard if it were not.
+    /// Whether the coordinator runs in this server's process, so that it hears this one also when it is cut
+    /// off from everybody. Not in a fleet of two: if the other one dies there is nobody else to be heard.
     pub(super) fn is_heard_anyway(&self, server: ServerId) -> bool {
         self.host == Some(server) && self.expected > 2
     }

@@ -298,11 +298,10 @@ impl Run {
     fn remove_departed(&mut self, shard: ShardId, fleet: &Fleet) -> bool {
         let heard = self.followed(shard).map(|seen| seen.generation);
         let primary = self.primary(shard).map(|primary| primary.server);
-        let (Some(departing), Some(heard)) = (self.departing.get(&shard), heard.zip(primary))
-        else {
+        let departing = self.departing.get(&shard);
+        let (Some(departing), Some(heard), Some(primary)) = (departing, heard, primary) else {
             return false;
         };
-        let (heard, primary) = heard;
         let patience_ms = self.spec.faults.patience_ms;
         let gone = departing.iter().filter(|(server, missed)| {
             let silent = fleet.silent_ms(**server) >= patience_ms;

@@ -545,6 +545,16 @@ fn a_run_that_is_to_lose_nothing_stops_when_something_is_lost() {
         shot x => x refused Stopped
         "),
     );
+    // Who was cut off answers after it was replaced: that is no less lost.
+    play(
+        &mut strict(),
+        &(lost.clone()
+            + "
+        ack 1 complete restored 1 => view 12 0@1:0 + by nobody | 0:0@0+2@11 1:1@11+2@12^11 2:->0@11?0
+        ack 1 complete restored 1 lacks 3 => view 13 + by nobody | 0:0@0+2@11 1:1@11+2@12^11 2:-?0
+        join 0.0 b => 0.0 refused Stopped
+        "),
+    );
     // What nobody had been told need not be there.
     play(
         &mut strict(),
