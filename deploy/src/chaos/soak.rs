@@ -373,31 +373,43 @@ mod tests {
 
     #[test]
     fn what_grows_for_ever_is_named_though_the_process_dies_in_between() {
-        for (server, file, want) in [
+        for (server, file, what, per_hour) in [
             (
                 (|own| used(2e7 + own / 3600.0 * 1e7, 40.0, 5.0)) as fn(f64) -> Usage,
                 (|_| 1000) as fn(f64) -> u64,
-                "memory of a server (bytes): grows by 1",
+                "memory of a server",
+                1e7,
             ),
             (
                 |own| used(2e7, 40.0 + own / 100.0, 5.0),
                 |_| 1000,
-                "descriptors of a server: grows by 36",
+                "descriptors of a server",
+                36.0,
             ),
             (
-                |own| used(2e7, 40.0, 5.0 + own / 300.0),
+                |own| used(2e7, 40.0, 5.0 + own / 200.0),
                 |_| 1000,
-                "threads of a server: grows by 12",
+                "threads of a server",
+                18.0,
             ),
             (
                 |_| used(2e7, 40.0, 5.0),
                 |at| (at * 5e5) as u64,
-                "the folder (bytes): grows by 18",
+                "the folder",
+                1.8e9,
             ),
         ] {
-            let found = soak(server, file).violations();
+            let soaked = soak(server, file);
+            let found = soaked.violations();
             assert_eq!(found.len(), 1, "{found:?}");
-            assert!(found[0].starts_with(want), "{found:?}");
+            assert!(found[0].starts_with(what), "{found:?}");
+            let grown = soaked
+                .growth
+                .iter()
+                .find(|grown| grown.what.starts_with(what));
+            let found = grown.expect("it was said to grow").growth.per_hour;
+            // What is counted grows by whole ones.
+            assert!((found / per_hour - 1.0).abs() < 0.1, "{what}: {found}");
         }
     }
 }
