@@ -6,7 +6,6 @@
 pub mod batch;
 pub mod clock;
 pub mod compress;
-pub mod config;
 mod consistency;
 pub mod cost;
 pub mod data;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tradewind_common::config::{Config, keys};
 use tradewind_common::exit::Exit;
+use tradewind_config::{Config, keys};
 use tradewind_process::log;
 
 #[derive(Debug, clap::Args)]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::RunId;
-use tradewind_server::core::event::LEASE_RAN_OUT;
+use tradewind_core::event::LEASE_RAN_OUT;
 
 use crate::launch::Member;
 use crate::lines::Lines;

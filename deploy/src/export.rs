@@ -124,7 +124,7 @@ mod tests {
     use serde::Serialize;
     use tradewind_common::placement::Placement;
     use tradewind_common::{ShardId, TensorKind, TensorSpec};
-    use tradewind_server::core::state::BlockState;
+    use tradewind_core::state::BlockState;
     use tradewind_server::snapshot::{FORMAT, write};
 
     use super::*;

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
+use tradewind_config::Config;
 use tradewind_server::store::{Address, read_address};
 
 use crate::cluster::Access;

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
 use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::cluster::ClusterStatus;

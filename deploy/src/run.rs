@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
+use tradewind_config::Config;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 

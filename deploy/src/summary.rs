@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Evaluation, Measure, StepRecord};
+use tradewind_config::Config;
 use tradewind_proto::v1::ShardStatusReply;
 
 use crate::cluster::ClusterStatus;

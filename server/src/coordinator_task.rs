@@ -22,15 +22,15 @@ use tradewind_process::supervise;
 use tradewind_proto::holding::Holding;
 
 use crate::clock::Origin;
-use crate::core::ReplyTo;
-use crate::core::answer::{Answer, Refused};
-use crate::core::coordinator::Coordinator;
 use crate::durable::{Disk, Saved};
 use beats::Beats;
 use heard::Heard;
 pub use message::Message;
 use message::Reply;
 pub use outbox::{Outbox, Taken, outbox};
+use tradewind_core::ReplyTo;
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::coordinator::Coordinator;
 
 /// Messages that wait for the coordinator; senders wait when it is full.
 const MAILBOX_MAX: usize = 4096;

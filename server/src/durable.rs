@@ -7,14 +7,14 @@ use serde::Serialize;
 use tradewind_common::{Incarnation, RunId, ShardId};
 
 use crate::clock::wall;
-use crate::core::durable::Durable;
-use crate::core::event::Event;
-use crate::core::saved::ManifestData;
 use crate::events::{EventLog, EventWriter};
 use crate::marks;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::snapshot::{FORMAT, Folder};
 use crate::store::{Store, StoreError};
+use tradewind_core::durable::Durable;
+use tradewind_core::event::Event;
+use tradewind_core::saved::ManifestData;
 
 /// What came of writing the state down.
 #[derive(Clone, Debug, PartialEq, Eq)]

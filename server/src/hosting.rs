@@ -10,10 +10,6 @@ use tradewind_proto::refusal::{self, Reason};
 
 use crate::clock::Origin;
 use crate::coordinator_task::{CoordinatorHandle, Message};
-use crate::core::answer::Refused;
-use crate::core::coordinator::Coordinator;
-use crate::core::durable::Durable;
-use crate::core::saved::{ManifestData, Saved};
 use crate::durable::Disk;
 use crate::marks;
 use crate::orders::{READ_PAUSE, READ_TRIES};
@@ -21,6 +17,10 @@ use crate::rpc::refuse;
 use crate::snapshot::Folder;
 use crate::snapshot::manifest::{self, Manifest};
 use crate::store::{Claimed, Store};
+use tradewind_core::answer::Refused;
+use tradewind_core::coordinator::Coordinator;
+use tradewind_core::durable::Durable;
+use tradewind_core::saved::{ManifestData, Saved};
 
 /// What a coordinator needs of the server that hosts it.
 #[derive(Clone, Debug)]

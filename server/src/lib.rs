@@ -1,12 +1,11 @@
 //! Sharded parameter server and coordinator: pure Rust, no libtorch.
 //!
-//! Wire → `rpc` → `shard_task` or `coordinator_task` → `core` → back. What is on disk is in
+//! Wire → `rpc` → `shard_task` or `coordinator_task` → `tradewind_core` → back. What is on disk is in
 //! `snapshot` and `store`.
 
 mod attach;
 pub mod clock;
 pub mod coordinator_task;
-pub mod core;
 mod disk;
 mod durable;
 pub mod events;

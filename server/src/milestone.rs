@@ -8,8 +8,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tradewind_common::milestone::{SAMPLES_MAX, SAMPLES_MIN, UPDATES, WALL};
 
-use crate::core::state::BlockState;
 use crate::disk;
+use tradewind_core::state::BlockState;
 
 /// Writes blocks as they were at time `wall`, seconds since the Unix epoch. The file is there whole
 /// or not at all. It is not synced: nothing is restored from it.

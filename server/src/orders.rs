@@ -9,15 +9,15 @@ use std::time::Duration;
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Generation, Layout, RunId, ServerId, ShardId};
 
-use crate::core::mark::{self, Lacking, Mark};
-use crate::core::optimizer;
-use crate::core::order::{Order, Restore, ShardReport};
-use crate::core::view::Acknowledge;
 use crate::marks::{self, Boot};
 use crate::registry::{Entry, Held, Registry};
 use crate::replication::Copy;
 use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
+use tradewind_core::mark::{self, Lacking, Mark};
+use tradewind_core::optimizer;
+use tradewind_core::order::{Order, Restore, ShardReport};
+use tradewind_core::view::Acknowledge;
 
 /// How often a snapshot that cannot be read is tried, and the pause between two tries.
 pub(crate) const READ_TRIES: u32 = 5;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 
 use tradewind_proto::v1::ServerOrder;
 
-use crate::core::answer::RUNS_MAX;
 use crate::newest::Newest;
+use tradewind_core::answer::RUNS_MAX;
 
 /// What waits, and what is being obeyed.
 #[derive(Debug, Default)]

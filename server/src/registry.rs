@@ -14,13 +14,13 @@ use tradewind_common::{
 use tradewind_proto::auth::Token;
 
 use crate::clock::Origin;
-use crate::core::mark::{Lacking, Mark};
-use crate::core::order::{NotCaptured, ShardFile, ShardReport};
-use crate::core::refusal::Refusal;
-use crate::core::shard::Shard;
 use crate::shard_task::{Message, ShardHandle};
 use crate::snapshot::Folder;
 use crate::telemetry;
+use tradewind_core::mark::{Lacking, Mark};
+use tradewind_core::order::{NotCaptured, ShardFile, ShardReport};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::Shard;
 
 /// What a server has to say to the coordinator besides what it answers to orders. What is lost here
 /// is asked for again: whoever registers anew is sent all orders anew.
@@ -84,7 +84,7 @@ impl Entry {
 }
 
 /// Runs and shards of this server. It holds at most
-/// [`RUNS_MAX`](crate::core::answer::RUNS_MAX) runs, because the coordinator creates them.
+/// [`RUNS_MAX`](tradewind_core::answer::RUNS_MAX) runs, because the coordinator creates them.
 #[derive(Debug)]
 pub struct Registry {
     surroundings: Surroundings,

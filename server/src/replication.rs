@@ -22,9 +22,9 @@ use tradewind_proto::limits::{HTTP2_FRAME_BYTES, WINDOW_BYTES};
 use tradewind_proto::v1;
 use tradewind_proto::v1::shard_server::SERVICE_NAME;
 
-use crate::core::log::{Confirm, Record};
 use crate::rpc::record::encode;
 use crate::shard_task::Message;
+use tradewind_core::log::{Confirm, Record};
 
 /// Pause before a copy is tried again.
 const RETRY: Duration = Duration::from_millis(100);

@@ -16,15 +16,6 @@ use tradewind_common::{Clock, GroupId, RunId, ShardId};
 use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
-use crate::core::ReplyTo;
-use crate::core::log::{Confirm, Record};
-use crate::core::mark::Lacking;
-use crate::core::mark::Mark;
-use crate::core::order::{Capture, NotCaptured, ShardFile, ShardReport};
-use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Answer, Output, Reply, Shard};
-use crate::core::state::BlockState;
-use crate::core::view::Acknowledge;
 use crate::milestone;
 use crate::registry::{Report, Surroundings};
 use crate::replication::Copies;
@@ -33,6 +24,15 @@ use crate::telemetry;
 use crate::turn::Turn;
 pub use message::{Answers, Message, Moved, Ordered, Status};
 pub use recorder::Recorder;
+use tradewind_core::ReplyTo;
+use tradewind_core::log::{Confirm, Record};
+use tradewind_core::mark::Lacking;
+use tradewind_core::mark::Mark;
+use tradewind_core::order::{Capture, NotCaptured, ShardFile, ShardReport};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Action, Answer, Output, Reply, Shard};
+use tradewind_core::state::BlockState;
+use tradewind_core::view::Acknowledge;
 
 /// Messages that wait for a shard; senders wait when it is full.
 pub const MAILBOX_MAX: usize = 1024;

@@ -9,12 +9,12 @@ use tradewind_proto::holding::{Endpoint, Holding, placement_to_wire};
 use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1;
 
-use crate::core::answer::Refused;
-use crate::core::coordinator::Coordinator;
-use crate::core::event::Event;
-use crate::core::fleet::ServerRow;
-use crate::core::order::Server;
-use crate::core::run::{GroupRow, Phase, RankRow};
+use tradewind_core::answer::Refused;
+use tradewind_core::coordinator::Coordinator;
+use tradewind_core::event::Event;
+use tradewind_core::fleet::ServerRow;
+use tradewind_core::order::Server;
+use tradewind_core::run::{GroupRow, Phase, RankRow};
 
 /// A run as the status page shows it.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use tradewind_common::{RunId, ShardId};
 
-use crate::core::shard::Counters;
+use tradewind_core::shard::Counters;
 
 const CONTRIBUTIONS: &str = "tradewind_contributions_total";
 const BARE: &str = "tradewind_uncompensated_total";

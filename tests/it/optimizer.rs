@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
 use tradewind_common::spec::OptimizerSpec;
-use tradewind_server::core::optimizer::{Step, from_spec};
+use tradewind_core::optimizer::{Step, from_spec};
 
 const LENGTH: usize = 257;
 const STEPS: u64 = 50;

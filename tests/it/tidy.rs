@@ -26,7 +26,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
 #[test]
 fn the_readme_has_every_key() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let table = tradewind_common::config::keys::markdown();
+    let table = tradewind_config::keys::markdown();
     assert!(
         readme.contains(&format!("<!-- keys: begin -->\n{table}<!-- keys: end -->")),
         "the table in README.md is old; put the output of `tradewind config --keys` there"
@@ -64,7 +64,12 @@ fn cores_know_no_clock_no_runtime_and_no_network() {
         "rand::",
         "std::thread",
     ];
-    for folder in ["common/src", "server/src/core", "worker/client/src/core"] {
+    for folder in [
+        "common/src",
+        "common/config/src",
+        "server/core/src",
+        "worker/client/src/core",
+    ] {
         for path in sources(folder) {
             let text = fs::read_to_string(&path).unwrap();
             let code = text
@@ -94,6 +99,8 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
 fn products() -> Vec<PathBuf> {
     let folders = [
         "common/src",
+        "common/config/src",
+        "server/core/src",
         "server/src",
         "worker/src",
         "worker/client/src",
@@ -204,8 +211,7 @@ fn shipped_configurations_are_right() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
         let name = path.display().to_string();
-        let config =
-            tradewind_common::config::Config::parse(&text, &name, path.parent().unwrap(), &[]);
+        let config = tradewind_config::Config::parse(&text, &name, path.parent().unwrap(), &[]);
         config.unwrap_or_else(|error| panic!("{error}"));
         seen += 1;
     }

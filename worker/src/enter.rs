@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::runtime::Handle;
-use tradewind_common::config::Precision;
 use tradewind_common::pieces::Cut;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Layout};
+use tradewind_config::Precision;
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::buffers::Buffers;

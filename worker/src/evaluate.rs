@@ -8,9 +8,9 @@ use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
-use tradewind_common::config::Config;
 use tradewind_common::record::{Evaluation, Measure};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
+use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 
 use crate::data::Split;

@@ -18,10 +18,10 @@
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
 use tradewind_client::pulse::Pulse;
-use tradewind_common::config::{self, Algorithm, Inner};
 use tradewind_common::layout::Bucket;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Layout, TensorKind};
+use tradewind_config::{self, Algorithm, Inner};
 
 use crate::flat::{Flat, FlatError, in_layout_order};
 use crate::group::{Group, GroupError};
@@ -30,7 +30,7 @@ use crate::stream::torch;
 
 /// What a group has for its steps between exchanges.
 pub struct Local {
-    config: config::Local,
+    config: tradewind_config::Local,
     /// α, of elastic averaging.
     alpha: f64,
     /// The run's samples, the schedule's end.
@@ -51,7 +51,7 @@ impl Local {
     /// For a group that has just pulled `flat`. `tensors` are the model's own, in its order of
     /// creation; `alpha` is the rate of the servers' updates, and `budget` their samples.
     pub fn new(
-        config: &config::Local,
+        config: &tradewind_config::Local,
         (alpha, budget): (f64, u64),
         layout: &Layout,
         flat: &Flat,
@@ -170,7 +170,10 @@ impl Local {
 }
 
 /// libtorch's, at the beginning.
-fn optimizer(config: &config::Local, tensors: &[(Tensor, bool)]) -> Result<COptimizer, TchError> {
+fn optimizer(
+    config: &tradewind_config::Local,
+    tensors: &[(Tensor, bool)],
+) -> Result<COptimizer, TchError> {
     let rate = config.schedule.learning_rate;
     let mut optimizer = match config.inner {
         Inner::AdamW {

@@ -8,9 +8,9 @@ use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, MembershipError, Seat};
 use tradewind_client::network::Reach;
-use tradewind_common::config::Config;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorKind, TensorSpec};
+use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 
 use crate::c10d::Store;

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use tch::Device;
-use tradewind_common::config::{Compute, Precision};
+use tradewind_config::{Compute, Precision};
 
 use crate::c10d::{C10dError, check, made};
 

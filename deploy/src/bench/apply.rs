@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::pieces::norm;
 use tradewind_common::spec::OptimizerSpec;
-use tradewind_server::core::optimizer::{Step, from_spec};
+use tradewind_core::optimizer::{Step, from_spec};
 
 use self::report::{Cores, Report};
 use super::model::{OptimizerName, gradient, values};

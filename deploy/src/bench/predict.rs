@@ -8,7 +8,7 @@ use tradewind_common::cost::{Rates, Run};
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::{BLOCK_BYTES_MAX, GROUP_SIZE_MAX, GROUPS_MAX};
-use tradewind_server::core::optimizer::from_spec;
+use tradewind_core::optimizer::from_spec;
 
 use self::report::Report;
 use super::model::{Form, OptimizerName};

@@ -4,7 +4,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use tokio::sync::oneshot;
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 use super::proxy::{Front, Net};
 use super::session::{Begun, Outcome, Plan, session};

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
+use tradewind_config::Config;
 
 use crate::config;
 use crate::events::Events;

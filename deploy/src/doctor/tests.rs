@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 use super::system::System;
 use super::verdict::NeededFor;

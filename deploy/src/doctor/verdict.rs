@@ -1,7 +1,7 @@
 //! What is missing, and how it is come by.
 
 use serde::Serialize;
-use tradewind_common::config::{Config, DeviceChoice, Precision};
+use tradewind_config::{Config, DeviceChoice, Precision};
 
 use super::Node;
 use super::nccl::HALF;

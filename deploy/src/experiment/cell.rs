@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tradewind_common::config::Config;
 use tradewind_common::exit::Exit;
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
+use tradewind_config::Config;
 
 use super::machine::Host;
 use super::matrix::Cell;

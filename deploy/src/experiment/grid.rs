@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use tradewind_common::config::{Kind, keys};
+use tradewind_config::{Kind, keys};
 
 /// How often the values of a key grow.
 const WIDENINGS_MAX: usize = 2;

@@ -5,9 +5,9 @@ use std::iter;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use tradewind_common::config::{Config, ConfigError, Task};
 use tradewind_common::milestone::PASSED_MAX;
 use tradewind_common::spec::ConsistencySpec;
+use tradewind_config::{Config, ConfigError, Task};
 
 use super::file::{Assign, Choice, Plan};
 use super::grid;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::bail;
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 use super::display::Counts;
 use super::file::Plan;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tradewind_common::config::Config;
 use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Measure, StepRecord, Validation};
 use tradewind_common::spec::ConsistencySpec;
+use tradewind_config::Config;
 
 use super::file::{Goal, Target};
 use crate::failure::Cause;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 use super::member::Member;
 use super::process::{Ended, Process, Role};

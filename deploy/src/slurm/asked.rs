@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use tradewind_common::config::{Config, SLURM_ENDING_S};
+use tradewind_config::{Config, SLURM_ENDING_S};
 
 use crate::config;
 

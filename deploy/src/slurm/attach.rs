@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 use super::client::{self, Row};
 use super::handing_in::{hand_in, jobs_of};

@@ -1,6 +1,6 @@
 //! What is asked of Slurm: the components of a job, each nodes of one kind and the tasks on them.
 
-use tradewind_common::config::{Config, Slurm};
+use tradewind_config::{Config, Slurm};
 
 use crate::place::Place;
 

@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
-            match error.is::<tradewind_common::config::ConfigError>() {
+            match error.is::<tradewind_config::ConfigError>() {
                 true => Exit::BadInput.into(),
                 false => ExitCode::FAILURE,
             }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use tradewind_common::config::{Config, SLURM_ENDING_S as ENDING_S};
+use tradewind_config::{Config, SLURM_ENDING_S as ENDING_S};
 
 use super::job::{Component, What};
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 use tradewind_process::log;
 
 use super::asked::{Asked, check};

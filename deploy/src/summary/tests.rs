@@ -68,7 +68,7 @@ fn a_run_that_lost_something_has_a_status_of_its_own_and_says_so_last() {
         updates: 312,
         samples: 640,
     };
-    let config = tradewind_common::config::Config::parse(
+    let config = tradewind_config::Config::parse(
         include_str!("../../configs/climate-forecast.toml"),
         "c.toml",
         std::path::Path::new("/"),

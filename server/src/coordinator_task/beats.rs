@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tradewind_common::{GroupId, Rank, RunId};
 
-use crate::core::run::Caller;
+use tradewind_core::run::Caller;
 
 /// The latest streams, as long as they are there: at most one for each rank of all runs.
 #[derive(Debug, Default)]

@@ -2,11 +2,11 @@
 
 use super::message::Reply;
 use super::{Message, Task};
-use crate::core::ReplyTo;
-use crate::core::answer::Answer;
-use crate::core::refusal::Refusal;
-use crate::core::run::Beaten;
 use crate::status;
+use tradewind_core::ReplyTo;
+use tradewind_core::answer::Answer;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::run::Beaten;
 
 impl Task {
     pub(super) fn handle(&mut self, message: Message) {

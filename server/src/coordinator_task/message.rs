@@ -10,12 +10,12 @@ use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardI
 use tradewind_proto::holding::Holding;
 
 use super::Outbox;
-use crate::core::answer::{Answer, Refused};
-use crate::core::fleet::ServerRow;
-use crate::core::order::{NotCaptured, Server, ShardFile, ShardReport};
-use crate::core::run::{Beat, Beaten, Caller, Join};
-use crate::core::saved::Saved;
 use crate::status::Status;
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::fleet::ServerRow;
+use tradewind_core::order::{NotCaptured, Server, ShardFile, ShardReport};
+use tradewind_core::run::{Beat, Beaten, Caller, Join};
+use tradewind_core::saved::Saved;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
 

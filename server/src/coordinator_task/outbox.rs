@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use tradewind_common::RunId;
 
-use crate::core::order::{Order, Told};
 use crate::newest::Newest;
+use tradewind_core::order::{Order, Told};
 
 type Waiting = Arc<Mutex<Newest<RunId, Box<Order>>>>;
 

@@ -4,9 +4,9 @@ use tradewind_common::ServerId;
 use tradewind_process::{supervise, supervise_blocking};
 
 use super::{Message, Task};
-use crate::core::order::Told;
-use crate::core::output::Output;
 use crate::telemetry;
+use tradewind_core::order::Told;
+use tradewind_core::output::Output;
 
 impl Task {
     pub(super) fn drain(&mut self) {

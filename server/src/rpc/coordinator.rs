@@ -10,10 +10,10 @@ use super::keep_lease::{KeepLeaseStream, keep_lease};
 use super::refuse;
 use super::serve::{ServeStream, serve};
 use crate::coordinator_task::Message;
-use crate::core::answer::Answer;
-use crate::core::run::{Caller, Join};
 use crate::hosting::Hosting;
 use crate::status;
+use tradewind_core::answer::Answer;
+use tradewind_core::run::{Caller, Join};
 
 /// The coordinator service.
 pub struct CoordinatorService(pub Hosting);

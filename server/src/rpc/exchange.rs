@@ -21,14 +21,14 @@ use tradewind_proto::v1::{self, PullFrame, PushFrame};
 use super::incoming::Incoming;
 use super::record::verdict_to_wire;
 use super::refuse;
-use crate::core::ReplyTo;
-use crate::core::askers::Fresh;
-use crate::core::refusal::Refusal;
-use crate::core::shard::{Answer, Reply};
 use crate::registry::{Entry, Registry};
 use crate::shard_task::{Answers, Message, ShardHandle};
 use crate::telemetry;
 use crate::turn::Turn;
+use tradewind_core::ReplyTo;
+use tradewind_core::askers::Fresh;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Answer, Reply};
 
 /// Serves one stream: reads `body`, and answers with the body that is returned.
 pub fn exchange(registry: Arc<Registry>, stream: ReplyTo, body: Body) -> Body {

@@ -6,11 +6,11 @@ use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarna
 use tradewind_proto::convert;
 use tradewind_proto::v1::{DType, PushFrame, push_frame};
 
-use crate::core::askers::Wants;
-use crate::core::block::Gradient;
-use crate::core::refusal::Refusal;
-use crate::core::shard::{Action, Push};
 use crate::telemetry;
+use tradewind_core::askers::Wants;
+use tradewind_core::block::Gradient;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Action, Push};
 
 /// A frame whose values arrive.
 pub struct Incoming {

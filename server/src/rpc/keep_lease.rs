@@ -13,7 +13,7 @@ use tradewind_proto::v1;
 
 use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message};
-use crate::core::run::{Beat, Beaten, Caller};
+use tradewind_core::run::{Beat, Beaten, Caller};
 
 /// Replies on their way into a connection.
 const REPLIES_MAX: usize = 4;

@@ -8,9 +8,9 @@ use tradewind_proto::convert::{self, Malformed};
 use tradewind_proto::holding::{Endpoint, Holding, placement_from_wire, placement_to_wire};
 use tradewind_proto::v1;
 
-use crate::core::mark::Lacking;
-use crate::core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
-use crate::core::view::{Acknowledge, View};
+use tradewind_core::mark::Lacking;
+use tradewind_core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
+use tradewind_core::view::{Acknowledge, View};
 
 /// An order of the coordinator's life `coordinator`.
 pub fn encode_order(order: &Order, coordinator: u64) -> v1::ServerOrder {

@@ -8,10 +8,10 @@ use tradewind_proto::convert;
 use tradewind_proto::frame::Framed;
 use tradewind_proto::v1;
 
-use crate::core::block::{Decided, Verdict};
-use crate::core::log::{Applied, Entry, Record, Update};
-use crate::core::refusal::Refusal;
-use crate::core::state::BlockState;
+use tradewind_core::block::{Decided, Verdict};
+use tradewind_core::log::{Applied, Entry, Record, Update};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::state::BlockState;
 
 /// A record as it travels.
 pub fn encode((run, shard): (&RunId, ShardId), record: Record) -> Framed {

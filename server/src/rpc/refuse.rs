@@ -6,9 +6,9 @@ use tradewind_proto::frame::FrameError;
 use tradewind_proto::refusal::{Reason, status};
 
 use crate::coordinator_task::CallError;
-use crate::core::answer::Refused;
-use crate::core::refusal::Refusal;
 use crate::shard_task::Gone;
+use tradewind_core::answer::Refused;
+use tradewind_core::refusal::Refusal;
 
 /// A refusal of a shard.
 pub fn refusal(refusal: Refusal) -> Status {

@@ -17,9 +17,9 @@ use tradewind_proto::v1;
 
 use super::record::Incoming;
 use super::refuse;
-use crate::core::log::Confirm;
 use crate::registry::Registry;
 use crate::shard_task::ShardHandle;
+use tradewind_core::log::Confirm;
 
 /// Confirmations on their way into the connection.
 const CONFIRMS_MAX: usize = 64;

@@ -15,9 +15,9 @@ use tradewind_proto::v1::server_report::Report;
 use super::order::{captured_from_wire, encode_order, report_from_wire};
 use super::refuse;
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
-use crate::core::answer::Refused;
-use crate::core::order::{Server, Told};
-use crate::core::refusal::Refusal;
+use tradewind_core::answer::Refused;
+use tradewind_core::order::{Server, Told};
+use tradewind_core::refusal::Refusal;
 
 /// Orders on their way into a connection.
 const ORDERS_OUT_MAX: usize = 1;

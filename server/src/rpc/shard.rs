@@ -21,8 +21,8 @@ use tradewind_proto::v1::{DecidedClock, ShardStatusReply, ShardStatusRequest};
 use super::exchange::exchange;
 use super::refuse;
 use super::replicate::replicate;
-use crate::core::ReplyTo;
 use crate::registry::Registry;
+use tradewind_core::ReplyTo;
 
 /// The shard service of one server.
 #[derive(Clone)]

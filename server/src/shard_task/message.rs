@@ -7,14 +7,14 @@ use tradewind_common::holders::Holders;
 use tradewind_common::{Clock, Generation, GroupId, ServerId};
 
 use super::Recorder;
-use crate::core::ReplyTo;
-use crate::core::log::{Confirm, Record};
-use crate::core::order::Capture;
-use crate::core::refusal::Refusal;
-use crate::core::shard::{Counters, Push, Reply};
-use crate::core::state::BlockState;
-use crate::core::view::{Acknowledge, View};
 use crate::replication::Copy;
+use tradewind_core::ReplyTo;
+use tradewind_core::log::{Confirm, Record};
+use tradewind_core::order::Capture;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Counters, Push, Reply};
+use tradewind_core::state::BlockState;
+use tradewind_core::view::{Acknowledge, View};
 
 /// Where the answers to one stream's frames go. Unbounded, because a stream sends no more frames
 /// than it has permits, and gets a permit back with each answer (`rpc/exchange.rs`).

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tradewind_common::{BlockId, RunId, ServerId, ShardId};
 use tradewind_process::supervise_blocking;
 
-use crate::core::mark::Mark;
 use crate::marks::{Boot, Marks};
+use tradewind_core::mark::Mark;
 
 /// Pause after a ceiling could not be raised.
 const RETRY: Duration = Duration::from_secs(1);

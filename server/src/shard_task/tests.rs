@@ -20,13 +20,13 @@ use tradewind_proto::auth::Token;
 
 use super::{Message, Ordered, ShardHandle};
 use crate::clock::Origin;
-use crate::core::ReplyTo;
-use crate::core::askers::Wants;
-use crate::core::block::Gradient;
-use crate::core::shard::{Action, Push, Shard};
-use crate::core::state::BlockState;
-use crate::core::view::View;
 use crate::registry::Surroundings;
+use tradewind_core::ReplyTo;
+use tradewind_core::askers::Wants;
+use tradewind_core::block::Gradient;
+use tradewind_core::shard::{Action, Push, Shard};
+use tradewind_core::state::BlockState;
+use tradewind_core::view::View;
 
 /// The life of group 0.
 const LIFE: Incarnation = Incarnation(5);

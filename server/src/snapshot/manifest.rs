@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ShardId};
 
 use super::{Damaged, FORMAT, Fault, Folder, shard_file};
-use crate::core::order::ShardFile;
 use crate::disk;
+use tradewind_core::order::ShardFile;
 
 /// What makes the shards' files a snapshot. `T` is what the coordinator knows of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use tradewind_common::{BlockId, Layout, RunId, ShardId, TensorKind};
 use super::manifest::{self, Manifest};
 use super::shard_file::visit;
 use super::{Damaged, Folder, UNLISTED_MAX, notes};
-use crate::core::state::BlockState;
+use tradewind_core::state::BlockState;
 
 /// The wanted blocks of a snapshot, in the order of `wanted`, from whatever files hold them; no
 /// other file is looked at. `slots` is what the run's optimizer keeps for each parameter.

@@ -13,9 +13,9 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 
 use super::Fault;
 use super::container::{Hashing, read_header};
-use crate::core::block::{Decided, Verdict};
-use crate::core::order::ShardFile;
-use crate::core::state::BlockState;
+use tradewind_core::block::{Decided, Verdict};
+use tradewind_core::order::ShardFile;
+use tradewind_core::state::BlockState;
 
 /// Columns of the table `blocks`: number, version, samples applied.
 pub const BLOCK_COLUMNS: usize = 3;

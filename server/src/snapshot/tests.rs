@@ -16,8 +16,8 @@ use tradewind_common::{
 
 use super::manifest::Manifest;
 use super::{FORMAT, Folder, manifest, write};
-use crate::core::block::{Decided, Verdict};
-use crate::core::state::BlockState;
+use tradewind_core::block::{Decided, Verdict};
+use tradewind_core::state::BlockState;
 
 const SLOTS: usize = 2;
 
@@ -115,7 +115,7 @@ impl World {
     fn manifest(
         &self,
         number: u64,
-        files: Vec<crate::core::order::ShardFile>,
+        files: Vec<tradewind_core::order::ShardFile>,
         placement: &Placement,
     ) -> Manifest<Vec<String>> {
         Manifest {

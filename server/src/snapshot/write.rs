@@ -11,9 +11,9 @@ use tradewind_common::{Clock, RunId, ShardId};
 use super::container::{Described, Hashing, header};
 use super::shard_file::{BLOCK_COLUMNS, DECIDED_COLUMNS, code, slot_name, values_name};
 use super::{Folder, notes};
-use crate::core::order::ShardFile;
-use crate::core::state::BlockState;
 use crate::disk::{self, Part};
+use tradewind_core::order::ShardFile;
+use tradewind_core::state::BlockState;
 
 /// Most files of one shard in one snapshot: one for each time that it was begun anew.
 const ATTEMPTS_MAX: u32 = 1000;

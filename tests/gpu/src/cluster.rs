@@ -100,7 +100,7 @@ impl Cluster {
         server: u32,
         servers: u32,
         coordinator: &str,
-        config: &tradewind_common::config::Config,
+        config: &tradewind_config::Config,
     ) -> anyhow::Result<String> {
         let file = self.folder.join(format!("server-{server}.address"));
         let mut command = Command::new(beside("tradewind-server")?);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 
 /// What is computed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

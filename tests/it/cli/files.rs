@@ -6,8 +6,8 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 use serde_json::Value;
-use tradewind_common::config::Config;
 use tradewind_common::record::StepRecord;
+use tradewind_config::Config;
 use tradewind_tests::cluster::process::alive;
 use tradewind_tests::cluster::run::{Ended, Run};
 

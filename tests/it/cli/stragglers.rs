@@ -3,9 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use tradewind_common::config::Config;
 use tradewind_common::record::StepRecord;
 use tradewind_common::{GroupId, Rank};
+use tradewind_config::Config;
 use tradewind_tests::cluster::run::{Ended, Run};
 
 /// Seconds that a step computes at least.

@@ -7,7 +7,7 @@ use std::fs;
 use safetensors::SafeTensors;
 use tch::Tensor;
 use tch::nn::{self, OptimizerConfig};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;

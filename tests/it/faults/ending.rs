@@ -2,8 +2,8 @@
 
 use tradewind_common::RunId;
 use tradewind_common::spec::RunSpec;
+use tradewind_core::saved::ManifestData;
 use tradewind_proto::v1::LeaveRequest;
-use tradewind_server::core::saved::ManifestData;
 use tradewind_server::snapshot::{Folder, manifest};
 use tradewind_tests::cluster::client::answer;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use tradewind_common::RunId;
+use tradewind_core::coordinator::Coordinator;
 use tradewind_proto::v1::{LeaseChunkReply, LeaseChunkRequest};
-use tradewind_server::core::coordinator::Coordinator;
 use tradewind_server::store::Store;
 use tradewind_tests::cluster::client::{Client, answer};
 use tradewind_tests::cluster::fleet::{Fleet, Setup};

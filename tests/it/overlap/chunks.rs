@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
-use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};

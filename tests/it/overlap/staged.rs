@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
-use tradewind_common::config::Config;
 use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};

@@ -5,12 +5,12 @@ use tradewind_common::holders::Role;
 use tradewind_common::pieces::Norms;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, ShardId};
-use tradewind_server::core::askers::Wants;
-use tradewind_server::core::block::Gradient;
-use tradewind_server::core::log::{Confirm, Entry, Record};
-use tradewind_server::core::refusal::Refusal;
-use tradewind_server::core::shard::{Action, Output, Push, Shard};
-use tradewind_server::core::view::View;
+use tradewind_core::askers::Wants;
+use tradewind_core::block::Gradient;
+use tradewind_core::log::{Confirm, Entry, Record};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Action, Output, Push, Shard};
+use tradewind_core::view::View;
 
 use crate::checker::{Checker, Rule, Violation};
 

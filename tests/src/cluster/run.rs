@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
-use tradewind_common::config::Config;
 use tradewind_common::record::StepRecord;
+use tradewind_config::Config;
 
 use super::process::{alive, signal};
 use super::{programs, root, wait_for};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tch::Tensor;
 use tradewind_common::TensorKind;
-use tradewind_common::config::Config;
 use tradewind_common::record::Measure;
+use tradewind_config::Config;
 use tradewind_worker::data::{Batch, Dataset, Split};
 use tradewind_worker::model::{Report, Task, TaskError};
 

@@ -1,7 +1,7 @@
 //! Which device a rank takes, from what is asked for and what the node shows.
 
 use tch::Device;
-use tradewind_common::config::DeviceChoice;
+use tradewind_config::DeviceChoice;
 
 use super::driver::{Gpu, Seen};
 

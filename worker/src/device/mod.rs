@@ -8,7 +8,7 @@ mod driver;
 mod load;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_common::config::{Compute, DeviceChoice, Precision};
+use tradewind_config::{Compute, DeviceChoice, Precision};
 
 use crate::c10d::without_stack;
 pub use choose::ChooseError;
@@ -139,7 +139,7 @@ fn usable(compute: &Compute, seen: &Seen, devices: &[Device]) -> Result<(), Devi
 
 #[cfg(test)]
 mod tests {
-    use tradewind_common::config::LossScaling;
+    use tradewind_config::LossScaling;
 
     use super::*;
 

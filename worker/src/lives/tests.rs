@@ -7,9 +7,9 @@ use tokio::runtime::Runtime;
 use tonic::Status;
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_client::testing::{Does, FakeCoordinator, FakeShard, Running};
-use tradewind_common::config::Config;
 use tradewind_common::record::{Measure, StepRecord};
 use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 use tradewind_proto::refusal::{Reason, status};
 use tradewind_proto::v1::{

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_common::config;
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part};
 
@@ -180,7 +179,7 @@ impl Task for Forecast {
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
         let name = match split {
             Split::Train => "training RMSE",
-            Split::Validation => config::Forecast::VALIDATION_METRIC,
+            Split::Validation => tradewind_config::Forecast::VALIDATION_METRIC,
             Split::HeldOut => "held-out RMSE",
         };
         let pooled = self

@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_common::config;
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
@@ -141,7 +140,7 @@ impl Task for Mnist {
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
         let name = match split {
             Split::Train => "training cross-entropy",
-            Split::Validation => config::Mnist::VALIDATION_METRIC,
+            Split::Validation => tradewind_config::Mnist::VALIDATION_METRIC,
             Split::HeldOut => "test cross-entropy",
         };
         Ok(Measure {

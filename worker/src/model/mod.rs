@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
-use tradewind_common::config::{self, Config};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure, Part};
+use tradewind_config::{self, Config};
 
 use crate::data::series::SeriesSpec;
 use crate::data::synthetic::ImagesSpec;
@@ -36,7 +36,7 @@ pub enum TaskSpec {
 impl From<&Config> for TaskSpec {
     fn from(config: &Config) -> Self {
         match &config.task {
-            config::Task::Forecast(task) => Self::Forecast(ForecastSpec {
+            tradewind_config::Task::Forecast(task) => Self::Forecast(ForecastSpec {
                 series: SeriesSpec {
                     files: task.files.clone(),
                     variable: task.variable.clone(),
@@ -51,10 +51,10 @@ impl From<&Config> for TaskSpec {
                 depth: task.depth,
                 anomalies: task.anomalies,
             }),
-            config::Task::Mnist(task) => Self::Mnist(MnistSpec {
+            tradewind_config::Task::Mnist(task) => Self::Mnist(MnistSpec {
                 folder: task.folder.clone(),
             }),
-            config::Task::Resnet(task) => Self::Resnet(ResnetSpec {
+            tradewind_config::Task::Resnet(task) => Self::Resnet(ResnetSpec {
                 blocks: task.blocks,
                 width: task.width,
                 images: ImagesSpec {

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_common::config;
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
@@ -173,7 +172,7 @@ impl Task for Resnet {
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
         let name = match split {
             Split::Train => "training error",
-            Split::Validation => config::Resnet::VALIDATION_METRIC,
+            Split::Validation => tradewind_config::Resnet::VALIDATION_METRIC,
             Split::HeldOut => "held-out error",
         };
         Ok(percent(name, self.errors(split)?))

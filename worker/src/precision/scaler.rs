@@ -1,6 +1,6 @@
 //! The scale of the loss in f16.
 
-use tradewind_common::config::LossScaling;
+use tradewind_config::LossScaling;
 
 /// The scale is halved down to here. A gradient that overflows without a scale is divergence.
 pub const SCALE_MIN: f64 = 1.0;

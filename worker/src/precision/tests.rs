@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tch::{Kind, Tensor};
-use tradewind_common::config::{DeviceChoice, LossScaling};
+use tradewind_config::{DeviceChoice, LossScaling};
 
 use super::*;
 use crate::data::{Split, fixture};

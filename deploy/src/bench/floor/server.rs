@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use rustix::event::{PollFd, PollFlags, poll};
-use tradewind_server::core::optimizer::{Optimizer, from_spec};
+use tradewind_core::optimizer::{Optimizer, from_spec};
 
 use super::store::{Held, Store};
 use super::{Plan, tune};

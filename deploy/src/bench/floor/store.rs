@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tradewind_server::core::optimizer::{Optimizer, Step, from_spec};
+use tradewind_core::optimizer::{Optimizer, Step, from_spec};
 
 use super::{Part, Piece, Plan};
 use crate::bench::model::values;

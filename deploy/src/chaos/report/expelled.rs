@@ -1,6 +1,6 @@
 //! Those who were slow, or silent for a part of their lease, are not taken for dead.
 
-use tradewind_server::core::event::LEASE_RAN_OUT;
+use tradewind_core::event::LEASE_RAN_OUT;
 
 use crate::chaos::schedule::Kind;
 use crate::chaos::shared::Injected;

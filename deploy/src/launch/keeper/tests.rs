@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 use tradewind_proto::v1::host_server::{Host, HostServer};
 use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingRequest};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
-use tradewind_common::config::Config;
+use tradewind_config::Config;
 use tradewind_worker::data::Split;
 use tradewind_worker::flat::Flat;
 use tradewind_worker::group::{Group, Solo};

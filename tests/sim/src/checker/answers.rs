@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId, TensorKind};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::block::Verdict;
-use tradewind_server::core::shard::{Answer, Reply};
+use tradewind_core::ReplyTo;
+use tradewind_core::block::Verdict;
+use tradewind_core::shard::{Answer, Reply};
 
 use super::{Checker, Rule, Violation, block};
 use crate::values::Life;

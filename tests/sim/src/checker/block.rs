@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
-use tradewind_server::core::block::Decided;
-use tradewind_server::core::state::BlockState;
-use tradewind_server::core::view::View;
+use tradewind_core::block::Decided;
+use tradewind_core::state::BlockState;
+use tradewind_core::view::View;
 
 use super::history::Step;
 use super::optimizer;

@@ -1,8 +1,8 @@
 //! Copies have what their primary had, bit for bit (rule 4).
 
 use tradewind_common::{ServerId, ShardId};
-use tradewind_server::core::log::{Entry, Record};
-use tradewind_server::core::shard::Shard;
+use tradewind_core::log::{Entry, Record};
+use tradewind_core::shard::Shard;
 
 use super::history::find;
 use super::{Checker, Rule, Violation};

@@ -4,8 +4,8 @@
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, TensorKind};
-use tradewind_server::core::block::{self, Decided};
-use tradewind_server::core::state::BlockState;
+use tradewind_core::block::{self, Decided};
+use tradewind_core::state::BlockState;
 
 use super::apply::Brought;
 use super::block::{Record, Verdict, near};

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::{Clock, Compression, Generation};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::askers::{Fresh, Wants};
-use tradewind_server::core::shard::{Action, Answer, Push, Reply};
+use tradewind_core::ReplyTo;
+use tradewind_core::askers::{Fresh, Wants};
+use tradewind_core::shard::{Action, Answer, Push, Reply};
 
 use super::block::TOLERANCE;
 use crate::values::Life;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::{GroupId, Incarnation};
-use tradewind_server::core::block::Decided;
-use tradewind_server::core::state::BlockState;
+use tradewind_core::block::Decided;
+use tradewind_core::state::BlockState;
 
 /// What was decided last of each group.
 pub(super) type Last = BTreeMap<GroupId, (Incarnation, Decided)>;

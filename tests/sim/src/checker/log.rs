@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, TensorKind};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::shard::{Answer, Reply, Shard};
-use tradewind_server::core::view::View;
+use tradewind_core::ReplyTo;
+use tradewind_core::shard::{Answer, Reply, Shard};
+use tradewind_core::view::View;
 
 use super::block::{Place, Record};
 use super::history::find;

@@ -4,7 +4,7 @@
 use tradewind_common::TensorKind;
 use tradewind_common::policy::MomentumSpec;
 use tradewind_common::spec::OptimizerSpec;
-use tradewind_server::core::block;
+use tradewind_core::block;
 
 use super::block::Record;
 use super::history::Step;

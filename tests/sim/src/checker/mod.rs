@@ -56,9 +56,9 @@ use tradewind_common::spec::RunSpec;
 use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::log::Entry;
-use tradewind_server::core::shard::{Action, Output, Push, Shard};
+use tradewind_core::ReplyTo;
+use tradewind_core::log::Entry;
+use tradewind_core::shard::{Action, Output, Push, Shard};
 
 use crate::Report;
 use crate::values::{Brought, Life};

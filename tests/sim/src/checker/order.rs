@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
-use tradewind_server::core::shard::Shard;
-use tradewind_server::core::view::View;
+use tradewind_core::shard::Shard;
+use tradewind_core::view::View;
 
 use super::block::Record;
 use super::log::Log;

@@ -3,7 +3,7 @@
 use tradewind_common::Clock;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::{Admit, StalenessBound};
-use tradewind_server::core::block::{self, Decided};
+use tradewind_core::block::{self, Decided};
 
 use super::block::{Place, Record};
 use super::decide::Decision;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
-use tradewind_server::core::block::Verdict;
-use tradewind_server::core::shard::Shard;
-use tradewind_server::core::state::BlockState;
+use tradewind_core::block::Verdict;
+use tradewind_core::shard::Shard;
+use tradewind_core::state::BlockState;
 
 use super::block::Record;
 use super::history::find;

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::{BlockId, Generation, ServerId, ShardId};
-use tradewind_server::core::shard::{Reply, Shard};
-use tradewind_server::core::state::BlockState;
+use tradewind_core::shard::{Reply, Shard};
+use tradewind_core::state::BlockState;
 
 use super::Checker;
 use super::history::{Step, find};

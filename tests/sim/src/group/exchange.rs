@@ -8,10 +8,10 @@ use tradewind_common::pieces::{Cut, Measured, Norms, Spanning};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{BlockId, Clock, GroupId, Rank, ServerId, ShardId, TensorKind};
-use tradewind_server::core::askers::{Fresh, Wants};
-use tradewind_server::core::block::{Gradient, Verdict};
-use tradewind_server::core::refusal::Refusal;
-use tradewind_server::core::shard::{self, Action, Push, Reply};
+use tradewind_core::askers::{Fresh, Wants};
+use tradewind_core::block::{Gradient, Verdict};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{self, Action, Push, Reply};
 
 use super::rank::{Process, Stream};
 use super::talk::{Common, Directory, Out, Wake};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tradewind_client::core::session::{Purpose, Session, Summary};
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
-use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::run::Caller;
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::run::Caller;
 
 use super::talk::{Call, Common, Directory, Meeting, Out, Outcome, UNTRACKED, Wake, fenced, waits};
 use super::{Primary, numbered};

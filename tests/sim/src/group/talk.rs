@@ -7,10 +7,10 @@ use tradewind_common::placement::Placement;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, Incarnation, Layout, RunId, ServerId, ShardId};
-use tradewind_server::core::answer::Refused;
-use tradewind_server::core::refusal::Refusal;
-use tradewind_server::core::run::Caller;
-use tradewind_server::core::shard::Push;
+use tradewind_core::answer::Refused;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::run::Caller;
+use tradewind_core::shard::Push;
 
 use crate::values::{Brought, Life};
 

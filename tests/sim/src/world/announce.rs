@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use tradewind_common::Incarnation;
-use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::event::EventKind;
-use tradewind_server::core::order::Order;
-use tradewind_server::core::output::Output;
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::event::EventKind;
+use tradewind_core::order::Order;
+use tradewind_core::output::Output;
 
 use super::World;
 use super::event::{Address, Event};

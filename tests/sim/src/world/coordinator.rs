@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tradewind_common::{Incarnation, ServerId};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::coordinator::Coordinator;
-use tradewind_server::core::durable::Durable;
-use tradewind_server::core::order::Server;
-use tradewind_server::core::run::{Beat, Join};
-use tradewind_server::core::saved::ManifestData;
+use tradewind_core::ReplyTo;
+use tradewind_core::coordinator::Coordinator;
+use tradewind_core::durable::Durable;
+use tradewind_core::order::Server;
+use tradewind_core::run::{Beat, Join};
+use tradewind_core::saved::ManifestData;
 
 use super::World;
 use super::disk::Written;

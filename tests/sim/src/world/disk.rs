@@ -6,9 +6,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tradewind_common::placement::Placement;
 use tradewind_common::{BlockId, Clock, ShardId};
-use tradewind_server::core::order::ShardFile;
-use tradewind_server::core::saved::{ManifestData, Saved as Resumable};
-use tradewind_server::core::state::BlockState;
+use tradewind_core::order::ShardFile;
+use tradewind_core::saved::{ManifestData, Saved as Resumable};
+use tradewind_core::state::BlockState;
 
 use crate::checker::Saved;
 use crate::random_stream;

@@ -4,13 +4,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use tradewind_common::{GroupId, Incarnation, Rank, ServerId, ShardId};
-use tradewind_server::core::answer::{Answer, Refused};
-use tradewind_server::core::log::{Confirm, Record};
-use tradewind_server::core::order::{NotCaptured, Order, ShardFile, ShardReport};
-use tradewind_server::core::refusal::Refusal;
-use tradewind_server::core::run::Caller;
-use tradewind_server::core::saved::ManifestData;
-use tradewind_server::core::shard::{Push, Reply};
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::log::{Confirm, Record};
+use tradewind_core::order::{NotCaptured, Order, ShardFile, ShardReport};
+use tradewind_core::refusal::Refusal;
+use tradewind_core::run::Caller;
+use tradewind_core::saved::ManifestData;
+use tradewind_core::shard::{Push, Reply};
 
 use super::disk::File;
 use crate::group::{Call, Directory, Wake};

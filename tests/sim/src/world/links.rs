@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_server::core::order::Order;
+use tradewind_core::order::Order;
 
 use super::World;
 use super::event::{Done, Event, Life, Told, Up};

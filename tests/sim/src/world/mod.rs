@@ -25,9 +25,9 @@ use rand_chacha::ChaCha8Rng;
 
 use tradewind_common::placement::Placement;
 use tradewind_common::{BlockId, GroupId, RunId, ServerId};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::mark::Mark;
-use tradewind_server::core::saved::Saved;
+use tradewind_core::ReplyTo;
+use tradewind_core::mark::Mark;
+use tradewind_core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
 use crate::group::{Common, Wake};

@@ -7,12 +7,12 @@ use std::fs::File;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{BlockId, Clock};
+use tradewind_core::block;
+use tradewind_core::event::Event;
+use tradewind_core::shard::{self, Push, Reply};
 use tradewind_history::{
     Action, Answer, History, Loss, Operation, Policy, Run, Verdict, Version, check,
 };
-use tradewind_server::core::block;
-use tradewind_server::core::event::Event;
-use tradewind_server::core::shard::{self, Push, Reply};
 
 use super::event::Address;
 use crate::checker::{Rule, Violation};

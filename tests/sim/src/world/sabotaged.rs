@@ -2,7 +2,7 @@
 //! what they must wait for is not waited for.
 
 use tradewind_common::loss::Loss;
-use tradewind_server::core::order::{Order, ShardReport};
+use tradewind_core::order::{Order, ShardReport};
 
 use super::World;
 use crate::scenario::Sabotage;

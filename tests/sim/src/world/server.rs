@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
-use tradewind_server::core::block::Block;
-use tradewind_server::core::mark::{self, Lacking, Mark};
-use tradewind_server::core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
-use tradewind_server::core::shard::Shard;
-use tradewind_server::core::view::{Acknowledge, View};
+use tradewind_core::block::Block;
+use tradewind_core::mark::{self, Lacking, Mark};
+use tradewind_core::order::{NotCaptured, Order, Restore, ShardFile, ShardReport};
+use tradewind_core::shard::Shard;
+use tradewind_core::view::{Acknowledge, View};
 
 use super::World;
 use super::event::{Done, Event, Life, Up};

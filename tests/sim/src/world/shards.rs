@@ -1,13 +1,13 @@
 //! What goes into shards and comes out of them: frames, records, confirmations, parts of snapshots.
 
 use tradewind_common::{BlockId, ServerId, ShardId};
-use tradewind_server::core::ReplyTo;
-use tradewind_server::core::log::{Confirm, Entry, Record};
-use tradewind_server::core::mark::Mark;
-use tradewind_server::core::order::{Capture, NotCaptured, ShardFile};
-use tradewind_server::core::pending::PENDING_MAX;
-use tradewind_server::core::refusal::Refusal;
-use tradewind_server::core::shard::{Output, Push};
+use tradewind_core::ReplyTo;
+use tradewind_core::log::{Confirm, Entry, Record};
+use tradewind_core::mark::Mark;
+use tradewind_core::order::{Capture, NotCaptured, ShardFile};
+use tradewind_core::pending::PENDING_MAX;
+use tradewind_core::refusal::Refusal;
+use tradewind_core::shard::{Output, Push};
 
 use super::World;
 use super::disk::{self, File, Written};
@@ -155,7 +155,7 @@ impl World {
         id: ShardId,
         to: Address,
         stream: u64,
-        result: Result<tradewind_server::core::shard::Reply, Refusal>,
+        result: Result<tradewind_core::shard::Reply, Refusal>,
     ) {
         let event = Event::Reply(to, (life, id), stream, result);
         self.send(Party::Server(life.server), Party::Group(to.group), event);
@@ -251,7 +251,7 @@ impl World {
         life: Life,
         id: ShardId,
         number: u64,
-        states: Vec<tradewind_server::core::state::BlockState>,
+        states: Vec<tradewind_core::state::BlockState>,
     ) -> Result<(), Violation> {
         let server = self.running(life).expect("it has just spoken");
         let capture = server

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tradewind_server::core::durable::Durable;
+use tradewind_core::durable::Durable;
 
 /// The folder of the coordinators.
 #[derive(Debug, Default)]

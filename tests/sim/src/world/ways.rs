@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tradewind_common::holders::Role;
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
-use tradewind_server::core::log::{Confirm, Record};
-use tradewind_server::core::order::Order;
+use tradewind_core::log::{Confirm, Record};
+use tradewind_core::order::Order;
 
 use super::World;
 use super::event::{Done, Event, Life};

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tradewind_common::holders::{Holders, Role};
 use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
-use tradewind_server::core::run::Phase;
+use tradewind_core::run::Phase;
 
 use super::World;
 use super::coordinator::Host;

@@ -1,9 +1,9 @@
 //! Policies that are off by one.
 
-use tradewind_server::core::consistency::{Consistency, Decision, Scene, Standing, Sync};
-use tradewind_server::core::delay::{self, Delay};
-use tradewind_server::core::momentum::{ClosedLoop, Lowered, Moment, Momentum};
-use tradewind_server::core::trace::Passed;
+use tradewind_core::consistency::{Consistency, Decision, Scene, Standing, Sync};
+use tradewind_core::delay::{self, Delay};
+use tradewind_core::momentum::{ClosedLoop, Lowered, Moment, Momentum};
+use tradewind_core::trace::Passed;
 
 /// Momentum as for one group more.
 pub(super) struct LowerMore(pub(super) Lowered);

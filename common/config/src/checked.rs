@@ -1,0 +1,407 @@
+//! Strict types, and what has to fit together.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::compute::{self, Compute};
+use super::local::{self, Local};
+use super::optimizer::{self, Optimizer};
+use super::policy;
+use super::resolved;
+use super::slurm::{self, Slurm};
+use super::stragglers;
+use super::task::{self, Task};
+use super::{Problem, Values};
+use tradewind_common::batch::{BatchStep, Batches};
+use tradewind_common::compress::Compression;
+use tradewind_common::data::Chunking;
+use tradewind_common::ids::RunId;
+use tradewind_common::layout::TensorSpec;
+use tradewind_common::loss::OnLoss;
+use tradewind_common::policy::{Beside, Policies};
+use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
+use tradewind_common::straggler::Stragglers;
+
+/// A configuration in which everything fits together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Name of the run.
+    pub name: RunId,
+    /// All randomness follows from it.
+    pub seed: u64,
+    /// Who takes part.
+    pub cluster: Cluster,
+    /// What is trained, and on what.
+    pub task: Task,
+    /// For how long, and how synchronously.
+    pub train: Train,
+    /// Where and how precisely ranks compute.
+    pub compute: Compute,
+    /// What else there is between a gradient's arrival and its application.
+    pub policies: Policies,
+    /// How gradients are applied.
+    pub optimizer: Optimizer,
+    /// What a group does between two exchanges, if it takes steps of its own.
+    pub local: Option<Local>,
+    /// How blocks travel.
+    pub exchange: Exchange,
+    /// Leases and waiting times.
+    pub liveness: Liveness,
+    /// Snapshots that are kept.
+    pub snapshots_kept: u32,
+    /// What the run does when something that it had acknowledged is lost.
+    pub on_loss: OnLoss,
+    /// How long the computation of a step lasts at least, in seconds.
+    pub step_seconds: f64,
+    /// Who is slow on purpose.
+    pub stragglers: Stragglers,
+    /// Applied samples between two savings of the parameters; 0 for none.
+    pub evaluation_samples: u64,
+    /// What is published.
+    pub telemetry: Telemetry,
+    /// How it becomes jobs of Slurm.
+    pub slurm: Slurm,
+    resolved: String,
+    identity: String,
+    idle: Vec<String>,
+}
+
+/// Who takes part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// Parameter servers.
+    pub servers: u32,
+    /// Servers that hold each shard.
+    pub replication: u32,
+    /// Ranks of each group.
+    pub groups: Vec<u32>,
+    /// What processes listen on.
+    pub host: String,
+}
+
+/// For how long, and how synchronously.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Train {
+    /// The budget.
+    pub samples: u64,
+    /// Samples per rank and step, at first.
+    pub batch: u32,
+    /// How that grows.
+    pub batch_ramp: Vec<BatchStep>,
+    /// When a gradient is applied.
+    pub consistency: ConsistencySpec,
+    /// Samples in a leased chunk.
+    pub chunk_samples: u64,
+    /// Whether the exchange of a step runs behind the computation of the next.
+    pub overlap: bool,
+}
+
+impl Train {
+    /// Samples per rank and step, at the end of the ramp.
+    pub fn largest_batch(&self) -> u32 {
+        self.batch_ramp.last().map_or(self.batch, |step| step.batch)
+    }
+}
+
+/// How blocks travel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    /// Gradients fused into one reduction, bytes.
+    pub bucket_bytes: usize,
+    /// Largest block, bytes.
+    pub block_bytes: usize,
+    /// How gradients travel.
+    pub up: Compression,
+    /// How fresh parameters travel.
+    pub down: Compression,
+    /// Whether a bucket is pushed as soon as it is reduced.
+    pub per_bucket: bool,
+    /// Connections of a rank to each server.
+    pub connections: u32,
+}
+
+/// Leases and waiting times, milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Liveness {
+    /// Length of a rank's lease.
+    pub lease_ms: u64,
+    /// Pause between heartbeats.
+    pub heartbeat_ms: u64,
+    /// How long clock 0 waits for all groups.
+    pub start_grace_ms: u64,
+    /// How long a group waits for others in the place of ranks that it has lost.
+    pub reform_grace_ms: u64,
+    /// How long a rank tries to reach a shard or the coordinator again.
+    pub retry_ms: u64,
+    /// How long a silent holder of a shard is waited for before the shard is restored without it.
+    pub patience_ms: u64,
+    /// Pause between two snapshots; 0 takes only the first and the last.
+    pub snapshot_ms: u64,
+    /// How long the last snapshot may take.
+    pub notice_ms: u64,
+}
+
+/// What is published.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Telemetry {
+    /// Where the first server serves Prometheus metrics.
+    pub prometheus: Option<SocketAddr>,
+}
+
+impl Config {
+    /// The whole configuration as TOML, with every key and absolute data paths.
+    pub fn resolved(&self) -> &str {
+        &self.resolved
+    }
+
+    /// A line `section.name = value` for each key that is not at its default, but for where data lie:
+    /// the same on two machines, and with a later version that knows more keys.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// A line for each setting that has no effect beside the others.
+    pub fn idle(&self) -> &[String] {
+        &self.idle
+    }
+
+    /// Ranks of all groups together.
+    pub fn world_size(&self) -> u32 {
+        self.cluster.groups.iter().sum()
+    }
+
+    /// What the servers need to know, for a model of these `tensors` and a training split of
+    /// `epoch_samples`.
+    pub fn spec(&self, tensors: Vec<TensorSpec>, epoch_samples: u64) -> RunSpec {
+        RunSpec {
+            seed: self.seed,
+            group_sizes: self.cluster.groups.clone(),
+            tensors,
+            bucket_bytes: self.exchange.bucket_bytes,
+            block_bytes: self.exchange.block_bytes,
+            consistency: self.train.consistency,
+            policies: self.policies,
+            optimizer: self.optimizer.spec,
+            decay_exempt: self.optimizer.decay_exempt,
+            schedule: self.optimizer.schedule.clone(),
+            samples: self.train.samples,
+            epoch_samples,
+            batch: self.train.batch,
+            batch_ramp: self.train.batch_ramp.clone(),
+            local: self.local.is_some(),
+            local_steps: self.local.as_ref().map_or(1, |local| local.steps),
+            chunk_samples: self.train.chunk_samples,
+            lease_ms: self.liveness.lease_ms,
+            start_grace_ms: self.liveness.start_grace_ms,
+            milestone_samples: self.evaluation_samples,
+            up: self.exchange.up,
+            down: self.exchange.down,
+            faults: FaultSpec {
+                replication: self.cluster.replication,
+                reform_grace_ms: self.liveness.reform_grace_ms,
+                snapshot_ms: self.liveness.snapshot_ms,
+                snapshots_kept: self.snapshots_kept,
+                patience_ms: self.liveness.patience_ms,
+                on_loss: self.on_loss,
+            },
+        }
+    }
+}
+
+/// Turns values of the right types into a configuration, or says what does not fit together.
+pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Problem>> {
+    let mut problems = Vec::new();
+    let mut wrong = |key: &str, what: String| problems.push(values.problem(key, what));
+
+    let name = RunId::new(values.text("run.name"));
+    if let Err(bad) = &name {
+        wrong("run.name", format!("cannot name a run: {bad}"));
+    }
+    let groups: Vec<u32> = values
+        .ints("cluster.groups")
+        .iter()
+        .map(|n| *n as u32)
+        .collect();
+    let batch = values.int("train.batch") as u32;
+    let step = |[samples, batch]: &[i64; 2]| BatchStep {
+        samples: *samples as u64,
+        batch: *batch as u32,
+    };
+    let batch_ramp: Vec<_> = values.pairs("train.batch_ramp").iter().map(step).collect();
+    let batches = Batches {
+        first: batch,
+        ramp: &batch_ramp,
+    };
+    if let Err(error) = batches.check() {
+        wrong("train.batch_ramp", error.to_string());
+    }
+    let ranks = groups.iter().copied().max().unwrap_or(1);
+    let largest = u64::from(ranks) * u64::from(batches.largest());
+    let chunk_samples = match values.int("train.chunk_samples") as u64 {
+        0 => Chunking::fitting(&groups, batches.largest()),
+        given => given,
+    };
+    if chunk_samples < largest {
+        wrong(
+            "train.chunk_samples",
+            format!("is less than one step of the largest group, {largest} samples"),
+        );
+    }
+    let task = task::read(values, folder, &mut wrong);
+    let liveness = Liveness {
+        lease_ms: values.int("liveness.lease_ms") as u64,
+        heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
+        start_grace_ms: values.int("liveness.start_grace_ms") as u64,
+        reform_grace_ms: values.int("liveness.reform_grace_ms") as u64,
+        retry_ms: values.int("liveness.retry_ms") as u64,
+        patience_ms: values.int("liveness.patience_ms") as u64,
+        snapshot_ms: values.int("liveness.snapshot_ms") as u64,
+        notice_ms: values.int("liveness.notice_ms") as u64,
+    };
+    if liveness.heartbeat_ms * 3 > liveness.lease_ms {
+        wrong(
+            "liveness.heartbeat_ms",
+            "is more than a third of liveness.lease_ms".into(),
+        );
+    }
+    if liveness.retry_ms < liveness.lease_ms * 2 {
+        wrong(
+            "liveness.retry_ms",
+            "is less than two of liveness.lease_ms: ranks would give up before a successor is there"
+                .into(),
+        );
+    }
+    if liveness.patience_ms <= liveness.lease_ms {
+        wrong(
+            "liveness.patience_ms",
+            format!(
+                "is not longer than liveness.lease_ms = {}: a shard would be restored from a snapshot while a server that holds all of it may only be cut off",
+                liveness.lease_ms
+            ),
+        );
+    }
+    let replication = values.int("servers.replication");
+    if replication > values.int("cluster.servers") {
+        wrong(
+            "servers.replication",
+            "is more than cluster.servers: copies of a shard are on different servers".into(),
+        );
+    }
+    let mut optimizer = optimizer::read(values, &mut wrong);
+    let local = local::read(values, &mut optimizer, &mut wrong);
+    let compute = compute::read(values, &mut wrong);
+    let stragglers = stragglers::read(values, &groups, &mut wrong);
+    let consistency = match values.text("train.consistency") {
+        "sync" => ConsistencySpec::Sync,
+        "async" => ConsistencySpec::Async,
+        "bounded" => ConsistencySpec::Bounded {
+            staleness_bound: values.int("train.staleness_bound") as u64,
+        },
+        other => unreachable!("train.consistency has no choice {other}"),
+    };
+    let slurm = slurm::read(values, groups.len(), &mut wrong);
+    let policies = policy::read(values);
+    let beside = Beside {
+        consistency,
+        groups: groups.len(),
+        up: values.compression("exchange.up"),
+        down: values.compression("exchange.down"),
+        optimizer: optimizer.spec,
+    };
+    if let Err(error) = policies.check(&beside) {
+        wrong(error.key, error.problem.to_string());
+    }
+    let per_bucket = values.flag("exchange.per_bucket");
+    if per_bucket && values.int("train.overlap") == 1 {
+        wrong(
+            "exchange.per_bucket",
+            "excludes train.overlap = 1: the exchange of the step before is still under way during backward, and only one may be".into(),
+        );
+    }
+    if per_bucket && values.float("pace.step_seconds") > 0.0 {
+        wrong(
+            "exchange.per_bucket",
+            "excludes pace.step_seconds: buckets leave during backward, before the pace has made the computation longer".into(),
+        );
+    }
+    let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
+    if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
+        wrong(
+            "exchange.topk_fraction",
+            "is 0, so nothing would ever be sent".into(),
+        );
+    }
+    let prometheus = match values.text("telemetry.prometheus") {
+        "" => None,
+        address => match address.parse() {
+            Ok(address) => {
+                let address: SocketAddr = address;
+                if i64::from(address.port()) + values.int("cluster.servers") > 65_536 {
+                    wrong(
+                        "telemetry.prometheus",
+                        "leaves no port for every server".into(),
+                    );
+                }
+                Some(address)
+            }
+            Err(_) => {
+                wrong(
+                    "telemetry.prometheus",
+                    "is no address:port, such as \"127.0.0.1:9100\"".into(),
+                );
+                None
+            }
+        },
+    };
+    let Ok(name) = name else { return Err(problems) };
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    Ok(Config {
+        name,
+        seed: values.int("run.seed") as u64,
+        cluster: Cluster {
+            servers: values.int("cluster.servers") as u32,
+            replication: replication as u32,
+            groups,
+            host: values.text("cluster.host").to_owned(),
+        },
+        resolved: resolved::resolved(values, &task),
+        identity: resolved::identity(values),
+        idle: super::idle::idle(values),
+        task,
+        train: Train {
+            samples: values.int("train.samples") as u64,
+            batch,
+            batch_ramp,
+            consistency,
+            chunk_samples,
+            overlap: values.int("train.overlap") == 1,
+        },
+        policies,
+        optimizer,
+        local,
+        compute,
+        exchange: Exchange {
+            bucket_bytes: values.int("exchange.bucket_bytes") as usize,
+            block_bytes: values.int("exchange.block_bytes") as usize,
+            per_bucket,
+            up: values.compression("exchange.up"),
+            down: values.compression("exchange.down"),
+            connections: values.int("exchange.connections") as u32,
+        },
+        liveness,
+        snapshots_kept: values.int("snapshots.kept") as u32,
+        on_loss: match values.text("faults.on_loss") {
+            "continue" => OnLoss::Continue,
+            "stop" => OnLoss::Stop,
+            "auto" => OnLoss::unless_said(replication as u32),
+            other => unreachable!("faults.on_loss has no choice {other}"),
+        },
+        step_seconds: values.float("pace.step_seconds"),
+        stragglers,
+        evaluation_samples: values.int("evaluation.every_samples") as u64,
+        telemetry: Telemetry { prometheus },
+        slurm,
+    })
+}

@@ -1,0 +1,75 @@
+//! Values of checked types, by key.
+
+use std::ops::Range;
+
+use super::{Value, Values};
+use tradewind_common::compress::Compression;
+
+impl Values<'_> {
+    pub(super) fn int(&self, key: &str) -> i64 {
+        let Value::Int(n) = self.get(key) else {
+            unreachable!("{key} was read as an integer")
+        };
+        *n
+    }
+
+    pub(super) fn float(&self, key: &str) -> f64 {
+        let Value::Float(x) = self.get(key) else {
+            unreachable!("{key} was read as a number")
+        };
+        *x
+    }
+
+    pub(super) fn flag(&self, key: &str) -> bool {
+        let Value::Bool(flag) = self.get(key) else {
+            unreachable!("{key} was read as true or false")
+        };
+        *flag
+    }
+
+    pub(super) fn text(&self, key: &str) -> &str {
+        let Value::Text(text) = self.get(key) else {
+            unreachable!("{key} was read as text")
+        };
+        text
+    }
+
+    pub(super) fn ints(&self, key: &str) -> &[i64] {
+        let Value::Ints(list) = self.get(key) else {
+            unreachable!("{key} was read as a list")
+        };
+        list
+    }
+
+    pub(super) fn pairs(&self, key: &str) -> &[[i64; 2]] {
+        let Value::Pairs(list) = self.get(key) else {
+            unreachable!("{key} was read as a list of pairs")
+        };
+        list
+    }
+
+    pub(super) fn texts(&self, key: &str) -> &[String] {
+        let Value::Texts(list) = self.get(key) else {
+            unreachable!("{key} was read as a list of texts")
+        };
+        list
+    }
+
+    pub(super) fn range(&self, key: &str) -> Range<usize> {
+        let [begin, end] = self.ints(key) else {
+            unreachable!("{key} was read as two integers")
+        };
+        *begin as usize..*end as usize
+    }
+
+    pub(super) fn compression(&self, key: &str) -> Compression {
+        match self.text(key) {
+            "bf16" => Compression::Bf16,
+            "int8" => Compression::Int8,
+            "topk" => Compression::TopK {
+                fraction: self.float("exchange.topk_fraction"),
+            },
+            _ => Compression::None,
+        }
+    }
+}
