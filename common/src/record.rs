@@ -1,6 +1,9 @@
 //! What a group writes down after each exchange, and what an evaluation found: the rows of
 //! `metrics.jsonl` and the content of `evaluation.json`. Written by workers, read by `tradewind`.
 
+#[doc(hidden)]
+pub mod fixture;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// A `metrics.jsonl` that has become longer is moved aside by whoever leads the run, and whoever writes

@@ -1,11 +1,11 @@
-//! `tradewind config`, and how every verb reads a configuration.
+//! `tradewind config`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use tradewind_common::exit::Exit;
-use tradewind_config::{Config, keys};
+use tradewind_config::keys;
+use tradewind_folder::config::read;
 use tradewind_process::log;
 
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match read(path, &arguments.set) {
         Ok(config) => print(config.resolved()),
         Err(error) => {
-            eprintln!("{error:#}");
+            tradewind_process::complain!("{error:#}");
             Exit::BadInput.into()
         }
     }
@@ -45,21 +45,8 @@ fn print(text: &str) -> ExitCode {
     match log::print(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("it cannot be printed: {error}");
+            tradewind_process::complain!("it cannot be printed: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-/// Reads and checks a configuration. Data paths become absolute.
-pub(crate) fn read(path: &Path, set: &[String]) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
-    let absolute = std::fs::canonicalize(path)?;
-    let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let config = Config::parse(&text, &path.display().to_string(), folder, set)?;
-    for line in config.idle() {
-        eprintln!("note: {line}");
-    }
-    Ok(config)
 }

@@ -12,8 +12,8 @@ use tradewind_common::spec::RunSpec;
 use tradewind_server::snapshot::manifest::{self, Manifest};
 use tradewind_server::snapshot::{Damaged, Folder, export};
 
-use crate::place::Place;
-use crate::say;
+use tradewind_folder::place::Place;
+use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match export(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}");
+            tradewind_process::complain!("{error:#}");
             ExitCode::FAILURE
         }
     }

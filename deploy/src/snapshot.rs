@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
-use crate::place::Place;
-use crate::runtime::one_thread;
-use crate::say;
+use tradewind_folder::place::Place;
+use tradewind_folder::runtime::one_thread;
+use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match take(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}");
+            tradewind_process::complain!("{error:#}");
             ExitCode::FAILURE
         }
     }

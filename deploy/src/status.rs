@@ -15,14 +15,13 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::sleep;
 
-use crate::clock::wall;
-use crate::place::Place;
-use crate::run::Interruption;
-use crate::runtime::one_thread;
-use crate::say;
 pub(crate) use follow::follow;
 use standing::Standing;
-pub(crate) use table::size;
+use tradewind_folder::clock::wall;
+use tradewind_folder::place::Place;
+use tradewind_folder::runtime::one_thread;
+use tradewind_launch::run::Interruption;
+use tradewind_process::log::say;
 use watcher::Watcher;
 
 #[derive(Debug, clap::Args)]
@@ -51,7 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     match shown {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error:#}");
+            tradewind_process::complain!("{error:#}");
             ExitCode::FAILURE
         }
     }
@@ -90,7 +89,7 @@ fn check_kept(standing: &Standing) -> anyhow::Result<()> {
             bail!("its launcher is gone; `tradewind run CONFIG --resume` goes on from a snapshot")
         }
         (true, true) => {
-            bail!(crate::slurm::abandoned(standing.is_fleet))
+            bail!(tradewind_launch::slurm::abandoned(standing.is_fleet))
         }
     }
 }

@@ -21,9 +21,10 @@ use tradewind_proto::v1::{self, ServerReport};
 
 use crate::orders::obey;
 use crate::queue::Queue;
-use crate::registry::{Registry, Report};
+use crate::registry::Registry;
 use crate::rpc::order::{captured_to_wire, decode_order, report_to_wire};
 use crate::store::read_address;
+use crate::surroundings::Report;
 
 /// Reports that wait for the connection.
 const OUTGOING_MAX: usize = 64;

@@ -16,14 +16,16 @@ pub mod milestone;
 mod newest;
 mod orders;
 mod queue;
+pub mod record;
+pub mod refuse;
 pub mod registry;
-mod replication;
 pub mod rpc;
 pub mod shard_task;
 pub mod snapshot;
 mod stand_in;
 mod status;
 pub mod store;
+pub mod surroundings;
 pub mod telemetry;
 mod turn;
 
@@ -51,11 +53,12 @@ use tradewind_proto::{
 use crate::attach::{Found, Registration};
 use crate::clock::Origin;
 use crate::hosting::{Host, Hosting};
-use crate::registry::{REPORTS_MAX, Registry, Surroundings};
+use crate::registry::Registry;
 use crate::rpc::coordinator::CoordinatorService;
 use crate::rpc::host::HostService;
 use crate::rpc::shard::ShardService;
 use crate::stand_in::StandIn;
+use crate::surroundings::{REPORTS_MAX, Surroundings};
 
 /// How a server takes part in its fleet.
 #[derive(Clone, Debug)]

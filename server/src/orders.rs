@@ -4,24 +4,20 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Generation, Layout, RunId, ServerId, ShardId};
 
 use crate::marks::{self, Boot};
 use crate::registry::{Entry, Held, Registry};
-use crate::replication::Copy;
+use crate::shard_task::Copy;
 use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
+use crate::snapshot::{READ_PAUSE, READ_TRIES};
 use tradewind_core::mark::{self, Lacking, Mark};
 use tradewind_core::optimizer;
 use tradewind_core::order::{Order, Restore, ShardReport};
 use tradewind_core::view::Acknowledge;
-
-/// How often a snapshot that cannot be read is tried, and the pause between two tries.
-pub(crate) const READ_TRIES: u32 = 5;
-pub(crate) const READ_PAUSE: Duration = Duration::from_secs(2);
 
 /// Obeys, and says what became of every shard that is held here; nothing if a later order was obeyed
 /// before. Orders of one run are obeyed one after the other.

@@ -1,61 +1,21 @@
 //! The shards of many runs that this server holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use tokio::sync::mpsc;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{
     BlockId, Compression, Generation, Layout, RunId, ServerId, ShardId, TensorKind,
 };
-use tradewind_proto::auth::Token;
 
-use crate::clock::Origin;
 use crate::shard_task::{Message, ShardHandle};
-use crate::snapshot::Folder;
+use crate::surroundings::Surroundings;
 use crate::telemetry;
 use tradewind_core::mark::{Lacking, Mark};
-use tradewind_core::order::{NotCaptured, ShardFile, ShardReport};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::Shard;
-
-/// What a server has to say to the coordinator besides what it answers to orders. What is lost here
-/// is asked for again: whoever registers anew is sent all orders anew.
-#[derive(Clone, Debug)]
-pub enum Report {
-    /// Of a shard.
-    Shard(RunId, ShardReport),
-    /// A shard's part of a snapshot, by number.
-    Captured(RunId, ShardId, u64, Result<ShardFile, NotCaptured>),
-}
-
-/// Reports that wait for the connection to the coordinator.
-pub const REPORTS_MAX: usize = 1024;
-
-/// What the shards of a server share.
-#[derive(Clone, Debug)]
-pub struct Surroundings {
-    /// Which server this is.
-    pub server: ServerId,
-    /// Its clock.
-    pub origin: Origin,
-    /// The fleet's token.
-    pub token: Token,
-    /// The fleet's folder, if it has one.
-    pub folder: Option<PathBuf>,
-    /// Where reports go.
-    pub reports: mpsc::Sender<Report>,
-}
-
-impl Surroundings {
-    /// Where the snapshots are.
-    pub fn snapshots(&self) -> Option<Folder> {
-        self.folder.clone().map(Folder::new)
-    }
-}
 
 /// A run as streams need to know it.
 #[derive(Clone, Debug)]

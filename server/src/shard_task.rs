@@ -2,6 +2,7 @@
 
 mod message;
 mod recorder;
+mod replication;
 #[cfg(test)]
 mod tests;
 
@@ -17,13 +18,14 @@ use tradewind_process::{supervise, supervise_blocking};
 
 use crate::clock;
 use crate::milestone;
-use crate::registry::{Report, Surroundings};
-use crate::replication::Copies;
 use crate::snapshot;
+use crate::surroundings::{Report, Surroundings};
 use crate::telemetry;
 use crate::turn::Turn;
 pub use message::{Answers, Message, Moved, Ordered, Status};
 pub use recorder::Recorder;
+use replication::Copies;
+pub use replication::Copy;
 use tradewind_core::ReplyTo;
 use tradewind_core::log::{Confirm, Record};
 use tradewind_core::mark::Lacking;

@@ -22,11 +22,12 @@ mod nvtx;
 mod optimizer;
 /// Exchanges behind the next step.
 mod overlap;
+/// What a machine can keep of the house rules.
+mod packages;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
 /// Jobs of a real Slurm cluster.
 mod slurm;
 /// The staleness bound under a slow group.
 mod staleness;
-/// What a machine can keep of the house rules.
 mod tidy;

@@ -19,13 +19,14 @@ use std::sync::Arc;
 
 use tokio::runtime::Runtime;
 use tradewind_client::background::{Background, Ended};
-use tradewind_client::exchange::{Exchange, ExchangeError};
+use tradewind_client::exchange::Exchange;
+use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, Layout, TensorKind};
 
-use crate::buffers::Buffers;
 use crate::flat::Flat;
+use crate::host::buffers::Buffers;
 use crate::host::{Fresh, HostError};
 
 /// A rank's exchanges during backward, one at a time.

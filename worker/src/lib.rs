@@ -1,6 +1,5 @@
 //! One process per rank: libtorch, the group's collectives, the exchange with the shards.
 
-pub mod buffers;
 pub mod c10d;
 pub mod data;
 pub mod device;
@@ -26,4 +25,5 @@ pub mod precision;
 pub mod stream;
 pub mod telemetry;
 pub mod train;
+pub mod train_error;
 pub mod verdict;

@@ -1,6 +1,5 @@
 //! The training loop.
 
-mod error;
 mod exchange;
 mod local;
 mod record;
@@ -13,12 +12,12 @@ use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
 use tradewind_common::{Incarnation, TensorKind};
 
-use crate::buffers::Buffers;
 use crate::data::Batch;
 use crate::exchanges::{Ended, Exchanges, Step};
 use crate::feed::{Feed, FeedError};
 use crate::fence::Guard;
 use crate::group::{Group, GroupError, bus_bandwidth};
+use crate::host::buffers::Buffers;
 use crate::host::{Checked, Host, HostError};
 use crate::local::Local;
 use crate::member::Member;
@@ -30,7 +29,7 @@ use tradewind_client::pulse::Pulse;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
 
-pub use self::error::TrainError;
+use crate::train_error::{SKIPS_MAX, TrainError};
 
 /// Everything that a rank trains with in one life of its group.
 pub struct Worker<'a> {
@@ -70,10 +69,6 @@ pub enum End {
     /// The group was asked to leave; others go on.
     Left,
 }
-
-/// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
-/// the model would never be trained.
-pub const SKIPS_MAX: u32 = 100;
 
 impl Worker<'_> {
     /// Trains until the shards say stop, or somebody asks the group to leave. `pulled` is what they

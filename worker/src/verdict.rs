@@ -2,7 +2,7 @@
 //! process ends, and is restarted or not.
 
 use tonic::Status;
-use tradewind_client::exchange::ExchangeError;
+use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::membership::MembershipError;
 use tradewind_common::exit::Exit;
 use tradewind_proto::refusal::{self, Reason};
@@ -12,7 +12,7 @@ use crate::feed::FeedError;
 use crate::group::GroupError;
 use crate::host::HostError;
 use crate::model::TaskError;
-use crate::train::TrainError;
+use crate::train_error::TrainError;
 
 /// What follows an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,9 +4,7 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::{PanicHookInfo, set_hook};
 
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-
+use crate::now::now;
 use crate::{sink, task};
 
 /// From now on panics are logged past `tracing`, which may be what has panicked.
@@ -32,13 +30,5 @@ fn text(panic: &PanicHookInfo<'_>) -> String {
     if trace.status() == BacktraceStatus::Captured {
         text += &trace.to_string();
     }
-    text
-}
-
-/// The time as lines of the log have it.
-pub(crate) fn now() -> String {
-    let mut text = String::new();
-    // A clock that cannot be told leaves it empty.
-    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
     text
 }

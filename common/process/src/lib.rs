@@ -6,6 +6,7 @@
 mod hook;
 mod lines;
 pub mod log;
+mod now;
 mod sink;
 mod task;
 
@@ -23,6 +24,12 @@ const TASK_ENDED: i32 = Exit::TaskEnded.number() as i32;
 
 /// How long the end of a process waits for the last lines of its log to be taken.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Complains as `eprintln!` does, but that nothing happens where it cannot be written.
+#[macro_export]
+macro_rules! complain {
+    ($($text:tt)*) => { $crate::log::complain(format_args!($($text)*)) };
+}
 
 /// Runs a program. What it logs stops nothing; a panic is logged with its place, and one of `main`
 /// ends the process with [`Exit::TaskEnded`].

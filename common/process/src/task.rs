@@ -13,7 +13,8 @@ use std::thread::{Builder, JoinHandle};
 use tokio::runtime::Handle;
 use tokio::task_local;
 
-use crate::{TASK_ENDED, exit, hook, sink};
+use crate::now::now;
+use crate::{TASK_ENDED, exit, sink};
 
 task_local! {
     /// What the task at hand is called.
@@ -75,7 +76,7 @@ pub(crate) fn name() -> Option<Arc<str>> {
 /// Ends the process for the end of a task.
 pub(crate) fn lost(name: &str) -> ! {
     let text = format!("{name} must not end; the process ends with status {TASK_ENDED}");
-    sink::put(format!("{} ERROR {text}\n", hook::now()).as_bytes());
+    sink::put(format!("{} ERROR {text}\n", now()).as_bytes());
     exit(TASK_ENDED)
 }
 

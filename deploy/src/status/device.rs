@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use tradewind_common::record::{Gpu, StepRecord};
 
-use crate::lines::Metrics;
+use tradewind_folder::lines::Metrics;
 
 /// What the last record of a group says of its hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -10,15 +10,14 @@ use tradewind_common::exit::Exit;
 
 use super::watcher::Watcher;
 use super::{PAUSE, check_kept, table};
-use crate::events::Events;
-use crate::lines::Metrics;
-use crate::place::{Place, exit};
-use crate::progress::Progress;
-use crate::report;
-use crate::results::read_evaluation;
-use crate::run::Interruption;
-use crate::runtime::one_thread;
-use crate::say;
+use tradewind_folder::events::Events;
+use tradewind_folder::lines::Metrics;
+use tradewind_folder::place::{Place, exit};
+use tradewind_folder::records::read_evaluation;
+use tradewind_folder::runtime::one_thread;
+use tradewind_launch::progress::Progress;
+use tradewind_launch::run::Interruption;
+use tradewind_process::log::say;
 
 /// Shows a run until it ends; Ctrl-C leaves it alone.
 pub(crate) fn follow(run: &Path) -> ExitCode {
@@ -26,7 +25,7 @@ pub(crate) fn follow(run: &Path) -> ExitCode {
     match runtime.and_then(|runtime| runtime.block_on(until_end(run))) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{error:#}");
+            tradewind_process::complain!("{error:#}");
             ExitCode::FAILURE
         }
     }
@@ -57,7 +56,7 @@ async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
         }
     };
     if let Ok(evaluation) = read_evaluation(&path) {
-        say(report::table::metric(&evaluation));
+        say(tradewind_folder::closing::metric(&evaluation));
     }
     say(format_args!("{ended}; the run is in {}", path.display()));
     Ok(exit(&path).unwrap_or(Exit::Failed).into())

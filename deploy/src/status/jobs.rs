@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::slurm::Queued;
+use tradewind_launch::slurm::Queued;
 
 /// Least time between two questions.
 const ASK: Duration = Duration::from_secs(20);

@@ -8,9 +8,9 @@ use tradewind_proto::holding::Holding;
 use tradewind_proto::v1::{self, ShardStatusReply};
 
 use super::device::Device;
-use crate::cluster::{ClusterStatus, holding};
-use crate::events::Event;
-use crate::slurm::Queued;
+use tradewind_folder::cluster::{ClusterStatus, holding};
+use tradewind_folder::events::Event;
+use tradewind_launch::slurm::Queued;
 
 /// How a run stands.
 #[derive(Clone, Debug, Default, Serialize)]

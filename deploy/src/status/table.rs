@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::device;
 use super::standing::{FleetRun, Group, Server, Shard, Standing};
-use crate::slurm::Queued;
+use tradewind_folder::units::size;
+use tradewind_launch::slurm::Queued;
 
 /// Events that are shown.
 const EVENTS_SHOWN: usize = 12;
@@ -201,17 +202,6 @@ fn left(ms: Option<u64>) -> String {
     }
 }
 
-/// An amount of memory, for people.
-pub(crate) fn size(bytes: u64) -> String {
-    let (amount, unit) = match bytes {
-        0..1024 => return format!("{bytes} B"),
-        1024..0x10_0000 => (bytes as f64 / 1024.0, "KiB"),
-        0x10_0000..0x4000_0000 => (bytes as f64 / f64::from(1 << 20), "MiB"),
-        _ => (bytes as f64 / f64::from(1 << 30), "GiB"),
-    };
-    format!("{amount:.1} {unit}")
-}
-
 fn age(seconds: f64) -> String {
     match seconds.max(0.0) as u64 {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -225,8 +215,8 @@ mod tests {
     use super::super::standing::tests::standing;
     use super::super::standing::{Snapshot, Standing};
     use super::*;
-    use crate::events::Event;
-    use crate::events::tests::event;
+    use tradewind_folder::events::Event;
+    use tradewind_folder::events::fixture::event;
 
     #[test]
     fn everything_stands_in_columns() {

@@ -12,13 +12,13 @@ use tradewind_server::snapshot::{Folder, manifest};
 use super::device::Devices;
 use super::jobs::Jobs;
 use super::standing::{Server, Snapshot, Standing, fleet_run, server};
-use crate::clock::Clock;
-use crate::cluster::Access;
-use crate::events::{Event, Events};
-use crate::launch::processes;
-use crate::lock::is_held;
-use crate::place::Place;
-use crate::slurm::queued;
+use tradewind_folder::clock::Clock;
+use tradewind_folder::cluster::Access;
+use tradewind_folder::events::{Event, Events};
+use tradewind_folder::lock::is_held;
+use tradewind_folder::place::Place;
+use tradewind_launch::processes;
+use tradewind_launch::slurm::queued;
 
 /// Events that are kept.
 const EVENTS_MAX: usize = 64;

@@ -16,22 +16,12 @@ use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarna
 use super::ReplyTo;
 use super::askers::{Askers, Fresh, Wants};
 use super::backups::Backups;
+use super::decided::{Decided, Verdict};
 use super::delay::Delay;
 use super::held::Holdings;
 use super::optimizer::Optimizer;
 use super::refusal::Refusal;
 use super::trace::Trace;
-
-/// What was decided about one (group, clock, block).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The gradient is in the values.
-    Applied,
-    /// A policy left it out.
-    Dropped,
-    /// The group had none.
-    Skipped,
-}
 
 /// A group's averaged gradient of one block.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,17 +100,6 @@ struct Cursor {
     /// `next`.
     attaching: bool,
     waiting: Option<Waiting>,
-}
-
-/// A verdict with the delay that was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Decided {
-    /// The clock that was decided.
-    pub clock: Clock,
-    /// How.
-    pub verdict: Verdict,
-    /// Updates between the pull that it was computed on and its application.
-    pub delay: u64,
 }
 
 /// What pushing a contribution came to.

@@ -4,7 +4,8 @@ use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerI
 
 use crate::ReplyTo;
 use crate::askers::{Fresh, Wants};
-use crate::block::{Contribution, Decided};
+use crate::block::Contribution;
+use crate::decided::Decided;
 use crate::log::Record;
 use crate::order::NotCaptured;
 use crate::refusal::Refusal;

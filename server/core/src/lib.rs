@@ -8,6 +8,7 @@ pub mod block;
 pub mod capture;
 pub mod consistency;
 pub mod coordinator;
+pub mod decided;
 pub mod delay;
 pub mod durable;
 pub mod event;

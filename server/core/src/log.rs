@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tradewind_common::{BlockId, Generation, GroupId, Incarnation, ServerId};
 
-use super::block::Decided;
+use super::decided::Decided;
 use super::state::BlockState;
 
 /// One entry of a log, as one copy is sent it.

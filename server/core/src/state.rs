@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tradewind_common::{BlockId, GroupId, Incarnation};
 
-use super::block::Decided;
+use super::decided::Decided;
 
 /// Everything of a block that outlives the server that holds it. What waits to be decided does not:
 /// whoever sent it was not answered and sends it again.

@@ -7,10 +7,10 @@ use tradewind_proto::holding::placement_to_wire;
 use tradewind_proto::v1;
 
 use super::keep_lease::{KeepLeaseStream, keep_lease};
-use super::refuse;
 use super::serve::{ServeStream, serve};
 use crate::coordinator_task::Message;
 use crate::hosting::Hosting;
+use crate::refuse;
 use crate::status;
 use tradewind_core::answer::Answer;
 use tradewind_core::run::{Caller, Join};

@@ -19,8 +19,8 @@ use tradewind_proto::limits::{BYTES_IN_FLIGHT_MAX, FRAME_BYTES_MAX, FRAMES_IN_FL
 use tradewind_proto::v1::{self, PullFrame, PushFrame};
 
 use super::incoming::Incoming;
-use super::record::verdict_to_wire;
-use super::refuse;
+use crate::record::verdict_to_wire;
+use crate::refuse;
 use crate::registry::{Entry, Registry};
 use crate::shard_task::{Answers, Message, ShardHandle};
 use crate::telemetry;

@@ -11,8 +11,8 @@ use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert;
 use tradewind_proto::v1;
 
-use super::refuse;
 use crate::coordinator_task::{CoordinatorHandle, Message};
+use crate::refuse;
 use tradewind_core::run::{Beat, Beaten, Caller};
 
 /// Replies on their way into a connection.

@@ -6,8 +6,6 @@ pub mod host;
 mod incoming;
 mod keep_lease;
 pub mod order;
-pub mod record;
-pub mod refuse;
 mod replicate;
 mod serve;
 pub mod shard;

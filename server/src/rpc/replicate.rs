@@ -15,8 +15,8 @@ use tradewind_proto::frame::{FrameError, Framed, Outgoing, Part, Reader};
 use tradewind_proto::limits::RECORD_BYTES_MAX;
 use tradewind_proto::v1;
 
-use super::record::Incoming;
-use super::refuse;
+use crate::record::Incoming;
+use crate::refuse;
 use crate::registry::Registry;
 use crate::shard_task::ShardHandle;
 use tradewind_core::log::Confirm;

@@ -13,8 +13,8 @@ use tradewind_proto::v1;
 use tradewind_proto::v1::server_report::Report;
 
 use super::order::{captured_from_wire, encode_order, report_from_wire};
-use super::refuse;
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
+use crate::refuse;
 use tradewind_core::answer::Refused;
 use tradewind_core::order::{Server, Told};
 use tradewind_core::refusal::Refusal;

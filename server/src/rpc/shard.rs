@@ -19,8 +19,8 @@ use tradewind_proto::v1::shard_server::SERVICE_NAME;
 use tradewind_proto::v1::{DecidedClock, ShardStatusReply, ShardStatusRequest};
 
 use super::exchange::exchange;
-use super::refuse;
 use super::replicate::replicate;
+use crate::refuse;
 use crate::registry::Registry;
 use tradewind_core::ReplyTo;
 

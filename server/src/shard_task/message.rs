@@ -6,8 +6,7 @@ use tokio::sync::{mpsc, oneshot};
 use tradewind_common::holders::Holders;
 use tradewind_common::{Clock, Generation, GroupId, ServerId};
 
-use super::Recorder;
-use crate::replication::Copy;
+use super::{Copy, Recorder};
 use tradewind_core::ReplyTo;
 use tradewind_core::log::{Confirm, Record};
 use tradewind_core::order::Capture;

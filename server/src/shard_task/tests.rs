@@ -20,7 +20,7 @@ use tradewind_proto::auth::Token;
 
 use super::{Message, Ordered, ShardHandle};
 use crate::clock::Origin;
-use crate::registry::Surroundings;
+use crate::surroundings::Surroundings;
 use tradewind_core::ReplyTo;
 use tradewind_core::askers::Wants;
 use tradewind_core::block::Gradient;

@@ -10,6 +10,7 @@ pub mod write;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tradewind_common::{RunId, ShardId};
 
@@ -20,6 +21,10 @@ pub const FORMAT: u32 = 1;
 
 /// A listing may lag behind by so many snapshots: that many are looked for by their names.
 const UNLISTED_MAX: u64 = 32;
+
+/// How often a snapshot that cannot be read is tried, and the pause between two tries.
+pub(crate) const READ_TRIES: u32 = 5;
+pub(crate) const READ_PAUSE: Duration = Duration::from_secs(2);
 
 /// The folder of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 
 use super::Fault;
 use super::container::{Hashing, read_header};
-use tradewind_core::block::{Decided, Verdict};
+use tradewind_core::decided::{Decided, Verdict};
 use tradewind_core::order::ShardFile;
 use tradewind_core::state::BlockState;
 

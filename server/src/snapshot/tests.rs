@@ -16,7 +16,7 @@ use tradewind_common::{
 
 use super::manifest::Manifest;
 use super::{FORMAT, Folder, manifest, write};
-use tradewind_core::block::{Decided, Verdict};
+use tradewind_core::decided::{Decided, Verdict};
 use tradewind_core::state::BlockState;
 
 const SLOTS: usize = 2;

@@ -15,7 +15,7 @@ use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::Entry;
-use tradewind_worker::train::TrainError;
+use tradewind_worker::train_error::TrainError;
 
 const BATCH: usize = 4;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Runtime};
-use tradewind_client::exchange::ExchangeError;
+use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_config::Config;
@@ -21,7 +21,7 @@ use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::{Entry, tensor_specs};
-use tradewind_worker::train::TrainError;
+use tradewind_worker::train_error::TrainError;
 
 const BATCH: usize = 2;
 const STEPS: usize = 8;

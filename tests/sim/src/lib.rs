@@ -7,6 +7,7 @@ pub mod checker;
 pub mod group;
 pub mod malformed;
 pub mod net;
+pub mod party;
 pub mod report;
 pub mod scenario;
 pub mod seeds;
@@ -16,7 +17,7 @@ mod world;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-pub use net::Party;
+pub use party::Party;
 pub use report::Report;
 pub use scenario::{Fault, GroupPlan, NetworkPlan, Planned, Sabotage, Scenario, Stall};
 pub use world::World;

@@ -5,21 +5,11 @@ use std::collections::BTreeSet;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
-use tradewind_common::{GroupId, ServerId};
+use tradewind_common::GroupId;
 
+use crate::party::Party;
 use crate::random_stream;
 use crate::scenario::{NetworkPlan, Stall};
-
-/// Who sends and receives: everybody in one place of the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Party {
-    /// A server.
-    Server(ServerId),
-    /// The coordinators.
-    Coordinator,
-    /// The ranks of a group.
-    Group(GroupId),
-}
 
 /// A cut that is in force: nothing passes between its two sides.
 #[derive(Clone, Debug)]

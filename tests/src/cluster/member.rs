@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::{Directory, News};
-use tradewind_client::exchange::{Exchange, ExchangeError, placed};
+use tradewind_client::exchange::{Exchange, placed};
+use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
 use tradewind_client::network::Reach;

@@ -13,7 +13,8 @@ use tradewind_worker::enter::enter;
 use tradewind_worker::fence::Fence;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::telemetry::Recorder;
-use tradewind_worker::train::{End, TrainError};
+use tradewind_worker::train::End;
+use tradewind_worker::train_error::TrainError;
 
 use super::training::{Alone, Training};
 

@@ -14,7 +14,8 @@ use tradewind_common::{BlockId, Clock, Layout};
 
 use crate::core::session::{Purpose, Summary};
 use crate::destination::Destination;
-use crate::exchange::{Exchange, ExchangeError};
+use crate::exchange::Exchange;
+use crate::exchange_error::ExchangeError;
 use crate::parts::Parts;
 use crate::ranges::{Range, open};
 use crate::stopwatch::Stopwatch;

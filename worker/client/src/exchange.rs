@@ -5,67 +5,20 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tonic::Status;
 use tradewind_common::pieces::Measured;
 use tradewind_common::placement::Placement;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Compression, Layout, ShardId};
-use tradewind_proto::convert::Malformed;
 
 use crate::core::session::{Purpose, Session, Summary};
 use crate::destination::Destination;
 use crate::directory::Directory;
+use crate::exchange_error::ExchangeError;
 use crate::link::{Link, Shared};
 use crate::network::Reach;
 use crate::parts::Parts;
+use crate::pushed::{Pushed, Source};
 use crate::sender::Sender;
-
-/// Why an exchange ended without all its blocks.
-#[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
-    /// Nobody has answered for a shard for as long as `liveness.retry_ms` allows.
-    #[error("shard {shard} ({place}) cannot be reached: {}", status.message())]
-    Unreachable {
-        /// Which.
-        shard: ShardId,
-        /// Which server was tried last, and its address.
-        place: String,
-        /// The last failure.
-        status: Status,
-    },
-    /// A server refused a block.
-    #[error("{place} refused for shard {shard}: {}", status.message())]
-    Refused {
-        /// Of which shard.
-        shard: ShardId,
-        /// Which server, and its address.
-        place: String,
-        /// What it said.
-        status: Status,
-    },
-    /// A server answered with something that cannot be.
-    #[error("{place} answered block {block} with {problem}")]
-    Answer {
-        /// Which server, and its address.
-        place: String,
-        /// For which block.
-        block: BlockId,
-        /// What is wrong.
-        problem: Malformed,
-    },
-}
-
-/// A block's values to push.
-pub type Source<'a, 'v> = &'a (dyn Fn(BlockId) -> &'v [f32] + 'a);
-
-/// Where the values to push come from.
-#[derive(Clone, Copy)]
-pub(crate) enum Pushed<'a, 'v> {
-    /// All of them are there.
-    Whole(Source<'a, 'v>),
-    /// They come bucket by bucket.
-    Parts(&'a Parts),
-}
 
 /// One rank's streams to the shards.
 pub struct Exchange {

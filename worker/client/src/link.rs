@@ -19,9 +19,10 @@ use crate::away::Away;
 use crate::core::session::{Frame, Purpose, Session};
 use crate::destination::Destination;
 use crate::directory::{Directory, Primary};
-use crate::exchange::{ExchangeError, Pushed};
+use crate::exchange_error::ExchangeError;
 use crate::network::{PAUSE, Reach};
 use crate::parts::Values;
+use crate::pushed::Pushed;
 use crate::sender::{Sender, plain};
 use crate::stream::Stream;
 

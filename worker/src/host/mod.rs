@@ -10,6 +10,7 @@
 //!
 //! Staging works in main memory, too, with nothing to gain: tests compare the two, bit for bit.
 
+pub mod buffers;
 mod fresh;
 mod giver;
 mod outgoing;
@@ -22,10 +23,10 @@ use tch::Tensor;
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_common::{BlockId, Compression, Layout};
 
-use crate::buffers::Buffers;
 use crate::c10d::C10dError;
 use crate::flat::FlatError;
 use crate::group::{Group, GroupError};
+use buffers::Buffers;
 
 pub use fresh::Fresh;
 pub use shared::{InPlace, Shared};

@@ -8,9 +8,9 @@ use tradewind_common::finite::all_finite;
 use tradewind_common::{BlockId, Layout, TensorKind};
 
 use super::Checked;
-use crate::buffers::Buffers;
 use crate::c10d;
 use crate::group::{Group, GroupError};
+use crate::host::buffers::Buffers;
 
 /// See [`Host::Shared`](super::Host::Shared).
 pub struct Shared {

@@ -14,9 +14,9 @@ use tradewind_common::{Compression, Layout, TensorKind};
 use super::giver::{Gift, Giver, Landing};
 use super::outgoing::Outgoing;
 use super::{Checked, HostError, How};
-use crate::buffers::Buffers;
 use crate::c10d::C10dError;
 use crate::group::Group;
+use crate::host::buffers::Buffers;
 use crate::stream::{Event, PageLocked, Stream, copy, torch};
 
 /// See [`Host::Staged`](super::Host::Staged).

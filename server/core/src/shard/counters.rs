@@ -1,6 +1,7 @@
 //! What a shard counts.
 
-use crate::block::{Outcome, Verdict};
+use crate::block::Outcome;
+use crate::decided::Verdict;
 
 /// Delays of this many updates and more are counted together.
 pub const DELAYS_MAX: usize = 256;

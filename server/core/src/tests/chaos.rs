@@ -9,7 +9,7 @@ use tradewind_common::{BlockId, ServerId};
 use super::holders::Stage;
 use super::shard::{WEIGHT, gradient, push};
 use super::spec;
-use crate::block::Decided;
+use crate::decided::Decided;
 use crate::refusal::Refusal;
 use crate::shard::Answer;
 use crate::view::View;

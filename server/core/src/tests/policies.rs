@@ -14,7 +14,8 @@ use tradewind_common::{BlockId, Compression, Generation};
 use super::shard::{MEAN, WEIGHT, only, push, ready_as, replies};
 use super::spec;
 use crate::ReplyTo;
-use crate::block::{Decided, Gradient};
+use crate::block::Gradient;
+use crate::decided::Decided;
 use crate::shard::{Action, Answer, Reply, Shard};
 
 fn with(consistency: ConsistencySpec, policies: Policies) -> RunSpec {

@@ -9,7 +9,7 @@ use super::holders::{SHARD, Stage, wave};
 use super::shard::{MEAN, WEIGHT, gradient, push};
 use super::spec;
 use crate::askers::{Fresh, Wants};
-use crate::block::Verdict;
+use crate::decided::Verdict;
 use crate::refusal::Refusal;
 use crate::shard::{Action, Answer, Push};
 use crate::state::BlockState;

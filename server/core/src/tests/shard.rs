@@ -11,7 +11,8 @@ use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerI
 use super::spec;
 use crate::ReplyTo;
 use crate::askers::{ASKERS_MAX, Wants};
-use crate::block::{Gradient, Verdict};
+use crate::block::Gradient;
+use crate::decided::Verdict;
 use crate::refusal::Refusal;
 use crate::shard::{Action, Answer, Output, Push, Reply, Shard};
 use crate::view::{Acknowledge, View};

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId, TensorKind};
 use tradewind_core::ReplyTo;
-use tradewind_core::block::Verdict;
+use tradewind_core::decided::Verdict;
 use tradewind_core::shard::{Answer, Reply};
 
 use super::{Checker, Rule, Violation, block};

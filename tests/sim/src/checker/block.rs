@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::staleness::{Admit, StalenessBound};
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, TensorKind};
-use tradewind_core::block::Decided;
+use tradewind_core::decided::Decided;
 use tradewind_core::state::BlockState;
 use tradewind_core::view::View;
 

@@ -4,7 +4,8 @@
 use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, TensorKind};
-use tradewind_core::block::{self, Decided};
+use tradewind_core::decided;
+use tradewind_core::decided::Decided;
 use tradewind_core::state::BlockState;
 
 use super::apply::Brought;
@@ -66,7 +67,7 @@ impl Record {
             let (from, to) = self.present_clock(traffic);
             let behind = terms.leaves_behind();
             let late = |(_, _, decided): &Decision| {
-                let dropped = decided.verdict == block::Verdict::Dropped;
+                let dropped = decided.verdict == decided::Verdict::Dropped;
                 behind && decided.clock < if dropped { to } else { from }
             };
             news.sort_by_key(|(group, _, decided)| (decided.clock, *group));
@@ -113,7 +114,7 @@ impl Record {
         let foreign = |(group, life, decided): &Decision| {
             let pushed = (self.id, (*group, *life), decided.clock);
             let pushed = traffic.pushed.get(&pushed);
-            let applied = decided.verdict == block::Verdict::Applied;
+            let applied = decided.verdict == decided::Verdict::Applied;
             applied && pushed.is_some_and(|pushed| pushed.lineage != self.lineage)
         };
         news.len() > 1 && news.iter().any(foreign)
@@ -155,7 +156,7 @@ impl Record {
         let pushed = traffic.pushed.get(&(self.id, (group, life), decided.clock));
         self.lineage > Generation(0)
             && !terms.leaves_behind()
-            && decided.verdict == block::Verdict::Dropped
+            && decided.verdict == decided::Verdict::Dropped
             && pushed.is_none_or(|pushed| pushed.lineage != self.lineage)
     }
 
@@ -165,14 +166,14 @@ impl Record {
     fn likely_next(&self, news: &[Decision], traffic: &Traffic, terms: &Terms) -> usize {
         let version = self.now().expect("it is created").version;
         let fits = |(group, life, decided): &Decision| {
-            let skipped = decided.verdict == block::Verdict::Skipped;
+            let skipped = decided.verdict == decided::Verdict::Skipped;
             let delay = self.delay((*group, *life), decided.clock, version, traffic);
             let admitted = self
                 .check_staleness((*group, *life, *decided), terms)
                 .is_ok();
             admitted && (skipped || delay == Some(decided.delay))
         };
-        let changes = |news: &&Decision| news.2.verdict == block::Verdict::Applied;
+        let changes = |news: &&Decision| news.2.verdict == decided::Verdict::Applied;
         let all = || news.iter().filter(|news| fits(news));
         let first = all().find(|news| !changes(news)).or_else(|| all().next());
         let at = |first: &Decision| news.iter().position(|other| other.0 == first.0);
@@ -195,7 +196,7 @@ impl Record {
             let (group, life, decided) = other;
             let fits = || {
                 let delay = self.delay((group, life), decided.clock, version, traffic);
-                let changes = decided.verdict == block::Verdict::Applied;
+                let changes = decided.verdict == decided::Verdict::Applied;
                 let admitted = self.check_staleness(other, terms).is_ok();
                 admitted && (!changes || delay == Some(decided.delay))
             };
@@ -274,13 +275,13 @@ impl Record {
             let pushed = traffic.pushed.get(&(self.id, life, clock));
             let measured = pushed.is_some_and(|pushed| pushed.lineage == self.lineage);
             let (verdict, delay) = match (&gradient, delay) {
-                (None, _) if late => (block::Verdict::Dropped, Some(0)),
-                (Some(_), _) if late => (block::Verdict::Dropped, delay),
-                (None, _) => (block::Verdict::Skipped, Some(0)),
+                (None, _) if late => (decided::Verdict::Dropped, Some(0)),
+                (Some(_), _) if late => (decided::Verdict::Dropped, delay),
+                (None, _) => (decided::Verdict::Skipped, Some(0)),
                 (Some(_), Some(tau)) if stale::drops(staleness, tau, measured) => {
-                    (block::Verdict::Dropped, delay)
+                    (decided::Verdict::Dropped, delay)
                 }
-                (Some(_), _) => (block::Verdict::Applied, delay),
+                (Some(_), _) => (decided::Verdict::Applied, delay),
             };
             if (decided.verdict, Some(decided.delay)) != (verdict, delay) {
                 let text = format!(
@@ -289,7 +290,7 @@ impl Record {
                 );
                 return Err(Violation::new(Rule::ExactlyOnce, text));
             }
-            let applied = gradient.filter(|_| verdict == block::Verdict::Applied);
+            let applied = gradient.filter(|_| verdict == decided::Verdict::Applied);
             let (Some(gradient), Some(pushed)) = (applied, pushed) else {
                 continue;
             };

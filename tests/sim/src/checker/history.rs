@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::{GroupId, Incarnation};
-use tradewind_core::block::Decided;
+use tradewind_core::decided::Decided;
 use tradewind_core::state::BlockState;
 
 /// What was decided last of each group.

@@ -4,7 +4,7 @@
 use tradewind_common::TensorKind;
 use tradewind_common::policy::MomentumSpec;
 use tradewind_common::spec::OptimizerSpec;
-use tradewind_core::block;
+use tradewind_core::decided;
 
 use super::block::Record;
 use super::history::Step;
@@ -55,7 +55,7 @@ impl Record {
             return Ok(None);
         };
         for ((group, clock), verdict) in &self.decided {
-            let applied = verdict.decided.verdict == block::Verdict::Applied;
+            let applied = verdict.decided.verdict == decided::Verdict::Applied;
             if verdict.step != number || !applied {
                 continue;
             }

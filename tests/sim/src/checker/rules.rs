@@ -3,7 +3,8 @@
 use tradewind_common::Clock;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::staleness::{Admit, StalenessBound};
-use tradewind_core::block::{self, Decided};
+use tradewind_core::decided;
+use tradewind_core::decided::Decided;
 
 use super::block::{Place, Record};
 use super::decide::Decision;
@@ -112,7 +113,7 @@ impl Record {
         let due = due.count();
         let backups = terms.policies.backup_groups as usize;
         let needed = begun.saturating_sub(backups).max(1);
-        let applied = |(_, _, of): &&Decision| of.verdict == block::Verdict::Applied;
+        let applied = |(_, _, of): &&Decision| of.verdict == decided::Verdict::Applied;
         let gradients = update.iter().filter(applied).count();
         let enough = gradients >= needed || update.len() >= due.max(1);
         if (from..=to).contains(&clock) && enough {
@@ -160,7 +161,7 @@ impl Record {
     ) -> Result<(), Violation> {
         // What was left out because values were restored made no clock.
         let all = self.decided.values().map(|verdict| verdict.decided);
-        let made = all.filter(|decided| decided.verdict != block::Verdict::Dropped);
+        let made = all.filter(|decided| decided.verdict != decided::Verdict::Dropped);
         let made = made.map(|decided| decided.clock).max();
         let own = self.decided.keys().filter(|(group, _)| *group == life.0);
         let own = own.map(|(_, clock)| *clock).max();

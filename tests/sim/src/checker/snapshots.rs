@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
-use tradewind_core::block::Verdict;
+use tradewind_core::decided::Verdict;
 use tradewind_core::shard::Shard;
 use tradewind_core::state::BlockState;
 

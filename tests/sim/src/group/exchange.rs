@@ -9,7 +9,8 @@ use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{BlockId, Clock, GroupId, Rank, ServerId, ShardId, TensorKind};
 use tradewind_core::askers::{Fresh, Wants};
-use tradewind_core::block::{Gradient, Verdict};
+use tradewind_core::block::Gradient;
+use tradewind_core::decided::Verdict;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{self, Action, Push, Reply};
 

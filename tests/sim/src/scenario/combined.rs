@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::faults::SPAN_US;
 use super::{Fault, LEASE_MS, PATIENCE_MS, Scenario};
-use crate::net::Party;
+use crate::party::Party;
 use crate::random_stream;
 use tradewind_common::ServerId;
 

@@ -4,7 +4,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{GroupPlan, Scenario, Stall};
-use crate::net::Party;
+use crate::party::Party;
 use crate::random_stream;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{GroupId, ServerId};

@@ -11,7 +11,7 @@ use tradewind_core::output::Output;
 use super::World;
 use super::event::{Address, Event};
 use crate::group::{Directory, Primary};
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::Sabotage;
 
 impl World {

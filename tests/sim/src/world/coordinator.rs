@@ -17,7 +17,7 @@ use super::disk::Written;
 use super::event::{Address, Done, Event, Life, Told, Up};
 use crate::checker::{Rule, Violation};
 use crate::group::{Call, Directory, Wake};
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::{GroupPlan, LEASE_MS, Sabotage};
 
 /// How often a coordinator looks at leases.

@@ -7,7 +7,7 @@ use super::World;
 use super::event::{Address, Event, Life, Process, Told};
 use super::server::Running;
 use crate::checker::Violation;
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::{Fault, LEASE_MS, Scenario};
 
 /// A fault that was left out is tried again after so long, this often.

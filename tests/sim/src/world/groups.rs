@@ -9,7 +9,7 @@ use super::World;
 use super::event::{Address, Done, Event, Told};
 use crate::checker::{Rule, Violation};
 use crate::group::{Call, Common, Group, Out, Process, Wake};
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::GroupPlan;
 
 /// σ of the logarithm of a step's time.

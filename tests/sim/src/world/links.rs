@@ -10,7 +10,7 @@ use super::World;
 use super::event::{Done, Event, Life, Told, Up};
 use super::server::Bond;
 use crate::checker::Violation;
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::LEASE_MS;
 
 /// Pause before a broken connection is made again.

@@ -31,7 +31,8 @@ use tradewind_core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
 use crate::group::{Common, Wake};
-use crate::net::{Fate, Network, Party};
+use crate::net::{Fate, Network};
+use crate::party::Party;
 use crate::random_stream;
 use crate::report::Report;
 use crate::scenario::{LEASE_MS, Scenario};

@@ -7,7 +7,7 @@ use std::fs::File;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{BlockId, Clock};
-use tradewind_core::block;
+use tradewind_core::decided;
 use tradewind_core::event::Event;
 use tradewind_core::shard::{self, Push, Reply};
 use tradewind_history::{
@@ -93,9 +93,9 @@ impl Recording {
         let (actions, verdict, decided, repeated): (&[Action], _, _, _) = match reply.answer {
             shard::Answer::Decided(decided, repeated) => {
                 let verdict = match decided.verdict {
-                    block::Verdict::Applied => Verdict::Applied,
-                    block::Verdict::Dropped => Verdict::Dropped,
-                    block::Verdict::Skipped => Verdict::Skipped,
+                    decided::Verdict::Applied => Verdict::Applied,
+                    decided::Verdict::Dropped => Verdict::Dropped,
+                    decided::Verdict::Skipped => Verdict::Skipped,
                 };
                 let either = &[Action::Contribute, Action::Skip];
                 (either, verdict, Some(decided), repeated)

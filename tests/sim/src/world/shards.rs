@@ -15,7 +15,7 @@ use super::event::{Address, Done, Event, Life, Up};
 use super::server::{CaptureState, plain_report, running};
 use crate::checker::{Rule, Violation};
 use crate::malformed;
-use crate::net::Party;
+use crate::party::Party;
 use crate::scenario::Sabotage;
 
 impl World {

@@ -11,7 +11,7 @@ use super::World;
 use super::event::{Done, Event, Life};
 use super::links::RETRY_US;
 use crate::checker::Violation;
-use crate::net::Party;
+use crate::party::Party;
 
 /// A primary's way to a copy.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //! for it there.
 
 use super::*;
-use crate::train::TrainError;
+use crate::train_error::TrainError;
 
 const FP16: &str = "compute.precision=\"fp16\"";
 

@@ -7,7 +7,7 @@ use tradewind_common::spec::ConsistencySpec::Sync;
 use super::super::shard::{WEIGHT, only, push, ready_as, replies};
 use super::{LIVE, decided, send, with};
 use crate::ReplyTo;
-use crate::block::Verdict;
+use crate::decided::Verdict;
 use crate::shard::{Action, Reply, Shard};
 
 fn told(shard: &mut Shard) -> Vec<(Verdict, u64, u64, f32)> {

@@ -6,7 +6,7 @@ use tradewind_common::spec::{OptimizerSpec, RunSpec};
 
 use super::super::shard::{MEAN, follow, only, ready_as, replies, view};
 use super::{LIVE, decided, pull, send, send_to, stale, with};
-use crate::block::{Decided, Verdict};
+use crate::decided::{Decided, Verdict};
 use crate::shard::Answer;
 
 #[test]

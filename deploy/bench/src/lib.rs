@@ -1,0 +1,111 @@
+//! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
+//! servers beside bare TCP that does the same work; `isolation` what one run feels of another on the
+//! same servers; `apply` measures the optimizers beside memory;
+//! `predict` measures nothing and tells what to expect.
+
+mod apply;
+mod client;
+mod exchange;
+mod fleet;
+mod floor;
+mod folder;
+mod isolation;
+mod links;
+mod model;
+mod orders;
+mod predict;
+mod report;
+mod size;
+mod steady;
+mod steps;
+mod usage;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+use tradewind_common::exit::Exit;
+
+/// What is typed behind `tradewind bench`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Exchanges between client and server processes, beside bare TCP that does the same work.
+    Exchange(exchange::Arguments),
+    /// Exchanges of a run while another one floods: on the same servers, and on servers of its own.
+    Isolation(isolation::Arguments),
+    /// Updates of a large vector by each optimizer, beside a triad over the same memory.
+    Apply(apply::Arguments),
+    /// What exchanges of a run would move and take, by the cost model; measures nothing.
+    Predict(predict::Arguments),
+    /// Compare results of `bench exchange --json` with links of a given rate.
+    #[command(hide = true)]
+    Links(links::Arguments),
+    /// A client of `bench exchange`: obeys lines on its input.
+    #[command(hide = true)]
+    Client(client::Arguments),
+    /// A server of the floor of `bench exchange`.
+    #[command(hide = true)]
+    FloorServer(floor::server::Arguments),
+    /// A client of the floor of `bench exchange`: obeys lines on its input.
+    #[command(hide = true)]
+    FloorClient(floor::client::Arguments),
+}
+
+/// How a measurement did not come to its end.
+enum Stop {
+    /// What was asked for cannot be measured.
+    Input(String),
+    /// It went wrong.
+    Failed(anyhow::Error),
+    /// By Ctrl-C or SIGTERM.
+    Interrupted(&'static str),
+}
+
+impl From<anyhow::Error> for Stop {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Measures, and prints what came of it.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    let ran = match &arguments.verb {
+        Verb::Exchange(arguments) => exchange::run(arguments),
+        Verb::Isolation(arguments) => isolation::run(arguments),
+        Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Predict(arguments) => predict::run(arguments),
+        Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
+        Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
+        Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),
+        Verb::FloorClient(arguments) => floor::client::run(arguments).map_err(Stop::Failed),
+    };
+    match ran {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Input(text)) => {
+            tradewind_process::complain!("{text}");
+            Exit::BadInput.into()
+        }
+        Err(Stop::Failed(error)) => {
+            tradewind_process::complain!("{error:#}");
+            ExitCode::FAILURE
+        }
+        Err(Stop::Interrupted(by)) => {
+            tradewind_process::complain!("{by}: all processes are ended");
+            Exit::Interrupted.into()
+        }
+    }
+}
+
+/// A line on the terminal behind stderr, if there is one, for at most so many samples.
+fn progress(runs: usize) -> ProgressBar {
+    let bar = ProgressBar::new(runs as u64);
+    let style = ProgressStyle::with_template("[{bar:40}] {wide_msg}");
+    bar.set_style(style.expect("a fixed template").progress_chars("=> "));
+    bar
+}

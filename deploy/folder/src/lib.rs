@@ -1,0 +1,23 @@
+//! A run as it is found: its folder and the files in it, and what its servers say when they are asked.
+
+pub mod clock;
+pub mod closing;
+pub mod cluster;
+pub mod config;
+pub mod events;
+pub mod failure;
+pub mod lines;
+pub mod lock;
+pub mod member;
+pub mod parts;
+pub mod place;
+pub mod records;
+pub mod rotation;
+pub mod run;
+pub mod runtime;
+pub mod summary;
+pub mod units;
+pub mod whole;
+
+/// This version, with the commit if it is a release.
+pub const VERSION: &str = env!("TRADEWIND_VERSION");

@@ -1,0 +1,96 @@
+//! Who takes part in a run.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// A place in a run that one process fills at a time. Servers come before ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Member {
+    /// A parameter server, by its number.
+    Server(u32),
+    /// A rank, as configured.
+    Rank {
+        /// Its group.
+        group: u32,
+        /// Its number in the group.
+        rank: u32,
+    },
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(server) => write!(f, "server {server}"),
+            Self::Rank { group, rank } => write!(f, "rank {rank} of group {group}"),
+        }
+    }
+}
+
+/// What a process is in its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A server or a rank.
+    Member(Member),
+    /// The check of configuration, data and model before anything starts.
+    Check,
+    /// The evaluation after training.
+    Evaluation,
+    /// A process of a measurement, by its name and number there.
+    Bench(&'static str, u32),
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Member(member) => member.fmt(f),
+            Self::Check => f.write_str("the check of data and model"),
+            Self::Evaluation => f.write_str("the evaluation"),
+            Self::Bench(name, index) => write!(f, "{name} {index}"),
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Of what.
+    pub role: Role,
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// What it returned; `None` if a signal ended it.
+    pub status: Option<i32>,
+    /// Such as `was killed by signal 9`.
+    pub how: String,
+    /// Where its output is.
+    pub log: PathBuf,
+    /// The last lines of that.
+    pub tail: String,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.role, self.how)?;
+        if self.role == Role::Check {
+            // Its log goes with the folder of the run that never began.
+            write!(f, ":\n{}", self.tail)
+        } else if self.tail.is_empty() {
+            write!(f, "; its log {} is empty", self.log.display())
+        } else {
+            write!(
+                f,
+                "; the last lines of {}:\n{}",
+                self.log.display(),
+                self.tail
+            )
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+impl Ended {
+    /// The same end, with more to be said about it.
+    pub fn because(self, how: String) -> Self {
+        Self { how, ..self }
+    }
+}

@@ -1,0 +1,329 @@
+//! The processes of a run on this machine, one a member at a time.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use tradewind_config::Config;
+
+use tradewind_folder::member::Member;
+use tradewind_folder::member::{Ended, Role};
+
+use super::process::Process;
+use super::roster::Roster;
+use super::{Programs, bare_host, environment, wait_for_address};
+use tradewind_folder::run::RunFolder;
+
+/// A row of `processes.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub role: String,
+    pub index: u32,
+    pub group: Option<u32>,
+    pub group_rank: Option<u32>,
+    pub pid: u32,
+    pub address: String,
+    /// Which process of its member it is, from 1.
+    #[serde(default)]
+    pub life: u64,
+}
+
+/// The processes of a run, as its folder names them; none if it does not.
+pub fn processes(folder: &Path) -> Vec<Row> {
+    let text = std::fs::read_to_string(folder.join("processes.json")).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// What processes are started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Ground<'a> {
+    /// The run.
+    pub config: &'a Config,
+    /// The programs that are started.
+    pub programs: &'a Programs,
+    /// Its folder.
+    pub folder: &'a RunFolder,
+    /// The secret of its processes.
+    pub token: &'a str,
+    /// Lives of former processes in this folder end here; 0 if there were none.
+    pub lives_before: u64,
+    /// The run goes on from its newest snapshot.
+    pub resume: bool,
+    /// The check has found GPUs for the ranks: one that sees none later does not take the CPU.
+    pub gpus: bool,
+    /// Where those who run are written down.
+    pub roster: &'a Roster,
+    /// Under which addresses the servers are reached; none, if under their own.
+    pub fronts: &'a [String],
+}
+
+/// All processes of a run. Dropping it kills what is left.
+#[derive(Debug)]
+pub struct Local<'a> {
+    ground: Ground<'a>,
+    running: BTreeMap<Member, Running>,
+}
+
+/// The present process of a member.
+#[derive(Debug)]
+struct Running {
+    process: Process,
+    life: u64,
+    /// Where a server listens, once it does.
+    address: Option<String>,
+    /// Its end has been told.
+    told: bool,
+}
+
+impl<'a> Local<'a> {
+    /// No processes yet.
+    pub fn new(ground: Ground<'a>) -> Self {
+        Self {
+            ground,
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// Starts servers, each when the one before listens, then workers, and writes `processes.json`.
+    pub fn start_all(&mut self) -> anyhow::Result<()> {
+        let life = self.ground.lives_before + 1;
+        for server in 0..self.ground.config.cluster.servers {
+            let member = Member::Server(server);
+            self.start(member, life, server == 0)?;
+            let file = self.address_file(server);
+            let running = self.running.get_mut(&member).expect("it was started");
+            let address = wait_for_address(&mut running.process, &file)?;
+            self.ground.roster.listens(server, &address);
+            running.address = Some(address);
+        }
+        for member in ranks(self.ground.config) {
+            self.start(member, life, false)?;
+        }
+        self.write_down()
+    }
+
+    /// Starts the process of a member; a former one has ended.
+    pub fn start(&mut self, member: Member, life: u64, coordinate: bool) -> anyhow::Result<()> {
+        let Ground {
+            programs, token, ..
+        } = self.ground;
+        let (program, arguments) = match member {
+            Member::Server(server) => {
+                let file = self.address_file(server);
+                match std::fs::remove_file(&file) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(error)
+                            .with_context(|| format!("cannot remove {}", file.display()));
+                    }
+                    _ => {}
+                }
+                let arguments = self.server_arguments(server, life, coordinate);
+                (&programs.server, arguments)
+            }
+            Member::Rank { group, rank } => (&programs.worker, self.worker_arguments(group, rank)),
+        };
+        let process = Process::start(
+            Role::Member(member),
+            program,
+            &arguments,
+            &environment(token),
+            &self.log(member),
+        )?;
+        self.ground.roster.started(member, process.pid(), life);
+        let running = Running {
+            process,
+            life,
+            address: None,
+            told: false,
+        };
+        self.running.insert(member, running);
+        Ok(())
+    }
+
+    fn server_arguments(&self, server: u32, life: u64, coordinate: bool) -> Vec<String> {
+        let Ground {
+            config,
+            folder,
+            resume,
+            fronts,
+            ..
+        } = self.ground;
+        let mut arguments = vec![
+            format!("--server={server}"),
+            format!("--incarnation={life}"),
+            format!("--listen={}:0", bare_host(&config.cluster.host)),
+            format!("--address-file={}", self.address_file(server).display()),
+            format!("--folder={}", folder.path().display()),
+            format!("--lease-ms={}", config.liveness.lease_ms),
+            format!("--host={}", config.cluster.host),
+        ];
+        if coordinate {
+            arguments.push(format!("--coordinate={}", config.cluster.servers));
+        }
+        // Whoever hosts the coordinator first: server 0 may die before it has written anything down.
+        if resume {
+            arguments.push(format!("--resume={}", config.name));
+        }
+        if let Some(front) = fronts.get(server as usize) {
+            arguments.push(format!("--reached-at={front}"));
+        }
+        if let Some(first) = config.telemetry.prometheus {
+            // Checked with the configuration.
+            let port = first.port() + server as u16;
+            arguments.push(format!("--metrics={}", SocketAddr::new(first.ip(), port)));
+        }
+        arguments
+    }
+
+    fn worker_arguments(&self, group: u32, rank: u32) -> Vec<String> {
+        let file = |name: &str| self.ground.folder.file(name).display().to_string();
+        // Its place among all ranks, which are all on this machine.
+        let own = Member::Rank { group, rank };
+        let local_rank = ranks(self.ground.config).take_while(|other| *other < own);
+        let mut arguments = vec![
+            "train".into(),
+            format!("--config={}", file("config.toml")),
+            format!("--coordinator-file={}", file("coordinator/address.json")),
+            format!("--group={group}"),
+            format!("--rank={rank}"),
+            format!("--local-rank={}", local_rank.count()),
+            format!("--metrics={}", file("metrics.jsonl")),
+        ];
+        if self.ground.gpus {
+            arguments.push("--gpu".into());
+        }
+        arguments
+    }
+
+    fn address_file(&self, server: u32) -> PathBuf {
+        self.ground
+            .folder
+            .file(&format!("logs/server-{server}.address"))
+    }
+
+    fn log(&self, member: Member) -> PathBuf {
+        let name = match member {
+            Member::Server(server) => format!("server-{server}"),
+            Member::Rank { group, rank } => format!("group-{group}-rank-{rank}"),
+        };
+        self.ground.folder.file(&format!("logs/{name}.log"))
+    }
+
+    /// Every member and which life of it runs.
+    pub fn lives(&self) -> Vec<(Member, u64)> {
+        let lives = self.running.iter();
+        lives
+            .map(|(member, running)| (*member, running.life))
+            .collect()
+    }
+
+    /// Processes that have ended since the last call.
+    pub fn deaths(&mut self) -> anyhow::Result<Vec<(Member, Ended)>> {
+        let mut deaths = Vec::new();
+        for (member, running) in &mut self.running {
+            if !running.told
+                && let Some(ended) = running.process.poll()?
+            {
+                running.told = true;
+                self.ground.roster.ended(*member);
+                deaths.push((*member, ended));
+            }
+        }
+        Ok(deaths)
+    }
+
+    /// Servers that have begun to listen since the last call.
+    pub fn listening(&mut self) -> Vec<u32> {
+        let mut listening = Vec::new();
+        let silent = |running: &Running| running.address.is_none() && !running.told;
+        for server in 0..self.ground.config.cluster.servers {
+            let file = self.address_file(server);
+            let running = self.running.get_mut(&Member::Server(server));
+            if let Some(running) = running.filter(|running| silent(running))
+                && let Ok(address) = std::fs::read_to_string(&file)
+            {
+                let address = address.trim().to_owned();
+                self.ground.roster.listens(server, &address);
+                running.address = Some(address);
+                listening.push(server);
+            }
+        }
+        listening
+    }
+
+    /// Where a server listens, if it does.
+    pub fn address(&self, server: u32) -> Option<(u64, String)> {
+        let running = self.running.get(&Member::Server(server))?;
+        Some((running.life, running.address.clone()?))
+    }
+
+    /// Whether the present process of a member has not ended.
+    pub fn runs(&self, member: Member) -> bool {
+        self.running
+            .get(&member)
+            .is_some_and(|running| !running.told)
+    }
+
+    /// Ends a process without asking it.
+    pub fn kill(&self, member: Member) {
+        if let Some(running) = self.running.get(&member) {
+            running.process.kill();
+        }
+    }
+
+    /// Writes `processes.json`.
+    pub fn write_down(&self) -> anyhow::Result<()> {
+        let host = &self.ground.config.cluster.host;
+        let mut rows = Vec::new();
+        for (member, running) in &self.running {
+            let (role, group, group_rank) = match *member {
+                Member::Server(_) => ("server", None, None),
+                Member::Rank { group, rank } => ("worker", Some(group), Some(rank)),
+            };
+            let same = rows.iter().filter(|row: &&Row| row.role == role);
+            let address = match member {
+                Member::Server(_) => running.address.clone().unwrap_or_default(),
+                Member::Rank { .. } => host.clone(),
+            };
+            let row = Row {
+                role: role.to_owned(),
+                index: match *member {
+                    Member::Server(server) => server,
+                    Member::Rank { .. } => same.count() as u32,
+                },
+                group,
+                group_rank,
+                pid: running.process.pid(),
+                address,
+                life: running.life,
+            };
+            rows.push(row);
+        }
+        let text = serde_json::to_string_pretty(&rows)?;
+        self.ground.folder.write("processes.json", &text)
+    }
+
+    /// Ends all processes: asks, waits, kills.
+    pub fn stop(&mut self) {
+        // Ranks first: they talk to servers.
+        let processes = self.running.values_mut().rev();
+        Process::stop_all(processes.map(|running| &mut running.process).collect());
+    }
+}
+
+impl Drop for Local<'_> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The ranks of a configuration, in order.
+fn ranks(config: &Config) -> impl Iterator<Item = Member> + '_ {
+    let groups = config.cluster.groups.iter().enumerate();
+    groups.flat_map(|(group, size)| {
+        let group = group as u32;
+        (0..*size).map(move |rank| Member::Rank { group, rank })
+    })
+}

@@ -1,0 +1,55 @@
+//! Who goes along with a run.
+
+use std::future::Future;
+
+use crate::{Ground, Roster};
+use tradewind_folder::cluster::Access;
+
+/// Somebody who watches a run, or does something to it, while it goes on.
+pub trait Company {
+    /// Where the run's processes are written down.
+    fn roster(&self) -> &Roster;
+
+    /// Under which addresses the servers are reached; none, if under their own.
+    fn fronts(&self) -> &[String];
+
+    /// The processes have been started.
+    fn begin(&mut self, ground: &Ground<'_>, access: &Access) -> anyhow::Result<()>;
+
+    /// Lines for people since the last call.
+    fn lines(&mut self) -> Vec<String>;
+
+    /// Whether training shall end, though its budget may not be applied.
+    fn has_enough(&self) -> bool;
+
+    /// Training is over. If it has come to its end in order, the servers are still there.
+    fn training_over(&mut self, in_order: bool) -> impl Future<Output = ()>;
+}
+
+/// Nobody.
+#[derive(Debug, Default)]
+pub struct Alone(Roster);
+
+impl Company for Alone {
+    fn roster(&self) -> &Roster {
+        &self.0
+    }
+
+    fn fronts(&self) -> &[String] {
+        &[]
+    }
+
+    fn begin(&mut self, _: &Ground<'_>, _: &Access) -> anyhow::Result<()> {
+        Ok(())
+    }
+
+    fn lines(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn has_enough(&self) -> bool {
+        false
+    }
+
+    async fn training_over(&mut self, _: bool) {}
+}

@@ -1,0 +1,391 @@
+//! Decides which processes of a run are started again, which are killed, and who hosts the
+//! coordinator. A value: what happens goes in with `now`, what shall be done is polled out.
+//!
+//! A process is killed only when it is silent: a server that answers no ping for a lease, a rank
+//! whose lease the coordinator says has run out, or that has left its group and does not come back.
+//! A slow one is left alone, and so is one that was cut off and will come back by itself.
+
+mod hosting;
+mod life;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use tradewind_common::exit::Exit;
+
+use hosting::Hosting;
+pub use life::PAUSES_MS;
+use life::{Life, State};
+use tradewind_folder::member::Member;
+pub use words::{Action, Death, Notice, Rules};
+
+/// A process that has died more often than this without progress in between is given up.
+pub const DEATHS_MAX: u32 = 5;
+
+/// If nobody has looked for so long, the launcher itself was asleep, and knows nothing of others.
+const ASLEEP_MS: u64 = 1_000;
+
+/// Keeps the processes of a run going.
+#[derive(Debug)]
+pub struct Supervisor {
+    rules: Rules,
+    lives: BTreeMap<Member, Life>,
+    hosting: Hosting,
+    /// A rank has ended well, so the budget is applied and none is needed any more.
+    applied: bool,
+    /// When the first rank of a group has ended well.
+    ended_ms: BTreeMap<u32, u64>,
+    /// Until then the coordinator may take for silent whom it could not hear while it was asleep.
+    unsure_until_ms: u64,
+    looked_ms: u64,
+    over: bool,
+    actions: VecDeque<Action>,
+}
+
+impl Supervisor {
+    /// All have been started, servers listen, and server 0 hosts the coordinator.
+    pub fn new(
+        rules: Rules,
+        members: impl IntoIterator<Item = (Member, u64)>,
+        now_ms: u64,
+    ) -> Self {
+        let up = |(member, life)| (member, Life::up(life, now_ms));
+        Self {
+            rules,
+            lives: members.into_iter().map(up).collect(),
+            hosting: Hosting::at(0),
+            applied: false,
+            ended_ms: BTreeMap::new(),
+            unsure_until_ms: 0,
+            looked_ms: now_ms,
+            over: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What shall be done next.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// Whether every rank has done its part.
+    pub fn ranks_done(&self) -> bool {
+        let rank = |(member, _): &(&Member, &Life)| matches!(member, Member::Rank { .. });
+        let mut ranks = self.lives.iter().filter(rank);
+        ranks.all(|(_, life)| life.state == State::Done)
+    }
+
+    /// Whether that is because their groups have left, and not because the budget is applied.
+    pub fn all_left(&self) -> bool {
+        self.ranks_done() && !self.applied
+    }
+
+    /// A process has ended.
+    pub fn handle_death(&mut self, member: Member, death: &Death, now_ms: u64) {
+        let applied = self.applied;
+        let Some(life) = self.lives.get_mut(&member) else {
+            return;
+        };
+        if life.state == State::Done {
+            return;
+        }
+        let rank = matches!(member, Member::Rank { .. });
+        let said = death.status.and_then(Exit::of);
+        if let Member::Rank { group, .. } = member
+            && said == Some(Exit::Done)
+        {
+            life.state = State::Done;
+            self.applied = true;
+            self.ended_ms.entry(group).or_insert(now_ms);
+            return;
+        }
+        if rank && said == Some(Exit::Left) {
+            life.state = State::Done;
+            return;
+        }
+        let how = life.killed.take().unwrap_or_else(|| death.how.clone());
+        if rank && said.is_some_and(Exit::lasts) {
+            return self.give_up(member, death.how.clone());
+        }
+        if rank && applied {
+            life.state = State::Done;
+            let text = format!("{member} {how}; the budget is applied, so nobody takes its place");
+            return self.tell("process_died", text, member, true);
+        }
+        if let Member::Server(server) = member {
+            self.hosting.died(server, &how);
+        }
+        self.start_again(member, how, now_ms);
+        self.look(now_ms);
+    }
+
+    /// Training shall end as it is: no rank is needed any more.
+    pub fn handle_enough(&mut self) {
+        self.applied = true;
+        for (member, life) in &mut self.lives {
+            if matches!(member, Member::Rank { .. }) && life.state != State::Done {
+                life.state = State::Done;
+                self.actions.push_back(Action::Kill { member: *member });
+            }
+        }
+    }
+
+    /// A group is to stop for good while others go on: it is killed, and nobody takes its place.
+    pub fn handle_stop(&mut self, stopped: u32) {
+        let mut ranks = Vec::new();
+        for (member, life) in &mut self.lives {
+            if matches!(member, Member::Rank { group, .. } if *group == stopped)
+                && life.state != State::Done
+            {
+                life.state = State::Done;
+                ranks.push(*member);
+            }
+        }
+        for member in ranks {
+            self.actions.push_back(Action::Kill { member });
+            let text = format!("{member} stops for good, as stragglers.profile says");
+            self.tell("stopped", text, member, true);
+        }
+    }
+
+    /// A process has been started; a server does not listen yet.
+    pub fn handle_started(&mut self, member: Member, now_ms: u64) {
+        let Some(life) = self.lives.get_mut(&member) else {
+            return;
+        };
+        life.started(matches!(member, Member::Server(_)), now_ms);
+        let text = format!("{member} {}; restarted", life.how);
+        self.tell("process_restarted", text, member, true);
+    }
+
+    /// A process could not be started.
+    pub fn handle_not_started(&mut self, member: Member, why: &str, now_ms: u64) {
+        if let Member::Server(server) = member {
+            self.hosting.died(server, why);
+        }
+        self.start_again(member, format!("could not be started: {why}"), now_ms);
+    }
+
+    /// A server listens.
+    pub fn handle_listening(&mut self, server: u32, now_ms: u64) {
+        if let Some(life) = self.lives.get_mut(&Member::Server(server)) {
+            life.is_up(now_ms);
+        }
+        self.look(now_ms);
+    }
+
+    /// A server has answered a ping, and said whether it hosts the coordinator.
+    pub fn handle_pong(&mut self, server: u32, number: u64, coordinates: bool, now_ms: u64) {
+        let life = self.lives.get_mut(&Member::Server(server));
+        let Some(life) = life.filter(|life| life.state == State::Up && life.number == number)
+        else {
+            return;
+        };
+        let silent_ms = now_ms.saturating_sub(life.heard_ms);
+        life.heard_ms = now_ms;
+        if self.hosting.is_at(server) && silent_ms > self.rules.doze_ms() {
+            self.unsure_until_ms = now_ms + self.rules.doze_ms();
+        }
+        self.hosting
+            .said(server, coordinates, self.rules.lease_ms, now_ms);
+    }
+
+    /// A server that was asked to host the coordinator has answered, or could not be asked.
+    pub fn handle_hosted(&mut self, server: u32, number: u64, hosts: bool, now_ms: u64) {
+        let present = |life: &Life| life.state == State::Up && life.number == number;
+        let there = self.lives.get(&Member::Server(server)).is_some_and(present);
+        if let Some(text) = self.hosting.answered(server, there && hosts, now_ms) {
+            self.tell("coordinator_moved", text, Member::Server(server), true);
+        }
+        self.look(now_ms);
+    }
+
+    /// The coordinator said at `at_ms` that a rank's lease has run out.
+    pub fn handle_silent(&mut self, group: u32, rank: u32, at_ms: u64) {
+        let member = Member::Rank { group, rank };
+        let lease_ms = self.rules.lease_ms;
+        // If it was a mistake the rank comes back by itself, and if not it stays away.
+        if at_ms <= self.unsure_until_ms {
+            return;
+        }
+        let Some(life) = self.lives.get(&member) else {
+            return;
+        };
+        // A process that began later cannot have been silent for a lease: it was another one.
+        if life.state == State::Up && life.started_ms + lease_ms <= at_ms {
+            self.kill(member, format!("was silent for its lease of {lease_ms} ms"));
+        }
+    }
+
+    /// The coordinator told which ranks are in their groups.
+    pub fn handle_present(&mut self, present: &BTreeSet<(u32, u32)>, now_ms: u64) {
+        let mut away = Vec::new();
+        for (member, life) in &mut self.lives {
+            let Member::Rank { group, rank } = *member else {
+                continue;
+            };
+            if life.state != State::Up {
+                continue;
+            }
+            if present.contains(&(group, rank)) {
+                life.present_since_ms.get_or_insert(now_ms);
+                life.heard_ms = now_ms;
+            } else if life.present_since_ms.is_some()
+                && now_ms.saturating_sub(life.heard_ms) >= self.rules.away_ms
+            {
+                away.push(*member);
+            }
+        }
+        for member in away {
+            let ms = self.rules.away_ms;
+            self.kill(member, format!("was out of its group for {ms} ms"));
+        }
+    }
+
+    /// A group has finished a clock at `at_ms`: progress of those that were there.
+    pub fn handle_clock(&mut self, group: u32, at_ms: u64) {
+        let lease_ms = self.rules.lease_ms;
+        for (member, life) in &mut self.lives {
+            let had_part = match member {
+                Member::Server(_) => life.up_ms.is_some_and(|up| up + lease_ms <= at_ms),
+                Member::Rank { group: of, .. } => {
+                    *of == group && life.present_since_ms.is_some_and(|since| since <= at_ms)
+                }
+            };
+            if had_part {
+                life.deaths = 0;
+            }
+        }
+    }
+
+    /// Time has passed; comes many times in a lease.
+    pub fn tick(&mut self, now_ms: u64) {
+        let gap = now_ms.saturating_sub(self.looked_ms);
+        self.looked_ms = now_ms;
+        if gap >= ASLEEP_MS {
+            // What others said meanwhile could not be heard.
+            self.lives.values_mut().for_each(|life| life.forgive(gap));
+            self.hosting.forgive(gap);
+        }
+        let Rules {
+            lease_ms,
+            ping_ms,
+            listen_ms,
+            ..
+        } = self.rules;
+        let mut silent = Vec::new();
+        for (member, life) in &self.lives {
+            if !matches!(member, Member::Server(_)) {
+                continue;
+            }
+            let heard = now_ms.saturating_sub(life.heard_ms);
+            match life.state {
+                State::Up if heard >= ping_ms + lease_ms => {
+                    silent.push((*member, format!("answered no ping for {lease_ms} ms")));
+                }
+                State::Starting if heard >= listen_ms => {
+                    silent.push((*member, format!("did not listen after {listen_ms} ms")));
+                }
+                _ => {}
+            }
+        }
+        let late = |group: &u32| {
+            let ended = self.ended_ms.get(group);
+            ended.is_some_and(|ended| now_ms.saturating_sub(*ended) >= self.rules.away_ms)
+        };
+        for (member, life) in &self.lives {
+            // The coordinator expects nothing of a group that has left.
+            if let Member::Rank { group, .. } = member
+                && life.state == State::Up
+                && late(group)
+            {
+                silent.push((*member, "did not end when its group had".to_owned()));
+            }
+        }
+        for (member, why) in silent {
+            self.kill(member, why);
+        }
+        self.look(now_ms);
+    }
+
+    /// Starts what is due, and finds a host for the coordinator.
+    fn look(&mut self, now_ms: u64) {
+        if self.over {
+            return;
+        }
+        let servers = self.lives.iter().filter_map(|(member, life)| match member {
+            Member::Server(server) if life.state == State::Up => Some((*server, life.number)),
+            _ => None,
+        });
+        let up: Vec<(u32, u64)> = servers.collect();
+        if let Some((server, life)) = self.hosting.ask(&up, now_ms) {
+            self.actions.push_back(Action::Host { server, life });
+        }
+        for (member, life) in &mut self.lives {
+            if !matches!(life.state, State::Down { until_ms } if until_ms <= now_ms) {
+                continue;
+            }
+            life.number += 1;
+            life.state = State::Begun;
+            let coordinate = match member {
+                Member::Server(server) => self.hosting.begins_at(*server, up.is_empty()),
+                Member::Rank { .. } => false,
+            };
+            self.actions.push_back(Action::Start {
+                member: *member,
+                life: life.number,
+                coordinate,
+            });
+        }
+    }
+
+    fn kill(&mut self, member: Member, why: String) {
+        if let Some(life) = self.lives.get_mut(&member)
+            && life.killed.is_none()
+        {
+            let text = format!("{member} {why}: killed");
+            life.killed = Some(format!("{why} and was killed"));
+            self.tell("process_killed", text, member, false);
+            self.actions.push_back(Action::Kill { member });
+        }
+    }
+
+    /// The member is down, and started again after a while, unless that has been of no use.
+    fn start_again(&mut self, member: Member, how: String, now_ms: u64) {
+        let Some(life) = self.lives.get_mut(&member) else {
+            return;
+        };
+        let pause_ms = life.down(how, now_ms);
+        let (deaths, how) = (life.deaths, life.how.clone());
+        let waits = pause_ms > 0 && deaths <= DEATHS_MAX;
+        let text = if waits {
+            let seconds = pause_ms / 1000;
+            format!("{member} {how}, {deaths} times without progress; next try in {seconds} s")
+        } else {
+            format!("{member} {how}")
+        };
+        self.tell("process_died", text, member, waits);
+        if deaths > DEATHS_MAX {
+            self.give_up(member, format!("{how}, {deaths} times without progress"));
+        }
+    }
+
+    fn give_up(&mut self, member: Member, why: String) {
+        self.tell("gave_up", format!("{member} {why}"), member, false);
+        self.actions.push_back(Action::GiveUp { member, why });
+        self.over = true;
+    }
+
+    fn tell(&mut self, kind: &'static str, text: String, member: Member, show: bool) {
+        let life = self.lives.get(&member).map_or(0, |life| life.number);
+        self.actions.push_back(Action::Tell(Notice {
+            kind,
+            text,
+            member,
+            life,
+            show,
+        }));
+    }
+}

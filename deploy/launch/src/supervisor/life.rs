@@ -1,0 +1,95 @@
+//! What the supervisor knows of one member.
+
+/// Pause before a member is started again, by its deaths without progress.
+pub const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
+
+/// Where a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It has died, and is started again at this time.
+    Down { until_ms: u64 },
+    /// It shall be started.
+    Begun,
+    /// A server that does not listen yet.
+    Starting,
+    /// It does its work.
+    Up,
+    /// It has done its part and is not started again.
+    Done,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    /// Which one of the member, from 1.
+    pub(super) number: u64,
+    pub(super) state: State,
+    /// Deaths since it has last made progress.
+    pub(super) deaths: u32,
+    /// How it died last.
+    pub(super) how: String,
+    pub(super) started_ms: u64,
+    /// Since when it listens.
+    pub(super) up_ms: Option<u64>,
+    /// When a server has answered last, or a rank was last in its group.
+    pub(super) heard_ms: u64,
+    /// Since when a rank is known to have been in its group.
+    pub(super) present_since_ms: Option<u64>,
+    /// Why it was killed; its death is then no surprise.
+    pub(super) killed: Option<String>,
+}
+
+impl Life {
+    pub(super) fn up(number: u64, now_ms: u64) -> Self {
+        Self {
+            number,
+            state: State::Up,
+            deaths: 0,
+            how: String::new(),
+            started_ms: now_ms,
+            up_ms: Some(now_ms),
+            heard_ms: now_ms,
+            present_since_ms: None,
+            killed: None,
+        }
+    }
+
+    pub(super) fn started(&mut self, server: bool, now_ms: u64) {
+        let (number, deaths) = (self.number, self.deaths);
+        let how = std::mem::take(&mut self.how);
+        *self = Self {
+            deaths,
+            how,
+            ..Self::up(number, now_ms)
+        };
+        if server {
+            self.state = State::Starting;
+            self.up_ms = None;
+        }
+    }
+
+    pub(super) fn is_up(&mut self, now_ms: u64) {
+        if self.state == State::Starting {
+            self.state = State::Up;
+            self.up_ms = Some(now_ms);
+            self.heard_ms = now_ms;
+        }
+    }
+
+    /// Counts a death; how long to wait before the next life.
+    pub(super) fn down(&mut self, how: String, now_ms: u64) -> u64 {
+        let pause_ms = PAUSES_MS[(self.deaths as usize).min(PAUSES_MS.len() - 1)];
+        self.deaths += 1;
+        self.how = how;
+        self.up_ms = None;
+        self.present_since_ms = None;
+        self.state = State::Down {
+            until_ms: now_ms + pause_ms,
+        };
+        pause_ms
+    }
+
+    /// Nothing could be heard for so long.
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        self.heard_ms += gap_ms;
+    }
+}
