@@ -20,7 +20,7 @@ pub enum TensorKind {
     /// Trained: the shard applies the optimizer.
     Parameter,
     /// A floating-point statistic, such as BatchNorm's running mean: no optimizer. The push
-    /// carries new minus pulled values.
+    /// carries the values that the group's steps have made of it.
     Buffer,
 }
 

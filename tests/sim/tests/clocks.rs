@@ -57,7 +57,6 @@ fn what_groups_are_answered_can_be_true_while_ranks_and_servers_fail() {
 }
 
 #[test]
-#[ignore = "losses are counted as gaps of clocks and carry no lineage yet"]
 fn what_restores_have_lost_was_told() {
     let fails = |s: Scenario| s.with_failing_servers(1).with_dying_ranks();
     check("one holder", fails, &["restored", "lost"]);
