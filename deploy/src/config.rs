@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     /// Override a key: key=value. May be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Print all keys as a table in Markdown.
+    /// Print all sections and keys in Markdown: docs/configuration.md.
     #[arg(long)]
     keys: bool,
     /// Print all exit statuses as a table in Markdown.

@@ -24,12 +24,11 @@ fn sources(folder: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_readme_has_every_key() {
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let table = tradewind_config::keys::markdown();
+fn the_docs_have_every_key() {
+    let page = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     assert!(
-        readme.contains(&format!("<!-- keys: begin -->\n{table}<!-- keys: end -->")),
-        "the table in README.md is old; put the output of `tradewind config --keys` there"
+        page == tradewind_config::keys::markdown(),
+        "docs/configuration.md is old: target/debug/tradewind config --keys > docs/configuration.md"
     );
 }
 

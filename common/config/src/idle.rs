@@ -1,6 +1,7 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
-use super::{Values, keys, local};
+use super::keys::{self, Key};
+use super::{Values, local};
 
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
@@ -88,6 +89,39 @@ const OF_INNER: &[(&str, &str)] = &[
     ("local.beta2", "adamw"),
     ("local.epsilon", "adamw"),
 ];
+
+/// What has to hold for a key to have an effect, where these tables know of something; in Markdown.
+pub(super) fn condition(key: &Key) -> Option<String> {
+    let mut needs = Vec::new();
+    if let Some(task) = key.task {
+        needs.push(format!("`model.name` is `{task}`"));
+    }
+    for (name, other, active) in ONLY_WITH {
+        if *name == key.name {
+            needs.push(format!("`{other}` is {}", either(active)));
+        }
+    }
+    for (name, inner) in OF_INNER {
+        if *name == key.name {
+            needs.push(format!("the inner optimizer is `{inner}`"));
+        }
+    }
+    for (name, other, least) in ONLY_ABOVE {
+        if *name == key.name {
+            needs.push(format!("`{other}` is above {least}"));
+        }
+    }
+    (!needs.is_empty()).then(|| needs.join(" and "))
+}
+
+/// Such as "`a`, `b` or `c`".
+fn either(values: &[&str]) -> String {
+    let quoted: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
 
 /// A line for each key that was given another value than its default and has no effect.
 pub(super) fn idle(values: &Values<'_>) -> Vec<String> {

@@ -1,15 +1,32 @@
-//! Every configuration key, once: its type, range, default and meaning. The parser, the resolved
-//! configuration and the table in the README are made from these lists.
+//! Every configuration key, once: its type, range, default and meaning, and the section that it is
+//! in. The parser, the resolved configuration, messages and docs/configuration.md are made from these
+//! lists.
 
 mod compute;
 mod fleet;
 mod operation;
 mod optimizer;
+mod page;
 mod slurm;
 mod task;
 mod update;
 
 use super::value::Kind::{self, Float, Int};
+
+pub use page::markdown;
+
+/// Keys that belong together: a table of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// As in the file: `[name]`.
+    pub name: &'static str,
+    /// What it is for, in two sentences; Markdown, whose links are relative to docs/.
+    pub about: &'static str,
+    /// Lines of TOML that are right on top of [`MINIMAL`].
+    pub example: &'static str,
+    /// Its keys, in the order in which they are told.
+    pub keys: &'static [Key],
+}
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +39,8 @@ pub struct Key {
     pub default: Option<&'static str>,
     /// The `model.name` that it is for; with another one it has no effect and need not be given.
     pub task: Option<&'static str>,
-    /// What it means, with its unit.
+    /// What it means, with its unit, in sentences that need no other row; Markdown, whose links are
+    /// relative to docs/. On which other keys its effect depends is added where it is shown.
     pub meaning: &'static str,
 }
 
@@ -72,18 +90,40 @@ const fn float(min: f64, max: f64) -> Kind {
 
 const MANY: i64 = 1_000_000_000_000;
 
-/// All keys, by section.
-pub fn all() -> impl Iterator<Item = &'static Key> {
+/// A configuration of the keys that have to be given, and no others.
+pub const MINIMAL: &str = r#"[run]
+name = "first"
+
+[data]
+files = ["temperature.nc"]
+variable = "t2m"
+validation = [400, 440]
+held_out = [440, 480]
+
+[train]
+samples = 10000
+
+[optimizer]
+learning_rate = 0.01
+"#;
+
+/// All sections.
+pub fn sections() -> impl Iterator<Item = &'static Section> {
     let lists = [
-        fleet::KEYS,
-        task::KEYS,
-        update::KEYS,
-        compute::KEYS,
-        optimizer::KEYS,
-        operation::KEYS,
-        slurm::KEYS,
+        fleet::SECTIONS,
+        task::SECTIONS,
+        update::SECTIONS,
+        compute::SECTIONS,
+        optimizer::SECTIONS,
+        operation::SECTIONS,
+        slurm::SECTIONS,
     ];
     lists.into_iter().flatten()
+}
+
+/// All keys, by section.
+pub fn all() -> impl Iterator<Item = &'static Key> {
+    sections().flat_map(|section| section.keys)
 }
 
 impl Key {
@@ -97,25 +137,4 @@ impl Key {
 /// The key of this name.
 pub fn find(name: &str) -> Option<&'static Key> {
     all().find(|key| key.name == name)
-}
-
-/// The keys as a table in Markdown.
-pub fn markdown() -> String {
-    let mut table = String::from("| key | type | default | meaning |\n|---|---|---|---|\n");
-    for key in all() {
-        let default = key
-            .default
-            .map_or("required".to_owned(), |d| format!("`{d}`"));
-        let Key {
-            name,
-            kind,
-            meaning,
-            ..
-        } = key;
-        let task = key
-            .task
-            .map_or(String::new(), |task| format!("(`{task}`) "));
-        table += &format!("| `{name}` | {kind} | {default} | {task}{meaning} |\n");
-    }
-    table
 }

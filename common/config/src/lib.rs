@@ -235,7 +235,7 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             }
             None if key.task.is_some_and(|needs| needs != task) => {}
             None => {
-                let text = format!("{}: {} is missing ({})", values.file, key.name, key.meaning);
+                let text = format!("{}: {} is missing. {}", values.file, key.name, key.meaning);
                 problems.push(Problem {
                     key: key.name.into(),
                     text,

@@ -1,6 +1,7 @@
 mod batches;
 mod identity;
 mod idle;
+mod keys;
 mod local;
 mod optimizer;
 mod problems;

@@ -1,118 +1,171 @@
 //! How an update comes about: sections `train`, `merge`, `staleness` and `momentum`.
 
-use super::{Key, MANY, float, int, key};
+use super::{MANY, Section, float, int, key};
 use crate::value::Kind::{Choice, Pairs};
 
-pub(super) const KEYS: &[Key] = &[
-    key(
-        "train.samples",
-        int(1, MANY),
-        None,
-        "the budget: samples applied, summed over groups, after which the run ends",
-    ),
-    key(
-        "train.batch",
-        int(1, 1_000_000),
-        Some("8"),
-        "samples per rank and step",
-    ),
-    key(
-        "train.batch_ramp",
-        Pairs {
-            min: [1, 2],
-            max: [MANY, 1_000_000],
-        },
-        Some("[]"),
-        "[samples, batch]: from steps on whose data begin behind so many samples, `train.batch` is this; increasing, each batch a multiple of the one before",
-    ),
-    key(
-        "train.consistency",
-        Choice(&["sync", "bounded", "async"]),
-        Some("\"bounded\""),
-        "when a shard applies a group's gradient",
-    ),
-    key(
-        "train.staleness_bound",
-        int(0, 1_000_000),
-        Some("3"),
-        "how many exchanges a group may lead the slowest (`bounded`)",
-    ),
-    key(
-        "train.chunk_samples",
-        int(0, MANY),
-        Some("0"),
-        "samples leased to a group at a time; 0 takes two or more steps of the largest group, so that as a rule groups of all sizes are left no remainder (docs/policies.md)",
-    ),
-    key(
-        "train.overlap",
-        int(0, 1),
-        Some("0"),
-        "1 runs the exchange of a step behind the computation of the next, on values that are one exchange older (docs/policies.md)",
-    ),
-    key(
-        "train.backup_groups",
-        int(0, 65_535),
-        Some("0"),
-        "under `sync`: so many groups are not waited for at a clock; what they bring later is dropped, and they go on with the others",
-    ),
-    key(
-        "train.weights",
-        Choice(&["samples", "groups"]),
-        Some("\"samples\""),
-        "how much each of several groups counts in one update: as its samples, or all the same",
-    ),
-    key(
-        "merge.min_groups",
-        int(1, 65_536),
-        Some("1"),
-        "under `bounded` and `async`: contributions that a block waits for and makes one update of",
-    ),
-    key(
-        "merge.grace_ms_max",
-        int(0, 600_000),
-        Some("0"),
-        "how long it waits for more when those are there, at most: two of the usual gaps between arrivals, or this",
-    ),
-    key(
-        "merge.wait_ms_max",
-        int(0, 600_000),
-        Some("1000"),
-        "how long it waits for merge.min_groups, at most",
-    ),
-    key(
-        "staleness.policy",
-        Choice(&["none", "scale", "drop", "compensate", "compensate-adaptive"]),
-        Some("\"none\""),
-        "what a shard does about a gradient by its delay τ, in updates: `scale` counts it 1/τ, `drop` leaves it out, the others bring it to the present values (docs/policies.md)",
-    ),
-    key(
-        "staleness.drop_beyond",
-        int(1, 1_000_000),
-        Some("8"),
-        "the smallest delay that `drop` leaves out",
-    ),
-    key(
-        "staleness.lambda",
-        float(0.0, 1e6),
-        Some("0.04"),
-        "λ of `compensate`; λ₀ of `compensate-adaptive`, where 2 is usual",
-    ),
-    key(
-        "staleness.mean_square_decay",
-        float(0.0, 0.999_999),
-        Some("0.95"),
-        "how slowly the mean square of `compensate-adaptive` forgets, an update",
-    ),
-    key(
-        "momentum.policy",
-        Choice(&["fixed", "lowered", "closed-loop"]),
-        Some("\"fixed\""),
-        "what optimizer.momentum is: the one of each update, or the total that asynchrony has a part in: `lowered` takes away the part of so many live groups, `closed-loop` measures and corrects (docs/policies.md)",
-    ),
-    key(
-        "momentum.gain",
-        float(0.0, 1.0),
-        Some("0.01"),
-        "part of the difference that `closed-loop` corrects at an update",
-    ),
-];
+pub(super) const SECTIONS: &[Section] = &[TRAIN, MERGE, STALENESS, MOMENTUM];
+
+const TRAIN: Section = Section {
+    name: "train",
+    about: "Says for how long and on which batches the run trains, and how far groups may be apart from each other. [Policies](policies.md#consistency) says when to choose what.",
+    example: r#"[train]
+samples = 100000
+batch = 32
+consistency = "bounded"
+staleness_bound = 5
+"#,
+    keys: &[
+        key(
+            "train.samples",
+            int(1, MANY),
+            None,
+            "Number of samples to train on, summed over all groups. The run ends when gradients of so many samples have been applied.",
+        ),
+        key(
+            "train.batch",
+            int(1, 1_000_000),
+            Some("8"),
+            "Number of samples per rank and step. A group of 4 ranks takes 4 times as many in a step.",
+        ),
+        key(
+            "train.batch_ramp",
+            Pairs {
+                min: [1, 2],
+                max: [MANY, 1_000_000],
+            },
+            Some("[]"),
+            "Larger batches later in training, as pairs `[samples, batch]`: steps whose data begin after the first `samples` of the run take `batch` samples per rank. Sample counts increase from pair to pair, and each batch is a multiple of the one before ([policies](policies.md#batches-that-grow)).",
+        ),
+        key(
+            "train.consistency",
+            Choice(&["sync", "bounded", "async"]),
+            Some("\"bounded\""),
+            "When a server applies the gradient of a group. `sync`: together with the gradients of all groups, as one batch. `bounded`: on arrival, while the group is at most `train.staleness_bound` exchanges ahead of the slowest one. `async`: on arrival ([policies](policies.md#consistency)).",
+        ),
+        key(
+            "train.staleness_bound",
+            int(0, 1_000_000),
+            Some("3"),
+            "Number of exchanges by which a group may be ahead of the slowest live group. A group that is further ahead waits.",
+        ),
+        key(
+            "train.chunk_samples",
+            int(0, MANY),
+            Some("0"),
+            "Number of samples that a group reserves at a time, at least one step of the largest group. 0 takes two steps of the largest group or more, so that as a rule no group is left with a remainder ([policies](policies.md#batches-that-grow)). Under `train.consistency = \"sync\"` nothing is reserved: the samples of a step follow from its number.",
+        ),
+        key(
+            "train.overlap",
+            int(0, 1),
+            Some("0"),
+            "0: a group waits for each exchange. 1: the exchange of a step runs while the next step computes, on parameters that are one exchange older ([policies](policies.md#overlap)).",
+        ),
+        key(
+            "train.backup_groups",
+            int(0, 65_535),
+            Some("0"),
+            "Number of groups that are not waited for under `train.consistency = \"sync\"`, less than the number of groups. A gradient that comes too late is dropped, and its group goes on with the others. Under `bounded` and `async` only 0 is accepted.",
+        ),
+        key(
+            "train.weights",
+            Choice(&["samples", "groups"]),
+            Some("\"samples\""),
+            "Weight of each gradient in an update that is made of the gradients of several groups. `samples`: its number of samples, so that the update is that of the union of the batches. `groups`: the same for each.",
+        ),
+    ],
+};
+
+const MERGE: Section = Section {
+    name: "merge",
+    about: "Makes one update of gradients that arrive at about the same time from several groups, under `train.consistency` `bounded` or `async`. With the defaults each gradient makes an update of its own ([policies](policies.md#merge-windows)).",
+    example: r#"[cluster]
+groups = [2, 2, 2, 2]
+
+[train]
+consistency = "async"
+
+[merge]
+min_groups = 2
+grace_ms_max = 20
+"#,
+    keys: &[
+        key(
+            "merge.min_groups",
+            int(1, 65_536),
+            Some("1"),
+            "Number of groups whose gradients a server waits for, to make one update of them; at most the number of groups. Under `train.consistency = \"sync\"` only 1 is accepted.",
+        ),
+        key(
+            "merge.grace_ms_max",
+            int(0, 600_000),
+            Some("0"),
+            "Longest time in milliseconds that a server waits for the gradients of further groups, once those of `merge.min_groups` are there. It stops earlier when twice the usual time between two arrivals has passed. 0 does not wait. Under `train.consistency = \"sync\"` only 0 is accepted.",
+        ),
+        key(
+            "merge.wait_ms_max",
+            int(0, 600_000),
+            Some("1000"),
+            "Longest time in milliseconds that a server waits for the gradients of `merge.min_groups` groups, counted from the first arrival.",
+        ),
+    ],
+};
+
+const STALENESS: Section = Section {
+    name: "staleness",
+    about: "Says what a server does with gradients that were computed on old parameters. The delay τ of a gradient is the number of updates that were made between sending the parameters that it was computed on and applying it ([policies](policies.md#staleness)).",
+    example: r#"[staleness]
+policy = "drop"
+drop_beyond = 16
+"#,
+    keys: &[
+        key(
+            "staleness.policy",
+            Choice(&["none", "scale", "drop", "compensate", "compensate-adaptive"]),
+            Some("\"none\""),
+            "What a server does with a gradient by its delay τ, the number of updates since the parameters that it was computed on. `none`: applies it as it is. `scale`: gives it the weight 1/τ. `drop`: leaves it out if τ is at least `staleness.drop_beyond`. `compensate` and `compensate-adaptive`: correct it to first order for what the parameters have changed since (DC-ASGD). Under `train.consistency = \"sync\"` only `none` is accepted ([policies](policies.md#staleness)).",
+        ),
+        key(
+            "staleness.drop_beyond",
+            int(1, 1_000_000),
+            Some("8"),
+            "Smallest delay at which a gradient is left out: so many updates since the parameters that it was computed on.",
+        ),
+        key(
+            "staleness.lambda",
+            float(0.0, 1e6),
+            Some("0.04"),
+            "Strength of the correction of late gradients: λ of `compensate`, or λ₀ of `compensate-adaptive`, where 2 is usual.",
+        ),
+        key(
+            "staleness.mean_square_decay",
+            float(0.0, 0.999_999),
+            Some("0.95"),
+            "Decay m of the running mean of squared gradients: at each update the mean keeps this fraction of its former value.",
+        ),
+    ],
+};
+
+const MOMENTUM: Section = Section {
+    name: "momentum",
+    about: "Adapts momentum to asynchrony: gradients of several groups that come late act like momentum that is added to the configured one. [Policies](policies.md#momentum) has the formulas.",
+    example: r#"[momentum]
+policy = "lowered"
+
+[optimizer]
+momentum = 0.9
+"#,
+    keys: &[
+        key(
+            "momentum.policy",
+            Choice(&["fixed", "lowered", "closed-loop"]),
+            Some("\"fixed\""),
+            "How the momentum of an update follows from `optimizer.momentum`. `fixed`: it is that value. `lowered`: it is what remains of that value when the part that so many live groups add is taken away. `closed-loop`: servers measure the total momentum and correct towards that value. The last two need `train.consistency` `bounded` or `async`, and `optimizer.name = \"sgd\"` (for `lowered` also `lars` or `larc`) with momentum and without Nesterov ([policies](policies.md#momentum)).",
+        ),
+        key(
+            "momentum.gain",
+            float(0.0, 1.0),
+            Some("0.01"),
+            "Fraction of the difference between measured and configured momentum that is corrected at an update.",
+        ),
+    ],
+};
