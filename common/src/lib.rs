@@ -4,6 +4,7 @@
 //! exist. Time is handed in as `now_ms`, milliseconds since an origin that the caller chose.
 
 pub mod batch;
+pub mod choice;
 pub mod clock;
 pub mod compress;
 mod consistency;
@@ -17,7 +18,7 @@ pub mod layout;
 pub mod lease;
 pub mod loss;
 pub mod milestone;
-mod optimizer;
+pub mod optimizer;
 pub mod pieces;
 pub mod placement;
 pub mod policy;

@@ -58,7 +58,7 @@ impl Cut {
     pub fn of(spec: &RunSpec) -> Self {
         Self {
             exempt: spec.decay_exempt,
-            layerwise: spec.optimizer.layerwise(),
+            layerwise: spec.optimizer.capabilities().layerwise(),
         }
     }
 

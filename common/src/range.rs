@@ -12,10 +12,6 @@ pub struct RangeError {
     pub wanted: &'static str,
 }
 
-pub(crate) fn unit(x: f64, field: &'static str) -> Result<(), RangeError> {
-    ranged((0.0..1.0).contains(&x), field, x, "in 0..1")
-}
-
 pub(crate) fn finite(x: f64, field: &'static str) -> Result<(), RangeError> {
     let good = x.is_finite() && x >= 0.0;
     ranged(good, field, x, "a finite number of at least 0")

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{BatchStep, Batches, RampError};
+use crate::choice::Unfit;
 use crate::compress::{Compression, FractionError};
 pub use crate::consistency::ConsistencySpec;
 use crate::layout::{Layout, LayoutError, TensorSpec};
@@ -143,6 +144,9 @@ pub enum SpecError {
     /// Policies that do not go together.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// A field of the optimizer cannot be.
+    #[error("optimizer: {0}")]
+    Optimizer(#[from] Unfit),
     /// A field is outside its range.
     #[error(transparent)]
     Range(#[from] RangeError),
@@ -211,9 +215,8 @@ impl RunSpec {
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
         self.batches().check()?;
-        self.optimizer.check()?;
         self.schedule.check()?;
-        self.optimizer.check_rate(&self.schedule)?;
+        self.optimizer.check(&self.schedule)?;
         for (direction, compression) in [("up", self.up), ("down", self.down)] {
             let checked = compression.check();
             checked.map_err(|error| SpecError::Compression { direction, error })?;

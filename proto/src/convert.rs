@@ -13,7 +13,7 @@ use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
 use crate::refusal::Reason;
-use crate::{optimizer, v1};
+use crate::{choice, optimizer, v1};
 
 #[cfg(target_endian = "big")]
 compile_error!("bulk values travel little-endian; a big-endian host needs a swap in convert.rs");
@@ -137,7 +137,7 @@ impl From<&RunSpec> for v1::RunSpec {
             consistency: consistency.into(),
             staleness_bound,
             policies: Some(v1::Policies::from(&spec.policies)),
-            optimizer: Some(spec.optimizer.into()),
+            optimizer: Some(choice::to_wire(&spec.optimizer)),
             decay_exempt: v1::DecayExempt::from(spec.decay_exempt).into(),
             schedule: Some(v1::Schedule::from(&spec.schedule)),
             samples: spec.samples,
@@ -196,7 +196,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             consistency,
             policies: spec.policies.unwrap_or_default().try_into()?,
             decay_exempt: optimizer::decay_exempt(spec.decay_exempt)?,
-            optimizer: required("optimizer", spec.optimizer)?.into(),
+            optimizer: choice::from_wire("optimizer", required("optimizer", spec.optimizer)?)?,
             schedule: required("schedule", spec.schedule)?.try_into()?,
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,

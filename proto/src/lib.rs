@@ -7,6 +7,7 @@
 pub mod v1;
 
 pub mod auth;
+mod choice;
 pub mod convert;
 pub mod frame;
 pub mod holding;

@@ -1,10 +1,11 @@
 //! How an update comes about: `common` ↔ wire.
 
-use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
+use tradewind_common::choice::Choices;
+use tradewind_common::policy::{MergeSpec, Policies, Weights};
 
+use crate::choice;
 use crate::malformed::{Malformed, malformed};
 use crate::v1;
-use crate::v1::policies::{Momentum, Staleness};
 
 impl From<&Policies> for v1::Policies {
     fn from(policies: &Policies) -> Self {
@@ -20,23 +21,8 @@ impl From<&Policies> for v1::Policies {
                 wait_ms_max: merge.wait_ms_max,
             }),
             weights: weights.into(),
-            staleness: match policies.staleness {
-                StalenessSpec::None => None,
-                StalenessSpec::Scale => Some(Staleness::Scale(true)),
-                StalenessSpec::Drop { beyond } => Some(Staleness::DropBeyond(beyond)),
-                StalenessSpec::Compensate {
-                    lambda,
-                    mean_square_decay,
-                } => Some(Staleness::Compensate(v1::Compensate {
-                    lambda,
-                    mean_square_decay,
-                })),
-            },
-            momentum: match policies.momentum {
-                MomentumSpec::Fixed => None,
-                MomentumSpec::Lowered => Some(Momentum::Lowered(true)),
-                MomentumSpec::ClosedLoop { gain } => Some(Momentum::ClosedLoopGain(gain)),
-            },
+            staleness: Some(choice::to_wire(&policies.staleness)),
+            momentum: Some(choice::to_wire(&policies.momentum)),
         }
     }
 }
@@ -60,20 +46,16 @@ impl TryFrom<v1::Policies> for Policies {
                 wait_ms_max: merge.wait_ms_max,
             }),
             weights,
-            staleness: match wire.staleness {
-                None | Some(Staleness::Scale(false)) => StalenessSpec::None,
-                Some(Staleness::Scale(true)) => StalenessSpec::Scale,
-                Some(Staleness::DropBeyond(beyond)) => StalenessSpec::Drop { beyond },
-                Some(Staleness::Compensate(term)) => StalenessSpec::Compensate {
-                    lambda: term.lambda,
-                    mean_square_decay: term.mean_square_decay,
-                },
-            },
-            momentum: match wire.momentum {
-                None | Some(Momentum::Lowered(false)) => MomentumSpec::Fixed,
-                Some(Momentum::Lowered(true)) => MomentumSpec::Lowered,
-                Some(Momentum::ClosedLoopGain(gain)) => MomentumSpec::ClosedLoop { gain },
-            },
+            staleness: chosen("policies.staleness", wire.staleness)?,
+            momentum: chosen("policies.momentum", wire.momentum)?,
         })
     }
+}
+
+/// The default if nothing was chosen.
+fn chosen<C: Choices + Default>(
+    field: &'static str,
+    wire: Option<v1::Choice>,
+) -> Result<C, Malformed> {
+    wire.map_or_else(|| Ok(C::default()), |wire| choice::from_wire(field, wire))
 }

@@ -121,7 +121,7 @@ SPEC = types.RunSpec(
     block_bytes=64,
     consistency=types.CONSISTENCY_BOUNDED,
     staleness_bound=3,
-    sgd=types.Sgd(),
+    optimizer=types.Choice(name="sgd"),
     schedule=types.Schedule(learning_rate=RATE, constant=True),
     samples=1000,
     epoch_samples=100,

@@ -4,6 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tch::nn::{self, OptimizerConfig};
 use tch::{Device, Kind, Tensor};
+use tradewind_common::optimizer::{Adam, AdamW, Sgd};
 use tradewind_common::spec::OptimizerSpec;
 use tradewind_core::optimizer::{Step, from_spec};
 
@@ -63,11 +64,11 @@ fn check(spec: OptimizerSpec, config: impl OptimizerConfig) {
 fn sgd_equals_libtorch() {
     for (momentum, nesterov) in [(0.0, false), (0.9, false), (0.9, true)] {
         for weight_decay in [0.0, 0.01] {
-            let spec = OptimizerSpec::Sgd {
+            let spec = OptimizerSpec::Sgd(Sgd {
                 momentum,
                 nesterov,
                 weight_decay,
-            };
+            });
             let config = nn::Sgd {
                 momentum,
                 dampening: 0.0,
@@ -83,12 +84,12 @@ fn sgd_equals_libtorch() {
 fn adam_equals_libtorch() {
     for (beta1, beta2, epsilon) in [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-3)] {
         for weight_decay in [0.0, 0.01] {
-            let spec = OptimizerSpec::Adam {
+            let spec = OptimizerSpec::Adam(Adam {
                 beta1,
                 beta2,
                 epsilon,
                 weight_decay,
-            };
+            });
             let config = nn::Adam {
                 beta1,
                 beta2,
@@ -105,12 +106,12 @@ fn adam_equals_libtorch() {
 fn adamw_equals_libtorch() {
     for (beta1, beta2, epsilon) in [(0.9, 0.999, 1e-8), (0.5, 0.9, 1e-3)] {
         for weight_decay in [0.0, 0.1] {
-            let spec = OptimizerSpec::AdamW {
+            let spec = OptimizerSpec::AdamW(AdamW {
                 beta1,
                 beta2,
                 epsilon,
                 weight_decay,
-            };
+            });
             let config = nn::AdamW {
                 beta1,
                 beta2,

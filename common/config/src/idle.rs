@@ -1,43 +1,17 @@
 //! Settings that have no effect beside others: not wrong, but worth a word.
 
+use tradewind_common::choice::Choices;
+use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
+use tradewind_common::spec::OptimizerSpec;
+
 use super::keys::{self, Key};
+use super::optimizer::OUTER_NESTEROV;
 use super::{Values, local};
 
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("train.staleness_bound", "train.consistency", &["bounded"]),
-    ("staleness.drop_beyond", "staleness.policy", &["drop"]),
-    (
-        "staleness.lambda",
-        "staleness.policy",
-        &["compensate", "compensate-adaptive"],
-    ),
-    (
-        "staleness.mean_square_decay",
-        "staleness.policy",
-        &["compensate-adaptive"],
-    ),
-    ("momentum.gain", "momentum.policy", &["closed-loop"]),
-    (
-        "optimizer.momentum",
-        "optimizer.name",
-        &["sgd", "lars", "larc", "outer-nesterov", "delayed-nesterov"],
-    ),
-    ("optimizer.nesterov", "optimizer.name", &["sgd"]),
-    ("optimizer.trust", "optimizer.name", &["lars", "larc"]),
-    (
-        "optimizer.momentum_updates",
-        "optimizer.name",
-        &["delayed-nesterov"],
-    ),
-    (
-        "optimizer.activation",
-        "optimizer.name",
-        &["delayed-nesterov"],
-    ),
-    ("optimizer.beta1", "optimizer.name", &["adam", "adamw"]),
-    ("optimizer.beta2", "optimizer.name", &["adam", "adamw"]),
-    ("optimizer.epsilon", "optimizer.name", &["adam", "adamw"]),
     ("schedule.warmup_samples", "schedule.unit", &["samples"]),
     ("schedule.warmup_updates", "schedule.unit", &["updates"]),
     ("schedule.end_updates", "schedule.unit", &["updates"]),
@@ -68,6 +42,43 @@ const ONLY_WITH: &[(&str, &str, &[&str])] = &[
     ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
 ];
 
+/// The table above, and the fields of optimizers and policies, which only matter where one is chosen that
+/// has them.
+fn only_with() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let listed = ONLY_WITH.iter();
+    let mut all: Vec<_> = listed
+        .map(|(key, other, active)| (*key, *other, active.to_vec()))
+        .collect();
+    all.extend(fields_of::<StalenessSpec>("staleness.policy"));
+    all.extend(fields_of::<MomentumSpec>("momentum.policy"));
+    for (key, other, mut active) in fields_of::<OptimizerSpec>("optimizer.name") {
+        if key == MOMENTUM.key {
+            active.push(OUTER_NESTEROV);
+        }
+        // What excludes it is told as an error.
+        if key != WEIGHT_DECAY.key {
+            all.push((key, other, active));
+        }
+    }
+    all
+}
+
+/// Each field of several, the key that chooses one of them, and those that have the field.
+fn fields_of<C: Choices>(
+    chooser: &'static str,
+) -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
+    let mut found: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for definition in C::ALL {
+        for (_, field) in definition.fields {
+            match found.iter_mut().find(|(key, ..)| *key == field.key) {
+                Some((_, _, active)) => active.push(definition.name),
+                None => found.push((field.key, chooser, vec![definition.name])),
+            }
+        }
+    }
+    found
+}
+
 /// Whoever takes steps between exchanges.
 const LOCAL: &[&str] = &["diloco", "easgd"];
 
@@ -96,9 +107,9 @@ pub(super) fn condition(key: &Key) -> Option<String> {
     if let Some(task) = key.task {
         needs.push(format!("`model.name` is `{task}`"));
     }
-    for (name, other, active) in ONLY_WITH {
-        if *name == key.name {
-            needs.push(format!("`{other}` is {}", either(active)));
+    for (name, other, active) in only_with() {
+        if name == key.name {
+            needs.push(format!("`{other}` is {}", either(&active)));
         }
     }
     for (name, inner) in OF_INNER {
@@ -130,7 +141,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         let key = keys::find(name).expect("a known key");
         values.departure(key).is_some()
     };
-    for (name, other, active) in ONLY_WITH {
+    for (name, other, active) in only_with() {
         let now = values.text(other);
         if !active.contains(&now) && given(name) {
             lines.push(format!("{name} has no effect while {other} = {now:?}"));

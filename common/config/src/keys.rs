@@ -11,12 +11,16 @@ mod slurm;
 mod task;
 mod update;
 
-use super::value::Kind::{self, Float, Int};
+use std::sync::LazyLock;
+
+use tradewind_common::choice::{self, Choices, Field};
+
+use super::value::Kind::{self, Bool, Choice, Float, Int};
 
 pub use page::markdown;
 
 /// Keys that belong together: a table of the file.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Section {
     /// As in the file: `[name]`.
     pub name: &'static str,
@@ -25,7 +29,7 @@ pub struct Section {
     /// Lines of TOML that are right on top of [`MINIMAL`].
     pub example: &'static str,
     /// Its keys, in the order in which they are told.
-    pub keys: &'static [Key],
+    pub keys: Vec<Key>,
 }
 
 /// One key.
@@ -57,6 +61,49 @@ const fn key(
         task: None,
         meaning,
     }
+}
+
+/// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
+/// names of settings of some of them.
+fn chooser<C: Choices>(
+    name: &'static str,
+    default: &'static str,
+    (what, afterwards): (&str, &str),
+    others: &[(&'static str, &str)],
+) -> Key {
+    let defined = C::ALL.iter().map(|is| (is.name, is.about));
+    let all: Vec<(&str, &str)> = defined.chain(others.iter().copied()).collect();
+    let names: Vec<&'static str> = all.iter().map(|(name, _)| *name).collect();
+    let told: String = all
+        .iter()
+        .map(|(name, about)| format!(" `{name}`: {about}."))
+        .collect();
+    key(
+        name,
+        Choice(names.leak()),
+        Some(default),
+        format!("{what}{told}{afterwards}").leak(),
+    )
+}
+
+/// The keys of all fields that one of several has, once each.
+fn fields<C: Choices>() -> Vec<Key> {
+    let mut keys: Vec<Key> = Vec::new();
+    for (_, field) in C::ALL.iter().flat_map(|is| is.fields) {
+        if !keys.iter().any(|key| key.name == field.key) {
+            keys.push(of_field(field));
+        }
+    }
+    keys
+}
+
+fn of_field(field: &Field) -> Key {
+    let kind = match field.kind {
+        choice::Kind::Number { min, max } => float(min, max),
+        choice::Kind::Count { min, max } => int(min.into(), max.into()),
+        choice::Kind::Flag => Bool,
+    };
+    key(field.key, kind, Some(field.default), field.meaning)
 }
 
 const fn forecast(key: Key) -> Key {
@@ -109,21 +156,24 @@ learning_rate = 0.01
 
 /// All sections.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    let lists = [
-        fleet::SECTIONS,
-        task::SECTIONS,
-        update::SECTIONS,
-        compute::SECTIONS,
-        optimizer::SECTIONS,
-        operation::SECTIONS,
-        slurm::SECTIONS,
-    ];
-    lists.into_iter().flatten()
+    static ALL: LazyLock<Vec<Section>> = LazyLock::new(|| {
+        let lists = [
+            fleet::sections(),
+            task::sections(),
+            update::sections(),
+            compute::sections(),
+            optimizer::sections(),
+            operation::sections(),
+            slurm::sections(),
+        ];
+        lists.concat()
+    });
+    ALL.iter()
 }
 
 /// All keys, by section.
 pub fn all() -> impl Iterator<Item = &'static Key> {
-    sections().flat_map(|section| section.keys)
+    sections().flat_map(|section| &section.keys)
 }
 
 impl Key {

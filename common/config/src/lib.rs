@@ -2,6 +2,7 @@
 //! once, each with the key, the line and the nearest right name.
 
 mod checked;
+mod choice;
 mod compute;
 mod idle;
 pub mod keys;

@@ -1,7 +1,8 @@
 //! Steps between exchanges: section `local`.
 
-use super::Values;
 use super::optimizer::{Optimizer, epsilon};
+use super::{Values, choice};
+use tradewind_common::policy::StalenessSpec;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
@@ -80,7 +81,7 @@ pub(super) fn read(
     optimizer: &mut Optimizer,
     wrong: &mut dyn FnMut(&str, String),
 ) -> Option<Local> {
-    let elastic = optimizer.spec == OptimizerSpec::Elastic;
+    let elastic = optimizer.spec.capabilities().takes_values();
     let algorithm = match values.text("local.algorithm") {
         "diloco" => Algorithm::DiLoCo,
         "easgd" => Algorithm::Elastic,
@@ -151,7 +152,7 @@ fn check_beside(
     wrong: &mut dyn FnMut(&str, String),
 ) {
     let sync = values.text("train.consistency") == "sync";
-    let elastic = *optimizer == OptimizerSpec::Elastic;
+    let elastic = optimizer.capabilities().takes_values();
     let rate = values.float("optimizer.learning_rate");
     let centre = algorithm == Algorithm::Elastic;
     let cases = [
@@ -166,14 +167,16 @@ fn check_beside(
             "excludes exchange.per_bucket: backward has no bucket of what is pushed",
         ),
         (
-            values.text("staleness.policy").starts_with("compensate"),
+            choice::read::<StalenessSpec>(values, "staleness.policy")
+                .capabilities()
+                .compensates(),
             "local.algorithm",
-            "excludes staleness.policy = \"compensate\" and \"compensate-adaptive\": what is pushed is no gradient, whose square would say how the loss bends",
+            "excludes this staleness.policy: what is pushed is no gradient, whose square would say how the loss bends",
         ),
         (
-            optimizer.layerwise(),
+            optimizer.capabilities().layerwise(),
             "local.algorithm",
-            "excludes optimizer.name = \"lars\" and \"larc\": what is pushed is no gradient, whose length would say something",
+            "excludes this optimizer.name: what is pushed is no gradient, whose length would say something",
         ),
         (
             values.float("optimizer.weight_decay") > 0.0,

@@ -1,6 +1,7 @@
 //! How gradients are applied: section `optimizer`, and with it `schedule`.
 
-use super::{Values, schedule};
+use super::{Values, choice, schedule};
+use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
@@ -15,39 +16,35 @@ pub struct Optimizer {
     pub schedule: Schedule,
 }
 
+/// A name for a setting of `sgd` that local steps need.
+pub(super) const OUTER_NESTEROV: &str = "outer-nesterov";
+
 /// What the configuration says of it; `wrong` hears what does not fit together.
 pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> Optimizer {
-    let momentum = values.float("optimizer.momentum");
-    let nesterov = values.flag("optimizer.nesterov");
-    let sgd = values.text("optimizer.name") == "sgd";
-    if nesterov && momentum == 0.0 && sgd {
-        wrong("optimizer.nesterov", "needs optimizer.momentum".into());
-    }
-    let weight_decay = values.float("optimizer.weight_decay");
-    let outer = ["outer-nesterov", "delayed-nesterov"].contains(&values.text("optimizer.name"));
-    if outer && weight_decay > 0.0 {
-        wrong(
-            "optimizer.weight_decay",
-            "excludes this optimizer.name: pseudo-gradients hold the decay of their inner steps"
-                .into(),
-        );
-    }
-    if outer && momentum == 0.0 {
-        wrong(
-            "optimizer.momentum",
-            "is 0, and this optimizer.name needs some; 0.9 is usual".into(),
-        );
-    }
-    let trust = values.float("optimizer.trust");
     let name = values.text("optimizer.name");
-    let layerwise = ["lars", "larc"].contains(&name);
-    if layerwise && trust == 0.0 {
-        wrong(
-            "optimizer.trust",
-            "is 0, so no tensor would ever move; 0.001 is usual".into(),
-        );
+    let momentum = values.float(MOMENTUM.key);
+    let spec = if name == OUTER_NESTEROV {
+        OptimizerSpec::outer_nesterov(momentum)
+    } else {
+        choice::read(values, "optimizer.name")
+    };
+    let asked = spec.capabilities();
+    if name == OUTER_NESTEROV || asked.takes_pseudo_gradients() {
+        if values.float(WEIGHT_DECAY.key) > 0.0 {
+            wrong(
+                WEIGHT_DECAY.key,
+                "excludes this optimizer.name: pseudo-gradients hold the decay of their inner steps"
+                    .into(),
+            );
+        }
+        if momentum == 0.0 {
+            wrong(
+                MOMENTUM.key,
+                "is 0, and this optimizer.name needs some; 0.9 is usual".into(),
+            );
+        }
     }
-    if layerwise && values.flag("exchange.per_bucket") {
+    if asked.layerwise() && values.flag("exchange.per_bucket") {
         wrong(
             "exchange.per_bucket",
             format!(
@@ -55,60 +52,18 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             ),
         );
     }
-    let every = values.int("optimizer.momentum_updates") as u32;
-    let activation = values.float("optimizer.activation");
-    let delayed = values.text("optimizer.name") == "delayed-nesterov";
-    if delayed && activation > 1.0 / f64::from(every) {
-        wrong(
-            "optimizer.activation",
-            "is more than 1 / optimizer.momentum_updates".into(),
-        );
+    if name != OUTER_NESTEROV
+        && let Err(unfit) = asked.check()
+    {
+        let key = choice::key_of(&spec, unfit.field).expect("it is a field of this optimizer");
+        wrong(key, unfit.problem);
     }
     Optimizer {
-        spec: match values.text("optimizer.name") {
-            "adam" => OptimizerSpec::Adam {
-                beta1: values.float("optimizer.beta1"),
-                beta2: values.float("optimizer.beta2"),
-                epsilon: epsilon(values, "optimizer.epsilon", wrong),
-                weight_decay,
-            },
-            "adamw" => OptimizerSpec::AdamW {
-                beta1: values.float("optimizer.beta1"),
-                beta2: values.float("optimizer.beta2"),
-                epsilon: epsilon(values, "optimizer.epsilon", wrong),
-                weight_decay,
-            },
-            "lars" => OptimizerSpec::Lars {
-                momentum,
-                weight_decay,
-                trust,
-            },
-            "larc" => OptimizerSpec::Larc {
-                momentum,
-                weight_decay,
-                trust,
-            },
-            // DiLoCo's outer optimizer (Douillard et al. 2023, algorithm 1), where g is a pseudo-gradient.
-            "outer-nesterov" => OptimizerSpec::Sgd {
-                momentum,
-                nesterov: true,
-                weight_decay,
-            },
-            "delayed-nesterov" => OptimizerSpec::DelayedNesterov {
-                momentum,
-                every,
-                activation,
-            },
-            "elastic" => OptimizerSpec::Elastic,
-            _ => OptimizerSpec::Sgd {
-                momentum,
-                nesterov,
-                weight_decay,
-            },
-        },
+        spec,
         decay_exempt: match values.text("optimizer.decay_exempt") {
+            "none" => DecayExempt::None,
             "vectors" => DecayExempt::Vectors,
-            _ => DecayExempt::None,
+            other => unreachable!("optimizer.decay_exempt has no choice {other}"),
         },
         schedule: schedule::read(values, wrong),
     }

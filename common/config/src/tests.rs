@@ -9,6 +9,8 @@ mod slurm;
 mod task;
 
 use std::path::Path;
+use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
+use tradewind_common::policy::staleness::{Drop, Scale};
 
 use super::*;
 use tradewind_common::loss::OnLoss;
@@ -96,16 +98,16 @@ fn how_updates_come_about() {
             ..Policies::default()
         },
     );
-    check(&["staleness.policy=scale"], staleness(StalenessSpec::Scale));
+    check(
+        &["staleness.policy=scale"],
+        staleness(StalenessSpec::Scale(Scale {})),
+    );
     check(
         &["staleness.policy=drop", "staleness.drop_beyond=3"],
-        staleness(StalenessSpec::Drop { beyond: 3 }),
+        staleness(StalenessSpec::Drop(Drop { beyond: 3 })),
     );
     let compensate = |lambda, mean_square_decay| {
-        staleness(StalenessSpec::Compensate {
-            lambda,
-            mean_square_decay,
-        })
+        staleness(StalenessSpec::compensating(lambda, mean_square_decay))
     };
     check(&["staleness.policy=compensate"], compensate(0.04, None));
     check(
@@ -124,8 +126,11 @@ fn how_updates_come_about() {
         },
     );
     for (name, momentum) in [
-        ("lowered", MomentumSpec::Lowered),
-        ("closed-loop", MomentumSpec::ClosedLoop { gain: 0.25 }),
+        ("lowered", MomentumSpec::Lowered(Lowered {})),
+        (
+            "closed-loop",
+            MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.25 }),
+        ),
     ] {
         check(
             &[

@@ -8,6 +8,7 @@ mod report;
 
 use std::hint::black_box;
 use std::sync::Barrier;
+use tradewind_common::optimizer::{AdamW, Larc, Lars};
 
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::pieces::norm;
@@ -33,28 +34,28 @@ const KERNELS: [(&str, Kernel); 8] = [
     ("adam", Kernel::Apply(OptimizerName::Adam.spec())),
     (
         "adamw",
-        Kernel::Apply(OptimizerSpec::AdamW {
+        Kernel::Apply(OptimizerSpec::AdamW(AdamW {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
             weight_decay: 0.01,
-        }),
+        })),
     ),
     (
         "lars",
-        Kernel::Apply(OptimizerSpec::Lars {
+        Kernel::Apply(OptimizerSpec::Lars(Lars {
             momentum: 0.9,
             weight_decay: 0.01,
             trust: TRUST,
-        }),
+        })),
     ),
     (
         "larc",
-        Kernel::Apply(OptimizerSpec::Larc {
+        Kernel::Apply(OptimizerSpec::Larc(Larc {
             momentum: 0.9,
             weight_decay: 0.01,
             trust: TRUST,
-        }),
+        })),
     ),
     ("norms", Kernel::Norms),
 ];

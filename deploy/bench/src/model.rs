@@ -1,6 +1,7 @@
 //! What is exchanged: one synthetic tensor, so that the blocks are all equal.
 
 use std::fmt;
+use tradewind_common::optimizer::{Adam, Sgd};
 
 use clap::ValueEnum;
 use tradewind_common::compress::Compression;
@@ -45,17 +46,17 @@ pub enum OptimizerName {
 impl OptimizerName {
     pub const fn spec(self) -> OptimizerSpec {
         match self {
-            Self::Sgd | Self::Momentum => OptimizerSpec::Sgd {
+            Self::Sgd | Self::Momentum => OptimizerSpec::Sgd(Sgd {
                 momentum: if matches!(self, Self::Sgd) { 0.0 } else { 0.9 },
                 nesterov: false,
                 weight_decay: 0.0,
-            },
-            Self::Adam => OptimizerSpec::Adam {
+            }),
+            Self::Adam => OptimizerSpec::Adam(Adam {
                 beta1: 0.9,
                 beta2: 0.999,
                 epsilon: 1e-8,
                 weight_decay: 0.0,
-            },
+            }),
         }
     }
 }

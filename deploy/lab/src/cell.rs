@@ -132,10 +132,7 @@ pub fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     );
     // A run ends with the block that is the first to have them all; where gradients are dropped others
     // may not come to the last evaluation.
-    let drops = matches!(
-        reading.config.policies.staleness,
-        StalenessSpec::Drop { .. }
-    );
+    let drops = matches!(reading.config.policies.staleness, StalenessSpec::Drop(_));
     let wanted = samples.checked_div(every);
     let wanted = wanted.map(|wanted| wanted - u64::from(drops).min(wanted));
     let found = reading.validations.len();

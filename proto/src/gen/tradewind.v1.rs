@@ -9,65 +9,34 @@ pub struct Tensor {
     #[prost(enumeration = "TensorKind", tag = "3")]
     pub kind: i32,
 }
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Sgd {
-    #[prost(double, tag = "1")]
-    pub momentum: f64,
-    #[prost(bool, tag = "2")]
-    pub nesterov: bool,
-    #[prost(double, tag = "3")]
-    pub weight_decay: f64,
+/// One of several optimizers or policies, by the name that it has in a configuration, with its fields:
+/// docs/configuration.md has all of them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Choice {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// All of them, by the key that they have in a configuration.
+    #[prost(map = "string, message", tag = "2")]
+    pub settings: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
 }
+/// The value of a field.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Adam {
-    #[prost(double, tag = "1")]
-    pub beta1: f64,
-    #[prost(double, tag = "2")]
-    pub beta2: f64,
-    #[prost(double, tag = "3")]
-    pub epsilon: f64,
-    #[prost(double, tag = "4")]
-    pub weight_decay: f64,
+pub struct Setting {
+    #[prost(oneof = "setting::Value", tags = "1, 2, 3")]
+    pub value: ::core::option::Option<setting::Value>,
 }
-/// Adam with decoupled weight decay.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct AdamW {
-    #[prost(double, tag = "1")]
-    pub beta1: f64,
-    #[prost(double, tag = "2")]
-    pub beta2: f64,
-    #[prost(double, tag = "3")]
-    pub epsilon: f64,
-    #[prost(double, tag = "4")]
-    pub weight_decay: f64,
+/// Nested message and enum types in `Setting`.
+pub mod setting {
+    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    pub enum Value {
+        #[prost(double, tag = "1")]
+        Number(f64),
+        #[prost(uint64, tag = "2")]
+        Count(u64),
+        #[prost(bool, tag = "3")]
+        Flag(bool),
+    }
 }
-/// Layer-wise adaptive rate scaling, and the form that only ever shortens steps of SGD.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Lars {
-    #[prost(double, tag = "1")]
-    pub momentum: f64,
-    #[prost(double, tag = "2")]
-    pub weight_decay: f64,
-    /// More than 0.
-    #[prost(double, tag = "3")]
-    pub trust: f64,
-}
-/// Nesterov's momentum on pseudo-gradients that come one by one.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct DelayedNesterov {
-    #[prost(double, tag = "1")]
-    pub momentum: f64,
-    /// Updates between two of the momentum, at least 1.
-    #[prost(uint32, tag = "2")]
-    pub every: u32,
-    /// In \[0, 1 / every\].
-    #[prost(double, tag = "3")]
-    pub activation: f64,
-}
-/// The centre of elastic averaging: groups push their own values instead of gradients. Its rate is
-/// more than 0, less than 1 and constant.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Elastic {}
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
 /// nothing are always f32.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -134,15 +103,6 @@ pub mod schedule {
         Polynomial(super::PolynomialDecay),
     }
 }
-/// A term of first order that brings a gradient to the present values.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Compensate {
-    #[prost(double, tag = "1")]
-    pub lambda: f64,
-    /// Absent: lambda is constant.
-    #[prost(double, optional, tag = "2")]
-    pub mean_square_decay: ::core::option::Option<f64>,
-}
 /// For how long a block waits for more contributions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Merge {
@@ -158,10 +118,16 @@ pub struct Merge {
 }
 /// What is between a gradient's arrival and its application, besides the consistency policy.
 /// docs/policies.md.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Policies {
     #[prost(enumeration = "Weights", tag = "1")]
     pub weights: i32,
+    /// What is done by a gradient's delay; absent: nothing.
+    #[prost(message, optional, tag = "9")]
+    pub staleness: ::core::option::Option<Choice>,
+    /// What the optimizer's momentum is; absent: that of every update.
+    #[prost(message, optional, tag = "10")]
+    pub momentum: ::core::option::Option<Choice>,
     /// Under CONSISTENCY_SYNC: of the groups that count at a clock so many are not waited for, and left
     /// out when they come later; less than there are groups.
     #[prost(uint32, tag = "7")]
@@ -169,37 +135,6 @@ pub struct Policies {
     /// Otherwise: contributions that arrive about the same time become one update; absent: each is one.
     #[prost(message, optional, tag = "8")]
     pub merge: ::core::option::Option<Merge>,
-    /// By a gradient's delay, in updates; absent: nothing is done.
-    #[prost(oneof = "policies::Staleness", tags = "2, 3, 4")]
-    pub staleness: ::core::option::Option<policies::Staleness>,
-    /// What the optimizer's momentum is; absent: that of every update.
-    #[prost(oneof = "policies::Momentum", tags = "5, 6")]
-    pub momentum: ::core::option::Option<policies::Momentum>,
-}
-/// Nested message and enum types in `Policies`.
-pub mod policies {
-    /// By a gradient's delay, in updates; absent: nothing is done.
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
-    pub enum Staleness {
-        /// It counts 1 / delay.
-        #[prost(bool, tag = "2")]
-        Scale(bool),
-        /// It is left out from this delay on; at least 1.
-        #[prost(uint64, tag = "3")]
-        DropBeyond(u64),
-        #[prost(message, tag = "4")]
-        Compensate(super::Compensate),
-    }
-    /// What the optimizer's momentum is; absent: that of every update.
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
-    pub enum Momentum {
-        /// The total, of which asynchrony has its part by the number of live groups.
-        #[prost(bool, tag = "5")]
-        Lowered(bool),
-        /// The total, which is measured; the part of the difference that an update corrects.
-        #[prost(double, tag = "6")]
-        ClosedLoopGain(f64),
-    }
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
@@ -232,6 +167,8 @@ pub struct RunSpec {
     pub consistency: i32,
     #[prost(uint64, tag = "7")]
     pub staleness_bound: u64,
+    #[prost(message, optional, tag = "64")]
+    pub optimizer: ::core::option::Option<Choice>,
     #[prost(message, optional, tag = "10")]
     pub schedule: ::core::option::Option<Schedule>,
     /// The budget: the run ends when this many samples, summed over groups, have been applied.
@@ -294,28 +231,6 @@ pub struct RunSpec {
     pub patience_ms: u64,
     #[prost(enumeration = "OnLoss", tag = "63")]
     pub on_loss: i32,
-    #[prost(oneof = "run_spec::Optimizer", tags = "8, 9, 40, 41, 42, 43, 44")]
-    pub optimizer: ::core::option::Option<run_spec::Optimizer>,
-}
-/// Nested message and enum types in `RunSpec`.
-pub mod run_spec {
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
-    pub enum Optimizer {
-        #[prost(message, tag = "8")]
-        Sgd(super::Sgd),
-        #[prost(message, tag = "9")]
-        Adam(super::Adam),
-        #[prost(message, tag = "40")]
-        Adamw(super::AdamW),
-        #[prost(message, tag = "41")]
-        Lars(super::Lars),
-        #[prost(message, tag = "42")]
-        Larc(super::Lars),
-        #[prost(message, tag = "43")]
-        DelayedNesterov(super::DelayedNesterov),
-        #[prost(message, tag = "44")]
-        Elastic(super::Elastic),
-    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerEndpoint {

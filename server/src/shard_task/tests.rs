@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use tradewind_common::optimizer::Sgd;
 
 use tokio::sync::mpsc;
 use tradewind_common::compress::Compression;
@@ -45,11 +46,11 @@ fn spec() -> RunSpec {
         block_bytes: 16,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(1.0),
         samples: 100,

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tradewind_common::optimizer;
 
 use anyhow::Context;
 use serde_json::json;
@@ -100,11 +101,11 @@ impl Arguments {
 }
 
 fn sgd(config: &Config) -> anyhow::Result<tch::COptimizer> {
-    let OptimizerSpec::Sgd {
+    let OptimizerSpec::Sgd(optimizer::Sgd {
         momentum,
         nesterov,
         weight_decay,
-    } = config.optimizer.spec
+    }) = config.optimizer.spec
     else {
         anyhow::bail!("the plain loop knows SGD only");
     };

@@ -7,6 +7,7 @@ mod wire;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::cost::{Flow, Run, Traffic};
+use tradewind_common::optimizer::Sgd;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
@@ -62,11 +63,11 @@ impl Case {
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
             policies: Policies::default(),
-            optimizer: OptimizerSpec::Sgd {
+            optimizer: OptimizerSpec::Sgd(Sgd {
                 momentum: 0.0,
                 nesterov: false,
                 weight_decay: 0.0,
-            },
+            }),
             decay_exempt: DecayExempt::None,
             schedule: Schedule::constant(0.01),
             samples: 1 << 40,

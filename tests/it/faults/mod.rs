@@ -20,6 +20,7 @@ mod trained;
 mod watch;
 
 use std::sync::Arc;
+use tradewind_common::optimizer::Sgd;
 
 use tradewind_common::compress::Compression;
 use tradewind_common::loss::OnLoss;
@@ -54,11 +55,11 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         block_bytes: 32,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(RATE.into()),
         samples: 1 << 40,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
+use tradewind_common::optimizer::Sgd;
 
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::background::Background;
@@ -44,11 +45,11 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         block_bytes: 16,
         consistency,
         policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(RATE.into()),
         samples: 1_000,

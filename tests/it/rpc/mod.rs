@@ -25,8 +25,8 @@ use ::bytes::Bytes;
 use tonic::{Code, Status};
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{
-    Consistency, Create, DType, Gradient, PushFrame, RunSpec, Schedule, Sgd, Tensor, TensorKind,
-    push_frame, run_spec, schedule,
+    Choice, Consistency, Create, DType, Gradient, PushFrame, RunSpec, Schedule, Setting, Tensor,
+    TensorKind, push_frame, schedule, setting,
 };
 
 /// The token of the fleets in these tests.
@@ -73,11 +73,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         block_bytes: 16,
         consistency: Consistency::Bounded.into(),
         staleness_bound: 100,
-        optimizer: Some(run_spec::Optimizer::Sgd(Sgd {
-            momentum: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-        })),
+        optimizer: Some(choice("sgd", &[])),
         schedule: Some(Schedule {
             learning_rate: 0.5,
             warmup: 0,
@@ -102,6 +98,18 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         snapshots_kept: 1,
         patience_ms: 1_200_000,
         ..RunSpec::default()
+    }
+}
+
+/// An optimizer or a policy, with some of its fields; the others have their defaults.
+fn choice(name: &str, settings: &[(&str, setting::Value)]) -> Choice {
+    let settings = settings.iter().map(|(key, value)| {
+        let value = Some(*value);
+        ((*key).to_owned(), Setting { value })
+    });
+    Choice {
+        name: name.to_owned(),
+        settings: settings.collect(),
     }
 }
 

@@ -1,19 +1,29 @@
 //! Specifications that no run can follow, and joiners that bring another one than the run's.
 
 use tonic::Code;
-use tradewind_proto::v1::policies::Staleness;
+use tradewind_proto::v1::setting::Value;
 use tradewind_proto::v1::{
-    Adam, AdamW, BatchStep, Compression, Consistency, DType, JoinRequest, OnLoss, RateScaling,
-    RunSpec, Schedule, Sgd, StepDecay, TensorKind, run_spec, schedule,
+    BatchStep, Compression, Consistency, DType, JoinRequest, OnLoss, RateScaling, RunSpec,
+    Schedule, StepDecay, TensorKind, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
 use super::stage::{Stage, await_ready, create_all, status};
-use super::{Expected, assert_refused, bytes, push, spec, tensor};
+use super::{Expected, assert_refused, bytes, choice, push, spec, tensor};
 
-fn staleness(spec: &mut RunSpec, policy: Staleness) {
-    spec.policies.get_or_insert_default().staleness = Some(policy);
+fn staleness(spec: &mut RunSpec, name: &str, settings: &[(&str, Value)]) {
+    spec.policies.get_or_insert_default().staleness = Some(choice(name, settings));
+}
+
+/// An optimizer with one of its fields, of this section.
+fn optimizer(spec: &mut RunSpec, name: &str, field: &str, value: Value) {
+    let key = format!("optimizer.{field}");
+    spec.optimizer = Some(choice(name, &[(&key, value)]));
+}
+
+fn number(spec: &mut RunSpec, name: &str, field: &str, value: f64) {
+    optimizer(spec, name, field, Value::Number(value));
 }
 
 type Change = fn(&mut RunSpec);
@@ -65,12 +75,16 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     ),
     (|s| s.group_sizes = vec![1, 0], bad("group size is 0")),
     (
-        |s| staleness(s, Staleness::DropBeyond(0)),
-        bad("staleness.drop_beyond is not at least 1"),
+        |s| staleness(s, "drop", &[("staleness.drop_beyond", Value::Count(0))]),
+        bad("staleness.drop_beyond is not a whole number, 1 to 1000000"),
+    ),
+    (
+        |s| staleness(s, "forgive", &[]),
+        malformed("policies.staleness: \"forgive\" is no staleness policy"),
     ),
     (
         |s| {
-            staleness(s, Staleness::Scale(true));
+            staleness(s, "scale", &[]);
             s.consistency = Consistency::Sync.into();
         },
         bad("staleness.policy excludes train.consistency = \"sync\""),
@@ -139,22 +153,41 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         bad("schedule.reference_batch is 0"),
     ),
     (|s| rate(s).unit = 9, malformed("schedule.unit: 9 is none")),
-    (|s| sgd(s, |o| o.momentum = 1.0), bad("momentum is 1")),
+    (|s| number(s, "sgd", "momentum", 1.0), bad("momentum is 1")),
     (
-        |s| sgd(s, |o| o.nesterov = true),
-        bad("which nesterov needs"),
+        |s| optimizer(s, "sgd", "nesterov", Value::Flag(true)),
+        bad("nesterov needs optimizer.momentum"),
     ),
     (
-        |s| sgd(s, |o| o.weight_decay = f64::INFINITY),
+        |s| number(s, "sgd", "weight_decay", f64::INFINITY),
         bad("weight_decay is inf"),
     ),
-    (|s| adam(s, |o| o.beta1 = 1.0), bad("beta1 is 1")),
-    (|s| adam(s, |o| o.beta2 = f64::NAN), bad("beta2 is NaN")),
-    (|s| adam(s, |o| o.epsilon = -1.0), bad("epsilon is -1")),
-    (|s| adamw(s, |o| o.beta1 = -0.1), bad("beta1 is -0.1")),
+    (|s| number(s, "adam", "beta1", 1.0), bad("beta1 is 1")),
     (
-        |s| adamw(s, |o| o.weight_decay = -1.0),
+        |s| number(s, "adam", "beta2", f64::NAN),
+        bad("beta2 is NaN"),
+    ),
+    (|s| number(s, "adam", "epsilon", -1.0), bad("epsilon is -1")),
+    (
+        |s| number(s, "adam", "epsilon", 1e-50),
+        bad("epsilon is 0 as a 32-bit number"),
+    ),
+    (|s| number(s, "adamw", "beta1", -0.1), bad("beta1 is -0.1")),
+    (
+        |s| number(s, "adamw", "weight_decay", -1.0),
         bad("weight_decay is -1"),
+    ),
+    (
+        |s| number(s, "adamax", "beta1", 0.5),
+        malformed("optimizer: \"adamax\" is no optimizer"),
+    ),
+    (
+        |s| number(s, "sgd", "beta1", 0.5),
+        malformed("optimizer: sgd has no optimizer.beta1"),
+    ),
+    (
+        |s| optimizer(s, "sgd", "momentum", Value::Flag(true)),
+        malformed("optimizer: a field of sgd has another type"),
     ),
     (
         |s| s.decay_exempt = 7,
@@ -191,8 +224,8 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("bucket_bytes", |s| s.bucket_bytes = 20),
     ("block_bytes", |s| s.block_bytes = 20),
     ("consistency", |s| s.staleness_bound = 4),
-    ("policies", |s| staleness(s, Staleness::Scale(true))),
-    ("optimizer", |s| sgd(s, |o| o.momentum = 0.5)),
+    ("policies", |s| staleness(s, "scale", &[])),
+    ("optimizer", |s| number(s, "sgd", "momentum", 0.5)),
     ("decay_exempt", |s| s.decay_exempt = 1),
     ("schedule", |s| rate(s).learning_rate = 0.25),
     ("samples", |s| s.samples = 2),
@@ -225,34 +258,6 @@ fn top(fraction: f64) -> Option<Compression> {
 
 fn rate(spec: &mut RunSpec) -> &mut Schedule {
     spec.schedule.as_mut().expect("there is one")
-}
-
-fn sgd(spec: &mut RunSpec, change: fn(&mut Sgd)) {
-    if let Some(run_spec::Optimizer::Sgd(sgd)) = &mut spec.optimizer {
-        change(sgd);
-    }
-}
-
-fn adam(spec: &mut RunSpec, change: fn(&mut Adam)) {
-    let mut adam = Adam {
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        weight_decay: 0.0,
-    };
-    change(&mut adam);
-    spec.optimizer = Some(run_spec::Optimizer::Adam(adam));
-}
-
-fn adamw(spec: &mut RunSpec, change: fn(&mut AdamW)) {
-    let mut adamw = AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        weight_decay: 0.01,
-    };
-    change(&mut adamw);
-    spec.optimizer = Some(run_spec::Optimizer::Adamw(adamw));
 }
 
 #[test]

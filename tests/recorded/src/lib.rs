@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use tradewind_common::optimizer::Sgd;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -110,11 +111,11 @@ impl Plan {
                 Some(staleness_bound) => ConsistencySpec::Bounded { staleness_bound },
             },
             policies: Policies::default(),
-            optimizer: OptimizerSpec::Sgd {
+            optimizer: OptimizerSpec::Sgd(Sgd {
                 momentum: 0.0,
                 nesterov: false,
                 weight_decay: 0.0,
-            },
+            }),
             decay_exempt: DecayExempt::None,
             schedule: Schedule::constant(1.0),
             samples: 1 << 40,

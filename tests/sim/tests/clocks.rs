@@ -2,6 +2,7 @@
 //! that sees nothing else and knows none of the servers' types.
 
 use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::staleness::Drop;
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_sim::Scenario;
 use tradewind_sim::report::Counts;
@@ -18,7 +19,7 @@ fn base(seed: u64) -> Scenario {
         1 => scenario.with_consistency(bounded(0)),
         2 => scenario.with_consistency(bounded(2)),
         3 => scenario.with_overlap(),
-        4 => scenario.with_staleness(StalenessSpec::Drop { beyond: 2 }),
+        4 => scenario.with_staleness(StalenessSpec::Drop(Drop { beyond: 2 })),
         5 => scenario.with_windows(),
         6 => scenario.with_consistency(Sync),
         _ => scenario.with_backups(),

@@ -2,6 +2,9 @@
 //! stragglers, while everything fails in turn.
 
 use std::collections::BTreeSet;
+use tradewind_common::optimizer::{Elastic, Sgd};
+use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
+use tradewind_common::policy::staleness::{Compensate, CompensateAdaptive, Drop, Scale};
 
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
@@ -19,43 +22,48 @@ type With = fn(Scenario) -> Scenario;
 
 const BOUNDED: ConsistencySpec = Bounded { staleness_bound: 2 };
 
-const DROP: StalenessSpec = StalenessSpec::Drop { beyond: 2 };
+const DROP: StalenessSpec = StalenessSpec::Drop(Drop { beyond: 2 });
 
-const COMPENSATE: StalenessSpec = StalenessSpec::Compensate {
+const COMPENSATE: StalenessSpec = StalenessSpec::Compensate(Compensate { lambda: 0.015_625 });
+
+const ADAPTIVE: StalenessSpec = StalenessSpec::CompensateAdaptive(CompensateAdaptive {
     lambda: 0.015_625,
-    mean_square_decay: None,
-};
+    mean_square_decay: 0.9,
+});
 
-const ADAPTIVE: StalenessSpec = StalenessSpec::Compensate {
-    lambda: 0.015_625,
-    mean_square_decay: Some(0.9),
-};
-
-const CLOSED_LOOP: MomentumSpec = MomentumSpec::ClosedLoop { gain: 0.015_625 };
+const CLOSED_LOOP: MomentumSpec = MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.015_625 });
 
 const POLICIES: [(ConsistencySpec, With); 22] = [
     (Sync, |s| s),
     (Sync, Scenario::with_backups),
     (BOUNDED, |s| s),
     (BOUNDED, Scenario::with_windows),
-    (BOUNDED, |s| s.with_staleness(StalenessSpec::Scale)),
-    (BOUNDED, |s| s.with_momentum(MomentumSpec::Lowered)),
+    (BOUNDED, |s| {
+        s.with_staleness(StalenessSpec::Scale(Scale {}))
+    }),
+    (BOUNDED, |s| {
+        s.with_momentum(MomentumSpec::Lowered(Lowered {}))
+    }),
     (Async, |s| s),
     (Async, Scenario::with_windows),
-    (Async, |s| s.with_staleness(StalenessSpec::Scale)),
+    (Async, |s| s.with_staleness(StalenessSpec::Scale(Scale {}))),
     (Async, |s| s.with_staleness(DROP)),
     (Async, |s| s.with_staleness(COMPENSATE)),
     (Async, |s| s.with_staleness(ADAPTIVE)),
-    (Async, |s| s.with_momentum(MomentumSpec::Lowered)),
+    (Async, |s| {
+        s.with_momentum(MomentumSpec::Lowered(Lowered {}))
+    }),
     (Async, |s| s.with_momentum(CLOSED_LOOP)),
     // Where several contributions make an update, each with its own delay.
     (BOUNDED, |s| s.with_windows().with_staleness(DROP)),
     (Async, |s| {
-        s.with_windows().with_staleness(StalenessSpec::Scale)
+        s.with_windows()
+            .with_staleness(StalenessSpec::Scale(Scale {}))
     }),
     (Async, |s| s.with_windows().with_staleness(COMPENSATE)),
     (Async, |s| {
-        s.with_windows().with_momentum(MomentumSpec::Lowered)
+        s.with_windows()
+            .with_momentum(MomentumSpec::Lowered(Lowered {}))
     }),
     (Sync, |s| s.with_local_steps(5)),
     (BOUNDED, |s| s.with_local_steps(5)),
@@ -67,12 +75,19 @@ const POLICIES: [(ConsistencySpec, With); 22] = [
 /// Whether a configuration refuses an optimizer with the policy of a scenario.
 fn refused(scenario: &Scenario, optimizer: OptimizerSpec) -> bool {
     let policies = scenario.policies;
-    let plain = policies.merge.is_none() && policies.staleness == StalenessSpec::None;
-    let measured = matches!(policies.momentum, MomentumSpec::ClosedLoop { .. });
+    let plain = policies.merge.is_none() && policies.staleness == StalenessSpec::default();
+    let measured = matches!(policies.momentum, MomentumSpec::ClosedLoop(_));
     match optimizer {
-        OptimizerSpec::Elastic if scenario.consistency != Async || !plain => true,
-        _ if policies.momentum != MomentumSpec::Fixed && optimizer.momentum().is_none() => true,
-        _ => optimizer.layerwise() && (policies.staleness.compensates() || measured),
+        OptimizerSpec::Elastic(Elastic {}) if scenario.consistency != Async || !plain => true,
+        _ if policies.momentum != MomentumSpec::default()
+            && optimizer.capabilities().momentum().is_none() =>
+        {
+            true
+        }
+        _ => {
+            optimizer.capabilities().layerwise()
+                && (policies.staleness.capabilities().compensates() || measured)
+        }
     }
 }
 
@@ -80,8 +95,8 @@ fn refused(scenario: &Scenario, optimizer: OptimizerSpec) -> bool {
 /// refuses the others: servers cannot know.
 fn takes_steps(optimizer: OptimizerSpec) -> bool {
     match optimizer {
-        OptimizerSpec::Sgd { weight_decay, .. } => weight_decay == 0.0,
-        OptimizerSpec::DelayedNesterov { .. } | OptimizerSpec::Elastic => true,
+        OptimizerSpec::Sgd(Sgd { weight_decay, .. }) => weight_decay == 0.0,
+        OptimizerSpec::DelayedNesterov(_) | OptimizerSpec::Elastic(Elastic {}) => true,
         _ => false,
     }
 }

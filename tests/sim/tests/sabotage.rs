@@ -1,5 +1,7 @@
 //! Rules broken on purpose: the checkers find every one of them, within few seeds.
 
+use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
+use tradewind_common::policy::staleness::{Compensate, Drop, Scale};
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_common::spec::OptimizerSpec;
@@ -41,22 +43,19 @@ fn a_sync_that_does_not_wait() {
 
 #[test]
 fn dropping_too_late() {
-    let drop = |seed| asynchronous(seed).with_staleness(StalenessSpec::Drop { beyond: 4 });
+    let drop = |seed| asynchronous(seed).with_staleness(StalenessSpec::Drop(Drop { beyond: 4 }));
     found(Sabotage::DropsTooLate, &[Rule::ExactlyOnce], drop);
 }
 
 #[test]
 fn scaling_too_much() {
-    let scale = |seed| asynchronous(seed).with_staleness(StalenessSpec::Scale);
+    let scale = |seed| asynchronous(seed).with_staleness(StalenessSpec::Scale(Scale {}));
     found(Sabotage::ScalesTooMuch, &[Rule::ExactlyOnce], scale);
 }
 
 #[test]
 fn compensating_nothing() {
-    let compensate = StalenessSpec::Compensate {
-        lambda: 0.015_625,
-        mean_square_decay: None,
-    };
+    let compensate = StalenessSpec::Compensate(Compensate { lambda: 0.015_625 });
     let compensated = |seed| asynchronous(seed).with_staleness(compensate);
     found(
         Sabotage::CompensatesNothing,
@@ -67,14 +66,14 @@ fn compensating_nothing() {
 
 #[test]
 fn lowering_momentum_too_much() {
-    let lowered = |seed| asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+    let lowered = |seed| asynchronous(seed).with_momentum(MomentumSpec::Lowered(Lowered {}));
     found(Sabotage::LowersTooMuch, &[Rule::ExactlyOnce], lowered);
 }
 
 #[test]
 fn measuring_momentum_at_another_version() {
     let measured = |seed| {
-        let loops = MomentumSpec::ClosedLoop { gain: 0.015_625 };
+        let loops = MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.015_625 });
         let mut measured = asynchronous(seed).with_momentum(loops);
         (measured.servers, measured.replication) = (measured.servers.max(2), 2);
         measured
@@ -85,7 +84,7 @@ fn measuring_momentum_at_another_version() {
 #[test]
 fn not_telling_copies_the_momentum() {
     let copies = |seed| {
-        let lowered = asynchronous(seed).with_momentum(MomentumSpec::Lowered);
+        let lowered = asynchronous(seed).with_momentum(MomentumSpec::Lowered(Lowered {}));
         lowered.with_failing_servers(2)
     };
     let told = Sabotage::KeepsMomentumToItself;
@@ -95,7 +94,7 @@ fn not_telling_copies_the_momentum() {
 #[test]
 fn not_telling_copies_what_a_gradient_counts() {
     let copies = |seed| {
-        let scaled = asynchronous(seed).with_staleness(StalenessSpec::Scale);
+        let scaled = asynchronous(seed).with_staleness(StalenessSpec::Scale(Scale {}));
         scaled.with_failing_servers(2)
     };
     let told = Sabotage::KeepsWeightsToItself;
@@ -199,7 +198,7 @@ fn creating_over_trained_state() {
 
 /// A base whose steps follow from the norms of tensors.
 fn layerwise(seed: u64) -> Scenario {
-    let layerwise = |(optimizer, _): &(OptimizerSpec, f64)| optimizer.layerwise();
+    let layerwise = |(optimizer, _): &(OptimizerSpec, f64)| optimizer.capabilities().layerwise();
     let mut all = (0..OPTIMIZERS.len()).filter(|number| layerwise(&OPTIMIZERS[*number]));
     let number = all.nth(seed as usize % 2).expect("LARS and LARC");
     asynchronous(seed).with_optimizer(number)

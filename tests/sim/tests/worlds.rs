@@ -1,6 +1,8 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
+use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
+use tradewind_common::policy::staleness::{Drop, Scale};
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
@@ -94,9 +96,9 @@ fn stale(seed: u64) -> Scenario {
 fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
     let policies = |s: Scenario| {
         let policy = match s.seed % 3 {
-            0 => StalenessSpec::Scale,
-            1 => StalenessSpec::Drop { beyond: 1 },
-            _ => StalenessSpec::Drop { beyond: 4 },
+            0 => StalenessSpec::Scale(Scale {}),
+            1 => StalenessSpec::Drop(Drop { beyond: 1 }),
+            _ => StalenessSpec::Drop(Drop { beyond: 4 }),
         };
         let stale = stale(s.seed).with_staleness(policy);
         match s.seed / 3 % 3 {
@@ -115,10 +117,8 @@ fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
 #[test]
 fn stale_gradients_are_compensated_while_everything_fails() {
     let policies = |s: Scenario| {
-        let policy = StalenessSpec::Compensate {
-            lambda: 0.015_625,
-            mean_square_decay: s.seed.is_multiple_of(4).then_some(0.75),
-        };
+        let policy =
+            StalenessSpec::compensating(0.015_625, s.seed.is_multiple_of(4).then_some(0.75));
         let s = stale(s.seed).with_staleness(policy).with_dying_ranks();
         match s.seed / 4 % 3 {
             0 => s,
@@ -136,7 +136,7 @@ fn stale_gradients_are_compensated_while_everything_fails() {
 #[test]
 fn momentum_is_lowered_while_everything_fails() {
     let lowered = |s: Scenario| {
-        let s = stale(s.seed).with_momentum(MomentumSpec::Lowered);
+        let s = stale(s.seed).with_momentum(MomentumSpec::Lowered(Lowered {}));
         s.with_failing_servers(2).with_dying_ranks()
     };
     check("lowered", lowered, &["promoted", "reformed", "compared"]);
@@ -147,7 +147,7 @@ fn momentum_is_lowered_while_everything_fails() {
 #[test]
 fn momentum_is_measured_while_ranks_die() {
     let measured = |s: Scenario| {
-        let loops = MomentumSpec::ClosedLoop { gain: 0.015_625 };
+        let loops = MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.015_625 });
         let mut s = stale(s.seed).with_momentum(loops).with_dying_ranks();
         s.servers = s.servers.max(2);
         s.replication = 2;

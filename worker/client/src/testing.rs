@@ -3,6 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use tradewind_common::optimizer::Sgd;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -114,11 +115,11 @@ pub fn spec() -> RunSpec {
         block_bytes: 64,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(0.1),
         samples: 100,

@@ -1,84 +1,91 @@
 //! How an update comes about: sections `train`, `merge`, `staleness` and `momentum`.
 
-use super::{MANY, Section, float, int, key};
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
+
+use super::{MANY, Section, chooser, fields, int, key};
 use crate::value::Kind::{Choice, Pairs};
 
-pub(super) const SECTIONS: &[Section] = &[TRAIN, MERGE, STALENESS, MOMENTUM];
+pub(super) fn sections() -> Vec<Section> {
+    vec![train(), merge(), staleness(), momentum()]
+}
 
-const TRAIN: Section = Section {
-    name: "train",
-    about: "Says for how long and on which batches the run trains, and how far groups may be apart from each other. [Policies](policies.md#consistency) says when to choose what.",
-    example: r#"[train]
+fn train() -> Section {
+    Section {
+        name: "train",
+        about: "Says for how long and on which batches the run trains, and how far groups may be apart from each other. [Policies](policies.md#consistency) says when to choose what.",
+        example: r#"[train]
 samples = 100000
 batch = 32
 consistency = "bounded"
 staleness_bound = 5
 "#,
-    keys: &[
-        key(
-            "train.samples",
-            int(1, MANY),
-            None,
-            "Number of samples to train on, summed over all groups. The run ends when gradients of so many samples have been applied.",
-        ),
-        key(
-            "train.batch",
-            int(1, 1_000_000),
-            Some("8"),
-            "Number of samples per rank and step. A group of 4 ranks takes 4 times as many in a step.",
-        ),
-        key(
-            "train.batch_ramp",
-            Pairs {
-                min: [1, 2],
-                max: [MANY, 1_000_000],
-            },
-            Some("[]"),
-            "Larger batches later in training, as pairs `[samples, batch]`: steps whose data begin after the first `samples` of the run take `batch` samples per rank. Sample counts increase from pair to pair, and each batch is a multiple of the one before ([policies](policies.md#batches-that-grow)).",
-        ),
-        key(
-            "train.consistency",
-            Choice(&["sync", "bounded", "async"]),
-            Some("\"bounded\""),
-            "When a server applies the gradient of a group. `sync`: together with the gradients of all groups, as one batch. `bounded`: on arrival, while the group is at most `train.staleness_bound` exchanges ahead of the slowest one. `async`: on arrival ([policies](policies.md#consistency)).",
-        ),
-        key(
-            "train.staleness_bound",
-            int(0, 1_000_000),
-            Some("3"),
-            "Number of exchanges by which a group may be ahead of the slowest live group. A group that is further ahead waits.",
-        ),
-        key(
-            "train.chunk_samples",
-            int(0, MANY),
-            Some("0"),
-            "Number of samples that a group reserves at a time, at least one step of the largest group. 0 takes two steps of the largest group or more, so that as a rule no group is left with a remainder ([policies](policies.md#batches-that-grow)). Under `train.consistency = \"sync\"` nothing is reserved: the samples of a step follow from its number.",
-        ),
-        key(
-            "train.overlap",
-            int(0, 1),
-            Some("0"),
-            "0: a group waits for each exchange. 1: the exchange of a step runs while the next step computes, on parameters that are one exchange older ([policies](policies.md#overlap)).",
-        ),
-        key(
-            "train.backup_groups",
-            int(0, 65_535),
-            Some("0"),
-            "Number of groups that are not waited for under `train.consistency = \"sync\"`, less than the number of groups. A gradient that comes too late is dropped, and its group goes on with the others. Under `bounded` and `async` only 0 is accepted.",
-        ),
-        key(
-            "train.weights",
-            Choice(&["samples", "groups"]),
-            Some("\"samples\""),
-            "Weight of each gradient in an update that is made of the gradients of several groups. `samples`: its number of samples, so that the update is that of the union of the batches. `groups`: the same for each.",
-        ),
-    ],
-};
+        keys: vec![
+            key(
+                "train.samples",
+                int(1, MANY),
+                None,
+                "Number of samples to train on, summed over all groups. The run ends when gradients of so many samples have been applied.",
+            ),
+            key(
+                "train.batch",
+                int(1, 1_000_000),
+                Some("8"),
+                "Number of samples per rank and step. A group of 4 ranks takes 4 times as many in a step.",
+            ),
+            key(
+                "train.batch_ramp",
+                Pairs {
+                    min: [1, 2],
+                    max: [MANY, 1_000_000],
+                },
+                Some("[]"),
+                "Larger batches later in training, as pairs `[samples, batch]`: steps whose data begin after the first `samples` of the run take `batch` samples per rank. Sample counts increase from pair to pair, and each batch is a multiple of the one before ([policies](policies.md#batches-that-grow)).",
+            ),
+            key(
+                "train.consistency",
+                Choice(&["sync", "bounded", "async"]),
+                Some("\"bounded\""),
+                "When a server applies the gradient of a group. `sync`: together with the gradients of all groups, as one batch. `bounded`: on arrival, while the group is at most `train.staleness_bound` exchanges ahead of the slowest one. `async`: on arrival ([policies](policies.md#consistency)).",
+            ),
+            key(
+                "train.staleness_bound",
+                int(0, 1_000_000),
+                Some("3"),
+                "Number of exchanges by which a group may be ahead of the slowest live group. A group that is further ahead waits.",
+            ),
+            key(
+                "train.chunk_samples",
+                int(0, MANY),
+                Some("0"),
+                "Number of samples that a group reserves at a time, at least one step of the largest group. 0 takes two steps of the largest group or more, so that as a rule no group is left with a remainder ([policies](policies.md#batches-that-grow)). Under `train.consistency = \"sync\"` nothing is reserved: the samples of a step follow from its number.",
+            ),
+            key(
+                "train.overlap",
+                int(0, 1),
+                Some("0"),
+                "0: a group waits for each exchange. 1: the exchange of a step runs while the next step computes, on parameters that are one exchange older ([policies](policies.md#overlap)).",
+            ),
+            key(
+                "train.backup_groups",
+                int(0, 65_535),
+                Some("0"),
+                "Number of groups that are not waited for under `train.consistency = \"sync\"`, less than the number of groups. A gradient that comes too late is dropped, and its group goes on with the others. Under `bounded` and `async` only 0 is accepted.",
+            ),
+            key(
+                "train.weights",
+                Choice(&["samples", "groups"]),
+                Some("\"samples\""),
+                "Weight of each gradient in an update that is made of the gradients of several groups. `samples`: its number of samples, so that the update is that of the union of the batches. `groups`: the same for each.",
+            ),
+        ],
+    }
+}
 
-const MERGE: Section = Section {
-    name: "merge",
-    about: "Makes one update of gradients that arrive at about the same time from several groups, under `train.consistency` `bounded` or `async`. With the defaults each gradient makes an update of its own ([policies](policies.md#merge-windows)).",
-    example: r#"[cluster]
+fn merge() -> Section {
+    Section {
+        name: "merge",
+        about: "Makes one update of gradients that arrive at about the same time from several groups, under `train.consistency` `bounded` or `async`. With the defaults each gradient makes an update of its own ([policies](policies.md#merge-windows)).",
+        example: r#"[cluster]
 groups = [2, 2, 2, 2]
 
 [train]
@@ -88,64 +95,52 @@ consistency = "async"
 min_groups = 2
 grace_ms_max = 20
 "#,
-    keys: &[
-        key(
-            "merge.min_groups",
-            int(1, 65_536),
-            Some("1"),
-            "Number of groups whose gradients a server waits for, to make one update of them; at most the number of groups. Under `train.consistency = \"sync\"` only 1 is accepted.",
-        ),
-        key(
-            "merge.grace_ms_max",
-            int(0, 600_000),
-            Some("0"),
-            "Longest time in milliseconds that a server waits for the gradients of further groups, once those of `merge.min_groups` are there. It stops earlier when twice the usual time between two arrivals has passed. 0 does not wait. Under `train.consistency = \"sync\"` only 0 is accepted.",
-        ),
-        key(
-            "merge.wait_ms_max",
-            int(0, 600_000),
-            Some("1000"),
-            "Longest time in milliseconds that a server waits for the gradients of `merge.min_groups` groups, counted from the first arrival.",
-        ),
-    ],
-};
+        keys: vec![
+            key(
+                "merge.min_groups",
+                int(1, 65_536),
+                Some("1"),
+                "Number of groups whose gradients a server waits for, to make one update of them; at most the number of groups. Under `train.consistency = \"sync\"` only 1 is accepted.",
+            ),
+            key(
+                "merge.grace_ms_max",
+                int(0, 600_000),
+                Some("0"),
+                "Longest time in milliseconds that a server waits for the gradients of further groups, once those of `merge.min_groups` are there. It stops earlier when twice the usual time between two arrivals has passed. 0 does not wait. Under `train.consistency = \"sync\"` only 0 is accepted.",
+            ),
+            key(
+                "merge.wait_ms_max",
+                int(0, 600_000),
+                Some("1000"),
+                "Longest time in milliseconds that a server waits for the gradients of `merge.min_groups` groups, counted from the first arrival.",
+            ),
+        ],
+    }
+}
 
-const STALENESS: Section = Section {
+fn staleness() -> Section {
+    Section {
     name: "staleness",
     about: "Says what a server does with gradients that were computed on old parameters. The delay τ of a gradient is the number of updates that were made between sending the parameters that it was computed on and applying it ([policies](policies.md#staleness)).",
     example: r#"[staleness]
 policy = "drop"
 drop_beyond = 16
 "#,
-    keys: &[
-        key(
-            "staleness.policy",
-            Choice(&["none", "scale", "drop", "compensate", "compensate-adaptive"]),
-            Some("\"none\""),
-            "What a server does with a gradient by its delay τ, the number of updates since the parameters that it was computed on. `none`: applies it as it is. `scale`: gives it the weight 1/τ. `drop`: leaves it out if τ is at least `staleness.drop_beyond`. `compensate` and `compensate-adaptive`: correct it to first order for what the parameters have changed since (DC-ASGD). Under `train.consistency = \"sync\"` only `none` is accepted ([policies](policies.md#staleness)).",
-        ),
-        key(
-            "staleness.drop_beyond",
-            int(1, 1_000_000),
-            Some("8"),
-            "Smallest delay at which a gradient is left out: so many updates since the parameters that it was computed on.",
-        ),
-        key(
-            "staleness.lambda",
-            float(0.0, 1e6),
-            Some("0.04"),
-            "Strength of the correction of late gradients: λ of `compensate`, or λ₀ of `compensate-adaptive`, where 2 is usual.",
-        ),
-        key(
-            "staleness.mean_square_decay",
-            float(0.0, 0.999_999),
-            Some("0.95"),
-            "Decay m of the running mean of squared gradients: at each update the mean keeps this fraction of its former value.",
-        ),
-    ],
-};
+    keys: [
+            vec![chooser::<StalenessSpec>(
+                "staleness.policy",
+                "\"none\"",
+                ("What a server does with a gradient of delay τ, measured in updates.", " Under `train.consistency = \"sync\"` only `none` is accepted ([policies](policies.md#staleness))."),
+                &[],
+            )],
+            fields::<StalenessSpec>(),
+        ]
+        .concat(),
+    }
+}
 
-const MOMENTUM: Section = Section {
+fn momentum() -> Section {
+    Section {
     name: "momentum",
     about: "Adapts momentum to asynchrony: gradients of several groups that come late act like momentum that is added to the configured one. [Policies](policies.md#momentum) has the formulas.",
     example: r#"[momentum]
@@ -154,18 +149,15 @@ policy = "lowered"
 [optimizer]
 momentum = 0.9
 "#,
-    keys: &[
-        key(
-            "momentum.policy",
-            Choice(&["fixed", "lowered", "closed-loop"]),
-            Some("\"fixed\""),
-            "How the momentum of an update follows from `optimizer.momentum`. `fixed`: it is that value. `lowered`: it is what remains of that value when the part that so many live groups add is taken away. `closed-loop`: servers measure the total momentum and correct towards that value. The last two need `train.consistency` `bounded` or `async`, and `optimizer.name = \"sgd\"` (for `lowered` also `lars` or `larc`) with momentum and without Nesterov ([policies](policies.md#momentum)).",
-        ),
-        key(
-            "momentum.gain",
-            float(0.0, 1.0),
-            Some("0.01"),
-            "Fraction of the difference between measured and configured momentum that is corrected at an update.",
-        ),
-    ],
-};
+    keys: [
+            vec![chooser::<MomentumSpec>(
+                "momentum.policy",
+                "\"fixed\"",
+                ("How the momentum of an update follows from `optimizer.momentum`.", " The last two need `train.consistency` `bounded` or `async`, and `optimizer.name = \"sgd\"` (for `lowered` also `lars` or `larc`) with momentum and without Nesterov ([policies](policies.md#momentum))."),
+                &[],
+            )],
+            fields::<MomentumSpec>(),
+        ]
+        .concat(),
+    }
+}

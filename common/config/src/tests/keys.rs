@@ -59,7 +59,7 @@ fn sections_are_whole() {
         assert!(names.insert(name), "{name} is there twice");
         assert!(about.ends_with('.'), "[{name}]: {about}");
         assert!(!section.keys.is_empty(), "{name} has no keys");
-        for Key { name: key, .. } in section.keys {
+        for Key { name: key, .. } in &section.keys {
             let own = key
                 .strip_prefix(name)
                 .is_some_and(|rest| rest.starts_with('.'));

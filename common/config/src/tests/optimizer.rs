@@ -1,6 +1,7 @@
 //! Sections `optimizer` and `schedule`.
 
 use super::{GOOD, parse};
+use tradewind_common::optimizer::{DelayedNesterov, Larc, Lars, Sgd};
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
 use tradewind_common::spec::OptimizerSpec;
 
@@ -83,19 +84,19 @@ fn schedules() {
 fn outer_optimizers() {
     let read = |overrides: &[&str]| parse(GOOD, overrides).map(|config| config.optimizer.spec);
     let outer = ["optimizer.name=outer-nesterov", "optimizer.momentum=0.9"];
-    let sgd = OptimizerSpec::Sgd {
+    let sgd = OptimizerSpec::Sgd(Sgd {
         momentum: 0.9,
         nesterov: true,
         weight_decay: 0.0,
-    };
+    });
     assert_eq!(read(&outer).unwrap(), sgd);
     let delayed = ["optimizer.name=delayed-nesterov", "optimizer.momentum=0.9"];
     let keys = ["optimizer.momentum_updates=4", "optimizer.activation=0.25"];
-    let want = OptimizerSpec::DelayedNesterov {
+    let want = OptimizerSpec::DelayedNesterov(DelayedNesterov {
         momentum: 0.9,
         every: 4,
         activation: 0.25,
-    };
+    });
     assert_eq!(read(&[delayed, keys].concat()).unwrap(), want);
     let refused = |overrides: &[&str], want: &str| {
         let text = read(overrides).unwrap_err().to_string();
@@ -130,16 +131,16 @@ fn layerwise_optimizers() {
         parse(GOOD, &overrides)
     };
     let (momentum, weight_decay, trust) = (0.9, 0.25, 0.5);
-    let lars = OptimizerSpec::Lars {
+    let lars = OptimizerSpec::Lars(Lars {
         momentum,
         weight_decay,
         trust,
-    };
-    let larc = OptimizerSpec::Larc {
+    });
+    let larc = OptimizerSpec::Larc(Larc {
         momentum,
         weight_decay,
         trust,
-    };
+    });
     let refused = |overrides: &[&str], want: &str| {
         let text = read(overrides).unwrap_err().to_string();
         assert!(text.contains(want), "{text}");
@@ -152,6 +153,7 @@ fn layerwise_optimizers() {
         }
     }
     for (name, want) in [("lars", lars), ("larc", larc)] {
+        let this = format!("excludes optimizer.name = {name:?}");
         let name = format!("optimizer.name={name}");
         let keys = ["optimizer.weight_decay=0.25", "optimizer.trust=0.5"];
         let config = read(&[&name, keys[0], keys[1]]).unwrap();
@@ -165,7 +167,7 @@ fn layerwise_optimizers() {
         for policy in ["compensate", "compensate-adaptive"] {
             refused(
                 &[&name, &format!("staleness.policy={policy}")],
-                &format!("staleness.policy = \"{policy}\" excludes optimizer.name = \"lars\""),
+                &format!("staleness.policy = \"{policy}\" {this}"),
             );
         }
         refused(
@@ -178,11 +180,11 @@ fn layerwise_optimizers() {
         );
         refused(
             &[&name, "exchange.up=topk"],
-            "exchange.up = \"topk\" excludes optimizer.name = \"lars\"",
+            &format!("exchange.up = \"topk\" {this}"),
         );
         refused(
             &[&name, "momentum.policy=closed-loop"],
-            "momentum.policy = \"closed-loop\" excludes optimizer.name = \"lars\"",
+            &format!("momentum.policy = \"closed-loop\" {this}"),
         );
         for beside in [
             "momentum.policy=lowered",

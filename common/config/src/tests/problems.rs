@@ -186,7 +186,9 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         check(
             &[&format!("staleness.policy={policy}"), "exchange.up=topk"],
             none,
-            &["exchange.up = \"topk\" excludes staleness.policy = \"compensate\""],
+            &[&format!(
+                "exchange.up = \"topk\" excludes staleness.policy = {policy:?}"
+            )],
         );
     }
     check(

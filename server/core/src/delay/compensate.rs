@@ -1,25 +1,38 @@
+//! Delay compensation (Zheng et al. 2017, "Asynchronous Stochastic Gradient Descent with Delay
+//! Compensation", equation 10): g ← g + λ g⊙g⊙(θ_now − θ_pulled), the first term of a Taylor
+//! expansion with the outer product of the gradient for the Hessian, of which only the diagonal is
+//! kept. The adaptive λ of the same paper (section 6, DC-ASGD-a) is one of each element:
+//! v ← m v + (1 − m) g⊙g, λ = λ₀ / √(v + ε).
+//!
+//! The values that a group has pulled are kept by the primary alone, and so is v. Another primary
+//! begins without: what was computed on values that its predecessor sent is applied as it is.
+
+use tradewind_common::policy::staleness::{Compensate, CompensateAdaptive};
+
 use super::{Delay, Fate};
 
 /// ε, added to the mean square.
 const EPSILON: f32 = 1e-7;
 
-/// Delay compensation (Zheng et al. 2017, "Asynchronous Stochastic Gradient Descent with Delay
-/// Compensation", equation 10): g ← g + λ g⊙g⊙(θ_now − θ_pulled), the first term of a Taylor
-/// expansion with the outer product of the gradient for the Hessian, of which only the diagonal is
-/// kept. With `mean_square_decay` m, λ is the adaptive one of the same paper, element by element
-/// (section 6, DC-ASGD-a): v ← m v + (1 − m) g⊙g, λ = λ₀ / √(v + ε).
-///
-/// The values that a group has pulled are kept by the primary alone, and so is v. Another primary
-/// begins without: what was computed on values that its predecessor sent is applied as it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Compensate {
-    /// λ, or λ₀; at least 0.
-    pub lambda: f32,
-    /// m, in `0..1`; none for a constant λ.
-    pub mean_square_decay: Option<f32>,
+impl Delay for Compensate {
+    fn fate(&self, _: u64) -> Fate {
+        Fate::Apply { weight: 1.0 }
+    }
+
+    fn compensates(&self) -> bool {
+        true
+    }
+
+    fn compensate(&self, gradient: &mut [f32], now: &[f32], then: &[f32], _: &mut Vec<f32>) {
+        let lambda = self.lambda as f32;
+        let moved = now.iter().zip(then).map(|(now, then)| now - then);
+        for (g, moved) in gradient.iter_mut().zip(moved) {
+            *g += lambda * *g * *g * moved;
+        }
+    }
 }
 
-impl Delay for Compensate {
+impl Delay for CompensateAdaptive {
     fn fate(&self, _: u64) -> Fate {
         Fate::Apply { weight: 1.0 }
     }
@@ -35,16 +48,12 @@ impl Delay for Compensate {
         then: &[f32],
         mean_square: &mut Vec<f32>,
     ) {
-        let moved = now.iter().zip(then).map(|(now, then)| now - then);
-        let elements = gradient.iter_mut().zip(moved);
-        let Some(decay) = self.mean_square_decay else {
-            elements.for_each(|(g, moved)| *g += self.lambda * *g * *g * moved);
-            return;
-        };
+        let (lambda, decay) = (self.lambda as f32, self.mean_square_decay as f32);
         mean_square.resize(now.len(), 0.0);
-        for ((g, moved), v) in elements.zip(mean_square) {
+        let moved = now.iter().zip(then).map(|(now, then)| now - then);
+        for ((g, moved), v) in gradient.iter_mut().zip(moved).zip(mean_square) {
             *v = (decay * *v + (1.0 - decay) * *g * *g).min(f32::MAX);
-            *g += self.lambda / (*v + EPSILON).sqrt() * *g * *g * moved;
+            *g += lambda / (*v + EPSILON).sqrt() * *g * *g * moved;
         }
     }
 }
@@ -58,10 +67,7 @@ mod tests {
     #[test]
     fn a_constant_factor_follows_the_tangent() {
         let (a, then, now) = (-2.0f64, 4.0f64, 3.5f64);
-        let policy = Compensate {
-            lambda: (-1.0 / a) as f32,
-            mean_square_decay: None,
-        };
+        let policy = Compensate { lambda: -1.0 / a };
         let mut gradient = [(a / then) as f32];
         policy.compensate(
             &mut gradient,
@@ -77,9 +83,9 @@ mod tests {
 
     #[test]
     fn the_adaptive_factor_follows_the_mean_square() {
-        let policy = Compensate {
+        let policy = CompensateAdaptive {
             lambda: 2.0,
-            mean_square_decay: Some(0.9),
+            mean_square_decay: 0.9,
         };
         let mut mean_square = Vec::new();
         let mut expected = [0.0f64; 2];

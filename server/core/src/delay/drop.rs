@@ -1,19 +1,16 @@
-use super::{Delay, Fate};
+//! A gradient of delay R or more is left out; its group pulls the present values and goes on
+//! (Maranjyan, Tyurin and Richtárik 2025, "Ringmaster ASGD: The First Asynchronous SGD with Optimal
+//! Time Complexity", algorithm 4: a gradient is applied while its delay is less than R).
+//!
+//! Nothing is dropped but after R other updates, so there is always progress.
 
-/// A gradient of delay R or more is left out; its group pulls the present values and goes on
-/// (Maranjyan, Tyurin and Richtárik 2025, "Ringmaster ASGD: The First Asynchronous SGD with Optimal
-/// Time Complexity", algorithm 4: a gradient is applied while its delay is less than R).
-///
-/// Nothing is dropped but after R other updates, so there is always progress.
-#[derive(Clone, Copy, Debug)]
-pub struct Drop {
-    /// R, at least 1.
-    pub beyond: u64,
-}
+use tradewind_common::policy::staleness::Drop;
+
+use super::{Delay, Fate};
 
 impl Delay for Drop {
     fn fate(&self, delay: u64) -> Fate {
-        if delay < self.beyond {
+        if delay < u64::from(self.beyond) {
             Fate::Apply { weight: 1.0 }
         } else {
             Fate::Drop

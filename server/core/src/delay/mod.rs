@@ -6,10 +6,8 @@ mod compensate;
 mod drop;
 mod scale;
 
-pub use compensate::Compensate;
-pub use drop::Drop;
-pub use scale::Scale;
 use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::staleness::None;
 
 /// What becomes of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,28 +46,19 @@ pub trait Delay: Send {
     }
 }
 
-/// Every gradient is applied as it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Unchanged;
-
-impl Delay for Unchanged {
+impl Delay for None {
     fn fate(&self, _: u64) -> Fate {
         Fate::Apply { weight: 1.0 }
     }
 }
 
-/// The policy that the run asks for.
+/// The rule of the policy that the run asks for.
 pub fn from_spec(spec: StalenessSpec) -> Box<dyn Delay> {
     match spec {
-        StalenessSpec::None => Box::new(Unchanged),
-        StalenessSpec::Scale => Box::new(Scale),
-        StalenessSpec::Drop { beyond } => Box::new(Drop { beyond }),
-        StalenessSpec::Compensate {
-            lambda,
-            mean_square_decay,
-        } => Box::new(Compensate {
-            lambda: lambda as f32,
-            mean_square_decay: mean_square_decay.map(|m| m as f32),
-        }),
+        StalenessSpec::None(none) => Box::new(none),
+        StalenessSpec::Scale(scale) => Box::new(scale),
+        StalenessSpec::Drop(drop) => Box::new(drop),
+        StalenessSpec::Compensate(compensate) => Box::new(compensate),
+        StalenessSpec::CompensateAdaptive(compensate) => Box::new(compensate),
     }
 }

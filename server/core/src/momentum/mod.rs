@@ -51,16 +51,16 @@ impl Momentum for Fixed {
     }
 }
 
-/// The policy that the run asks for.
+/// The rule of the policy that the run asks for.
 pub fn from_spec(spec: &RunSpec) -> Box<dyn Momentum> {
-    let total = spec.optimizer.momentum().unwrap_or(0.0);
+    let optimizer = spec.optimizer.capabilities();
+    let total = optimizer.momentum().unwrap_or(0.0);
     match spec.policies.momentum {
-        MomentumSpec::Fixed => Box::new(Fixed),
-        MomentumSpec::Lowered => Box::new(Lowered { total }),
-        MomentumSpec::ClosedLoop { gain } => Box::new(ClosedLoop::new(
-            total,
-            gain,
-            spec.optimizer.momentum_decay(),
-        )),
+        MomentumSpec::Fixed(_) => Box::new(Fixed),
+        MomentumSpec::Lowered(_) => Box::new(Lowered { total }),
+        MomentumSpec::ClosedLoop(closed) => {
+            let decay = optimizer.momentum_decay();
+            Box::new(ClosedLoop::new(total, closed.gain, decay))
+        }
     }
 }

@@ -1,20 +1,10 @@
-use super::{Optimizer, Step};
+//! Adam (Kingma and Ba 2015, algorithm 1) with L2 penalty, in the convention of
+//! `torch.optim.Adam`: ε is added to the bias-corrected root. The weight s of an update is what its
+//! gradient counts in the first moment, m ← β₁m + (1 − β₁)s g; the second one is to know how long
+//! gradients are, and has it whole.
 
-/// Adam (Kingma and Ba 2015, algorithm 1) with L2 penalty, in the convention of
-/// `torch.optim.Adam`: ε is added to the bias-corrected root. The weight s of an update is what its
-/// gradient counts in the first moment, m ← β₁m + (1 − β₁)s g; the second one is to know how long
-/// gradients are, and has it whole.
-#[derive(Clone, Copy, Debug)]
-pub struct Adam {
-    /// β₁, in `0..1`.
-    pub beta1: f64,
-    /// β₂, in `0..1`.
-    pub beta2: f64,
-    /// ε, at least 0.
-    pub epsilon: f32,
-    /// λ, at least 0.
-    pub weight_decay: f32,
-}
+use super::{Optimizer, Step};
+use tradewind_common::optimizer::Adam;
 
 impl Optimizer for Adam {
     fn slots(&self) -> usize {
@@ -29,10 +19,10 @@ impl Optimizer for Adam {
         let moments = Moments {
             beta1: self.beta1,
             beta2: self.beta2,
-            epsilon: self.epsilon,
+            epsilon: self.epsilon as f32,
         };
         let decay = Decay {
-            penalty: step.decay(self.weight_decay),
+            penalty: step.decay(self.weight_decay as f32),
             keep: 1.0,
         };
         moments.apply(step, decay, values, slots, gradient);

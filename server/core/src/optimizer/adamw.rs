@@ -1,19 +1,9 @@
+//! Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2), in the convention of
+//! `torch.optim.AdamW`: θ ← (1 − sηλ)θ with s the weight of the update, then Adam without penalty.
+
 use super::adam::{Decay, Moments};
 use super::{Optimizer, Step};
-
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019, algorithm 2), in the convention of
-/// `torch.optim.AdamW`: θ ← (1 − sηλ)θ with s the weight of the update, then Adam without penalty.
-#[derive(Clone, Copy, Debug)]
-pub struct AdamW {
-    /// β₁, in `0..1`.
-    pub beta1: f64,
-    /// β₂, in `0..1`.
-    pub beta2: f64,
-    /// ε, at least 0.
-    pub epsilon: f32,
-    /// λ, at least 0, per update and unit of the rate. In f64: f32 would lose digits of 1 − ηλ.
-    pub weight_decay: f64,
-}
+use tradewind_common::optimizer::AdamW;
 
 impl Optimizer for AdamW {
     fn slots(&self) -> usize {
@@ -28,7 +18,7 @@ impl Optimizer for AdamW {
         let moments = Moments {
             beta1: self.beta1,
             beta2: self.beta2,
-            epsilon: self.epsilon,
+            epsilon: self.epsilon as f32,
         };
         let decay = if step.decays { self.weight_decay } else { 0.0 };
         let decay = Decay {

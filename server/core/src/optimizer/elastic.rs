@@ -1,11 +1,10 @@
-use super::{Optimizer, Step};
+//! The centre of elastic averaging (Zhang, Choromanska and LeCun 2015, "Deep learning with Elastic
+//! Averaging SGD", algorithm 1, asynchronous): a group pushes its own values x, and the centre moves
+//! towards them, θ ← θ + α(x − θ), with the rate α in `0..1`. The group does the same towards the
+//! centre, with the difference to the centre as it was before.
 
-/// The centre of elastic averaging (Zhang, Choromanska and LeCun 2015, "Deep learning with Elastic
-/// Averaging SGD", algorithm 1, asynchronous): a group pushes its own values x, and the centre moves
-/// towards them, θ ← θ + α(x − θ), with the rate α in `0..1`. The group does the same towards the
-/// centre, with the difference to the centre as it was before.
-#[derive(Clone, Copy, Debug)]
-pub struct Elastic;
+use super::{Optimizer, Step};
+use tradewind_common::optimizer::Elastic;
 
 impl Optimizer for Elastic {
     fn slots(&self) -> usize {
@@ -29,7 +28,7 @@ mod tests {
         let pushed = [[3.0f32, -1.0], [0.5, 8.0], [-2.0, 0.25]];
         let mut centre = [1.0f32, 2.0];
         for (number, x) in (1..).zip(&pushed) {
-            Elastic.apply(Step::new(0.3, number), &mut centre, &mut [], x);
+            Elastic {}.apply(Step::new(0.3, number), &mut centre, &mut [], x);
         }
         for (at, got) in centre.into_iter().enumerate() {
             let start: f64 = [1.0, 2.0][at];

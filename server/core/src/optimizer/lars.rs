@@ -1,26 +1,18 @@
+//! Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, "Large Batch Training of
+//! Convolutional Networks", algorithm 1 and equation 6), with the rate inside the velocity as
+//! there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + sγl(g + βθ), θ ← θ − v, where s is the weight of the
+//! update. A tensor that weight decay spares
+//! has l = 1 and β = 0. One whose values or gradient are all 0 has l = 1, for the quotient would say
+//! nothing; without a gradient it has β = 0 too, or it would decay at a rate meant for l.
+
+use tradewind_common::optimizer::Lars;
 use tradewind_common::pieces::Norms;
 
 use super::{Optimizer, Step};
 
-/// Layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, "Large Batch Training of
-/// Convolutional Networks", algorithm 1 and equation 6), with the rate inside the velocity as
-/// there: l = η‖θ‖ / (‖g‖ + β‖θ‖), v ← mv + sγl(g + βθ), θ ← θ − v, where s is the weight of the
-/// update. A tensor that weight decay spares
-/// has l = 1 and β = 0. One whose values or gradient are all 0 has l = 1, for the quotient would say
-/// nothing; without a gradient it has β = 0 too, or it would decay at a rate meant for l.
-#[derive(Clone, Copy, Debug)]
-pub struct Lars {
-    /// m, in `0..1`; 0 keeps no velocity.
-    pub momentum: f32,
-    /// β, at least 0.
-    pub weight_decay: f32,
-    /// η, more than 0.
-    pub trust: f64,
-}
-
 impl Optimizer for Lars {
     fn slots(&self) -> usize {
-        usize::from(self.momentum != 0.0)
+        usize::from(self.momentum as f32 != 0.0)
     }
 
     fn proportional(&self) -> bool {
@@ -29,8 +21,8 @@ impl Optimizer for Lars {
 
     fn apply(&self, step: Step, values: &mut [f32], slots: &mut [&mut [f32]], gradient: &[f32]) {
         let rate = step.rate as f32 * step.scale * step.weight;
-        let decay = step.decay(self.weight_decay);
-        let momentum = step.momentum(self.momentum);
+        let decay = step.decay(self.weight_decay as f32);
+        let momentum = step.momentum(self.momentum as f32);
         let Some(velocity) = slots.first_mut() else {
             for (x, g) in values.iter_mut().zip(gradient) {
                 *x -= rate * (g + decay * *x);
@@ -47,7 +39,7 @@ impl Optimizer for Lars {
         if norms.gradient == 0.0 {
             return 0.0;
         }
-        ratio(self.trust, f64::from(self.weight_decay), norms).unwrap_or(1.0)
+        ratio(self.trust, self.weight_decay, norms).unwrap_or(1.0)
     }
 }
 

@@ -1,20 +1,14 @@
-//! How a block applies a gradient: one small file an optimizer, behind one trait on slices.
+//! How a block applies a gradient: one file an optimizer, behind one trait on slices. What fields each has is
+//! defined in `common/src/optimizer/`.
 
 mod adam;
 mod adamw;
-mod delayed;
+mod delayed_nesterov;
 mod elastic;
 mod larc;
 mod lars;
 mod sgd;
 
-pub use adam::Adam;
-pub use adamw::AdamW;
-pub use delayed::DelayedNesterov;
-pub use elastic::Elastic;
-pub use larc::Larc;
-pub use lars::Lars;
-pub use sgd::Sgd;
 use tradewind_common::pieces::{Norms, Piece};
 use tradewind_common::spec::OptimizerSpec;
 
@@ -105,67 +99,15 @@ pub fn apply(
     }
 }
 
-/// The optimizer that the run asks for.
+/// The rule of the optimizer that the run asks for.
 pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
     match spec {
-        OptimizerSpec::Sgd {
-            momentum,
-            nesterov,
-            weight_decay,
-        } => Box::new(Sgd {
-            momentum: momentum as f32,
-            nesterov,
-            weight_decay: weight_decay as f32,
-        }),
-        OptimizerSpec::Adam {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        } => Box::new(Adam {
-            beta1,
-            beta2,
-            epsilon: epsilon as f32,
-            weight_decay: weight_decay as f32,
-        }),
-        OptimizerSpec::AdamW {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay,
-        } => Box::new(AdamW {
-            beta1,
-            beta2,
-            epsilon: epsilon as f32,
-            weight_decay,
-        }),
-        OptimizerSpec::Lars {
-            momentum,
-            weight_decay,
-            trust,
-        } => Box::new(Lars {
-            momentum: momentum as f32,
-            weight_decay: weight_decay as f32,
-            trust,
-        }),
-        OptimizerSpec::Larc {
-            momentum,
-            weight_decay,
-            trust,
-        } => Box::new(Larc {
-            momentum: momentum as f32,
-            weight_decay: weight_decay as f32,
-            trust,
-        }),
-        OptimizerSpec::DelayedNesterov {
-            momentum,
-            every,
-            activation,
-        } => Box::new(DelayedNesterov {
-            momentum,
-            every: u64::from(every),
-            activation,
-        }),
-        OptimizerSpec::Elastic => Box::new(Elastic),
+        OptimizerSpec::Sgd(sgd) => Box::new(sgd),
+        OptimizerSpec::Adam(adam) => Box::new(adam),
+        OptimizerSpec::AdamW(adamw) => Box::new(adamw),
+        OptimizerSpec::Lars(lars) => Box::new(lars),
+        OptimizerSpec::Larc(larc) => Box::new(larc),
+        OptimizerSpec::DelayedNesterov(delayed) => Box::new(delayed),
+        OptimizerSpec::Elastic(elastic) => Box::new(elastic),
     }
 }

@@ -1,6 +1,7 @@
 //! A shard's part of a snapshot.
 
 use std::sync::Arc;
+use tradewind_common::optimizer::Sgd;
 
 use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
@@ -122,11 +123,11 @@ fn without_groups_a_block_waits_for_who_comes_next() {
 #[test]
 fn what_is_captured_shares_memory_until_it_changes() {
     let spec = RunSpec {
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         ..spec(&[1, 1], Async)
     };
     let mut stage = Stage::ready(spec, &[], BOTH);

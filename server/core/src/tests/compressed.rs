@@ -1,6 +1,7 @@
 //! A shard that answers with differences: what a group makes of its answers.
 
 use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::staleness::Drop;
 use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Compression, GroupId, Incarnation};
@@ -320,7 +321,7 @@ fn versions_of_a_former_primary_are_not_what_the_next_one_sent() {
     const LIVE: [(u32, u64); 2] = [(0, 0), (1, 0)];
     for (down, arrives) in LOSSY.into_iter().flat_map(|f| [(f, true), (f, false)]) {
         let mut spec = compressed(down);
-        spec.policies.staleness = StalenessSpec::Drop { beyond: 1 };
+        spec.policies.staleness = StalenessSpec::Drop(Drop { beyond: 1 });
         let mut stage = Stage::ready(spec, &[1], &LIVE);
         let mut taker = Taker::new(0);
         for action in [Action::Pull, computed_on(0, &[0.3, 0.7, -1.1])] {

@@ -1,6 +1,7 @@
 //! A primary and its copies: equal bits, and answers that wait for them.
 
 use tradewind_common::Generation;
+use tradewind_common::optimizer::{Adam, AdamW, Sgd};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Bounded, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{Incarnation, ServerId};
@@ -25,23 +26,25 @@ fn pull() -> Push {
 
 #[test]
 fn copies_get_the_same_bits() {
-    let sgd = |momentum, nesterov| OptimizerSpec::Sgd {
-        momentum,
-        nesterov,
-        weight_decay: 0.01,
+    let sgd = |momentum, nesterov| {
+        OptimizerSpec::Sgd(Sgd {
+            momentum,
+            nesterov,
+            weight_decay: 0.01,
+        })
     };
-    let adam = OptimizerSpec::Adam {
+    let adam = OptimizerSpec::Adam(Adam {
         beta1: 0.9,
         beta2: 0.99,
         epsilon: 1e-8,
         weight_decay: 0.01,
-    };
-    let adamw = OptimizerSpec::AdamW {
+    });
+    let adamw = OptimizerSpec::AdamW(AdamW {
         beta1: 0.9,
         beta2: 0.99,
         epsilon: 1e-8,
         weight_decay: 0.01,
-    };
+    });
     let sgd = [sgd(0.0, false), sgd(0.9, false), sgd(0.9, true)];
     for optimizer in sgd.into_iter().chain([adam, adamw]) {
         for consistency in [Sync, Bounded { staleness_bound: 1 }, Async] {

@@ -1,5 +1,6 @@
 //! A copy that is added is sent every block while training goes on.
 
+use tradewind_common::optimizer::Sgd;
 use tradewind_common::spec::ConsistencySpec::Async;
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
 use tradewind_common::{Generation, ServerId, TensorKind, TensorSpec};
@@ -16,11 +17,11 @@ const LIVE: &[(u32, u64)] = &[(0, 0)];
 /// Many more blocks than are on their way at once.
 fn wide() -> RunSpec {
     let mut spec = RunSpec {
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.9,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         ..spec(&[1, 1], Async)
     };
     spec.tensors.push(TensorSpec {

@@ -23,6 +23,7 @@ mod snapshots;
 mod takeover;
 
 use tradewind_common::compress::Compression;
+use tradewind_common::optimizer::Sgd;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
@@ -47,11 +48,11 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         block_bytes: 16,
         consistency,
         policies: Policies::default(),
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: 0.0,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         decay_exempt: DecayExempt::None,
         schedule: Schedule::constant(1.0),
         samples: 100,

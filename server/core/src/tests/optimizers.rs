@@ -1,5 +1,6 @@
 //! What a run's optimizer does to the pieces of its blocks, seen from outside a shard.
 
+use tradewind_common::optimizer::{Adam, AdamW, Larc, Sgd};
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Seen, Unit};
 use tradewind_common::spec::ConsistencySpec::{Async, Sync};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec, RunSpec};
@@ -48,17 +49,17 @@ fn after(spec: RunSpec) -> Vec<f32> {
 
 #[test]
 fn weight_decay_spares_what_is_exempt() {
-    let sgd = OptimizerSpec::Sgd {
+    let sgd = OptimizerSpec::Sgd(Sgd {
         momentum: 0.5,
         nesterov: false,
         weight_decay: 0.25,
-    };
-    let adamw = OptimizerSpec::AdamW {
+    });
+    let adamw = OptimizerSpec::AdamW(AdamW {
         beta1: 0.9,
         beta2: 0.99,
         epsilon: 1e-8,
         weight_decay: 0.25,
-    };
+    });
     for optimizer in [sgd, adamw] {
         for block in [2, 3, 7] {
             let all = run(optimizer, block);
@@ -138,17 +139,17 @@ fn the_rate_follows_what_the_best_informed_group_knows() {
 #[test]
 fn an_update_counts_by_its_samples() {
     let sgd = spec(&[1], Sync).optimizer;
-    let larc = OptimizerSpec::Larc {
+    let larc = OptimizerSpec::Larc(Larc {
         momentum: 0.0,
         weight_decay: 0.0,
         trust: 1.0,
-    };
-    let adam = OptimizerSpec::Adam {
+    });
+    let adam = OptimizerSpec::Adam(Adam {
         beta1: 0.9,
         beta2: 0.99,
         epsilon: 1e-8,
         weight_decay: 0.0,
-    };
+    });
     let reference = 2;
     let root = 2f64.sqrt();
     for (scaling, factors) in [
@@ -174,11 +175,11 @@ fn an_update_counts_by_its_samples() {
 #[test]
 fn every_sample_weighs_the_same_however_contributions_were_merged() {
     let (momentum, reference) = (0.5, 4);
-    let optimizer = OptimizerSpec::Sgd {
+    let optimizer = OptimizerSpec::Sgd(Sgd {
         momentum,
         nesterov: false,
         weight_decay: 0.0,
-    };
+    });
     for parts in [
         &[(6, 2.0)][..],
         &[(1, 2.0), (4, 2.0), (1, 2.0)],

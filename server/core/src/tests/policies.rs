@@ -5,6 +5,7 @@ mod momentum;
 mod staleness;
 mod windows;
 
+use tradewind_common::policy::staleness::{Drop, Scale};
 use tradewind_common::policy::{Policies, StalenessSpec, Weights};
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
@@ -105,26 +106,26 @@ fn policies_that_no_run_can_follow() {
         let error = spec.check().unwrap_err().to_string();
         assert!(error.contains(want), "{error}");
     };
-    let compensate = |lambda, mean_square_decay| {
-        stale(StalenessSpec::Compensate {
-            lambda,
-            mean_square_decay,
-        })
-    };
-    let drop = |beyond| stale(StalenessSpec::Drop { beyond });
+    let compensate =
+        |lambda, mean_square_decay| stale(StalenessSpec::compensating(lambda, mean_square_decay));
+    let drop = |beyond| stale(StalenessSpec::Drop(Drop { beyond }));
     check(
         with(Async, drop(0)),
-        "staleness.drop_beyond is not at least 1",
+        "staleness.drop_beyond is not a whole number, 1 to 1000000",
     );
     check(
         with(Async, compensate(f64::NAN, None)),
-        "staleness.lambda is not a finite",
+        "staleness.lambda is not 0 to 1000000",
     );
     check(
         with(Async, compensate(1.0, Some(1.0))),
-        "staleness.mean_square_decay is not in 0..1",
+        "staleness.mean_square_decay is not 0 to 0.999999",
     );
-    for policies in [drop(4), compensate(1.0, None), stale(StalenessSpec::Scale)] {
+    for policies in [
+        drop(4),
+        compensate(1.0, None),
+        stale(StalenessSpec::Scale(Scale {})),
+    ] {
         let want = "staleness.policy excludes train.consistency = \"sync\"";
         check(with(Sync, policies), want);
     }

@@ -1,5 +1,8 @@
 //! A shard that is restored from a snapshot, under groups that go on.
 
+use tradewind_common::optimizer::Sgd;
+use tradewind_common::policy::momentum::ClosedLoop;
+use tradewind_common::policy::staleness::Compensate;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{self, Async, Sync};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
@@ -245,10 +248,7 @@ fn versions_of_another_lineage_mean_nothing() {
 /// that is computed on what was pulled.
 #[test]
 fn versions_of_another_lineage_are_compensated_by_nothing_and_keep_no_others_from_it() {
-    let compensated = StalenessSpec::Compensate {
-        lambda: 1.0,
-        mean_square_decay: None,
-    };
+    let compensated = StalenessSpec::Compensate(Compensate { lambda: 1.0 });
     let mut spec = spec(&[1, 1], Async);
     spec.policies.staleness = compensated;
     let (mut stage, lineage) = restored_as(spec, &[]);
@@ -285,12 +285,12 @@ fn groups_attach_to_a_copy_that_takes_over_before_they_have() {
 #[test]
 fn the_loop_begins_anew_with_restored_values() {
     let mut looped = spec(&[1, 1], Async);
-    looped.optimizer = OptimizerSpec::Sgd {
+    looped.optimizer = OptimizerSpec::Sgd(Sgd {
         momentum: 0.75,
         nesterov: false,
         weight_decay: 0.0,
-    };
-    looped.policies.momentum = MomentumSpec::ClosedLoop { gain: 0.25 };
+    });
+    looped.policies.momentum = MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.25 });
     looped.schedule.learning_rate = 0.125;
     let mut stage = Stage::ready(looped, &[], BOTH);
     let step = |stage: &mut Stage, clock, lineage, version| {

@@ -1,5 +1,6 @@
 //! Runs that go on from a snapshot: scripts as [`super::desk`] reads them.
 
+use tradewind_common::optimizer::{Adam, Sgd};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
@@ -132,19 +133,19 @@ fn what_must_be_the_same_is_checked() {
         let said = desk.happen("join 0.0 a");
         said.contains("ResumeDiffers")
     };
-    let adam = OptimizerSpec::Adam {
+    let adam = OptimizerSpec::Adam(Adam {
         beta1: 0.9,
         beta2: 0.9,
         epsilon: 1e-8,
         weight_decay: 0.0,
-    };
+    });
     assert!(refused(&|spec| spec.optimizer = adam));
     // A velocity that nobody has saved.
-    let heavy = OptimizerSpec::Sgd {
+    let heavy = OptimizerSpec::Sgd(Sgd {
         momentum: 0.9,
         nesterov: false,
         weight_decay: 0.0,
-    };
+    });
     assert!(refused(&|spec| spec.optimizer = heavy));
     // A velocity of gradients would be taken for one of what whole exchanges came to.
     assert!(refused(&|spec| spec.local = true));

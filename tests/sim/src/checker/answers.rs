@@ -36,7 +36,7 @@ impl Checker {
             _ => {}
         }
         let step = log.told((to, life), reply)?;
-        if self.terms.policies.staleness.compensates() {
+        if self.terms.policies.staleness.capabilities().compensates() {
             let log = self.log_mut(server, shard).expect("looked up above");
             let record = log.records.get_mut(&reply.block).expect("it was told");
             record.sent.insert((life, reply.version));

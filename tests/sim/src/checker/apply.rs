@@ -36,7 +36,7 @@ impl Part {
 
     /// Whether the norms of its tensor come with the gradient.
     pub(super) fn travels(&self, spec: &RunSpec) -> bool {
-        spec.optimizer.layerwise() && self.decays && !self.whole()
+        spec.optimizer.capabilities().layerwise() && self.decays && !self.whole()
     }
 }
 

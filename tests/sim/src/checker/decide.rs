@@ -268,8 +268,8 @@ impl Record {
             let staleness = match self.kind {
                 TensorKind::Parameter => terms.policies.staleness,
                 TensorKind::Buffer => match terms.policies.staleness {
-                    drop @ StalenessSpec::Drop { .. } => drop,
-                    _ => StalenessSpec::None,
+                    drop @ StalenessSpec::Drop(_) => drop,
+                    _ => StalenessSpec::default(),
                 },
             };
             let pushed = traffic.pushed.get(&(self.id, life, clock));

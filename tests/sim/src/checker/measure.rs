@@ -2,7 +2,9 @@
 //! Mitliagkas 2017, "YellowFin and the art of momentum tuning", section 4 and algorithm 5.
 
 use tradewind_common::TensorKind;
+use tradewind_common::optimizer::Sgd;
 use tradewind_common::policy::MomentumSpec;
+use tradewind_common::policy::momentum::ClosedLoop;
 use tradewind_common::spec::OptimizerSpec;
 use tradewind_core::decided;
 
@@ -29,10 +31,10 @@ impl Record {
         passed_on: &[PassedOn],
         (traffic, terms): (&Traffic, &Terms),
     ) -> Result<Option<f64>, Violation> {
-        let MomentumSpec::ClosedLoop { gain } = terms.policies.momentum else {
+        let MomentumSpec::ClosedLoop(ClosedLoop { gain }) = terms.policies.momentum else {
             return Ok(explicit);
         };
-        let OptimizerSpec::Sgd { momentum, .. } = terms.optimizer else {
+        let OptimizerSpec::Sgd(Sgd { momentum, .. }) = terms.optimizer else {
             return Ok(None);
         };
         let changes = |step: &usize| self.history[*step].version > self.history[*step - 1].version;
@@ -96,7 +98,7 @@ impl Record {
         gradient: &[f32],
         terms: &Terms,
     ) -> Option<f64> {
-        let OptimizerSpec::Sgd { weight_decay, .. } = terms.optimizer else {
+        let OptimizerSpec::Sgd(Sgd { weight_decay, .. }) = terms.optimizer else {
             return None;
         };
         let mut ratios = Vec::new();

@@ -1,5 +1,6 @@
 //! What optimizers make of a gradient, value by value and in f64, each from its paper.
 
+use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Larc, Lars, Sgd};
 use tradewind_common::pieces::Norms;
 use tradewind_common::spec::OptimizerSpec;
 
@@ -22,13 +23,11 @@ pub(super) struct At {
 /// How many numbers an optimizer keeps for each value.
 pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
     match optimizer {
-        OptimizerSpec::Sgd { momentum, .. }
-        | OptimizerSpec::Lars { momentum, .. }
-        | OptimizerSpec::Larc { momentum, .. } => usize::from(momentum > 0.0),
-        OptimizerSpec::Adam { .. }
-        | OptimizerSpec::AdamW { .. }
-        | OptimizerSpec::DelayedNesterov { .. } => 2,
-        OptimizerSpec::Elastic => 0,
+        OptimizerSpec::Sgd(Sgd { momentum, .. })
+        | OptimizerSpec::Lars(Lars { momentum, .. })
+        | OptimizerSpec::Larc(Larc { momentum, .. }) => usize::from(momentum > 0.0),
+        OptimizerSpec::Adam(_) | OptimizerSpec::AdamW(_) | OptimizerSpec::DelayedNesterov(_) => 2,
+        OptimizerSpec::Elastic(Elastic {}) => 0,
     }
 }
 
@@ -36,7 +35,9 @@ pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
 pub(super) fn proportional(optimizer: OptimizerSpec) -> bool {
     matches!(
         optimizer,
-        OptimizerSpec::Sgd { .. } | OptimizerSpec::DelayedNesterov { .. } | OptimizerSpec::Elastic
+        OptimizerSpec::Sgd(_)
+            | OptimizerSpec::DelayedNesterov(_)
+            | OptimizerSpec::Elastic(Elastic {})
     )
 }
 
@@ -49,11 +50,11 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
     match optimizer {
         // Sutskever et al. 2013, "On the importance of initialization and momentum in deep
         // learning", equations 1 to 4, with v = −(their v)/η: the rate is outside.
-        OptimizerSpec::Sgd {
+        OptimizerSpec::Sgd(Sgd {
             nesterov,
             weight_decay,
             ..
-        } => {
+        }) => {
             let g = at.weight * (g + lambda(weight_decay) * *x);
             *first = at.momentum * *first + g;
             let ahead = g + at.momentum * *first;
@@ -61,33 +62,33 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         }
         // Kingma and Ba 2015, "Adam: a method for stochastic optimization", algorithm 1, with the
         // L2 penalty's gradient.
-        OptimizerSpec::Adam {
+        OptimizerSpec::Adam(Adam {
             beta1,
             beta2,
             epsilon,
             weight_decay,
-        } => {
+        }) => {
             let g = g + lambda(weight_decay) * *x;
             *x -= at.rate * adam((beta1, beta2, epsilon), at, (first, second), g);
         }
         // Loshchilov and Hutter 2019, "Decoupled weight decay regularization", algorithm 2, line
         // 12, with λ in units of the rate.
-        OptimizerSpec::AdamW {
+        OptimizerSpec::AdamW(AdamW {
             beta1,
             beta2,
             epsilon,
             weight_decay,
-        } => {
+        }) => {
             let adam = adam((beta1, beta2, epsilon), at, (first, second), g);
             *x -= at.rate * (adam + at.weight * lambda(weight_decay) * *x);
         }
         // You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks",
         // algorithm 1.
-        OptimizerSpec::Lars {
+        OptimizerSpec::Lars(Lars {
             weight_decay,
             trust,
             ..
-        } => {
+        }) => {
             let (local, beta) = local_rate(at, trust, lambda(weight_decay));
             let step = at.weight * at.rate * local.unwrap_or(1.0) * (g + beta * *x);
             *first = at.momentum * *first + step;
@@ -96,22 +97,22 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         // The same local rate as a limit of the global one, as Kurth et al. 2018, "Exascale deep
         // learning for climate analytics", section V-B2, used it: the gradient is multiplied by
         // min(local / global, 1), then there is a step of momentum.
-        OptimizerSpec::Larc {
+        OptimizerSpec::Larc(Larc {
             weight_decay,
             trust,
             ..
-        } => {
+        }) => {
             let (local, beta) = local_rate(at, trust, lambda(weight_decay));
             let clip = local.map_or(1.0, |local| (local / at.rate).min(1.0));
             *first = at.momentum * *first + at.weight * clip * (g + beta * *x);
             *x -= at.rate * *first;
         }
         // Liu et al. 2024, "Asynchronous Local-SGD training for language modeling", algorithm 3.
-        OptimizerSpec::DelayedNesterov {
+        OptimizerSpec::DelayedNesterov(DelayedNesterov {
             momentum,
             every,
             activation,
-        } => {
+        }) => {
             let (n, g) = (f64::from(every), at.weight * g);
             *second += g;
             if at.number.is_multiple_of(u64::from(every)) {
@@ -125,7 +126,7 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         }
         // Zhang, Choromanska and LeCun 2015, "Deep learning with elastic averaging SGD", equation
         // 6 for one worker: what is pushed are its values.
-        OptimizerSpec::Elastic => *x = (1.0 - at.rate) * *x + at.rate * g,
+        OptimizerSpec::Elastic(Elastic {}) => *x = (1.0 - at.rate) * *x + at.rate * g,
     }
 }
 

@@ -1,16 +1,17 @@
 //! What the observer knows of staleness policies, in f64.
 
 use tradewind_common::policy::StalenessSpec;
+use tradewind_common::policy::staleness::{Compensate, Drop, Scale};
 
 /// Whether a gradient of this delay is to be left out.
 pub(super) fn drops(policy: StalenessSpec, delay: u64, measured: bool) -> bool {
-    matches!(policy, StalenessSpec::Drop { beyond } if measured && delay >= beyond)
+    matches!(policy, StalenessSpec::Drop(Drop { beyond }) if measured && delay >= u64::from(beyond))
 }
 
 /// Times which it counts.
 pub(super) fn scale(policy: StalenessSpec, delay: u64) -> f64 {
     match policy {
-        StalenessSpec::Scale if delay > 1 => 1.0 / delay as f64,
+        StalenessSpec::Scale(Scale {}) if delay > 1 => 1.0 / delay as f64,
         _ => 1.0,
     }
 }
@@ -22,12 +23,12 @@ pub(super) fn compensate(
     moved: &[f64],
     mean_square: &mut Vec<f64>,
 ) {
-    let StalenessSpec::Compensate {
-        lambda,
-        mean_square_decay,
-    } = policy
-    else {
-        return;
+    let (lambda, mean_square_decay) = match policy {
+        StalenessSpec::Compensate(Compensate { lambda }) => (lambda, None),
+        StalenessSpec::CompensateAdaptive(adaptive) => {
+            (adaptive.lambda, Some(adaptive.mean_square_decay))
+        }
+        StalenessSpec::None(_) | StalenessSpec::Scale(_) | StalenessSpec::Drop(_) => return,
     };
     mean_square.resize(gradient.len(), 0.0);
     for ((g, moved), square) in gradient.iter_mut().zip(moved).zip(mean_square) {

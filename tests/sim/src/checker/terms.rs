@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use tradewind_common::optimizer::{Larc, Lars, Sgd};
+use tradewind_common::policy::momentum::Lowered;
 
 use tradewind_common::layout::Block;
 use tradewind_common::pieces::Norms;
@@ -46,7 +48,7 @@ impl Terms {
             consistency: spec.consistency,
             policies: spec.policies,
             optimizer: spec.optimizer,
-            layerwise: spec.optimizer.layerwise(),
+            layerwise: spec.optimizer.capabilities().layerwise(),
             schedule: spec.schedule.clone(),
             samples: spec.samples,
             brought,
@@ -86,20 +88,20 @@ impl Terms {
     /// number if there were none.
     pub(super) fn momentum(&self, live: usize, merged: usize, told: Option<f64>) -> f64 {
         let own = match self.optimizer {
-            OptimizerSpec::Sgd { momentum, .. }
-            | OptimizerSpec::Lars { momentum, .. }
-            | OptimizerSpec::Larc { momentum, .. } => momentum,
+            OptimizerSpec::Sgd(Sgd { momentum, .. })
+            | OptimizerSpec::Lars(Lars { momentum, .. })
+            | OptimizerSpec::Larc(Larc { momentum, .. }) => momentum,
             // The others use their own.
             _ => 0.0,
         };
         match self.policies.momentum {
-            MomentumSpec::Fixed => own,
-            MomentumSpec::Lowered => {
+            MomentumSpec::Fixed(_) => own,
+            MomentumSpec::Lowered(Lowered {}) => {
                 let late = live as f64 / merged as f64 - 1.0;
                 let held = (own / (1.0 - own) - late).max(0.0);
                 held / (1.0 + held)
             }
-            MomentumSpec::ClosedLoop { .. } => told.map_or(f64::NAN, |told| told.clamp(-0.9, 1.0)),
+            MomentumSpec::ClosedLoop(_) => told.map_or(f64::NAN, |told| told.clamp(-0.9, 1.0)),
         }
     }
 }

@@ -268,7 +268,7 @@ impl Process {
 
 /// The norms that a block's gradient is pushed with, as a client finds them.
 fn norms(life: Life, clock: Clock, block: BlockId, common: &Common) -> Vec<Norms> {
-    if !common.spec.optimizer.layerwise() {
+    if !common.spec.optimizer.capabilities().layerwise() {
         return Vec::new();
     }
     let (cut, layout) = (Cut::of(&common.spec), &common.layout);

@@ -23,7 +23,7 @@ impl Scenario {
         self.decay_exempt = DecayExempt::None;
         self.down = Compression::None;
         let staleness = match self.policies.staleness {
-            drops @ StalenessSpec::Drop { .. } => drops,
+            drops @ StalenessSpec::Drop(_) => drops,
             _ => StalenessSpec::default(),
         };
         self.policies = Policies {

@@ -2,7 +2,6 @@
 
 use tradewind_common::policy::MomentumSpec;
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
-use tradewind_common::spec::OptimizerSpec;
 
 use super::Scenario;
 
@@ -41,8 +40,8 @@ impl Scenario {
     /// rest, and with faults, round by round.
     pub fn varied(mut self, round: u64) -> Self {
         let (optimizer, policies) = (self.optimizer, self.policies);
-        let compensates = policies.staleness.compensates();
-        let measured = matches!(policies.momentum, MomentumSpec::ClosedLoop { .. });
+        let compensates = policies.staleness.capabilities().compensates();
+        let measured = matches!(policies.momentum, MomentumSpec::ClosedLoop(_));
         if measured {
             self.servers = self.servers.max(2);
             self.replication = 2;
@@ -51,7 +50,11 @@ impl Scenario {
             1 if self.local_steps == 1 => self.with_overlap(),
             _ => self,
         };
-        if round / 2 % 2 == 1 && !compensates && !measured && optimizer != OptimizerSpec::Elastic {
+        if round / 2 % 2 == 1
+            && !compensates
+            && !measured
+            && !optimizer.capabilities().takes_values()
+        {
             scenario = scenario.with_differences();
         }
         match round % MIXES {

@@ -12,6 +12,7 @@ mod spec;
 use rand::Rng;
 use tradewind_common::batch::BatchStep;
 use tradewind_common::compress::Compression;
+use tradewind_common::optimizer::Elastic;
 use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec, Weights};
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
@@ -299,7 +300,7 @@ impl Scenario {
     /// The same with a staleness policy. One that compensates knows no compressed answers.
     pub fn with_staleness(mut self, staleness: StalenessSpec) -> Self {
         self.policies.staleness = staleness;
-        if staleness.compensates() {
+        if staleness.capabilities().compensates() {
             self.down = Compression::None;
         }
         self.fitting()
@@ -317,7 +318,7 @@ impl Scenario {
     pub fn with_elastic(mut self) -> Self {
         self.consistency = ConsistencySpec::Async;
         self.down = Compression::None;
-        (self.optimizer, self.rate) = (OptimizerSpec::Elastic, ALPHA);
+        (self.optimizer, self.rate) = (OptimizerSpec::Elastic(Elastic {}), ALPHA);
         self.schedule = Schedule::constant(1.0);
         self
     }

@@ -2,7 +2,9 @@
 
 use rand::Rng;
 use tradewind_common::Compression;
+use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Elastic, Larc, Lars, Sgd};
 use tradewind_common::policy::MomentumSpec;
+use tradewind_common::policy::momentum::Lowered;
 use tradewind_common::schedule::{Decay, Scaling, Schedule, Unit};
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 
@@ -31,63 +33,63 @@ pub const OPTIMIZERS: [(OptimizerSpec, f64); 12] = [
     // The outer optimizer of DiLoCo.
     (sgd(MOMENTUM, true, 0.0), 0.5),
     (
-        OptimizerSpec::Adam {
+        OptimizerSpec::Adam(Adam {
             beta1: 0.75,
             beta2: 0.875,
             epsilon: 0.0625,
             weight_decay: 0.5,
-        },
+        }),
         0.25,
     ),
     (
-        OptimizerSpec::AdamW {
+        OptimizerSpec::AdamW(AdamW {
             beta1: 0.75,
             beta2: 0.875,
             epsilon: 0.0625,
             weight_decay: 0.5,
-        },
+        }),
         0.25,
     ),
     (
-        OptimizerSpec::Lars {
+        OptimizerSpec::Lars(Lars {
             momentum: MOMENTUM,
             weight_decay: 0.25,
             trust: 0.125,
-        },
+        }),
         0.5,
     ),
     (
-        OptimizerSpec::Larc {
+        OptimizerSpec::Larc(Larc {
             momentum: MOMENTUM,
             weight_decay: 0.25,
             trust: 0.125,
-        },
+        }),
         0.125,
     ),
     (
-        OptimizerSpec::DelayedNesterov {
+        OptimizerSpec::DelayedNesterov(DelayedNesterov {
             momentum: MOMENTUM,
             every: 3,
             activation: 0.25,
-        },
+        }),
         0.75,
     ),
-    (OptimizerSpec::Elastic, ALPHA),
+    (OptimizerSpec::Elastic(Elastic {}), ALPHA),
 ];
 
 const fn sgd(momentum: f64, nesterov: bool, weight_decay: f64) -> OptimizerSpec {
-    OptimizerSpec::Sgd {
+    OptimizerSpec::Sgd(Sgd {
         momentum,
         nesterov,
         weight_decay,
-    }
+    })
 }
 
 impl Scenario {
     /// The same with one of [`OPTIMIZERS`], of which elastic averaging has no schedule.
     pub fn with_optimizer(mut self, number: usize) -> Self {
         (self.optimizer, self.rate) = OPTIMIZERS[number];
-        if self.optimizer == OptimizerSpec::Elastic {
+        if self.optimizer.capabilities().takes_values() {
             self.schedule = Schedule::constant(1.0);
         }
         self.with_total()
@@ -97,7 +99,7 @@ impl Scenario {
     /// answers.
     pub fn with_momentum(mut self, momentum: MomentumSpec) -> Self {
         self.policies.momentum = momentum;
-        if matches!(momentum, MomentumSpec::ClosedLoop { .. }) {
+        if matches!(momentum, MomentumSpec::ClosedLoop(_)) {
             self.down = Compression::None;
         }
         self.fitting()
@@ -118,10 +120,10 @@ impl Scenario {
 
     /// Where asynchrony has a part in the momentum, there has to be some left.
     fn with_total(mut self) -> Self {
-        let lowered = self.policies.momentum == MomentumSpec::Lowered;
-        if let OptimizerSpec::Sgd { momentum, .. }
-        | OptimizerSpec::Lars { momentum, .. }
-        | OptimizerSpec::Larc { momentum, .. } = &mut self.optimizer
+        let lowered = self.policies.momentum == MomentumSpec::Lowered(Lowered {});
+        if let OptimizerSpec::Sgd(Sgd { momentum, .. })
+        | OptimizerSpec::Lars(Lars { momentum, .. })
+        | OptimizerSpec::Larc(Larc { momentum, .. }) = &mut self.optimizer
             && lowered
             && *momentum > 0.0
         {

@@ -4,6 +4,7 @@ mod twisted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tradewind_common::policy::staleness::{self, Drop};
 
 use tradewind_common::holders::Role;
 use tradewind_common::pieces::norm;
@@ -15,7 +16,6 @@ use tradewind_core::ReplyTo;
 use tradewind_core::askers::{Fresh, Wants};
 use tradewind_core::consistency::{Bounded, Sync, Window};
 use tradewind_core::decided::Decided;
-use tradewind_core::delay::{self, Unchanged};
 use tradewind_core::log::{Applied, Confirm, Entry};
 use tradewind_core::momentum::{ClosedLoop, Lowered};
 use tradewind_core::shard::{Action, Answer, Output, Push, Reply, Shard};
@@ -72,25 +72,25 @@ pub(super) fn policy(shard: Shard, sabotage: Option<Sabotage>, spec: &RunSpec) -
             }
             None => shard,
         },
-        (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(Unchanged)),
+        (Some(Sabotage::CompensatesNothing), _) => shard.with_delay(Box::new(staleness::None {})),
         (Some(Sabotage::LowersTooMuch), _) => {
             let total = MOMENTUM_TOTAL;
             shard.with_momentum(Box::new(LowerMore(Lowered { total })))
         }
         (Some(Sabotage::MeasuresTooLate), _) => match spec.policies.momentum {
-            MomentumSpec::ClosedLoop { gain } => {
-                let total = spec.optimizer.momentum().unwrap_or(0.0);
-                let decay = spec.optimizer.momentum_decay();
-                let measured = ClosedLoop::new(total, gain, decay);
+            MomentumSpec::ClosedLoop(policy) => {
+                let total = spec.optimizer.capabilities().momentum().unwrap_or(0.0);
+                let decay = spec.optimizer.capabilities().momentum_decay();
+                let measured = ClosedLoop::new(total, policy.gain, decay);
                 shard.with_momentum(Box::new(MeasureLater(measured)))
             }
             _ => shard,
         },
         (Some(Sabotage::ScalesTooMuch), _) => shard.with_delay(Box::new(ScaleMore)),
         (Some(Sabotage::DropsTooLate), _) => match spec.policies.staleness {
-            StalenessSpec::Drop { beyond } => {
+            StalenessSpec::Drop(Drop { beyond }) => {
                 let beyond = beyond + 1;
-                shard.with_delay(Box::new(delay::Drop { beyond }))
+                shard.with_delay(Box::new(Drop { beyond }))
             }
             _ => shard,
         },

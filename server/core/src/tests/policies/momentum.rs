@@ -1,5 +1,8 @@
 //! The momentum of updates.
 
+use tradewind_common::optimizer::Sgd;
+use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
+use tradewind_common::policy::staleness::Compensate;
 use tradewind_common::policy::{MomentumSpec, Policies, StalenessSpec};
 use tradewind_common::schedule::{Scaling, Schedule};
 use tradewind_common::spec::ConsistencySpec::Async;
@@ -17,18 +20,18 @@ fn heavy(momentum: f64, policy: MomentumSpec) -> RunSpec {
         ..Policies::default()
     };
     RunSpec {
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum,
             nesterov: false,
             weight_decay: 0.0,
-        },
+        }),
         ..with(Async, policies)
     }
 }
 
 #[test]
 fn momentum_is_lowered_by_the_groups_that_are_live() {
-    let mut shard = ready_as(heavy(0.75, MomentumSpec::Lowered), &LIVE);
+    let mut shard = ready_as(heavy(0.75, MomentumSpec::Lowered(Lowered {})), &LIVE);
     let (mut value, mut velocity, mut clock) = (1.0f64, 0.0f64, 0);
     let views: [&[(u32, u64)]; 3] = [&LIVE, &LIVE[..2], &LIVE[..1]];
     for (number, live) in views.into_iter().enumerate() {
@@ -56,12 +59,12 @@ fn the_loop_brings_a_group_alone_to_the_target() {
         (0.5, DecayExempt::None, 0.5),
         (0.5, DecayExempt::Vectors, 0.0),
     ] {
-        let mut spec = heavy(0.75, MomentumSpec::ClosedLoop { gain: 0.25 });
-        spec.optimizer = OptimizerSpec::Sgd {
+        let mut spec = heavy(0.75, MomentumSpec::ClosedLoop(ClosedLoop { gain: 0.25 }));
+        spec.optimizer = OptimizerSpec::Sgd(Sgd {
             momentum: 0.75,
             nesterov: false,
             weight_decay,
-        };
+        });
         spec.decay_exempt = decay_exempt;
         check_the_loop(spec, decay);
     }
@@ -102,12 +105,12 @@ fn measured(staleness: StalenessSpec) -> RunSpec {
         shape: vec![3],
         kind: TensorKind::Parameter,
     };
-    let mut spec = heavy(TARGET, MomentumSpec::ClosedLoop { gain: GAIN });
-    spec.optimizer = OptimizerSpec::Sgd {
+    let mut spec = heavy(TARGET, MomentumSpec::ClosedLoop(ClosedLoop { gain: GAIN }));
+    spec.optimizer = OptimizerSpec::Sgd(Sgd {
         momentum: TARGET,
         nesterov: false,
         weight_decay: DECAY,
-    };
+    });
     spec.policies.staleness = staleness;
     spec.schedule = Schedule {
         scaling: Scaling::Linear {
@@ -173,11 +176,8 @@ impl Traced {
 /// correct one momentum, each by its half.
 #[test]
 fn the_loop_measures_where_gradients_were_computed() {
-    let compensate = StalenessSpec::Compensate {
-        lambda: 0.25,
-        mean_square_decay: None,
-    };
-    check_stale(StalenessSpec::None, 0.0);
+    let compensate = StalenessSpec::Compensate(Compensate { lambda: 0.25 });
+    check_stale(StalenessSpec::default(), 0.0);
     check_stale(compensate, 0.25);
 }
 

@@ -1,5 +1,7 @@
 //! What becomes of gradients that were computed on old values.
 
+use tradewind_common::optimizer::{Adam, AdamW, DelayedNesterov, Sgd};
+use tradewind_common::policy::staleness::{Compensate, Drop, Scale};
 use tradewind_common::policy::{MergeSpec, Policies, StalenessSpec};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded};
 use tradewind_common::spec::{OptimizerSpec, RunSpec};
@@ -11,7 +13,7 @@ use crate::shard::Answer;
 
 #[test]
 fn a_stale_gradient_counts_one_over_its_delay() {
-    let mut shard = ready_as(with(Async, stale(StalenessSpec::Scale)), &LIVE);
+    let mut shard = ready_as(with(Async, stale(StalenessSpec::Scale(Scale {}))), &LIVE);
     let mut value = 1.0;
     for (clock, (on, delay)) in [(0, 0), (0, 1), (0, 2), (0, 3), (3, 1)]
         .into_iter()
@@ -84,7 +86,7 @@ fn a_stale_gradient_counts_less_under_every_optimizer() {
     let check = |optimizer, step: &dyn Fn(&mut Moved, f64, f64)| {
         let spec = RunSpec {
             optimizer,
-            ..with(Async, stale(StalenessSpec::Scale))
+            ..with(Async, stale(StalenessSpec::Scale(Scale {})))
         };
         let mut shard = ready_as(spec, &LIVE);
         let mut want = Moved {
@@ -109,39 +111,41 @@ fn a_stale_gradient_counts_less_under_every_optimizer() {
             assert!(near, "{optimizer:?} at {clock}: {got}, not {}", want.x);
         }
     };
-    let momentum = |nesterov| OptimizerSpec::Sgd {
-        momentum: MU,
-        nesterov,
-        weight_decay: LAMBDA,
+    let momentum = |nesterov| {
+        OptimizerSpec::Sgd(Sgd {
+            momentum: MU,
+            nesterov,
+            weight_decay: LAMBDA,
+        })
     };
     check(momentum(false), &sgd(false));
     check(momentum(true), &sgd(true));
-    let plain = OptimizerSpec::Sgd {
+    let plain = OptimizerSpec::Sgd(Sgd {
         momentum: 0.0,
         nesterov: false,
         weight_decay: LAMBDA,
-    };
+    });
     check(plain, &|at, s, g| at.x -= s * (g + LAMBDA * at.x));
     let (beta1, beta2) = BETAS;
-    let l2 = OptimizerSpec::Adam {
+    let l2 = OptimizerSpec::Adam(Adam {
         beta1,
         beta2,
         epsilon: 1e-8,
         weight_decay: LAMBDA,
-    };
+    });
     check(l2, &adam(false));
-    let beside = OptimizerSpec::AdamW {
+    let beside = OptimizerSpec::AdamW(AdamW {
         beta1,
         beta2,
         epsilon: 1e-8,
         weight_decay: LAMBDA,
-    };
+    });
     check(beside, &adam(true));
-    let every_second = OptimizerSpec::DelayedNesterov {
+    let every_second = OptimizerSpec::DelayedNesterov(DelayedNesterov {
         momentum: MU,
         every: 2,
         activation: 0.0,
-    };
+    });
     check(every_second, &|at, s, g| {
         let [m, sum] = &mut at.kept;
         *sum += s * g;
@@ -159,7 +163,7 @@ fn a_stale_gradient_counts_less_under_every_optimizer() {
 #[test]
 fn merged_gradients_count_each_by_its_own_delay() {
     let policies = Policies {
-        staleness: StalenessSpec::Scale,
+        staleness: StalenessSpec::Scale(Scale {}),
         merge: Some(MergeSpec {
             min_groups: 3,
             grace_ms_max: 0,
@@ -168,11 +172,11 @@ fn merged_gradients_count_each_by_its_own_delay() {
         ..Policies::default()
     };
     let spec = RunSpec {
-        optimizer: OptimizerSpec::Sgd {
+        optimizer: OptimizerSpec::Sgd(Sgd {
             momentum: MU,
             nesterov: false,
             weight_decay: LAMBDA,
-        },
+        }),
         ..with(Async, policies)
     };
     let mut shard = ready_as(spec, &LIVE);
@@ -206,7 +210,7 @@ fn merged_gradients_count_each_by_its_own_delay() {
 
 #[test]
 fn what_is_too_stale_is_dropped_and_its_group_told() {
-    let policy = stale(StalenessSpec::Drop { beyond: 2 });
+    let policy = stale(StalenessSpec::Drop(Drop { beyond: 2 }));
     let mut shard = ready_as(with(Async, policy), &LIVE);
     for clock in 0..2 {
         send(&mut shard, (0, clock), 1.0, clock, 1);
@@ -248,10 +252,7 @@ fn what_is_too_stale_is_dropped_and_its_group_told() {
 fn a_stale_gradient_is_brought_to_the_present_values() {
     let (lambda, decay) = (0.25, 0.5);
     for mean_square_decay in [None, Some(decay)] {
-        let policy = stale(StalenessSpec::Compensate {
-            lambda,
-            mean_square_decay,
-        });
+        let policy = stale(StalenessSpec::compensating(lambda, mean_square_decay));
         let mut shard = ready_as(with(Bounded { staleness_bound: 9 }, policy), &LIVE);
         for group in 0..3 {
             pull(&mut shard, group);
@@ -291,10 +292,7 @@ fn a_stale_gradient_is_brought_to_the_present_values() {
 /// Nobody but the primary that sent them has the values of old.
 #[test]
 fn what_was_sent_by_nobody_here_is_applied_as_it_is_and_counted() {
-    let policy = stale(StalenessSpec::Compensate {
-        lambda: 0.5,
-        mean_square_decay: None,
-    });
+    let policy = stale(StalenessSpec::Compensate(Compensate { lambda: 0.5 }));
     let mut shard = ready_as(with(Async, policy), &LIVE);
     pull(&mut shard, 0);
     send(&mut shard, (0, 0), 2.0, 0, 1);
@@ -320,10 +318,7 @@ fn what_was_sent_by_nobody_here_is_applied_as_it_is_and_counted() {
 #[test]
 fn what_cannot_be_compensated_is_finite_all_the_same() {
     for mean_square_decay in [None, Some(0.5)] {
-        let policy = stale(StalenessSpec::Compensate {
-            lambda: 0.5,
-            mean_square_decay,
-        });
+        let policy = stale(StalenessSpec::compensating(0.5, mean_square_decay));
         let mut shard = ready_as(with(Async, policy), &LIVE);
         pull(&mut shard, 0);
         pull(&mut shard, 1);

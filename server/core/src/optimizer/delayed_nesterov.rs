@@ -1,24 +1,16 @@
-use super::{Optimizer, Step};
+//! Delayed Nesterov momentum (Liu et al. 2024, "Asynchronous Local-SGD Training for Language
+//! Modeling", algorithm 3): pseudo-gradients of groups that come one by one move the values at
+//! once, but the momentum only every N updates, by their mean; so N asynchronous groups get the
+//! momentum that N synchronous ones would. With g the pseudo-gradient of update t, from 1, times its
+//! weight:
+//!
+//! Δ ← Δ + g; if t is a multiple of N: m ← βm + Δ/N, θ ← θ − η((1 − cN + c)βm + g/N), Δ ← 0;
+//! otherwise θ ← θ − η(cβm + g/N).
+//!
+//! N = 1 is Nesterov's momentum as `sgd` has it.
 
-/// Delayed Nesterov momentum (Liu et al. 2024, "Asynchronous Local-SGD Training for Language
-/// Modeling", algorithm 3): pseudo-gradients of groups that come one by one move the values at
-/// once, but the momentum only every N updates, by their mean; so N asynchronous groups get the
-/// momentum that N synchronous ones would. With g the pseudo-gradient of update t, from 1, times its
-/// weight:
-///
-/// Δ ← Δ + g; if t is a multiple of N: m ← βm + Δ/N, θ ← θ − η((1 − cN + c)βm + g/N), Δ ← 0;
-/// otherwise θ ← θ − η(cβm + g/N).
-///
-/// N = 1 is Nesterov's momentum as [`Sgd`](super::Sgd) has it.
-#[derive(Clone, Copy, Debug)]
-pub struct DelayedNesterov {
-    /// β, in `0..1`.
-    pub momentum: f64,
-    /// N, at least 1.
-    pub every: u64,
-    /// c, in `0..=1/N`.
-    pub activation: f64,
-}
+use super::{Optimizer, Step};
+use tradewind_common::optimizer::DelayedNesterov;
 
 impl Optimizer for DelayedNesterov {
     /// m and Δ.
@@ -30,12 +22,12 @@ impl Optimizer for DelayedNesterov {
         let [momentum, sum] = slots else {
             unreachable!("delayed Nesterov has two slots")
         };
-        let every = self.every as f64;
+        let every = f64::from(self.every);
         let (rate, part, beta) = (step.rate as f32, (1.0 / every) as f32, self.momentum as f32);
         let weight = step.weight;
         let states = momentum.iter_mut().zip(sum.iter_mut());
         let elements = values.iter_mut().zip(states).zip(gradient);
-        if step.number.is_multiple_of(self.every) {
+        if step.number.is_multiple_of(u64::from(self.every)) {
             let active = ((1.0 - self.activation * (every - 1.0)) * self.momentum) as f32;
             for ((x, (m, sum)), g) in elements {
                 let g = weight * g;
@@ -57,7 +49,7 @@ impl Optimizer for DelayedNesterov {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::optimizer::Sgd;
+    use tradewind_common::optimizer::Sgd;
 
     const RATE: f64 = 0.25;
 
@@ -77,12 +69,12 @@ mod tests {
     }
 
     /// The paper's algorithm in f64, with its t from 0.
-    fn reference(beta: f64, every: u64, c: f64, at: usize) -> f64 {
-        let (mut x, mut m, mut sum, n) = (1.0, 0.0, 0.0, every as f64);
+    fn reference(beta: f64, every: u32, c: f64, at: usize) -> f64 {
+        let (mut x, mut m, mut sum, n) = (1.0, 0.0, 0.0, f64::from(every));
         for t in 0..24 {
             let g = f64::from(gradient(t + 1, at));
             sum += g;
-            if (t + 1u64).is_multiple_of(every) {
+            if (t + 1u64).is_multiple_of(u64::from(every)) {
                 m = beta * m + sum / n;
                 x -= RATE * ((1.0 - c * n + c) * beta * m + g / n);
                 sum = 0.0;

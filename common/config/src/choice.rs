@@ -1,0 +1,28 @@
+//! Optimizers and policies from the values of their keys, whichever there are.
+
+use tradewind_common::choice::{Choices, Field, Kind, Setting};
+
+use super::Values;
+
+/// The one that `key` names, with its fields.
+pub(super) fn read<C: Choices>(values: &Values<'_>, key: &str) -> C {
+    let definition = C::named(values.text(key)).expect("the key has no other choices");
+    let fields = definition.fields.iter();
+    let settings: Vec<Setting> = fields.map(|(_, field)| setting(values, field)).collect();
+    C::of(definition, &settings).expect("values are of their fields")
+}
+
+fn setting(values: &Values<'_>, field: &Field) -> Setting {
+    match field.kind {
+        Kind::Number { .. } => Setting::Number(values.float(field.key)),
+        Kind::Count { .. } => Setting::Count(values.int(field.key).unsigned_abs()),
+        Kind::Flag => Setting::Flag(values.flag(field.key)),
+    }
+}
+
+/// The key of a field of one of several.
+pub(super) fn key_of<C: Choices>(choice: &C, field: &str) -> Option<&'static str> {
+    let mut fields = choice.definition().fields.iter();
+    let (_, is) = fields.find(|(name, _)| *name == field)?;
+    Some(is.key)
+}

@@ -1,0 +1,460 @@
+//! A setting that is one of several, each with fields of its own: optimizers, policies.
+//!
+//! Each is defined once, in a file of its own: name, fields with their keys, ranges and meanings, and what
+//! other settings may ask of it. The configuration's keys and their documentation, the form on the wire
+//! and in records, and the check of ranges follow from that definition.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+
+/// A field, and the key of the configuration that it is read from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Field {
+    /// `section.name`.
+    pub key: &'static str,
+    /// Type and range.
+    pub kind: Kind,
+    /// As TOML.
+    pub default: &'static str,
+    /// What it means, with its unit, in sentences that need no other row; Markdown, whose links are
+    /// relative to docs/.
+    pub meaning: &'static str,
+}
+
+/// Type and range of a field.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// A number.
+    Number {
+        /// The least.
+        min: f64,
+        /// The most.
+        max: f64,
+    },
+    /// A whole number.
+    Count {
+        /// The least.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
+    /// True or false.
+    Flag,
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Setting {
+    /// Of [`Kind::Flag`].
+    Flag(bool),
+    /// Of [`Kind::Count`].
+    Count(u64),
+    /// Of [`Kind::Number`].
+    Number(f64),
+}
+
+impl Field {
+    /// The value that it has if nobody says another.
+    pub fn default_setting(&self) -> Setting {
+        let read = match self.kind {
+            Kind::Number { .. } => self.default.parse().ok().map(Setting::Number),
+            Kind::Count { .. } => self.default.parse().ok().map(Setting::Count),
+            Kind::Flag => self.default.parse().ok().map(Setting::Flag),
+        };
+        read.expect("defaults are of their kind")
+    }
+}
+
+impl Kind {
+    /// Whether a value may be one of such a field.
+    fn holds(self, setting: Setting) -> bool {
+        match (self, setting) {
+            (Self::Number { min, max }, Setting::Number(x)) => (min..=max).contains(&x),
+            (Self::Count { min, max }, Setting::Count(n)) => {
+                (u64::from(min)..=u64::from(max)).contains(&n)
+            }
+            (Self::Flag, Setting::Flag(_)) => true,
+            (Self::Number { .. } | Self::Count { .. } | Self::Flag, _) => false,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { min, max } => write!(f, "{min} to {max}"),
+            Self::Count { min, max } => write!(f, "a whole number, {min} to {max}"),
+            Self::Flag => f.write_str("true or false"),
+        }
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag(flag) => flag.fmt(f),
+            Self::Count(count) => count.fmt(f),
+            Self::Number(number) => number.fmt(f),
+        }
+    }
+}
+
+/// The type of a field in Rust.
+pub trait Of: Copy {
+    /// As a value.
+    fn setting(self) -> Setting;
+    /// From a value; `None` if it has another type. Records have whole numbers for numbers.
+    fn from(setting: Setting) -> Option<Self>;
+}
+
+impl Of for f64 {
+    fn setting(self) -> Setting {
+        Setting::Number(self)
+    }
+
+    fn from(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Number(number) => Some(number),
+            Setting::Count(count) => Some(count as f64),
+            Setting::Flag(_) => None,
+        }
+    }
+}
+
+impl Of for u32 {
+    fn setting(self) -> Setting {
+        Setting::Count(self.into())
+    }
+
+    fn from(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Count(count) => count.try_into().ok(),
+            Setting::Flag(_) | Setting::Number(_) => None,
+        }
+    }
+}
+
+impl Of for bool {
+    fn setting(self) -> Setting {
+        Setting::Flag(self)
+    }
+
+    fn from(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Flag(flag) => Some(flag),
+            Setting::Count(_) | Setting::Number(_) => None,
+        }
+    }
+}
+
+/// A field whose value cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct Unfit {
+    /// Its name in Rust.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Refuses a field's value unless it is `good`.
+///
+/// # Errors
+/// It is not.
+pub fn fit(good: bool, field: &'static str, problem: &str) -> Result<(), Unfit> {
+    if good {
+        return Ok(());
+    }
+    let problem = problem.to_owned();
+    Err(Unfit { field, problem })
+}
+
+/// One of several, with its fields; [`choice!`](crate::choice) defines it.
+pub trait Choice: Copy {
+    /// What it is called in the configuration and on the wire.
+    const NAME: &'static str;
+    /// In a few words, beside its name.
+    const ABOUT: &'static str;
+    /// What it is called in records.
+    const RECORD: &'static str;
+    /// Its fields, with the names that they have in Rust and in records.
+    const FIELDS: &'static [(&'static str, Field)];
+
+    /// The values of its fields, in their order.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// From the values of its fields, in their order; `None` if there are more or fewer, or one is of
+    /// another type.
+    fn of(settings: &[Setting]) -> Option<Self>;
+}
+
+/// How one of several is defined.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    /// [`Choice::RECORD`].
+    pub record: &'static str,
+    /// [`Choice::NAME`].
+    pub name: &'static str,
+    /// [`Choice::ABOUT`].
+    pub about: &'static str,
+    /// [`Choice::FIELDS`].
+    pub fields: &'static [(&'static str, Field)],
+}
+
+/// All of several; [`choices!`](crate::choices) lists them.
+pub trait Choices: Copy {
+    /// What they are, as in "`sgd` is no optimizer".
+    const WHAT: &'static str;
+    /// In their order.
+    const ALL: &'static [Definition];
+
+    /// Which one it is.
+    fn definition(&self) -> &'static Definition;
+
+    /// The values of its fields, in their order.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// The one of this definition, from the values of its fields in their order.
+    fn of(definition: &Definition, settings: &[Setting]) -> Option<Self>;
+
+    /// The definition that has this name in the configuration.
+    fn named(name: &str) -> Option<&'static Definition> {
+        Self::ALL.iter().find(|definition| definition.name == name)
+    }
+
+    /// Whether every field is in its range.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    fn in_range(&self) -> Result<(), Unfit> {
+        let fields = self.definition().fields.iter();
+        for ((field, is), setting) in fields.zip(self.settings()) {
+            if !is.kind.holds(setting) {
+                let problem = format!("is {setting}, which is not {}", is.kind);
+                return Err(Unfit { field, problem });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Defines one of several: its name in the configuration, what it is in a few words, and its fields.
+#[macro_export]
+macro_rules! choice {
+    (@record $Type:ident) => { stringify!($Type) };
+    (@record $Type:ident $record:ident) => { stringify!($record) };
+    (
+        $(#[$doc:meta])*
+        $name:literal ($about:literal) is $Type:ident $(recorded as $record:ident)? {
+            $( $(#[$field_doc:meta])* $field:ident: $type:ty = $definition:expr ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $Type {
+            $( $(#[$field_doc])* pub $field: $type ),*
+        }
+
+        impl $crate::choice::Choice for $Type {
+            const NAME: &'static str = $name;
+            const ABOUT: &'static str = $about;
+            const RECORD: &'static str = $crate::choice!(@record $Type $($record)?);
+            const FIELDS: &'static [(&'static str, $crate::choice::Field)] =
+                &[ $( (stringify!($field), $definition) ),* ];
+
+            fn settings(&self) -> Vec<$crate::choice::Setting> {
+                vec![ $( $crate::choice::Of::setting(self.$field) ),* ]
+            }
+
+            fn of(settings: &[$crate::choice::Setting]) -> Option<Self> {
+                let mut settings = settings.iter().copied();
+                let made = Self {
+                    $( $field: <$type as $crate::choice::Of>::from(settings.next()?)? ),*
+                };
+                settings.next().is_none().then_some(made)
+            }
+        }
+    };
+}
+
+/// Lists what there is of something, a line each, as an enumeration of it.
+#[macro_export]
+macro_rules! choices {
+    (
+        $(#[$doc:meta])*
+        $what:literal is $Enum:ident, of which one may ask $Can:ident {
+            $( $Type:ident ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum $Enum {
+            $( #[doc = concat!("See [`", stringify!($Type), "`].")] $Type($Type) ),*
+        }
+
+        $(
+            impl From<$Type> for $Enum {
+                fn from(is: $Type) -> Self {
+                    Self::$Type(is)
+                }
+            }
+        )*
+
+        impl $Enum {
+            /// What other settings may ask of it.
+            pub fn capabilities(&self) -> &dyn $Can {
+                match self {
+                    $( Self::$Type(is) => is ),*
+                }
+            }
+        }
+
+        impl $crate::choice::Choices for $Enum {
+            const WHAT: &'static str = $what;
+            const ALL: &'static [$crate::choice::Definition] = &[ $(
+                $crate::choice::Definition {
+                    record: <$Type as $crate::choice::Choice>::RECORD,
+                    name: <$Type as $crate::choice::Choice>::NAME,
+                    about: <$Type as $crate::choice::Choice>::ABOUT,
+                    fields: <$Type as $crate::choice::Choice>::FIELDS,
+                }
+            ),* ];
+
+            fn definition(&self) -> &'static $crate::choice::Definition {
+                let name = match self {
+                    $( Self::$Type(_) => <$Type as $crate::choice::Choice>::NAME ),*
+                };
+                Self::named(name).expect("all are listed")
+            }
+
+            fn settings(&self) -> Vec<$crate::choice::Setting> {
+                match self {
+                    $( Self::$Type(is) => $crate::choice::Choice::settings(is) ),*
+                }
+            }
+
+            fn of(
+                definition: &$crate::choice::Definition,
+                settings: &[$crate::choice::Setting],
+            ) -> Option<Self> {
+                $( if definition.name == <$Type as $crate::choice::Choice>::NAME {
+                    return <$Type as $crate::choice::Choice>::of(settings).map(Self::$Type);
+                } )*
+                None
+            }
+        }
+
+        impl serde::Serialize for $Enum {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                $crate::choice::record(self, to)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $Enum {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                $crate::choice::recorded(from)
+            }
+        }
+    };
+}
+
+/// Writes one into a record, as serde writes a variant with fields: `{"Sgd": {"momentum": 0.9, …}}`, or
+/// `"Elastic"` if it has none.
+#[doc(hidden)]
+pub fn record<C: Choices, S: Serializer>(choice: &C, to: S) -> Result<S::Ok, S::Error> {
+    struct Fields<'a>(&'a Definition, Vec<Setting>);
+
+    impl Serialize for Fields<'_> {
+        fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+            let mut map = to.serialize_map(Some(self.1.len()))?;
+            for ((name, _), setting) in self.0.fields.iter().zip(&self.1) {
+                map.serialize_entry(name, setting)?;
+            }
+            map.end()
+        }
+    }
+
+    let definition = choice.definition();
+    if definition.fields.is_empty() {
+        return to.serialize_str(definition.record);
+    }
+    let mut map = to.serialize_map(Some(1))?;
+    map.serialize_entry(definition.record, &Fields(definition, choice.settings()))?;
+    map.end()
+}
+
+/// Reads one from a record.
+#[doc(hidden)]
+pub fn recorded<'de, C: Choices, D: Deserializer<'de>>(from: D) -> Result<C, D::Error> {
+    struct Read<C>(PhantomData<C>);
+
+    /// Fields that a record has; those without a value count as missing.
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Fields(std::collections::BTreeMap<String, Option<Setting>>);
+
+    fn made<C: Choices, E: serde::de::Error>(record: &str, fields: &Fields) -> Result<C, E> {
+        let named = || C::ALL.iter().filter(|is| is.record == record);
+        if named().next().is_none() {
+            return Err(E::custom(format!("{record:?} is no {}", C::WHAT)));
+        }
+        // Of several with one name it is the one that has the given fields.
+        let given: Vec<&str> = fields
+            .0
+            .iter()
+            .filter(|(_, of)| of.is_some())
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let fits = |is: &&Definition| {
+            let has = |name: &&str| is.fields.iter().any(|(field, _)| field == name);
+            is.fields.len() == given.len() && given.iter().all(has)
+        };
+        let definition = named().find(fits);
+        let other = || {
+            E::custom(format!(
+                "{record} has other fields than {}",
+                given.join(", ")
+            ))
+        };
+        let definition = definition.ok_or_else(other)?;
+        let settings = definition
+            .fields
+            .iter()
+            .filter_map(|(field, _)| *fields.0.get(*field)?);
+        let settings: Vec<Setting> = settings.collect();
+        C::of(definition, &settings)
+            .ok_or_else(|| E::custom(format!("a field of {record} has another type")))
+    }
+
+    impl<'de, C: Choices> Visitor<'de> for Read<C> {
+        type Value = C;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a kind of {} with its fields", C::WHAT)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, record: &str) -> Result<C, E> {
+            made(record, &Fields(std::collections::BTreeMap::new()))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<C, A::Error> {
+            let Some((record, fields)) = map.next_entry::<String, Fields>()? else {
+                return Err(A::Error::custom(format!("no kind of {} is named", C::WHAT)));
+            };
+            if map.next_entry::<String, IgnoredAny>()?.is_some() {
+                return Err(A::Error::custom(format!(
+                    "more than one kind of {}",
+                    C::WHAT
+                )));
+            }
+            made(&record, &fields)
+        }
+    }
+
+    from.deserialize_any(Read(PhantomData))
+}

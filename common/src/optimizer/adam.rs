@@ -1,0 +1,31 @@
+use super::Ask;
+use super::fields::{BETA1, BETA2, EPSILON, WEIGHT_DECAY};
+use crate::choice;
+use crate::choice::{Unfit, fit};
+
+choice! {
+    /// Adam (Kingma and Ba 2015, algorithm 1), as `torch.optim.Adam`.
+    "adam" ("as `torch.optim.Adam`") is Adam {
+        /// β₁, in `0..1`.
+        beta1: f64 = BETA1,
+        /// β₂, in `0..1`.
+        beta2: f64 = BETA2,
+        /// ε, added to the root.
+        epsilon: f64 = EPSILON,
+        /// L2 penalty, added to the gradient.
+        weight_decay: f64 = WEIGHT_DECAY,
+    }
+}
+
+impl Ask for Adam {
+    fn check(&self) -> Result<(), Unfit> {
+        epsilon_fits(self.epsilon)
+    }
+}
+
+/// Shards compute in f32: 0 / 0 of an element that has had no gradient would be NaN.
+pub(super) fn epsilon_fits(epsilon: f64) -> Result<(), Unfit> {
+    let problem =
+        "is 0 as a 32-bit number, so what has had no gradient would be NaN; 1e-8 is usual";
+    fit(epsilon as f32 > 0.0, "epsilon", problem)
+}
