@@ -222,6 +222,13 @@ pub trait Choices: Copy {
     /// The one of this definition, from the values of its fields in their order.
     fn of(definition: &Definition, settings: &[Setting]) -> Option<Self>;
 
+    /// The one of this definition whose fields have their defaults.
+    fn of_defaults(definition: &Definition) -> Self {
+        let fields = definition.fields.iter();
+        let settings: Vec<Setting> = fields.map(|(_, is)| is.default_setting()).collect();
+        Self::of(definition, &settings).expect("defaults are of their fields")
+    }
+
     /// The definition that has this name in the configuration.
     fn named(name: &str) -> Option<&'static Definition> {
         Self::ALL.iter().find(|definition| definition.name == name)

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::exit::Exit;
-use tradewind_common::policy::StalenessSpec;
 use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 
@@ -132,7 +131,7 @@ pub fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
     );
     // A run ends with the block that is the first to have them all; where gradients are dropped others
     // may not come to the last evaluation.
-    let drops = matches!(reading.config.policies.staleness, StalenessSpec::Drop(_));
+    let drops = reading.config.policies.staleness.capabilities().drops();
     let wanted = samples.checked_div(every);
     let wanted = wanted.map(|wanted| wanted - u64::from(drops).min(wanted));
     let found = reading.validations.len();

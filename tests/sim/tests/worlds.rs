@@ -1,8 +1,9 @@
 //! The simulated world under thousands of seeds: processes die, hang, come back and are cut off, disks
 //! are slow and fail, and no rule is broken.
 
+use tradewind_common::choice::Choices;
 use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
-use tradewind_common::policy::staleness::{Drop, Scale};
+use tradewind_common::policy::staleness::Drop;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
 use tradewind_common::spec::ConsistencySpec::{Async, Bounded, Sync};
 use tradewind_common::straggler::Profile;
@@ -92,11 +93,18 @@ fn stale(seed: u64) -> Scenario {
     })
 }
 
+/// One of all policies by which gradients count less, in turn.
+fn reweighting(turn: u64) -> StalenessSpec {
+    let all = StalenessSpec::ALL.iter().map(StalenessSpec::of_defaults);
+    let all: Vec<StalenessSpec> = all.filter(|is| is.capabilities().reweights()).collect();
+    all[turn as usize % all.len()]
+}
+
 #[test]
 fn stale_gradients_are_scaled_or_dropped_while_everything_fails() {
     let policies = |s: Scenario| {
         let policy = match s.seed % 3 {
-            0 => StalenessSpec::Scale(Scale {}),
+            0 => reweighting(s.seed / 9),
             1 => StalenessSpec::Drop(Drop { beyond: 1 }),
             _ => StalenessSpec::Drop(Drop { beyond: 4 }),
         };

@@ -1,7 +1,7 @@
 //! What the observer knows of staleness policies, in f64.
 
 use tradewind_common::policy::StalenessSpec;
-use tradewind_common::policy::staleness::{Compensate, Drop, Scale};
+use tradewind_common::policy::staleness::{Compensate, Drop};
 
 /// Whether a gradient of this delay is to be left out.
 pub(super) fn drops(policy: StalenessSpec, delay: u64, measured: bool) -> bool {
@@ -11,8 +11,11 @@ pub(super) fn drops(policy: StalenessSpec, delay: u64, measured: bool) -> bool {
 /// Times which it counts.
 pub(super) fn scale(policy: StalenessSpec, delay: u64) -> f64 {
     match policy {
-        StalenessSpec::Scale(Scale {}) if delay > 1 => 1.0 / delay as f64,
-        _ => 1.0,
+        StalenessSpec::Scale(_) => 1.0 / delay.max(1) as f64,
+        StalenessSpec::None(_)
+        | StalenessSpec::Drop(_)
+        | StalenessSpec::Compensate(_)
+        | StalenessSpec::CompensateAdaptive(_) => 1.0,
     }
 }
 
