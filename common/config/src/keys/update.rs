@@ -130,7 +130,7 @@ drop_beyond = 16
             vec![chooser::<StalenessSpec>(
                 "staleness.policy",
                 "\"none\"",
-                ("What a server does with a gradient of delay τ, measured in updates.", " Under `train.consistency = \"sync\"` only `none` is accepted ([policies](policies.md#staleness))."),
+                ("What a server does with a gradient by its delay τ, the number of updates since the parameters that it was computed on.", " Under `train.consistency = \"sync\"` only `none` is accepted ([policies](policies.md#staleness))."),
                 &[],
             )],
             fields::<StalenessSpec>(),

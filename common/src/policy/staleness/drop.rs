@@ -17,7 +17,7 @@ const BEYOND: Field = Field {
         max: 1_000_000,
     },
     default: "8",
-    meaning: "Smallest delay, in updates, at which a gradient is left out.",
+    meaning: "Smallest delay at which a gradient is left out: so many updates since the parameters that it was computed on.",
 };
 
 impl Ask for Drop {
