@@ -6,12 +6,14 @@ mod compensate;
 mod compensate_adaptive;
 mod drop;
 mod none;
+mod polynomial;
 mod scale;
 
 pub use compensate::Compensate;
 pub use compensate_adaptive::CompensateAdaptive;
 pub use drop::Drop;
 pub use none::None;
+pub use polynomial::Polynomial;
 pub use scale::Scale;
 
 use crate::choices;
@@ -22,6 +24,7 @@ choices! {
     "staleness policy" is StalenessSpec, of which one may ask Ask {
         None,
         Scale,
+        Polynomial,
         Drop,
         Compensate,
         CompensateAdaptive,

@@ -4,6 +4,7 @@
 
 mod compensate;
 mod drop;
+mod polynomial;
 mod scale;
 
 use tradewind_common::policy::StalenessSpec;
@@ -57,6 +58,7 @@ pub fn from_spec(spec: StalenessSpec) -> Box<dyn Delay> {
     match spec {
         StalenessSpec::None(none) => Box::new(none),
         StalenessSpec::Scale(scale) => Box::new(scale),
+        StalenessSpec::Polynomial(polynomial) => Box::new(polynomial),
         StalenessSpec::Drop(drop) => Box::new(drop),
         StalenessSpec::Compensate(compensate) => Box::new(compensate),
         StalenessSpec::CompensateAdaptive(compensate) => Box::new(compensate),

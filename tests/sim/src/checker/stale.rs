@@ -12,6 +12,7 @@ pub(super) fn drops(policy: StalenessSpec, delay: u64, measured: bool) -> bool {
 pub(super) fn scale(policy: StalenessSpec, delay: u64) -> f64 {
     match policy {
         StalenessSpec::Scale(_) => 1.0 / delay.max(1) as f64,
+        StalenessSpec::Polynomial(policy) => (1.0 + delay as f64).powf(-policy.exponent),
         StalenessSpec::None(_)
         | StalenessSpec::Drop(_)
         | StalenessSpec::Compensate(_)
@@ -31,7 +32,10 @@ pub(super) fn compensate(
         StalenessSpec::CompensateAdaptive(adaptive) => {
             (adaptive.lambda, Some(adaptive.mean_square_decay))
         }
-        StalenessSpec::None(_) | StalenessSpec::Scale(_) | StalenessSpec::Drop(_) => return,
+        StalenessSpec::None(_)
+        | StalenessSpec::Scale(_)
+        | StalenessSpec::Polynomial(_)
+        | StalenessSpec::Drop(_) => return,
     };
     mean_square.resize(gradient.len(), 0.0);
     for ((g, moved), square) in gradient.iter_mut().zip(moved).zip(mean_square) {
