@@ -174,7 +174,7 @@ pub fn fit(good: bool, field: &'static str, problem: &str) -> Result<(), Unfit> 
     Err(Unfit { field, problem })
 }
 
-/// One of several, with its fields; [`choice!`](crate::choice) defines it.
+/// One of several, with its fields; [`choice!`](macro@crate::choice) defines it.
 pub trait Choice: Copy {
     /// What it is called in the configuration and on the wire.
     const NAME: &'static str;
@@ -206,7 +206,7 @@ pub struct Definition {
     pub fields: &'static [(&'static str, Field)],
 }
 
-/// All of several; [`choices!`](crate::choices) lists them.
+/// All of several; [`choices!`](macro@crate::choices) lists them.
 pub trait Choices: Copy {
     /// What they are, as in "`sgd` is no optimizer".
     const WHAT: &'static str;

@@ -1,6 +1,6 @@
 //! `tradewind doctor`: what this node has for training on GPUs, and what is missing.
 //!
-//! One file a subject. Each reads a [`System`], which names where to look: a node's own files, or
+//! One file a subject. Each reads a `System`, which names where to look: a node's own files, or
 //! in tests a folder that looks like one.
 
 mod driver;
