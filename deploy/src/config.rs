@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tradewind_common::exit::Exit;
-use tradewind_config::keys;
+use tradewind_config::page;
 use tradewind_folder::config::read;
 use tradewind_process::log;
 
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     if arguments.keys {
-        return print(&keys::markdown());
+        return print(&page::markdown());
     }
     if arguments.statuses {
         return print(&Exit::markdown());

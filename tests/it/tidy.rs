@@ -27,7 +27,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
 fn the_docs_have_every_key() {
     let page = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     assert!(
-        page == tradewind_config::keys::markdown(),
+        page == tradewind_config::page::markdown(),
         "docs/configuration.md is old: target/debug/tradewind config --keys > docs/configuration.md"
     );
 }

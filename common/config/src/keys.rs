@@ -6,7 +6,6 @@ mod compute;
 mod fleet;
 mod operation;
 mod optimizer;
-mod page;
 mod slurm;
 mod task;
 mod update;
@@ -16,8 +15,6 @@ use std::sync::LazyLock;
 use tradewind_common::choice::{self, Choices, Field};
 
 use super::value::Kind::{self, Bool, Choice, Float, Int};
-
-pub use page::markdown;
 
 /// Keys that belong together: a table of the file.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ mod idle;
 pub mod keys;
 mod local;
 mod optimizer;
+pub mod page;
 mod policy;
 mod read;
 mod resolved;

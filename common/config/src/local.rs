@@ -155,6 +155,7 @@ fn check_beside(
     let elastic = optimizer.capabilities().takes_values();
     let rate = values.float("optimizer.learning_rate");
     let centre = algorithm == Algorithm::Elastic;
+    let beside = |key: &str, why: &str| format!("excludes {key} = {:?}: {why}", values.text(key));
     let cases = [
         (
             values.int("train.overlap") == 1,
@@ -171,12 +172,18 @@ fn check_beside(
                 .capabilities()
                 .compensates(),
             "local.algorithm",
-            "excludes this staleness.policy: what is pushed is no gradient, whose square would say how the loss bends",
+            &beside(
+                "staleness.policy",
+                "what is pushed is no gradient, whose square would say how the loss bends",
+            ),
         ),
         (
             optimizer.capabilities().layerwise(),
             "local.algorithm",
-            "excludes this optimizer.name: what is pushed is no gradient, whose length would say something",
+            &beside(
+                "optimizer.name",
+                "what is pushed is no gradient, whose length would say something",
+            ),
         ),
         (
             values.float("optimizer.weight_decay") > 0.0,

@@ -7,6 +7,7 @@ use toml_edit::Document;
 
 use crate::Config;
 use crate::keys::{self, Key, MINIMAL, Section};
+use crate::page;
 use crate::value::Kind;
 
 /// The lines of an example as overrides.
@@ -117,7 +118,7 @@ fn meanings_need_no_other_row() {
 
 #[test]
 fn keys_that_the_page_names_are_there() {
-    let page = keys::markdown();
+    let page = page::markdown();
     let mut seen = 0;
     // Every other piece is code.
     for code in page.split('`').skip(1).step_by(2) {
@@ -133,7 +134,7 @@ fn keys_that_the_page_names_are_there() {
 
 #[test]
 fn rows_say_beside_what_a_key_has_an_effect() {
-    let page = keys::markdown();
+    let page = page::markdown();
     let check = |name: &str, want: Option<&str>| {
         let begin = format!("| `{name}` |");
         let mut rows = page.lines().filter(|line| line.starts_with(&begin));

@@ -1,7 +1,7 @@
 //! docs/configuration.md: all sections and keys, in Markdown.
 
-use super::{Key, MINIMAL, Section, sections};
 use crate::idle;
+use crate::keys::{Key, MINIMAL, Section, sections};
 
 /// The page, whole.
 pub fn markdown() -> String {
