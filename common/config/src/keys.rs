@@ -83,12 +83,20 @@ fn chooser<C: Choices>(
     )
 }
 
-/// The keys of all fields that one of several has, once each.
+/// The keys of all fields that one of several has, once each. What a key means to one of them only is told
+/// behind its name.
 fn fields<C: Choices>() -> Vec<Key> {
     let mut keys: Vec<Key> = Vec::new();
-    for (_, field) in C::ALL.iter().flat_map(|is| is.fields) {
-        if !keys.iter().any(|key| key.name == field.key) {
-            keys.push(of_field(field));
+    for is in C::ALL {
+        for (_, field) in is.fields {
+            let own = of_field(field);
+            match keys.iter_mut().find(|key| key.name == own.name) {
+                None => keys.push(own),
+                Some(key) if key.meaning.contains(own.meaning) => {}
+                Some(key) => {
+                    key.meaning = format!("{} `{}`: {}", key.meaning, is.name, own.meaning).leak();
+                }
+            }
         }
     }
     keys

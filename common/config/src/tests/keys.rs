@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml_edit::Document;
+use tradewind_common::choice::{self, Choices, Field};
+use tradewind_common::policy::{MomentumSpec, StalenessSpec};
+use tradewind_common::spec::OptimizerSpec;
 
 use crate::Config;
 use crate::keys::{self, Key, MINIMAL, Section};
@@ -161,4 +164,28 @@ fn rows_say_beside_what_a_key_has_an_effect() {
         "local.momentum",
         Some("`local.algorithm` is `diloco` or `easgd` and the inner optimizer is `sgd`"),
     );
+}
+
+/// Several may have a key in common, with one range and one default.
+#[test]
+fn fields_of_one_key_agree() {
+    fn check<C: Choices>() {
+        for (_, field) in C::ALL.iter().flat_map(|is| is.fields) {
+            let key = keys::find(field.key).expect("it is a key");
+            let Field { kind, default, .. } = field;
+            assert_eq!(key.default, Some(*default), "{}", field.key);
+            let told = match *kind {
+                choice::Kind::Number { min, max } => Kind::Float { min, max },
+                choice::Kind::Count { min, max } => Kind::Int {
+                    min: min.into(),
+                    max: max.into(),
+                },
+                choice::Kind::Flag => Kind::Bool,
+            };
+            assert_eq!(key.kind, told, "{}", field.key);
+        }
+    }
+    check::<OptimizerSpec>();
+    check::<StalenessSpec>();
+    check::<MomentumSpec>();
 }
