@@ -8,6 +8,7 @@ mod elastic;
 pub mod fields;
 mod larc;
 mod lars;
+mod lion;
 mod sgd;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ pub use delayed_nesterov::DelayedNesterov;
 pub use elastic::Elastic;
 pub use larc::Larc;
 pub use lars::Lars;
+pub use lion::Lion;
 pub use sgd::Sgd;
 
 use crate::choice::{Choices, Unfit};
@@ -31,6 +33,7 @@ choices! {
         Sgd,
         Adam,
         AdamW,
+        Lion,
         Lars,
         Larc,
         DelayedNesterov,

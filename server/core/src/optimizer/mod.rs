@@ -7,6 +7,7 @@ mod delayed_nesterov;
 mod elastic;
 mod larc;
 mod lars;
+mod lion;
 mod sgd;
 
 use tradewind_common::pieces::{Norms, Piece};
@@ -105,6 +106,7 @@ pub fn from_spec(spec: OptimizerSpec) -> Box<dyn Optimizer> {
         OptimizerSpec::Sgd(sgd) => Box::new(sgd),
         OptimizerSpec::Adam(adam) => Box::new(adam),
         OptimizerSpec::AdamW(adamw) => Box::new(adamw),
+        OptimizerSpec::Lion(lion) => Box::new(lion),
         OptimizerSpec::Lars(lars) => Box::new(lars),
         OptimizerSpec::Larc(larc) => Box::new(larc),
         OptimizerSpec::DelayedNesterov(delayed) => Box::new(delayed),

@@ -27,6 +27,7 @@ pub(super) fn keeps(optimizer: OptimizerSpec) -> usize {
         | OptimizerSpec::Lars(Lars { momentum, .. })
         | OptimizerSpec::Larc(Larc { momentum, .. }) => usize::from(momentum > 0.0),
         OptimizerSpec::Adam(_) | OptimizerSpec::AdamW(_) | OptimizerSpec::DelayedNesterov(_) => 2,
+        OptimizerSpec::Lion(_) => 1,
         OptimizerSpec::Elastic(Elastic {}) => 0,
     }
 }
@@ -81,6 +82,17 @@ pub(super) fn step(optimizer: OptimizerSpec, at: At, x: &mut f64, kept: &mut [f6
         }) => {
             let adam = adam((beta1, beta2, epsilon), at, (first, second), g);
             *x -= at.rate * (adam + at.weight * lambda(weight_decay) * *x);
+        }
+        // Chen et al. 2023, "Symbolic discovery of optimization algorithms", algorithm 2.
+        OptimizerSpec::Lion(lion) => {
+            let direction = lion.beta1 * *first + (1.0 - lion.beta1) * g;
+            let sign = if direction == 0.0 {
+                0.0
+            } else {
+                direction.signum()
+            };
+            *x -= at.weight * at.rate * (sign + lambda(lion.weight_decay) * *x);
+            *first = lion.beta2 * *first + (1.0 - lion.beta2) * at.weight * g;
         }
         // You, Gitman and Ginsburg 2017, "Large batch training of convolutional networks",
         // algorithm 1.
