@@ -28,7 +28,7 @@ fn check(nodes: &[&str], finishes: bool, happen: impl FnOnce(&Slurm, &Submitted<
     if finishes {
         let summary = submitted.summary();
         assert_eq!(summary["status"], "completed", "{}", submitted.log());
-        assert_eq!(summary["faults"]["lost"], 0, "{summary}");
+        assert_eq!(summary["faults"]["lost"]["updates"], 0, "{summary}");
         assert!(summary["metric"]["value"].is_f64(), "{summary}");
     }
     drop(submitted);
@@ -97,7 +97,7 @@ fn the_node_of_a_server_is_powered_off() {
         let told = submitted.status();
         assert!(told.contains("server 0 answers for shard 1"), "{told}");
         assert!(
-            told.contains("contributions lost by restoring: 0"),
+            told.contains("lost by restoring: 0 updates of blocks (0 samples)"),
             "{told}"
         );
     });
@@ -114,7 +114,7 @@ fn the_batch_node_is_powered_off() {
         let told = submitted.status();
         assert!(told.contains("coordinator 2 at"), "{told}");
         assert!(
-            told.contains("contributions lost by restoring: 0"),
+            told.contains("lost by restoring: 0 updates of blocks (0 samples)"),
             "{told}"
         );
         let jobs = submitted.verb("status", &[]);
@@ -140,7 +140,7 @@ fn a_cable_is_cut_and_plugged_in_again() {
             submitted.goes_on(1, 100);
             let told = submitted.status();
             assert!(
-                told.contains("contributions lost by restoring: 0"),
+                told.contains("lost by restoring: 0 updates of blocks (0 samples)"),
                 "{told}"
             );
         });
