@@ -55,7 +55,7 @@ PAIRS := deploy/configs/climate-forecast.toml --convergence 5 --every 2.5 \
 chaos: setup
 ifdef SHORT
 	$(call say,a minute of faults)
-	cargo build --package tradewind --package tradewind-server --package tradewind-worker
+	cargo build --workspace --bins
 	target/debug/tradewind chaos --minutes 1 --seed $(or $(SEED),1) --out runs/chaos
 else
 	$(call say,building in release)

@@ -15,7 +15,8 @@ $cluster packages || skip "Slurm's packages cannot be fetched"
 $cluster possible || skip "this system gives no bridges between network namespaces"
 
 make setup
-cargo test --package tradewind-tests --test it --no-run
+# With --workspace nothing is built that `make test` has not built.
+cargo test --workspace --test it --no-run
 trap '$cluster down' EXIT
 $cluster up 8
-cargo test --package tradewind-tests --test it slurm:: -- --ignored --test-threads=1
+cargo test --workspace --test it slurm:: -- --ignored --test-threads=1
