@@ -75,3 +75,31 @@ impl Default for StalenessSpec {
         None {}.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As records have it since the first version; a constant λ was written with a decay of `null`.
+    #[test]
+    fn records_of_before_are_read() {
+        let check = |text: &str, want: StalenessSpec| {
+            let read: StalenessSpec = serde_json::from_str(text).unwrap();
+            assert_eq!(read, want, "{text}");
+            let written = serde_json::to_string(&read).unwrap();
+            let again: StalenessSpec = serde_json::from_str(&written).unwrap();
+            assert_eq!(again, want, "{written}");
+        };
+        check(r#""None""#, StalenessSpec::default());
+        check(r#""Scale""#, Scale {}.into());
+        check(r#"{"Drop":{"beyond":4}}"#, Drop { beyond: 4 }.into());
+        check(
+            r#"{"Compensate":{"lambda":0.5,"mean_square_decay":null}}"#,
+            StalenessSpec::compensating(0.5, Option::None),
+        );
+        check(
+            r#"{"Compensate":{"lambda":2.0,"mean_square_decay":0.75}}"#,
+            StalenessSpec::compensating(2.0, Some(0.75)),
+        );
+    }
+}
