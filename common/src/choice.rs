@@ -1,8 +1,10 @@
-//! A setting that is one of several, each with fields of its own: optimizers, policies.
+//! Settings that all processes of a run must agree on, each defined once.
 //!
-//! Each is defined once, in a file of its own: name, fields with their keys, ranges and meanings, and what
-//! other settings may ask of it. The configuration's keys and their documentation, the form on the wire
-//! and in records, and the check of ranges follow from that definition.
+//! [`settings!`](macro@crate::settings) defines fields with their keys, ranges, defaults and meanings.
+//! [`choice!`](macro@crate::choice) defines such fields for one of several, an optimizer or a policy, in a
+//! file of its own, with what other settings may ask of it; [`choices!`](macro@crate::choices) lists them.
+//! The configuration's keys and their documentation, the form on the wire and in records, and the check of
+//! ranges follow from these definitions.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -44,10 +46,12 @@ pub enum Kind {
     },
     /// True or false.
     Flag,
+    /// One of these words.
+    Word(&'static [&'static str]),
 }
 
 /// The value of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Setting {
     /// Of [`Kind::Flag`].
@@ -56,6 +60,8 @@ pub enum Setting {
     Count(u64),
     /// Of [`Kind::Number`].
     Number(f64),
+    /// Of [`Kind::Word`].
+    Word(String),
 }
 
 impl Field {
@@ -65,6 +71,7 @@ impl Field {
             Kind::Number { .. } => self.default.parse().ok().map(Setting::Number),
             Kind::Count { .. } => self.default.parse().ok().map(Setting::Count),
             Kind::Flag => self.default.parse().ok().map(Setting::Flag),
+            Kind::Word(_) => Some(Setting::Word(self.default.trim_matches('"').to_owned())),
         };
         read.expect("defaults are of their kind")
     }
@@ -72,14 +79,15 @@ impl Field {
 
 impl Kind {
     /// Whether a value may be one of such a field.
-    fn holds(self, setting: Setting) -> bool {
+    fn holds(self, setting: &Setting) -> bool {
         match (self, setting) {
-            (Self::Number { min, max }, Setting::Number(x)) => (min..=max).contains(&x),
+            (Self::Number { min, max }, Setting::Number(x)) => (min..=max).contains(x),
             (Self::Count { min, max }, Setting::Count(n)) => {
-                (u64::from(min)..=u64::from(max)).contains(&n)
+                (u64::from(min)..=u64::from(max)).contains(n)
             }
             (Self::Flag, Setting::Flag(_)) => true,
-            (Self::Number { .. } | Self::Count { .. } | Self::Flag, _) => false,
+            (Self::Word(words), Setting::Word(word)) => words.contains(&word.as_str()),
+            (Self::Number { .. } | Self::Count { .. } | Self::Flag | Self::Word(_), _) => false,
         }
     }
 }
@@ -90,6 +98,7 @@ impl fmt::Display for Kind {
             Self::Number { min, max } => write!(f, "{min} to {max}"),
             Self::Count { min, max } => write!(f, "a whole number, {min} to {max}"),
             Self::Flag => f.write_str("true or false"),
+            Self::Word(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -100,6 +109,7 @@ impl fmt::Display for Setting {
             Self::Flag(flag) => flag.fmt(f),
             Self::Count(count) => count.fmt(f),
             Self::Number(number) => number.fmt(f),
+            Self::Word(word) => word.fmt(f),
         }
     }
 }
@@ -109,7 +119,7 @@ pub trait Of: Copy {
     /// As a value.
     fn setting(self) -> Setting;
     /// From a value; `None` if it has another type. Records have whole numbers for numbers.
-    fn from(setting: Setting) -> Option<Self>;
+    fn read(setting: Setting) -> Option<Self>;
 }
 
 impl Of for f64 {
@@ -117,11 +127,11 @@ impl Of for f64 {
         Setting::Number(self)
     }
 
-    fn from(setting: Setting) -> Option<Self> {
+    fn read(setting: Setting) -> Option<Self> {
         match setting {
             Setting::Number(number) => Some(number),
             Setting::Count(count) => Some(count as f64),
-            Setting::Flag(_) => None,
+            Setting::Flag(_) | Setting::Word(_) => None,
         }
     }
 }
@@ -131,10 +141,23 @@ impl Of for u32 {
         Setting::Count(self.into())
     }
 
-    fn from(setting: Setting) -> Option<Self> {
+    fn read(setting: Setting) -> Option<Self> {
         match setting {
             Setting::Count(count) => count.try_into().ok(),
-            Setting::Flag(_) | Setting::Number(_) => None,
+            Setting::Flag(_) | Setting::Number(_) | Setting::Word(_) => None,
+        }
+    }
+}
+
+impl Of for u64 {
+    fn setting(self) -> Setting {
+        Setting::Count(self)
+    }
+
+    fn read(setting: Setting) -> Option<Self> {
+        match setting {
+            Setting::Count(count) => Some(count),
+            Setting::Flag(_) | Setting::Number(_) | Setting::Word(_) => None,
         }
     }
 }
@@ -144,10 +167,10 @@ impl Of for bool {
         Setting::Flag(self)
     }
 
-    fn from(setting: Setting) -> Option<Self> {
+    fn read(setting: Setting) -> Option<Self> {
         match setting {
             Setting::Flag(flag) => Some(flag),
-            Setting::Count(_) | Setting::Number(_) => None,
+            Setting::Count(_) | Setting::Number(_) | Setting::Word(_) => None,
         }
     }
 }
@@ -174,23 +197,36 @@ pub fn fit(good: bool, field: &'static str, problem: &str) -> Result<(), Unfit> 
     Err(Unfit { field, problem })
 }
 
+/// Fields that a configuration sets; [`settings!`](macro@crate::settings) defines them.
+pub trait Settings: Copy {
+    /// With the names that they have in Rust and in records.
+    const FIELDS: &'static [(&'static str, Field)];
+
+    /// The values of the fields, in their order.
+    fn settings(&self) -> Vec<Setting>;
+
+    /// From the values of the fields, in their order; `None` if there are more or fewer, or one is of
+    /// another type.
+    fn of(settings: &[Setting]) -> Option<Self>;
+
+    /// From the value that `given` has for a field, by its name in Rust and its definition, or its default;
+    /// `None` if one is of another type.
+    fn of_given(mut given: impl FnMut(&'static str, &Field) -> Option<Setting>) -> Option<Self> {
+        let fields = Self::FIELDS.iter();
+        let settings = fields
+            .map(|(name, field)| given(name, field).unwrap_or_else(|| field.default_setting()));
+        Self::of(&settings.collect::<Vec<_>>())
+    }
+}
+
 /// One of several, with its fields; [`choice!`](macro@crate::choice) defines it.
-pub trait Choice: Copy {
+pub trait Choice: Settings {
     /// What it is called in the configuration and on the wire.
     const NAME: &'static str;
     /// In a few words, beside its name.
     const ABOUT: &'static str;
     /// What it is called in records.
     const RECORD: &'static str;
-    /// Its fields, with the names that they have in Rust and in records.
-    const FIELDS: &'static [(&'static str, Field)];
-
-    /// The values of its fields, in their order.
-    fn settings(&self) -> Vec<Setting>;
-
-    /// From the values of its fields, in their order; `None` if there are more or fewer, or one is of
-    /// another type.
-    fn of(settings: &[Setting]) -> Option<Self>;
 }
 
 /// How one of several is defined.
@@ -202,7 +238,7 @@ pub struct Definition {
     pub name: &'static str,
     /// [`Choice::ABOUT`].
     pub about: &'static str,
-    /// [`Choice::FIELDS`].
+    /// [`Settings::FIELDS`].
     pub fields: &'static [(&'static str, Field)],
 }
 
@@ -239,15 +275,100 @@ pub trait Choices: Copy {
     /// # Errors
     /// Names the first that is not.
     fn in_range(&self) -> Result<(), Unfit> {
-        let fields = self.definition().fields.iter();
-        for ((field, is), setting) in fields.zip(self.settings()) {
-            if !is.kind.holds(setting) {
-                let problem = format!("is {setting}, which is not {}", is.kind);
-                return Err(Unfit { field, problem });
+        all_in_range(self.definition().fields, &self.settings())
+    }
+}
+
+/// Whether every setting is in the range of its field.
+///
+/// # Errors
+/// Names the first that is not.
+pub fn all_in_range(fields: &[(&'static str, Field)], settings: &[Setting]) -> Result<(), Unfit> {
+    for ((field, is), setting) in fields.iter().zip(settings) {
+        if !is.kind.holds(setting) {
+            let problem = format!("is {setting}, which is not {}", is.kind);
+            return Err(Unfit { field, problem });
+        }
+    }
+    Ok(())
+}
+
+/// Defines fields that a configuration sets: a structure whose default, form in records, check and keys
+/// follow from the definitions. Records may leave fields out, which then have their defaults.
+#[macro_export]
+macro_rules! settings {
+    (@structure
+        $(#[$doc:meta])*
+        $Type:ident {
+            $( $(#[$field_doc:meta])* $field:ident: $type:ty = $definition:expr ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct $Type {
+            $( $(#[$field_doc])* pub $field: $type ),*
+        }
+
+        impl $crate::choice::Settings for $Type {
+            const FIELDS: &'static [(&'static str, $crate::choice::Field)] =
+                &[ $( (stringify!($field), $definition) ),* ];
+
+            fn settings(&self) -> Vec<$crate::choice::Setting> {
+                vec![ $( $crate::choice::Of::setting(self.$field) ),* ]
+            }
+
+            fn of(settings: &[$crate::choice::Setting]) -> Option<Self> {
+                let mut settings = settings.iter().cloned();
+                let made = Self {
+                    $( $field: <$type as $crate::choice::Of>::read(settings.next()?)? ),*
+                };
+                settings.next().is_none().then_some(made)
             }
         }
-        Ok(())
+    };
+    (
+        $(#[$doc:meta])*
+        $Type:ident { $($fields:tt)* }
+    ) => {
+        $crate::settings! { @structure $(#[$doc])* $Type { $($fields)* } }
+
+        impl Default for $Type {
+            fn default() -> Self {
+                let made = <Self as $crate::choice::Settings>::of_given(|_, _| None);
+                made.expect("defaults are of their fields")
+            }
+        }
+
+        impl serde::Serialize for $Type {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                $crate::choice::record_settings(self, to)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $Type {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                $crate::choice::recorded_settings(from)
+            }
+        }
+    };
+}
+
+/// Writes settings into a record: `{"replication": 2, …}`.
+#[doc(hidden)]
+pub fn record_settings<T: Settings, S: Serializer>(of: &T, to: S) -> Result<S::Ok, S::Error> {
+    let mut map = to.serialize_map(Some(T::FIELDS.len()))?;
+    for ((name, _), setting) in T::FIELDS.iter().zip(of.settings()) {
+        map.serialize_entry(name, &setting)?;
     }
+    map.end()
+}
+
+/// Reads settings from a record.
+#[doc(hidden)]
+pub fn recorded_settings<'de, T: Settings, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    let mut given = std::collections::BTreeMap::<String, Setting>::deserialize(from)?;
+    T::of_given(|name, _| given.remove(name))
+        .ok_or_else(|| D::Error::custom("a setting has another type"))
 }
 
 /// Defines one of several: its name in the configuration, what it is in a few words, and its fields.
@@ -261,30 +382,15 @@ macro_rules! choice {
             $( $(#[$field_doc:meta])* $field:ident: $type:ty = $definition:expr ),* $(,)?
         }
     ) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub struct $Type {
-            $( $(#[$field_doc])* pub $field: $type ),*
+        $crate::settings! { @structure
+            $(#[$doc])*
+            $Type { $( $(#[$field_doc])* $field: $type = $definition ),* }
         }
 
         impl $crate::choice::Choice for $Type {
             const NAME: &'static str = $name;
             const ABOUT: &'static str = $about;
             const RECORD: &'static str = $crate::choice!(@record $Type $($record)?);
-            const FIELDS: &'static [(&'static str, $crate::choice::Field)] =
-                &[ $( (stringify!($field), $definition) ),* ];
-
-            fn settings(&self) -> Vec<$crate::choice::Setting> {
-                vec![ $( $crate::choice::Of::setting(self.$field) ),* ]
-            }
-
-            fn of(settings: &[$crate::choice::Setting]) -> Option<Self> {
-                let mut settings = settings.iter().copied();
-                let made = Self {
-                    $( $field: <$type as $crate::choice::Of>::from(settings.next()?)? ),*
-                };
-                settings.next().is_none().then_some(made)
-            }
         }
     };
 }
@@ -328,7 +434,7 @@ macro_rules! choices {
                     record: <$Type as $crate::choice::Choice>::RECORD,
                     name: <$Type as $crate::choice::Choice>::NAME,
                     about: <$Type as $crate::choice::Choice>::ABOUT,
-                    fields: <$Type as $crate::choice::Choice>::FIELDS,
+                    fields: <$Type as $crate::choice::Settings>::FIELDS,
                 }
             ),* ];
 
@@ -341,7 +447,7 @@ macro_rules! choices {
 
             fn settings(&self) -> Vec<$crate::choice::Setting> {
                 match self {
-                    $( Self::$Type(is) => $crate::choice::Choice::settings(is) ),*
+                    $( Self::$Type(is) => $crate::choice::Settings::settings(is) ),*
                 }
             }
 
@@ -350,7 +456,7 @@ macro_rules! choices {
                 settings: &[$crate::choice::Setting],
             ) -> Option<Self> {
                 $( if definition.name == <$Type as $crate::choice::Choice>::NAME {
-                    return <$Type as $crate::choice::Choice>::of(settings).map(Self::$Type);
+                    return <$Type as $crate::choice::Settings>::of(settings).map(Self::$Type);
                 } )*
                 None
             }
@@ -432,7 +538,7 @@ pub fn recorded<'de, C: Choices, D: Deserializer<'de>>(from: D) -> Result<C, D::
         let settings = definition
             .fields
             .iter()
-            .filter_map(|(field, _)| *fields.0.get(*field)?);
+            .filter_map(|(field, _)| fields.0.get(*field)?.clone());
         let settings: Vec<Setting> = settings.collect();
         C::of(definition, &settings)
             .ok_or_else(|| E::custom(format!("a field of {record} has another type")))

@@ -11,6 +11,7 @@ mod consistency;
 pub mod cost;
 pub mod data;
 pub mod exit;
+pub mod faults;
 pub mod finite;
 pub mod holders;
 pub mod ids;

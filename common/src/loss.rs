@@ -1,4 +1,4 @@
-//! What a restored shard has lost, and what a run does about it.
+//! What a restored shard has lost.
 
 use std::fmt;
 
@@ -44,27 +44,6 @@ impl fmt::Display for Loss {
         let counted = |n: u64, thing: &str| format!("{n} {thing}{}", if n == 1 { "" } else { "s" });
         let (updates, samples) = (counted(updates, "update"), counted(samples, "sample"));
         write!(f, "{updates} of blocks ({samples})")
-    }
-}
-
-/// What a run does when something that it had acknowledged is lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnLoss {
-    /// It restores what there is, tells the loss, and goes on.
-    #[default]
-    Continue,
-    /// It ends, and its folder is left as it is; resuming it is consent to the loss.
-    Stop,
-}
-
-impl OnLoss {
-    /// What is done where nobody has said it: who keeps copies wants to lose nothing.
-    pub fn unless_said(replication: u32) -> Self {
-        if replication > 1 {
-            Self::Stop
-        } else {
-            Self::Continue
-        }
     }
 }
 

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{BatchStep, Batches, RampError};
-use crate::choice::Unfit;
+use crate::choice::{Settings, Unfit, all_in_range};
 use crate::compress::{Compression, FractionError};
 pub use crate::consistency::ConsistencySpec;
+pub use crate::faults::{FaultSpec, OnLoss};
 use crate::layout::{Layout, LayoutError, TensorSpec};
-use crate::loss::OnLoss;
 pub use crate::optimizer::{DecayExempt, OptimizerSpec};
 use crate::policy::{Beside, Policies, PolicyError};
 use crate::range::{RangeError, ranged};
@@ -66,6 +66,7 @@ pub struct RunSpec {
     /// How fresh parameters travel: if lossy, as differences to what the group holds.
     pub down: Compression,
     /// What keeps the run going when something fails.
+    #[serde(default)]
     pub faults: FaultSpec,
 }
 
@@ -74,49 +75,8 @@ fn one() -> u32 {
     1
 }
 
-/// What keeps a run going when something fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FaultSpec {
-    /// Servers that hold each shard, at least 1.
-    pub replication: u32,
-    /// How long a group that has lost ranks waits for others in their place, milliseconds.
-    pub reform_grace_ms: u64,
-    /// Pause between two snapshots, milliseconds; 0 takes only the first and the last.
-    pub snapshot_ms: u64,
-    /// Snapshots that are kept, at least 1.
-    pub snapshots_kept: u32,
-    /// How long a holder of a shard may be silent before the shard is restored without it,
-    /// milliseconds; longer than the lease.
-    #[serde(default = "patience")]
-    pub patience_ms: u64,
-    /// What the run does when something that it had acknowledged is lost.
-    #[serde(default)]
-    pub on_loss: OnLoss,
-}
-
-/// What snapshots of before the field leave out.
-fn patience() -> u64 {
-    FaultSpec::default().patience_ms
-}
-
-impl Default for FaultSpec {
-    fn default() -> Self {
-        Self {
-            replication: 1,
-            reform_grace_ms: 5_000,
-            snapshot_ms: 60_000,
-            snapshots_kept: 3,
-            patience_ms: 60_000,
-            on_loss: OnLoss::Continue,
-        }
-    }
-}
-
 /// Largest block that may be configured.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
-
-/// Longest patience that may be configured, milliseconds: a day.
-pub const PATIENCE_MS_MAX: u64 = 86_400_000;
 
 /// Most groups a run may have.
 pub const GROUPS_MAX: usize = 65_536;
@@ -147,6 +107,9 @@ pub enum SpecError {
     /// A field of the optimizer cannot be.
     #[error("optimizer: {0}")]
     Optimizer(#[from] Unfit),
+    /// A setting for faults is outside its range.
+    #[error("faults: {0}")]
+    Faults(Unfit),
     /// A field is outside its range.
     #[error(transparent)]
     Range(#[from] RangeError),
@@ -202,15 +165,10 @@ impl RunSpec {
         positive(u64::from(self.local_steps), "local_steps")?;
         positive(self.chunk_samples, "chunk_samples")?;
         positive(self.lease_ms, "lease_ms")?;
-        positive(u64::from(self.faults.replication), "replication")?;
-        positive(u64::from(self.faults.snapshots_kept), "snapshots_kept")?;
+        all_in_range(FaultSpec::FIELDS, &self.faults.settings()).map_err(SpecError::Faults)?;
         let patience = self.faults.patience_ms;
-        ranged(
-            patience > self.lease_ms && patience <= PATIENCE_MS_MAX,
-            "patience_ms",
-            patience,
-            "longer than lease_ms and at most a day",
-        )?;
+        let longer = patience > self.lease_ms;
+        ranged(longer, "patience_ms", patience, "longer than lease_ms")?;
         positive(self.bucket_bytes as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
@@ -262,7 +220,7 @@ impl RunSpec {
             ),
             (self.up != other.up, "up"),
             (self.down != other.down, "down"),
-            (self.faults != other.faults, "faults"),
+            (!self.faults.same_as(&other.faults), "faults"),
         ];
         differs
             .into_iter()

@@ -1,26 +1,77 @@
-//! Optimizers and policies: `common` ↔ wire, whichever there are.
+//! Settings, optimizers and policies: `common` ↔ wire, whichever there are.
 
-use tradewind_common::choice::{Choices, Setting};
+use std::collections::HashMap;
+
+use tradewind_common::choice::{Choices, Field, Setting, Settings, all_in_range};
 
 use crate::malformed::{Malformed, malformed};
 use crate::v1;
 use crate::v1::setting::Value;
 
-/// By its name, with all its fields.
-pub(crate) fn to_wire<C: Choices>(choice: &C) -> v1::Choice {
-    let definition = choice.definition();
-    let fields = definition.fields.iter().zip(choice.settings());
-    let settings = fields.map(|((_, field), setting)| {
+/// By their keys.
+pub(crate) fn settings_to_wire<'a>(
+    fields: &'a [(&'static str, Field)],
+    settings: Vec<Setting>,
+) -> impl Iterator<Item = (String, v1::Setting)> + 'a {
+    fields.iter().zip(settings).map(|((_, field), setting)| {
         let value = Some(match setting {
             Setting::Number(number) => Value::Number(number),
             Setting::Count(count) => Value::Count(count),
             Setting::Flag(flag) => Value::Flag(flag),
+            Setting::Word(word) => Value::Word(word),
         });
         (field.key.to_owned(), v1::Setting { value })
+    })
+}
+
+/// In the order of the fields. Fields that are absent have their defaults. Ranges are checked with the rest
+/// of the specification.
+///
+/// # Errors
+/// There is no such field: its key.
+fn settings_from_wire(
+    fields: &[(&'static str, Field)],
+    mut wire: HashMap<String, v1::Setting>,
+) -> Result<Vec<Setting>, String> {
+    let settings = fields.iter().map(|(_, is)| {
+        let given = wire.remove(is.key).and_then(|given| given.value);
+        given.map_or_else(
+            || is.default_setting(),
+            |value| match value {
+                Value::Number(number) => Setting::Number(number),
+                Value::Count(count) => Setting::Count(count),
+                Value::Flag(flag) => Setting::Flag(flag),
+                Value::Word(word) => Setting::Word(word),
+            },
+        )
     });
+    let settings = settings.collect();
+    match wire.into_keys().next() {
+        None => Ok(settings),
+        Some(key) => Err(key),
+    }
+}
+
+/// Settings that belong together.
+///
+/// # Errors
+/// There is no such setting, or one has another type or is out of its range.
+pub(crate) fn together<T: Settings>(
+    field: &'static str,
+    wire: HashMap<String, v1::Setting>,
+) -> Result<T, Malformed> {
+    let settings = settings_from_wire(T::FIELDS, wire)
+        .map_err(|key| malformed(field, format!("there is no {key}")))?;
+    all_in_range(T::FIELDS, &settings).map_err(|unfit| malformed(field, unfit.to_string()))?;
+    T::of(&settings).ok_or_else(|| malformed(field, "a setting has another type"))
+}
+
+/// By its name, with all its fields.
+pub(crate) fn to_wire<C: Choices>(choice: &C) -> v1::Choice {
+    let definition = choice.definition();
     v1::Choice {
         name: definition.name.to_owned(),
-        settings: settings.collect(),
+        settings: settings_to_wire(definition.fields, choice.settings()).collect(),
     }
 }
 
@@ -28,26 +79,13 @@ pub(crate) fn to_wire<C: Choices>(choice: &C) -> v1::Choice {
 ///
 /// # Errors
 /// There is none of this name, or it has no such field, or one of another type.
-pub(crate) fn from_wire<C: Choices>(
-    field: &'static str,
-    mut wire: v1::Choice,
-) -> Result<C, Malformed> {
+pub(crate) fn from_wire<C: Choices>(field: &'static str, wire: v1::Choice) -> Result<C, Malformed> {
     let name = wire.name;
     let Some(definition) = C::named(&name) else {
         return Err(malformed(field, format!("{name:?} is no {}", C::WHAT)));
     };
-    let settings = definition.fields.iter().map(|(_, is)| {
-        let given = wire.settings.remove(is.key).and_then(|given| given.value);
-        given.map_or(is.default_setting(), |value| match value {
-            Value::Number(number) => Setting::Number(number),
-            Value::Count(count) => Setting::Count(count),
-            Value::Flag(flag) => Setting::Flag(flag),
-        })
-    });
-    let settings: Vec<Setting> = settings.collect();
-    if let Some(key) = wire.settings.into_keys().next() {
-        return Err(malformed(field, format!("{name} has no {key}")));
-    }
+    let settings = settings_from_wire(definition.fields, wire.settings)
+        .map_err(|key| malformed(field, format!("{name} has no {key}")))?;
     let wrong = || malformed(field, format!("a field of {name} has another type"));
     C::of(definition, &settings).ok_or_else(wrong)
 }
@@ -69,6 +107,7 @@ mod tests {
                     Setting::Number(_) => Setting::Number(nth / 16.0),
                     Setting::Count(_) => Setting::Count(nth as u64),
                     Setting::Flag(_) => Setting::Flag(true),
+                    Setting::Word(word) => Setting::Word(word),
                 }
             });
             let settings: Vec<Setting> = settings.collect();
@@ -90,7 +129,7 @@ mod tests {
     fn what_cannot_be_is_named() {
         let refused = |name: &str, settings: &[(&str, Value)], want: &str| {
             let settings = settings.iter().map(|(key, value)| {
-                let value = Some(*value);
+                let value = Some(value.clone());
                 ((*key).to_owned(), v1::Setting { value })
             });
             let wire = v1::Choice {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tradewind_common::RunId;
 use tradewind_common::batch::BatchStep;
+use tradewind_common::choice::Settings;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
-use tradewind_common::loss::{Loss, OnLoss};
+use tradewind_common::loss::Loss;
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 
 pub use crate::malformed::Malformed;
@@ -152,16 +153,7 @@ impl From<&RunSpec> for v1::RunSpec {
             milestone_samples: spec.milestone_samples,
             up: compression_to_wire(spec.up),
             down: compression_to_wire(spec.down),
-            replication: spec.faults.replication,
-            reform_grace_ms: spec.faults.reform_grace_ms,
-            snapshot_ms: spec.faults.snapshot_ms,
-            snapshots_kept: spec.faults.snapshots_kept,
-            patience_ms: spec.faults.patience_ms,
-            on_loss: match spec.faults.on_loss {
-                OnLoss::Continue => v1::OnLoss::Continue,
-                OnLoss::Stop => v1::OnLoss::Stop,
-            }
-            .into(),
+            faults: choice::settings_to_wire(FaultSpec::FIELDS, spec.faults.settings()).collect(),
         }
     }
 }
@@ -176,15 +168,6 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             },
             v1::Consistency::Async => ConsistencySpec::Async,
             v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
-        };
-        let on_loss = match v1::OnLoss::try_from(spec.on_loss) {
-            Ok(v1::OnLoss::Continue) => OnLoss::Continue,
-            Ok(v1::OnLoss::Stop) => OnLoss::Stop,
-            Ok(v1::OnLoss::Unspecified) => OnLoss::unless_said(spec.replication),
-            Err(_) => {
-                let problem = format!("{} is nothing to do about a loss", spec.on_loss);
-                return Err(malformed("on_loss", problem));
-            }
         };
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
@@ -210,14 +193,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             milestone_samples: spec.milestone_samples,
             up: compression("up", spec.up)?,
             down: compression("down", spec.down)?,
-            faults: FaultSpec {
-                replication: spec.replication,
-                reform_grace_ms: spec.reform_grace_ms,
-                snapshot_ms: spec.snapshot_ms,
-                snapshots_kept: spec.snapshots_kept,
-                patience_ms: spec.patience_ms,
-                on_loss,
-            },
+            faults: choice::together("faults", spec.faults)?,
         })
     }
 }

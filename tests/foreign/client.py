@@ -128,9 +128,10 @@ SPEC = types.RunSpec(
     batch=4,
     chunk_samples=8,
     lease_ms=600_000,
-    replication=1,
-    snapshots_kept=1,
-    patience_ms=1_200_000,
+    faults={
+        "snapshots.kept": types.Setting(count=1),
+        "liveness.patience_ms": types.Setting(count=1_200_000),
+    },
     up=types.Compression(dtype=types.DTYPE_BF16),
     down=types.Compression(dtype=types.DTYPE_BF16),
 )

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use super::choice;
 use super::compute::{self, Compute};
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
@@ -17,7 +18,6 @@ use tradewind_common::compress::Compression;
 use tradewind_common::data::Chunking;
 use tradewind_common::ids::RunId;
 use tradewind_common::layout::TensorSpec;
-use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::{Beside, Policies};
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 use tradewind_common::straggler::Stragglers;
@@ -47,10 +47,8 @@ pub struct Config {
     pub exchange: Exchange,
     /// Leases and waiting times.
     pub liveness: Liveness,
-    /// Snapshots that are kept.
-    pub snapshots_kept: u32,
-    /// What the run does when something that it had acknowledged is lost.
-    pub on_loss: OnLoss,
+    /// What keeps the run going when something fails.
+    pub faults: FaultSpec,
     /// How long the computation of a step lasts at least, in seconds.
     pub step_seconds: f64,
     /// Who is slow on purpose.
@@ -71,8 +69,6 @@ pub struct Config {
 pub struct Cluster {
     /// Parameter servers.
     pub servers: u32,
-    /// Servers that hold each shard.
-    pub replication: u32,
     /// Ranks of each group.
     pub groups: Vec<u32>,
     /// What processes listen on.
@@ -129,14 +125,8 @@ pub struct Liveness {
     pub heartbeat_ms: u64,
     /// How long clock 0 waits for all groups.
     pub start_grace_ms: u64,
-    /// How long a group waits for others in the place of ranks that it has lost.
-    pub reform_grace_ms: u64,
     /// How long a rank tries to reach a shard or the coordinator again.
     pub retry_ms: u64,
-    /// How long a silent holder of a shard is waited for before the shard is restored without it.
-    pub patience_ms: u64,
-    /// Pause between two snapshots; 0 takes only the first and the last.
-    pub snapshot_ms: u64,
     /// How long the last snapshot may take.
     pub notice_ms: u64,
 }
@@ -196,14 +186,7 @@ impl Config {
             milestone_samples: self.evaluation_samples,
             up: self.exchange.up,
             down: self.exchange.down,
-            faults: FaultSpec {
-                replication: self.cluster.replication,
-                reform_grace_ms: self.liveness.reform_grace_ms,
-                snapshot_ms: self.liveness.snapshot_ms,
-                snapshots_kept: self.snapshots_kept,
-                patience_ms: self.liveness.patience_ms,
-                on_loss: self.on_loss,
-            },
+            faults: self.faults,
         }
     }
 }
@@ -252,10 +235,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         lease_ms: values.int("liveness.lease_ms") as u64,
         heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
         start_grace_ms: values.int("liveness.start_grace_ms") as u64,
-        reform_grace_ms: values.int("liveness.reform_grace_ms") as u64,
         retry_ms: values.int("liveness.retry_ms") as u64,
-        patience_ms: values.int("liveness.patience_ms") as u64,
-        snapshot_ms: values.int("liveness.snapshot_ms") as u64,
         notice_ms: values.int("liveness.notice_ms") as u64,
     };
     if liveness.heartbeat_ms * 3 > liveness.lease_ms {
@@ -271,7 +251,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
                 .into(),
         );
     }
-    if liveness.patience_ms <= liveness.lease_ms {
+    let faults: FaultSpec = choice::together(values);
+    if faults.patience_ms <= liveness.lease_ms {
         wrong(
             "liveness.patience_ms",
             format!(
@@ -280,8 +261,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             ),
         );
     }
-    let replication = values.int("servers.replication");
-    if replication > values.int("cluster.servers") {
+    if i64::from(faults.replication) > values.int("cluster.servers") {
         wrong(
             "servers.replication",
             "is more than cluster.servers: copies of a shard are on different servers".into(),
@@ -362,7 +342,6 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         seed: values.int("run.seed") as u64,
         cluster: Cluster {
             servers: values.int("cluster.servers") as u32,
-            replication: replication as u32,
             groups,
             host: values.text("cluster.host").to_owned(),
         },
@@ -391,13 +370,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             connections: values.int("exchange.connections") as u32,
         },
         liveness,
-        snapshots_kept: values.int("snapshots.kept") as u32,
-        on_loss: match values.text("faults.on_loss") {
-            "continue" => OnLoss::Continue,
-            "stop" => OnLoss::Stop,
-            "auto" => OnLoss::unless_said(replication as u32),
-            other => unreachable!("faults.on_loss has no choice {other}"),
-        },
+        faults,
         step_seconds: values.float("pace.step_seconds"),
         stragglers,
         evaluation_samples: values.int("evaluation.every_samples") as u64,

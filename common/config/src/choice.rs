@@ -1,6 +1,6 @@
-//! Optimizers and policies from the values of their keys, whichever there are.
+//! Settings, optimizers and policies from the values of their keys, whichever there are.
 
-use tradewind_common::choice::{Choices, Field, Kind, Setting};
+use tradewind_common::choice::{Choices, Field, Kind, Setting, Settings};
 
 use super::Values;
 
@@ -12,11 +12,17 @@ pub(super) fn read<C: Choices>(values: &Values<'_>, key: &str) -> C {
     C::of(definition, &settings).expect("values are of their fields")
 }
 
+/// Settings that belong together.
+pub(super) fn together<T: Settings>(values: &Values<'_>) -> T {
+    T::of_given(|_, field| Some(setting(values, field))).expect("values are of their fields")
+}
+
 fn setting(values: &Values<'_>, field: &Field) -> Setting {
     match field.kind {
         Kind::Number { .. } => Setting::Number(values.float(field.key)),
         Kind::Count { .. } => Setting::Count(values.int(field.key).unsigned_abs()),
         Kind::Flag => Setting::Flag(values.flag(field.key)),
+        Kind::Word(_) => Setting::Word(values.text(field.key).to_owned()),
     }
 }
 

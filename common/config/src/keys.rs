@@ -12,7 +12,8 @@ mod update;
 
 use std::sync::LazyLock;
 
-use tradewind_common::choice::{self, Choices, Field};
+use tradewind_common::choice::{self, Choices, Field, Settings};
+use tradewind_common::spec::FaultSpec;
 
 use super::value::Kind::{self, Bool, Choice, Float, Int};
 
@@ -103,12 +104,32 @@ fn fields<C: Choices>() -> Vec<Key> {
 }
 
 fn of_field(field: &Field) -> Key {
-    let kind = match field.kind {
+    key(
+        field.key,
+        kind_of(field),
+        Some(field.default),
+        field.meaning,
+    )
+}
+
+pub(super) fn kind_of(field: &Field) -> Kind {
+    match field.kind {
         choice::Kind::Number { min, max } => float(min, max),
         choice::Kind::Count { min, max } => int(min.into(), max.into()),
         choice::Kind::Flag => Bool,
-    };
-    key(field.key, kind, Some(field.default), field.meaning)
+        choice::Kind::Word(words) => Choice(words),
+    }
+}
+
+/// Adds the keys of settings that are defined elsewhere, each to its section.
+fn add<T: Settings>(sections: &mut [Section]) {
+    for (_, field) in T::FIELDS {
+        let (name, _) = field.key.split_once('.').expect("keys are section.name");
+        let mut sections = sections.iter_mut();
+        let section = sections.find(|section| section.name == name);
+        let section = section.expect("there is a section of this name");
+        section.keys.push(of_field(field));
+    }
 }
 
 const fn forecast(key: Key) -> Key {
@@ -171,7 +192,9 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
             operation::sections(),
             slurm::sections(),
         ];
-        lists.concat()
+        let mut sections = lists.concat();
+        add::<FaultSpec>(&mut sections);
+        sections
     });
     ALL.iter()
 }

@@ -13,7 +13,6 @@ use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
 use tradewind_common::policy::staleness::{Drop, Scale};
 
 use super::*;
-use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::{MergeSpec, MomentumSpec, Policies, StalenessSpec, Weights};
 use tradewind_common::spec::{ConsistencySpec, RunSpec};
 
@@ -153,12 +152,12 @@ fn who_keeps_copies_stops_at_a_loss_unless_told_otherwise() {
         let overrides = [&["cluster.servers=3", copies.as_str()], said].concat();
         let config = parse(GOOD, &overrides).unwrap();
         let faults = config.spec(Vec::new(), 1).faults;
-        assert_eq!(faults.on_loss, want, "{replication} {said:?}");
+        assert_eq!(faults.stops_on_loss(), want, "{replication} {said:?}");
     };
-    check(1, &[], OnLoss::Continue);
-    check(2, &[], OnLoss::Stop);
-    check(3, &["faults.on_loss=continue"], OnLoss::Continue);
-    check(1, &["faults.on_loss=stop"], OnLoss::Stop);
+    check(1, &[], false);
+    check(2, &[], true);
+    check(3, &["faults.on_loss=continue"], false);
+    check(1, &["faults.on_loss=stop"], true);
 }
 
 #[test]

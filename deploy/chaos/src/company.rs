@@ -99,8 +99,8 @@ impl Company for Chaos {
             access: access.clone(),
             folder: ground.folder.path().to_owned(),
             run: ground.config.name.clone(),
-            replication: ground.config.cluster.replication,
-            patience: ground.config.liveness.patience_ms as f64 / 1000.0,
+            replication: ground.config.faults.replication,
+            patience: ground.config.faults.patience_ms as f64 / 1000.0,
         };
         let to = self.begun.take().context("a run begins once")?;
         to.send(begun)

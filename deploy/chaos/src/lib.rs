@@ -175,7 +175,7 @@ impl Arguments {
             groups: config.cluster.groups.clone(),
             lease: config.liveness.lease_ms as f64 / 1000.0,
             kinds: self.kinds()?,
-            hurt_servers: config.cluster.replication > 1 || !self.one_at_a_time(),
+            hurt_servers: config.faults.replication > 1 || !self.one_at_a_time(),
             combinations: !self.one_at_a_time(),
         })
     }

@@ -20,14 +20,14 @@ pub struct Choice {
     pub settings: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
 }
 /// The value of a field.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Setting {
-    #[prost(oneof = "setting::Value", tags = "1, 2, 3")]
+    #[prost(oneof = "setting::Value", tags = "1, 2, 3, 4")]
     pub value: ::core::option::Option<setting::Value>,
 }
 /// Nested message and enum types in `Setting`.
 pub mod setting {
-    #[derive(Clone, Copy, PartialEq, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Value {
         #[prost(double, tag = "1")]
         Number(f64),
@@ -35,6 +35,8 @@ pub mod setting {
         Count(u64),
         #[prost(bool, tag = "3")]
         Flag(bool),
+        #[prost(string, tag = "4")]
+        Word(::prost::alloc::string::String),
     }
 }
 /// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
@@ -198,18 +200,6 @@ pub struct RunSpec {
     /// Of answers, which are then differences to what the group holds; absent: f32.
     #[prost(message, optional, tag = "18")]
     pub down: ::core::option::Option<Compression>,
-    /// Servers that hold each shard; at least 1.
-    #[prost(uint32, tag = "19")]
-    pub replication: u32,
-    /// How long a group that has lost ranks waits for others in their place.
-    #[prost(uint64, tag = "20")]
-    pub reform_grace_ms: u64,
-    /// Pause between two snapshots; 0 takes none but the first and the last.
-    #[prost(uint64, tag = "21")]
-    pub snapshot_ms: u64,
-    /// Snapshots that are kept, at least 1.
-    #[prost(uint32, tag = "22")]
-    pub snapshots_kept: u32,
     #[prost(enumeration = "DecayExempt", tag = "45")]
     pub decay_exempt: i32,
     /// Steps of a group between two exchanges, at most; 0 counts as 1.
@@ -225,12 +215,10 @@ pub struct RunSpec {
     /// none.
     #[prost(uint64, tag = "61")]
     pub milestone_samples: u64,
-    /// How long a holder of a shard may be silent before the shard is restored without it; longer than
-    /// the lease.
-    #[prost(uint64, tag = "62")]
-    pub patience_ms: u64,
-    #[prost(enumeration = "OnLoss", tag = "63")]
-    pub on_loss: i32,
+    /// What keeps the run going when something fails, by the keys of a configuration (docs/configuration.md:
+    /// `servers.replication`, `liveness.snapshot_ms`, …). What is absent has its default.
+    #[prost(map = "string, message", tag = "65")]
+    pub faults: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerEndpoint {
@@ -553,38 +541,6 @@ impl Weights {
         match value {
             "WEIGHTS_SAMPLES" => Some(Self::Samples),
             "WEIGHTS_GROUPS" => Some(Self::Groups),
-            _ => None,
-        }
-    }
-}
-/// What a run does when something that it had acknowledged is lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum OnLoss {
-    /// Go on with one holder of each shard, stop with more.
-    Unspecified = 0,
-    Continue = 1,
-    /// End, with the folder as it is: resuming the run is consent.
-    Stop = 2,
-}
-impl OnLoss {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "ON_LOSS_UNSPECIFIED",
-            Self::Continue => "ON_LOSS_CONTINUE",
-            Self::Stop => "ON_LOSS_STOP",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "ON_LOSS_UNSPECIFIED" => Some(Self::Unspecified),
-            "ON_LOSS_CONTINUE" => Some(Self::Continue),
-            "ON_LOSS_STOP" => Some(Self::Stop),
             _ => None,
         }
     }

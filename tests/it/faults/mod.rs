@@ -23,10 +23,11 @@ use std::sync::Arc;
 use tradewind_common::optimizer::Sgd;
 
 use tradewind_common::compress::Compression;
-use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{
+    ConsistencySpec, DecayExempt, FaultSpec, OnLoss, OptimizerSpec, RunSpec,
+};
 use tradewind_common::{Layout, TensorKind, TensorSpec};
 
 /// The run of these tests.

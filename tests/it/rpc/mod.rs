@@ -21,6 +21,8 @@ mod stage;
 mod token;
 mod words;
 
+use std::collections::HashMap;
+
 use ::bytes::Bytes;
 use tonic::{Code, Status};
 use tradewind_proto::refusal;
@@ -92,25 +94,37 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         start_grace_ms: if alone { 0 } else { 600_000 },
         up: None,
         down: None,
-        replication: 1,
-        reform_grace_ms: 0,
-        snapshot_ms: 0,
-        snapshots_kept: 1,
-        patience_ms: 1_200_000,
+        faults: by_key(&[
+            ("liveness.reform_grace_ms", setting::Value::Count(0)),
+            ("liveness.snapshot_ms", setting::Value::Count(0)),
+            ("snapshots.kept", setting::Value::Count(1)),
+            ("liveness.patience_ms", setting::Value::Count(1_200_000)),
+        ]),
         ..RunSpec::default()
     }
 }
 
 /// An optimizer or a policy, with some of its fields; the others have their defaults.
 fn choice(name: &str, settings: &[(&str, setting::Value)]) -> Choice {
-    let settings = settings.iter().map(|(key, value)| {
-        let value = Some(*value);
-        ((*key).to_owned(), Setting { value })
-    });
     Choice {
         name: name.to_owned(),
-        settings: settings.collect(),
+        settings: by_key(settings),
     }
+}
+
+/// Sets one of the settings for faults.
+fn faults(spec: &mut RunSpec, key: &str, value: setting::Value) {
+    let value = Some(value);
+    spec.faults.insert(key.to_owned(), Setting { value });
+}
+
+/// Settings by their keys.
+fn by_key(settings: &[(&str, setting::Value)]) -> HashMap<String, Setting> {
+    let settings = settings.iter().map(|(key, value)| {
+        let value = Some(value.clone());
+        ((*key).to_owned(), Setting { value })
+    });
+    settings.collect()
 }
 
 /// Which server owns each block of [`spec`], and how many values it has.

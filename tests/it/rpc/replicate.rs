@@ -1,12 +1,13 @@
 //! Records that a server cannot take. The test plays primaries.
 
 use tonic::{Code, Request};
-use tradewind_proto::v1::{JoinRequest, Probe, Record, RunSpec, record};
+use tradewind_proto::v1::setting::Value;
+use tradewind_proto::v1::{JoinRequest, Probe, Record, record};
 use tradewind_tests::cluster::client::{Client, answer, collect};
 use tradewind_tests::cluster::fleet::Fleet;
 
 use super::stage::{await_ready, join_as, status};
-use super::{BLOCKS, Expected, TOKEN, assert_refused, create, spec};
+use super::{BLOCKS, Expected, TOKEN, assert_refused, create, faults, spec};
 
 const RUN: &str = "copied";
 
@@ -69,13 +70,12 @@ fn probe() -> Record {
 }
 
 async fn ready(client: &Client) {
+    let mut given = spec(&[1]);
+    faults(&mut given, "servers.replication", Value::Count(2));
     let request = JoinRequest {
         run: RUN.into(),
         life: 1,
-        spec: Some(RunSpec {
-            replication: 2,
-            ..spec(&[1])
-        }),
+        spec: Some(given),
         ..JoinRequest::default()
     };
     join_as(client, request).await.unwrap();

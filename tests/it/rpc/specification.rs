@@ -3,14 +3,14 @@
 use tonic::Code;
 use tradewind_proto::v1::setting::Value;
 use tradewind_proto::v1::{
-    BatchStep, Compression, Consistency, DType, JoinRequest, OnLoss, RateScaling, RunSpec,
-    Schedule, StepDecay, TensorKind, schedule,
+    BatchStep, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec, Schedule,
+    StepDecay, TensorKind, schedule,
 };
 
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
 use super::stage::{Stage, await_ready, create_all, status};
-use super::{Expected, assert_refused, bytes, choice, push, spec, tensor};
+use super::{Expected, assert_refused, bytes, choice, faults, push, spec, tensor};
 
 fn staleness(spec: &mut RunSpec, name: &str, settings: &[(&str, Value)]) {
     spec.policies.get_or_insert_default().staleness = Some(choice(name, settings));
@@ -107,16 +107,28 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
     (|s| s.lease_ms = 0, bad("lease_ms is 0")),
     (
-        |s| s.patience_ms = s.lease_ms,
+        |s| faults(s, "liveness.patience_ms", Value::Count(s.lease_ms)),
         bad("patience_ms is 600000, which is not longer than lease_ms"),
     ),
     (
-        |s| s.patience_ms = 86_400_001,
-        bad("patience_ms is 86400001, which is not longer than lease_ms and at most a day"),
+        |s| faults(s, "liveness.patience_ms", Value::Count(86_400_001)),
+        malformed("faults: patience_ms is 86400001, which is not a whole number, 0 to 86400000"),
     ),
     (
-        |s| s.on_loss = 99,
-        malformed("on_loss: 99 is nothing to do about a loss"),
+        |s| faults(s, "servers.replication", Value::Count(0)),
+        malformed("faults: replication is 0, which is not a whole number, 1 to 16"),
+    ),
+    (
+        |s| faults(s, "servers.replication", Value::Flag(true)),
+        malformed("faults: replication is true, which is not a whole number, 1 to 16"),
+    ),
+    (
+        |s| faults(s, "servers.luck", Value::Flag(true)),
+        malformed("faults: there is no servers.luck"),
+    ),
+    (
+        |s| faults(s, "faults.on_loss", Value::Word("weep".into())),
+        malformed("faults: on_loss is weep, which is not one of auto, continue, stop"),
     ),
     (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
     (|s| s.block_bytes = 3, bad("block_bytes is 3")),
@@ -234,8 +246,12 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("batch_ramp", |s| s.batch_ramp = vec![step(10, 8)]),
     ("chunk_samples", |s| s.chunk_samples = 9),
     ("lease_ms", |s| s.lease_ms = 2),
-    ("faults", |s| s.patience_ms = 600_001),
-    ("faults", |s| s.on_loss = OnLoss::Stop.into()),
+    ("faults", |s| {
+        faults(s, "liveness.patience_ms", Value::Count(600_001))
+    }),
+    ("faults", |s| {
+        faults(s, "faults.on_loss", Value::Word("stop".into()))
+    }),
     ("start_grace_ms", |s| s.start_grace_ms = 2),
     ("up", |s| s.up = form(DType::DtypeBf16, 0.0)),
     ("down", |s| s.down = form(DType::DtypeTopK, 0.1)),
@@ -308,7 +324,7 @@ fn the_largest_numbers_do_no_harm() {
         given.epoch_samples = u64::MAX;
         given.chunk_samples = u64::MAX / 2 + 1;
         given.lease_ms = 86_399_999;
-        given.patience_ms = 86_400_000;
+        faults(&mut given, "liveness.patience_ms", Value::Count(86_400_000));
         given.start_grace_ms = u64::MAX;
         given.staleness_bound = u64::MAX;
         rate(&mut given).warmup = u64::MAX;

@@ -27,7 +27,9 @@ use tokio::task::JoinHandle;
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{
+    ConsistencySpec, DecayExempt, FaultSpec, OnLoss, OptimizerSpec, RunSpec,
+};
 use tradewind_common::{TensorKind, TensorSpec};
 use tradewind_history::{History, Loss, Policy, Run};
 use tradewind_proto::v1;
@@ -135,6 +137,7 @@ impl Plan {
                 reform_grace_ms: 0,
                 snapshot_ms: self.snapshot_ms,
                 patience_ms: self.patience_ms,
+                on_loss: OnLoss::Continue,
                 ..FaultSpec::default()
             },
         }

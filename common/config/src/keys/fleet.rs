@@ -77,12 +77,7 @@ servers = 2
 [servers]
 replication = 2    # each shard is on both servers
 "#,
-        keys: vec![key(
-            "servers.replication",
-            int(1, 16),
-            Some("1"),
-            "Number of servers that hold each shard, at most `cluster.servers`. With 1 a server that dies loses the updates since the last snapshot. With 2 or more, no update that was acknowledged is lost when one process dies ([faults](faults.md#what-is-promised)).",
-        )],
+        keys: vec![],
     }
 }
 
@@ -93,11 +88,6 @@ fn snapshots() -> Section {
         example: r#"[snapshots]
 kept = 5
 "#,
-        keys: vec![key(
-            "snapshots.kept",
-            int(1, 1000),
-            Some("3"),
-            "Number of snapshots that stay in the folder of the run. Older ones are deleted.",
-        )],
+        keys: vec![],
     }
 }

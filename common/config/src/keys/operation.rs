@@ -101,28 +101,10 @@ snapshot_ms = 600000    # every ten minutes
                 "Longest time in milliseconds that the first exchange waits for all configured groups. Then the groups that are there begin.",
             ),
             key(
-                "liveness.reform_grace_ms",
-                int(0, 86_400_000),
-                Some("5000"),
-                "Time in milliseconds that a group which has lost ranks waits for processes in their place. Then it goes on with fewer ranks.",
-            ),
-            key(
                 "liveness.retry_ms",
                 int(0, 86_400_000),
                 Some("60000"),
                 "Time in milliseconds for which a rank tries to reach a server or the coordinator again before it gives up; at least twice `liveness.lease_ms`, because the process that takes over may be lost, too.",
-            ),
-            key(
-                "liveness.patience_ms",
-                int(0, 86_400_000),
-                Some("60000"),
-                "Time in milliseconds that a shard waits for a silent server which may hold its newest parameters, before the shard is restored from a snapshot without that server; more than `liveness.lease_ms`.",
-            ),
-            key(
-                "liveness.snapshot_ms",
-                int(0, 86_400_000),
-                Some("60000"),
-                "Time in milliseconds between two snapshots. 0 takes only one at the beginning and one at the end.",
             ),
             key(
                 "liveness.notice_ms",
@@ -141,12 +123,7 @@ fn faults() -> Section {
         example: r#"[faults]
 on_loss = "stop"
 "#,
-        keys: vec![key(
-            "faults.on_loss",
-            Choice(&["auto", "continue", "stop"]),
-            Some("\"auto\""),
-            "What a run does when updates that were acknowledged are lost. `continue`: it restores a snapshot, says how much was lost, and goes on. `stop`: it ends with exit status 7 and leaves its folder as it is; to resume it is to accept the loss. `auto`: `continue` with `servers.replication = 1`, `stop` with more.",
-        )],
+        keys: vec![],
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml_edit::Document;
-use tradewind_common::choice::{self, Choices, Field};
+use tradewind_common::choice::Choices;
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::spec::OptimizerSpec;
 
@@ -172,17 +172,8 @@ fn fields_of_one_key_agree() {
     fn check<C: Choices>() {
         for (_, field) in C::ALL.iter().flat_map(|is| is.fields) {
             let key = keys::find(field.key).expect("it is a key");
-            let Field { kind, default, .. } = field;
-            assert_eq!(key.default, Some(*default), "{}", field.key);
-            let told = match *kind {
-                choice::Kind::Number { min, max } => Kind::Float { min, max },
-                choice::Kind::Count { min, max } => Kind::Int {
-                    min: min.into(),
-                    max: max.into(),
-                },
-                choice::Kind::Flag => Kind::Bool,
-            };
-            assert_eq!(key.kind, told, "{}", field.key);
+            assert_eq!(key.default, Some(field.default), "{}", field.key);
+            assert_eq!(key.kind, keys::kind_of(field), "{}", field.key);
         }
     }
     check::<OptimizerSpec>();

@@ -11,7 +11,6 @@
 use std::cmp::Reverse;
 
 use tradewind_common::holders::{Candidate, CopyHolder, Holders, Primary, Role};
-use tradewind_common::loss::OnLoss;
 use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
 
 use super::{Phase, Run};
@@ -374,8 +373,7 @@ impl Run {
         self.tell_damaged(shard, heir.server, &report.damaged);
         let lost = self.newly_lost(shard, report.lost);
         let number = report.restored.unwrap_or_default();
-        let resumes = self.phase == Phase::Restoring;
-        if !lost.is_none() && self.spec.faults.on_loss == OnLoss::Stop && !resumes {
+        if self.ends_over(lost) {
             return self.stop(format!(
                 "shard {shard} could be restored from snapshot {number} only without {lost} that were acknowledged"
             ));

@@ -1,7 +1,7 @@
 //! What servers say of the shards that they hold.
 
 use tradewind_common::holders::Role;
-use tradewind_common::loss::{Loss, OnLoss};
+use tradewind_common::loss::Loss;
 use tradewind_common::{Generation, ServerId, ShardId};
 
 use super::{Phase, Run};
@@ -106,7 +106,7 @@ impl Run {
         if lost.is_none() {
             return false;
         }
-        if self.spec.faults.on_loss == OnLoss::Stop && self.phase != Phase::Restoring {
+        if self.ends_over(lost) {
             self.stop(format!(
                 "shard {shard} lacks {lost} that were acknowledged by a server that had been cut off"
             ));
@@ -115,6 +115,12 @@ impl Run {
         let lineage = self.holders[shard.0 as usize].lineage;
         self.add_loss(shard, lineage, lacking);
         false
+    }
+
+    /// Whether the run ends because of a loss. To resume a run is to accept what it lacks.
+    pub(super) fn ends_over(&self, lost: Loss) -> bool {
+        let resumes = self.phase == Phase::Restoring;
+        !lost.is_none() && !resumes && self.spec.faults.stops_on_loss()
     }
 
     fn copies_are_full(&mut self, shard: ShardId, full: &[(ServerId, Generation)]) {

@@ -26,7 +26,9 @@ use tradewind_common::compress::Compression;
 use tradewind_common::optimizer::Sgd;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{ConsistencySpec, DecayExempt, FaultSpec, OptimizerSpec, RunSpec};
+use tradewind_common::spec::{
+    ConsistencySpec, DecayExempt, FaultSpec, OnLoss, OptimizerSpec, RunSpec,
+};
 use tradewind_common::{TensorKind, TensorSpec};
 
 /// A run of plain SGD with rate 1 on two blocks: block 0 is a parameter of three values, block
@@ -67,6 +69,9 @@ fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
         start_grace_ms: 150,
         up: Compression::None,
         down: Compression::None,
-        faults: FaultSpec::default(),
+        faults: FaultSpec {
+            on_loss: OnLoss::Continue,
+            ..FaultSpec::default()
+        },
     }
 }

@@ -1,7 +1,8 @@
 //! Who holds a shard, and who takes over: scripts as [`super::desk`] reads them.
 
 use tradewind_common::ServerId;
-use tradewind_common::loss::{Loss, OnLoss};
+use tradewind_common::loss::Loss;
+use tradewind_common::spec::OnLoss;
 
 use super::desk::{Desk, SERVER_LEASE_MS, check as check_desk, play, run_of};
 use crate::coordinator::Coordinator;

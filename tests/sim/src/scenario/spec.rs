@@ -1,10 +1,9 @@
 //! The specification of a simulated run.
 
 use tradewind_common::compress::Compression;
-use tradewind_common::loss::OnLoss;
 use tradewind_common::policy::Policies;
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{FaultSpec, RunSpec};
+use tradewind_common::spec::{FaultSpec, OnLoss, RunSpec};
 use tradewind_common::{TensorKind, TensorSpec};
 
 use super::clocks::CLOCKS;

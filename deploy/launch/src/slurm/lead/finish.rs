@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
 use tradewind_common::exit::Exit;
-use tradewind_common::loss::OnLoss;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
@@ -50,7 +49,7 @@ impl Lead {
         };
         let again = matches!(why, Why::TimeIsUp | Why::NodesLost);
         // The next start would go on from the last snapshot, and nobody would have accepted what that loses.
-        let consents = !self.unkept || self.place.config.on_loss == OnLoss::Continue;
+        let consents = !self.unkept || !self.place.config.faults.stops_on_loss();
         if again && self.place.config.slurm.requeue && !consents {
             tradewind_process::complain!(
                 "job {} does not go back into the queue: what came after the last snapshot is lost, and faults.on_loss says stop; `tradewind slurm submit --resume` accepts the loss",
