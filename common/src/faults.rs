@@ -2,6 +2,7 @@
 //! holds; ranks bring them when they join.
 
 use crate::choice::{Field, Kind, Of, Setting};
+use crate::loss::Loss;
 use crate::settings;
 
 /// Longest time that may be configured, milliseconds: a day.
@@ -53,6 +54,13 @@ settings! {
             default: "\"auto\"",
             meaning: "What a run does when updates that were acknowledged are lost. `continue`: it restores a snapshot, says how much was lost, and goes on. `stop`: it ends with exit status 7 and leaves its folder as it is; to resume it is to accept the loss. `auto`: `continue` with `servers.replication = 1`, `stop` with more.",
         },
+        /// Samples that a restored shard may lack in a run that stops at a loss.
+        tolerated_samples: u64 = Field {
+            key: "faults.tolerated_samples",
+            kind: Kind::Count { min: 0, max: u32::MAX },
+            default: "0",
+            meaning: "Number of samples whose updates a restored shard may lack in a run that stops at a loss (`faults.on_loss`): up to this number the run says what is lost and goes on. 0: it stops at any loss.",
+        },
     }
 }
 
@@ -64,6 +72,12 @@ impl FaultSpec {
             OnLoss::Stop => true,
             OnLoss::Auto => self.replication > 1,
         }
+    }
+
+    /// Whether the run ends when this was acknowledged and is lost.
+    pub fn stops_at(&self, lost: Loss) -> bool {
+        let any = self.tolerated_samples == 0;
+        self.stops_on_loss() && !lost.is_none() && (any || lost.samples > self.tolerated_samples)
     }
 
     /// Whether a run does the same with both.
@@ -135,6 +149,7 @@ mod tests {
             snapshots_kept: 7,
             patience_ms: 30_000,
             on_loss: OnLoss::Stop,
+            tolerated_samples: 0,
         };
         check(&serde_json::to_string(&spec).unwrap(), Some(spec));
         let older = r#"{"replication": 2, "reform_grace_ms": 100, "snapshot_ms": 0, "snapshots_kept": 7, "patience_ms": 30000, "on_loss": "Stop"}"#;
@@ -158,6 +173,33 @@ mod tests {
         check(2, OnLoss::Auto, true);
         check(2, OnLoss::Continue, false);
         check(1, OnLoss::Stop, true);
+    }
+
+    #[test]
+    fn a_small_loss_may_be_tolerated() {
+        let check = |tolerated_samples, (updates, samples), stops| {
+            let spec = FaultSpec {
+                on_loss: OnLoss::Stop,
+                tolerated_samples,
+                ..FaultSpec::default()
+            };
+            let lost = Loss { updates, samples };
+            assert_eq!(spec.stops_at(lost), stops, "{tolerated_samples}: {lost}");
+        };
+        check(0, (0, 0), false);
+        check(0, (1, 0), true);
+        check(0, (1, 1), true);
+        check(64, (9, 64), false);
+        check(64, (1, 65), true);
+        let goes_on = FaultSpec {
+            on_loss: OnLoss::Continue,
+            ..FaultSpec::default()
+        };
+        let everything = Loss {
+            updates: u64::MAX,
+            samples: u64::MAX,
+        };
+        assert!(!goes_on.stops_at(everything));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Run {
     /// Whether the run ends because of a loss. To resume a run is to accept what it lacks.
     pub(super) fn ends_over(&self, lost: Loss) -> bool {
         let resumes = self.phase == Phase::Restoring;
-        !lost.is_none() && !resumes && self.spec.faults.stops_on_loss()
+        !resumes && self.spec.faults.stops_at(lost)
     }
 
     fn copies_are_full(&mut self, shard: ShardId, full: &[(ServerId, Generation)]) {

@@ -567,6 +567,35 @@ fn a_run_that_is_to_lose_nothing_stops_when_something_is_lost() {
 }
 
 #[test]
+fn a_run_that_tolerates_a_small_loss_stops_at_a_larger_one() {
+    let tolerant = || {
+        let mut desk = strict();
+        desk.spec.faults.tolerated_samples = 14;
+        desk
+    };
+    let lost = REPLICATED.to_owned()
+        + "
+        up 1 life 2 => view 9 0@1:0 + by nobody | 0:0@0+2@0* 1:->2@9?2 2:2@0+0@0*
+        up 2 life 2 => view 11 0@1:0 + by nobody | 0:0@0+2@11 1:->1@11 2:->0@11?0 | restore 1<=1
+    ";
+    play(
+        &mut tolerant(),
+        &(lost.clone()
+            + "
+        ack 1 complete restored 1 lacks 7 => view 12 0@1:0 + by nobody | 0:0@0+2@11 1:1@11+2@12^11 2:->0@11?0
+        "),
+    );
+    play(
+        &mut tolerant(),
+        &(lost
+            + "
+        ack 1 complete restored 1 lacks 8 => view 12 + by nobody | 0:0@0+2@11 1:- 2:-?0
+        join 0.0 b => 0.0 refused Stopped
+        "),
+    );
+}
+
+#[test]
 fn a_run_that_is_to_lose_nothing_stops_when_nobody_comes_back() {
     play(
         &mut strict(),
