@@ -173,6 +173,19 @@ impl<V: Destination + Send + 'static> Background<V> {
         assert!(sent.is_ok(), "the exchange before this one has failed");
     }
 
+    /// Reads every block of the slice into its range of `values`; returns when they are there. No
+    /// contribution, so the clock stays.
+    ///
+    /// # Panics
+    /// If an exchange is under way, or the last one has failed.
+    pub fn pull(&mut self, values: V) -> Result<(Summary, V), ExchangeError> {
+        self.start(Purpose::Pull, Seen::default(), Vec::new(), values);
+        let Ended {
+            summary, values, ..
+        } = self.wait()?;
+        Ok((summary, values))
+    }
+
     /// Waits for the end of the exchange that was started, and gives the vectors back. After an
     /// error there is no going on: drop it.
     ///

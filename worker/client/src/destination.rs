@@ -26,6 +26,16 @@ impl Destination for Vec<f32> {
     }
 }
 
+impl<D: Destination + ?Sized> Destination for Box<D> {
+    fn values(&mut self) -> &mut [f32] {
+        (**self).values()
+    }
+
+    fn arrived(&mut self, elements: &Range<usize>) {
+        (**self).arrived(elements);
+    }
+}
+
 impl<D: Destination + ?Sized> Destination for &mut D {
     fn values(&mut self) -> &mut [f32] {
         (**self).values()

@@ -98,15 +98,16 @@ fn primary(holding: &Holding, shard: ShardId) -> Option<Primary> {
     Some(Primary { endpoint, since })
 }
 
-#[cfg(test)]
-pub(crate) mod testing {
+/// For tests.
+#[cfg(any(test, feature = "testing"))]
+pub mod testing {
     use tradewind_common::holders::{self, Holders};
     use tradewind_common::{Incarnation, ServerId};
 
     use super::*;
 
     /// A holding of one shard: who answers for it since this generation, if anybody does.
-    pub(crate) fn holding(generation: u64, primary: Option<(u32, &str)>) -> Holding {
+    pub fn holding(generation: u64, primary: Option<(u32, &str)>) -> Holding {
         let generation = Generation(generation);
         let server = |(server, address): (u32, &str)| Endpoint {
             server: ServerId(server),
