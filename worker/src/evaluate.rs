@@ -26,17 +26,24 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
-/// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
-/// if the task has a map to show.
-/// With the fleet's folder as `milestones` the milestones that are there are evaluated, too, into
-/// `validation.jsonl`.
+/// Where an evaluation reads and writes files.
+#[derive(Clone, Copy, Debug)]
+pub struct Folders<'a> {
+    /// Results go here: `evaluation.json`, `model.safetensors` under the model's own names, and
+    /// `forecast.safetensors` if the task has a map to show.
+    pub out: &'a Path,
+    /// The fleet's folder: the milestones that are there are evaluated, too, into `validation.jsonl` in
+    /// `out`.
+    pub milestones: Option<&'a Path>,
+}
+
+/// Pulls the parameters of a run from its servers, evaluates them on `device`, and saves them.
 pub fn evaluate(
     config: &Config,
     device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
-    (out, milestones): (&Path, Option<&Path>),
+    Folders { out, milestones }: Folders<'_>,
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
     let task = build_task(config)?;

@@ -17,7 +17,7 @@ use tradewind_process::{log, supervise};
 use tradewind_proto::auth::Token;
 use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
-use tradewind_worker::evaluate::evaluate;
+use tradewind_worker::evaluate::{Folders, evaluate};
 use tradewind_worker::feed::check_batch;
 use tradewind_worker::leaving::{Asked, Leaving};
 use tradewind_worker::lives::live;
@@ -211,8 +211,11 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             tch::set_num_threads(threads);
             let (config, at) = (read(&config)?, coordinator.coordinator());
             let device = open(&config, 0)?;
-            let places = (out.as_path(), milestones.as_deref());
-            evaluate(&config, device, &at, token, places, runtime()?.handle())?;
+            let folders = Folders {
+                out: &out,
+                milestones: milestones.as_deref(),
+            };
+            evaluate(&config, device, &at, token, folders, runtime()?.handle())?;
             Ok(End::Applied)
         }
     }
