@@ -83,7 +83,7 @@ pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
     let sizes = &spec.group_sizes;
     let ranks = match spec.consistency {
         ConsistencySpec::Sync => sizes.iter().sum(),
-        _ => sizes[group.0 as usize],
+        ConsistencySpec::Async | ConsistencySpec::Bounded { .. } => sizes[group.0 as usize],
     };
     let (samples, batch) = (spec.epoch_samples, spec.batches().largest());
     if u64::from(ranks) * u64::from(batch) <= samples {
