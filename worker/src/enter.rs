@@ -1,40 +1,29 @@
-//! How a rank enters a life of its group: meets the others, creates initial values if it is told
+//! How a rank enters an incarnation of its group: meets the others, creates initial values if it is told
 //! to, and pulls.
 
 use std::sync::Arc;
 
 use anyhow::Context;
-use tokio::runtime::Handle;
-use tradewind_common::pieces::Cut;
 use tradewind_common::schedule::Seen;
-use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, Layout};
-use tradewind_config::Precision;
+use tradewind_common::{BlockId, Clock};
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::c10d::Store;
 use crate::data::Split;
 use crate::data::prefetch::Prefetch;
-use crate::during::During;
-use crate::exchanges::{Behind, Between, Exchanges, over_ranks};
-use crate::feed::{DEPTH, Feed, Place};
+use crate::exchanging::{self, Exchanging, Replica, Setup, Streams};
+use crate::feed::{DEPTH, Feed, FeedError, Place};
 use crate::fence::Guard;
-use crate::flat::Flat;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
-use crate::host::buffers::Buffers;
-use crate::host::{Fresh, Host, How};
-use crate::local::Local;
+use crate::host::HostSide;
 use crate::member::Member;
-use crate::norms::TensorNorms;
-use crate::precision::LossScaler;
 use crate::train::Worker;
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, Unplaced, placed};
 use tradewind_client::exchange_error::ExchangeError;
-use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
-use tradewind_client::network::{Reach, wire};
-use tradewind_client::parts::Plan;
+use tradewind_client::membership::{Joined, Start};
+use tradewind_client::network::wire;
 use tradewind_client::pulse::Pulse;
 
 /// A rank that has entered.
@@ -45,7 +34,7 @@ pub struct Entered<'a> {
     pub pulled: Summary,
 }
 
-/// Enters the life of the group that was joined. `directory` knows where its shards are; `pulse` is
+/// Enters the incarnation of the group that was joined. `directory` knows where its shards are; `pulse` is
 /// what its heartbeats tell, which have begun; `guard` knows whether the lease is lost.
 pub fn enter<'a>(
     member: &'a mut Member,
@@ -54,107 +43,44 @@ pub fn enter<'a>(
     pulse: Arc<Pulse>,
     guard: Guard,
 ) -> anyhow::Result<Entered<'a>> {
-    let mut group: Box<dyn Group> = match joined.group_size {
-        1 => Box::new(Solo::new(&member.layout, &member.tensors)?),
-        _ => Box::new(meet(member, joined)?),
-    };
+    let mut group = form(member, joined)?;
     guard.formed(group.breaker()?);
-    let config = &member.config;
-    let links = Links {
-        seat: &member.seat,
-        joined,
-        directory,
-        layout: &member.layout,
-        reach: &member.reach,
-        spec: &member.spec,
-        overlap: config.train.overlap,
-    };
-    let start = await_start(
-        &links,
-        &mut member.coordinator,
-        &member.flat,
-        &member.runtime,
-    )?;
+    let start = await_start(member, joined, directory)?;
     pulse.set_clock(start);
-    let mut exchange = links.exchange(start)?;
-    let wire = wire()?;
-    let (layout, slice, staged) = (&member.layout, links.slice(), member.staged);
-    let (overlap, by_bucket) = (config.train.overlap, config.exchange.per_bucket);
-    let beside = staged || overlap || by_bucket;
-    let fresh = || Fresh::new(layout, &slice, &member.flat, staged);
-    let mut fresh = beside.then(fresh).transpose()?;
-    let pulled = match &mut fresh {
-        Some(fresh) => wire.block_on(exchange.pull(fresh))?,
-        None => wire.block_on(exchange.pull(member.flat.values_mut()))?,
+    let streams = Streams {
+        exchange: streams(member, joined, directory, start)?,
+        wire: wire()?,
     };
-    if let Some(fresh) = &mut fresh {
-        fresh.load(&mut member.flat)?;
-    }
-    group.gather(&mut member.flat)?;
+    let mut exchanging = exchanging(member, joined, &mut *group, &pulse, streams)?;
+    let mut replica = Replica {
+        group: &mut *group,
+        flat: &mut member.flat,
+        leave: &|| false,
+    };
     // One rate holds for all blocks of the first exchange, too.
-    let pulled = over_ranks(&*group, pulled)?;
-    let local = |local| {
-        let outer = (
-            config.optimizer.schedule.learning_rate,
-            config.train.samples,
-        );
-        Local::new(local, outer, layout, &member.flat, &member.tensors)
-    };
-    let local = config.local.as_ref().map(local).transpose()?;
-    let buffers = Buffers::new(layout, &member.flat, staged)?;
-    let plan = Arc::new(Plan::new(layout, &slice));
-    let norms = TensorNorms::new(Cut::of(&member.spec), layout, &slice);
-    let how = How {
-        staged,
-        overlap,
-        by_bucket,
-        later: config.local.is_some(),
-        up: member.spec.up,
-    };
-    let host = Host::new(layout, &plan, &mut *group, how)?;
-    let exchanges = match fresh {
-        Some(fresh) if overlap => {
-            Exchanges::Behind(Behind::new(exchange, layout, slice, fresh, wire))
-        }
-        Some(fresh) if by_bucket => {
-            Exchanges::During(During::new(exchange, layout, &plan, fresh, wire))
-        }
-        fresh => Exchanges::Between(Box::new(Between {
-            exchange,
-            wire,
-            fresh,
-        })),
-    };
+    let pulled = exchanging.pull(&mut replica)?;
     tracing::info!(%start, "ready");
 
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
-    let place = Place {
-        group: member.seat.group,
-        rank: member.seat.rank,
-        start,
-        origin: joined.origin,
-    };
-    let feed = Feed::new(&member.spec, place, prefetch)?;
-    let scaler = match member.config.compute.precision {
-        Precision::Fp16(scaling) => Some(LossScaler::new(scaling)),
-        Precision::F32 | Precision::Bf16 => None,
-    };
+    let feed = feed(member, joined, start)?;
     let worker = Worker {
         member,
         group,
-        host,
-        exchanges,
+        exchanging,
         feed,
-        buffers,
-        norms,
-        local,
-        scaler,
         incarnation: joined.incarnation,
         pulse,
         guard,
         exchanged: false,
     };
     Ok(Entered { worker, pulled })
+}
+
+/// The ranks of this incarnation.
+fn form(member: &Member, joined: &Joined) -> anyhow::Result<Box<dyn Group>> {
+    Ok(match joined.group_size {
+        1 => Box::new(Solo::new(&member.layout, &member.tensors)?),
+        _ => Box::new(meet(member, joined)?),
+    })
 }
 
 /// Forms the group of an incarnation, at the store of its first rank.
@@ -196,75 +122,104 @@ fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
 
 /// Creates the rank's slice if it is told to, and waits for the group's first clock.
 fn await_start(
-    links: &Links<'_>,
-    coordinator: &mut Coordinator,
-    flat: &Flat,
-    runtime: &Handle,
+    member: &mut Member,
+    joined: &Joined,
+    directory: &Directory,
 ) -> anyhow::Result<Clock> {
     let mut created = false;
     loop {
-        let ready = coordinator.await_ready(links.seat, links.joined.incarnation, created);
-        match runtime.block_on(ready)? {
+        match member.await_ready(joined.incarnation, created)? {
             Start::At(clock) => return Ok(clock),
-            Start::Create => {
-                tracing::info!("creating initial values");
-                // Nothing has been pulled before: nobody is told to create once there are values.
-                let values = flat.read();
-                let initial = |id: BlockId| {
-                    let block = links.layout.block(id).expect("a block of the slice");
-                    &values[block.elements.clone()]
-                };
-                let mut exchange = links.exchange(Clock(0))?;
-                let create = async {
-                    exchange
-                        .push(Purpose::Create, Seen::default(), &initial)
-                        .await
-                };
-                created = match runtime.block_on(create) {
-                    Ok(_) => true,
-                    // Somebody has created before: an answer was lost, and the run is ready now.
-                    Err(ExchangeError::Refused { status, .. })
-                        if refusal::reason(&status) == Some(Reason::NotCreator.word()) =>
-                    {
-                        false
-                    }
-                    Err(error) => return Err(error.into()),
-                };
-            }
+            Start::Create => created = create(member, joined, directory)?,
         }
     }
 }
 
-/// What the streams to the shards are made from.
-struct Links<'a> {
-    seat: &'a Seat,
-    joined: &'a Joined,
-    directory: &'a Directory,
-    layout: &'a Arc<Layout>,
-    reach: &'a Reach,
-    spec: &'a RunSpec,
-    overlap: bool,
+/// Creates the rank's slice, from the model's initial values. `false` if somebody has created before: an
+/// answer was lost, and the run is ready now.
+fn create(member: &Member, joined: &Joined, directory: &Directory) -> anyhow::Result<bool> {
+    tracing::info!("creating initial values");
+    // Nothing has been pulled before: nobody is told to create once there are values.
+    let values = member.flat.read();
+    let initial = |id: BlockId| {
+        let block = member.layout.block(id).expect("a block of the slice");
+        &values[block.elements.clone()]
+    };
+    let mut exchange = streams(member, joined, directory, Clock(0))?;
+    let create = exchange.push(Purpose::Create, Seen::default(), &initial);
+    match member.runtime.block_on(create) {
+        Ok(_) => Ok(true),
+        Err(ExchangeError::Refused { status, .. })
+            if refusal::reason(&status) == Some(Reason::NotCreator.word()) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
-impl Links<'_> {
-    fn slice(&self) -> Vec<BlockId> {
-        let Joined {
-            group_rank,
-            group_size,
-            ..
-        } = self.joined;
-        self.layout.slice(*group_rank, *group_size)
-    }
+/// The rank's streams to the shards of its slice, for contributions from `start` on.
+fn streams(
+    member: &Member,
+    joined: &Joined,
+    directory: &Directory,
+    start: Clock,
+) -> Result<Exchange, Unplaced> {
+    let identity = Identity {
+        run: member.seat.run.clone(),
+        group: member.seat.group,
+        incarnation: joined.incarnation,
+    };
+    let blocks = placed(&slice(member, joined), &joined.placement)?;
+    let session = Session::new(identity, start, blocks);
+    let session = session.with_overlap(member.config.train.overlap);
+    let exchange = Exchange::new(member.layout.clone(), session, directory, &member.reach);
+    Ok(exchange.compressing(member.spec.up, member.spec.down))
+}
 
-    fn exchange(&self, start: Clock) -> Result<Exchange, Unplaced> {
-        let identity = Identity {
-            run: self.seat.run.clone(),
-            group: self.seat.group,
-            incarnation: self.joined.incarnation,
-        };
-        let blocks = placed(&self.slice(), &self.joined.placement)?;
-        let session = Session::new(identity, start, blocks).with_overlap(self.overlap);
-        let exchange = Exchange::new(self.layout.clone(), session, self.directory, self.reach);
-        Ok(exchange.compressing(self.spec.up, self.spec.down))
-    }
+/// The blocks that this rank of the group exchanges.
+fn slice(member: &Member, joined: &Joined) -> Vec<BlockId> {
+    member.layout.slice(joined.group_rank, joined.group_size)
+}
+
+/// The way of exchanging that is configured, for the rank's slice.
+fn exchanging(
+    member: &Member,
+    joined: &Joined,
+    group: &mut dyn Group,
+    pulse: &Arc<Pulse>,
+    streams: Streams,
+) -> anyhow::Result<Box<dyn Exchanging>> {
+    let Member {
+        config,
+        spec,
+        layout,
+        tensors,
+        flat,
+        staged,
+        ..
+    } = member;
+    let host = HostSide::new(layout, slice(member, joined), *staged, spec.up);
+    let setup = Setup {
+        config,
+        spec,
+        host: &host,
+        tensors,
+        flat,
+        group,
+        pulse,
+    };
+    Ok(exchanging::build(setup, streams)?)
+}
+
+/// The rank's batches from a clock on.
+fn feed(member: &Member, joined: &Joined, start: Clock) -> Result<Feed, FeedError> {
+    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
+    let place = Place {
+        group: member.seat.group,
+        rank: member.seat.rank,
+        start,
+        origin: joined.origin,
+    };
+    Feed::new(&member.spec, place, prefetch)
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
-use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, MembershipError, Seat};
+use tradewind_client::membership::{
+    Coordinator, CoordinatorAt, Joined, MembershipError, Seat, Start,
+};
 use tradewind_client::network::Reach;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorKind, TensorSpec};
@@ -194,6 +196,19 @@ impl Member {
         let (seat, life, spec) = (&self.seat, self.life, &self.spec);
         let join = self.coordinator.join(seat, life, spec, &own, after);
         self.runtime.block_on(join)
+    }
+
+    /// Waits until the incarnation may begin, or this rank is told to create its slice; `created` says
+    /// that it has.
+    pub fn await_ready(
+        &mut self,
+        incarnation: Incarnation,
+        created: bool,
+    ) -> Result<Start, MembershipError> {
+        let ready = self
+            .coordinator
+            .await_ready(&self.seat, incarnation, created);
+        self.runtime.block_on(ready)
     }
 
     /// The group is done, and so are these chunks of data.

@@ -4,28 +4,56 @@ use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::destination::Destination;
-use tradewind_common::{BlockId, Layout};
+use tradewind_common::Layout;
 
-use super::{HostError, runs};
+use super::HostError;
 use crate::c10d::C10dError;
 use crate::flat::Flat;
 use crate::stream::{Event, PageLocked, Stream, copy, copy_each, torch};
 
 /// A vector like the flat one, of which only a rank's slice is in use. What comes is in the model
 /// once it is [loaded](Self::load).
-pub struct Fresh {
-    slice: Vec<Range<usize>>,
-    place: Place,
+pub trait Fresh: Destination + Send {
+    /// Makes the slice as last pulled the model's. On a device that is in the order of the current
+    /// stream; all that has arrived is there when this returns.
+    fn load(&mut self, flat: &mut Flat) -> Result<(), HostError>;
 }
 
-enum Place {
-    Shared(Vec<f32>),
-    Staged(Box<Double>),
+/// In main memory.
+pub(super) struct Beside {
+    slice: Vec<Range<usize>>,
+    values: Vec<f32>,
+}
+
+impl Beside {
+    /// For these ranges of a flat vector.
+    pub(super) fn new(layout: &Layout, slice: Vec<Range<usize>>) -> Self {
+        Self {
+            slice,
+            values: vec![0.0; layout.elements()],
+        }
+    }
+}
+
+impl Fresh for Beside {
+    fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
+        let flat = flat.values_mut();
+        for range in &self.slice {
+            flat[range.clone()].copy_from_slice(&self.values[range.clone()]);
+        }
+        Ok(())
+    }
+}
+
+impl Destination for Beside {
+    fn values(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
 }
 
 /// The way to a device. Each block is copied when it arrives, so that nothing but a copy on the
 /// device is left to do between two steps.
-struct Double {
+pub(super) struct Double {
     device: Device,
     stream: Stream,
     values: PageLocked,
@@ -36,41 +64,13 @@ struct Double {
     failed: Option<C10dError>,
 }
 
-impl Fresh {
-    /// For a slice of `layout`; `staged` is by way of page-locked memory and a double.
-    pub fn new(
-        layout: &Layout,
-        slice: &[BlockId],
-        flat: &Flat,
-        staged: bool,
-    ) -> Result<Self, HostError> {
-        let slice = runs(layout, slice);
-        let place = if staged {
-            Place::Staged(Box::new(Double::new(layout, &slice, flat)?))
-        } else {
-            Place::Shared(vec![0.0; layout.elements()])
-        };
-        Ok(Self { slice, place })
-    }
-
-    /// Makes the slice as last pulled the model's. On a device that is in the order of the current
-    /// stream; all that has arrived is there when this returns.
-    pub fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
-        match &mut self.place {
-            Place::Shared(values) => {
-                let flat = flat.values_mut();
-                for range in &self.slice {
-                    flat[range.clone()].copy_from_slice(&values[range.clone()]);
-                }
-                Ok(())
-            }
-            Place::Staged(double) => double.load(),
-        }
-    }
-}
-
 impl Double {
-    fn new(layout: &Layout, slice: &[Range<usize>], flat: &Flat) -> Result<Self, HostError> {
+    /// For these ranges of `flat`, which is on a device or plays one.
+    pub(super) fn new(
+        layout: &Layout,
+        slice: &[Range<usize>],
+        flat: &Flat,
+    ) -> Result<Self, HostError> {
         let device = flat.device();
         let elements = layout.elements();
         let double = Tensor::f_zeros([elements as i64], (Kind::Float, device));
@@ -91,13 +91,15 @@ impl Double {
         })
     }
 
-    fn arrived(&mut self, elements: &Range<usize>) -> Result<(), C10dError> {
+    fn copy_to_device(&mut self, elements: &Range<usize>) -> Result<(), C10dError> {
         let from = part(self.values.tensor(), elements)?;
         let to = part(&self.double, elements)?;
         self.stream.enqueue(move || copy(&to, &from))
     }
+}
 
-    fn load(&mut self) -> Result<(), HostError> {
+impl Fresh for Double {
+    fn load(&mut self, _flat: &mut Flat) -> Result<(), HostError> {
         if let Some(error) = self.failed.take() {
             return Err(error.into());
         }
@@ -116,19 +118,14 @@ impl Drop for Double {
     }
 }
 
-impl Destination for Fresh {
+impl Destination for Double {
     fn values(&mut self) -> &mut [f32] {
-        match &mut self.place {
-            Place::Shared(values) => values,
-            Place::Staged(double) => double.values.f32_mut(),
-        }
+        self.values.f32_mut()
     }
 
     fn arrived(&mut self, elements: &Range<usize>) {
-        if let Place::Staged(double) = &mut self.place
-            && let Err(error) = double.arrived(elements)
-        {
-            double.failed.get_or_insert(error);
+        if let Err(error) = self.copy_to_device(elements) {
+            self.failed.get_or_insert(error);
         }
     }
 }

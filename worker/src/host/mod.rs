@@ -24,13 +24,14 @@ use tradewind_client::parts::{Parts, Plan};
 use tradewind_common::{BlockId, Compression, Layout};
 
 use crate::c10d::C10dError;
-use crate::flat::FlatError;
+use crate::flat::{Flat, FlatError};
 use crate::group::{Group, GroupError};
 use buffers::Buffers;
+use shared::{Shared, SharedBuckets};
+use staged::Staged;
 
 pub use fresh::Fresh;
-pub use shared::{InPlace, Shared};
-pub use staged::Staged;
+pub use shared::InPlace;
 
 /// Why the host's side could not do its part.
 #[derive(Debug, thiserror::Error)]
@@ -46,27 +47,53 @@ pub enum HostError {
     Group(#[from] GroupError),
 }
 
-/// How a rank's gradients are pushed.
-#[derive(Clone, Copy, Debug)]
-pub struct How {
-    /// By way of memory for it: needed where the model is on a device.
-    pub staged: bool,
-    /// While the next step computes.
-    pub overlap: bool,
-    /// While backward goes on.
-    pub by_bucket: bool,
-    /// Not as backward leaves them: [`Host::leave`] says when.
-    pub later: bool,
-    /// In this form.
-    pub up: Compression,
+/// The path of whole gradients to main memory: what backward leaves is pushed when the ranks have agreed.
+pub trait GradientPath {
+    /// Before a step's forward and backward. Gradients come multiplied with the loss's scale, the inverse
+    /// of `factor`, which is a power of two.
+    fn begin(&mut self, factor: f64) -> Result<(), HostError>;
+
+    /// With [`Leaves::Later`]: now, as the group has them.
+    fn leave(&mut self, group: &dyn Group) -> Result<(), HostError>;
+
+    /// After a backward, and after the buffers were [taken](Buffers::take): waits until the step is
+    /// computed.
+    fn check(&mut self, loss: &Tensor, group: &dyn Group) -> Result<Checked, HostError>;
+
+    /// Multiplies a finite gradient by `factor`, the one that the step began with, unless that has been
+    /// done on the way.
+    fn unscale(&mut self, factor: f64, group: &dyn Group);
+
+    /// What the step that was checked pushes. At most once a step, and not for one that is skipped.
+    fn push<'a>(
+        &mut self,
+        group: &'a dyn Group,
+        layout: &'a Layout,
+        buffers: &'a Buffers,
+    ) -> Pushed<'a>;
 }
 
-/// The way of gradients to main memory.
-pub enum Host {
-    /// They are there.
-    Shared(Shared),
-    /// They are copied.
-    Staged(Staged),
+/// The path of gradients to main memory bucket by bucket, during backward.
+pub trait BucketPath {
+    /// Before a backward: each of its buckets is given to `parts` as it comes; one that is not finite is
+    /// skipped.
+    fn begin(&mut self, parts: &Arc<Parts>) -> Result<(), HostError>;
+
+    /// After a backward, and after the buffers were [taken](Buffers::take): waits until the step is
+    /// computed.
+    fn check(&mut self, loss: &Tensor) -> Result<Checked, HostError>;
+}
+
+/// When buckets leave the device that the model is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// When they are reduced. Their exchange ends before the next backward.
+    Reduced,
+    /// When they are reduced. Their exchange goes on during the next backward, so there is memory for two
+    /// gradients, in turn.
+    InTurns,
+    /// Not as backward leaves them: [`GradientPath::leave`] says when.
+    Later,
 }
 
 /// What is known of a step after its backward.
@@ -86,62 +113,87 @@ pub enum Pushed<'a> {
     Parts(Arc<Parts>),
 }
 
-impl Host {
-    /// The side of a model whose groups' gradients are on `group`'s device. From here on `group`
-    /// tells this of its buckets, if it has to.
-    pub fn new(
-        layout: &Layout,
-        plan: &Arc<Plan>,
+/// The host's side of a model, of which a rank exchanges its slice: makes what is the rank's for one
+/// incarnation of its group.
+pub struct HostSide {
+    layout: Arc<Layout>,
+    slice: Vec<BlockId>,
+    plan: Arc<Plan>,
+    staged: bool,
+    up: Compression,
+}
+
+impl HostSide {
+    /// `staged` is by way of memory for it: needed where the model is on a device. Gradients travel as `up`
+    /// says.
+    pub fn new(layout: &Arc<Layout>, slice: Vec<BlockId>, staged: bool, up: Compression) -> Self {
+        Self {
+            plan: Arc::new(Plan::new(layout, &slice)),
+            layout: layout.clone(),
+            slice,
+            staged,
+            up,
+        }
+    }
+
+    /// The flat vector's blocks.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The blocks that the rank exchanges.
+    pub fn slice(&self) -> &[BlockId] {
+        &self.slice
+    }
+
+    /// What of each bucket the rank sends.
+    pub fn plan(&self) -> &Arc<Plan> {
+        &self.plan
+    }
+
+    /// The path of whole gradients, which are on `group`'s device. From here on `group` tells it of its
+    /// buckets, if it has to.
+    pub fn gradient_path(
+        &self,
         group: &mut dyn Group,
-        how: How,
-    ) -> Result<Self, HostError> {
-        Ok(if how.staged {
-            Self::Staged(Staged::new(layout, plan, group, how)?)
-        } else {
-            Self::Shared(Shared::new(layout, group, how.by_bucket)?)
+        leaves: Leaves,
+    ) -> Result<Box<dyn GradientPath>, HostError> {
+        Ok(match self.staged {
+            true => Box::new(self.stage(group, leaves)?),
+            false => Box::new(Shared::new(&self.layout)),
         })
     }
 
-    /// Before a step's forward and backward. Gradients come multiplied with the loss's scale, the
-    /// inverse of `factor`, which is a power of two. With `parts`, each bucket is given to them as
-    /// it comes.
-    pub fn begin(&mut self, factor: f64, parts: Option<&Arc<Parts>>) -> Result<(), HostError> {
-        match self {
-            Self::Shared(shared) => shared.begin(parts),
-            Self::Staged(staged) => staged.begin(factor, parts)?,
-        }
-        Ok(())
+    /// The path bucket by bucket of gradients, which are on `group`'s device. From here on `group` tells it
+    /// of its buckets.
+    pub fn bucket_path(&self, group: &mut dyn Group) -> Result<Box<dyn BucketPath>, HostError> {
+        Ok(match self.staged {
+            true => Box::new(self.stage(group, Leaves::Reduced)?),
+            false => Box::new(SharedBuckets::new(group)?),
+        })
     }
 
-    /// Where gradients are pushed later: now, as the group has them.
-    pub fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
-        match self {
-            Self::Shared(_) => Ok(()),
-            Self::Staged(staged) => staged.leave(group),
-        }
+    /// Where the slice's fresh values come beside `flat`.
+    pub fn fresh(&self, flat: &Flat) -> Result<Box<dyn Fresh>, HostError> {
+        let slice = runs(&self.layout, &self.slice);
+        Ok(match self.staged {
+            true => Box::new(fresh::Double::new(&self.layout, &slice, flat)?),
+            false => Box::new(fresh::Beside::new(&self.layout, slice)),
+        })
     }
 
-    /// After a backward, and after the buffers were [taken](Buffers::take): waits until
-    /// the step is computed.
-    pub fn check(&mut self, loss: &Tensor, group: &dyn Group) -> Result<Checked, HostError> {
-        match self {
-            Self::Shared(shared) => Ok(shared.check(loss, group)),
-            Self::Staged(staged) => staged.check(loss),
-        }
+    /// The same where they cannot come into `flat` itself.
+    pub fn fresh_if_staged(&self, flat: &Flat) -> Result<Option<Box<dyn Fresh>>, HostError> {
+        self.staged.then(|| self.fresh(flat)).transpose()
     }
 
-    /// What the step that was checked pushes, unless it is skipped. At most once a step, and not
-    /// where buckets were given as they came.
-    pub fn pushed<'a>(
-        &mut self,
-        group: &'a dyn Group,
-        layout: &'a Layout,
-        buffers: &'a Buffers,
-    ) -> Pushed<'a> {
-        match self {
-            Self::Shared(_) => Pushed::InPlace(InPlace::new(group, layout, buffers)),
-            Self::Staged(staged) => Pushed::Parts(staged.push(layout, buffers)),
-        }
+    /// The model's buffers.
+    pub fn buffers(&self, flat: &Flat) -> Result<Buffers, HostError> {
+        Buffers::new(&self.layout, flat, self.staged)
+    }
+
+    fn stage(&self, group: &mut dyn Group, leaves: Leaves) -> Result<Staged, HostError> {
+        Staged::new(&self.layout, &self.plan, group, self.up, leaves)
     }
 }
 

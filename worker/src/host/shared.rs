@@ -1,65 +1,115 @@
 //! A model in main memory: what libtorch has is what is pushed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tch::Tensor;
 use tradewind_client::parts::Parts;
 use tradewind_common::finite::all_finite;
 use tradewind_common::{BlockId, Layout, TensorKind};
 
-use super::Checked;
+use super::{BucketPath, Checked, GradientPath, HostError, Pushed};
 use crate::c10d;
 use crate::group::{Group, GroupError};
 use crate::host::buffers::Buffers;
 
-/// See [`Host::Shared`](super::Host::Shared).
-pub struct Shared {
-    /// Where the group's threads give what is reduced, if it goes bucket by bucket.
-    open: Arc<Mutex<Option<Arc<Parts>>>>,
+/// The path of whole gradients: there is none to go.
+pub(super) struct Shared {
     buckets: usize,
 }
 
 impl Shared {
-    /// Where exchanges go bucket by bucket, `group` tells this of its buckets from here on.
-    pub fn new(
-        layout: &Layout,
-        group: &mut dyn Group,
-        by_bucket: bool,
-    ) -> Result<Self, GroupError> {
-        let open = Arc::<Mutex<Option<Arc<Parts>>>>::default();
-        if by_bucket {
-            let open = open.clone();
-            group.watch(Arc::new(move |bucket, gradient| {
-                let parts = open.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let parts = parts.expect("opened before backward");
-                let gradient = plain(gradient);
-                parts.give(bucket, all_finite(gradient).then_some(gradient));
-            }))?;
-        }
-        Ok(Self {
-            open,
+    pub(super) fn new(layout: &Layout) -> Self {
+        Self {
             buckets: layout.buckets.len(),
+        }
+    }
+
+    fn gradients<'a>(&self, group: &'a dyn Group) -> impl Iterator<Item = &'a Tensor> {
+        (0..self.buckets).filter_map(|bucket| group.gradient(bucket))
+    }
+}
+
+impl GradientPath for Shared {
+    fn begin(&mut self, _factor: f64) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn leave(&mut self, _group: &dyn Group) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn check(&mut self, loss: &Tensor, group: &dyn Group) -> Result<Checked, HostError> {
+        let gradients = self.gradients(group);
+        let bad = gradients.filter(|gradient| !all_finite(plain(gradient)));
+        Ok(Checked {
+            bad: bad.count(),
+            loss: read(loss),
         })
     }
 
-    pub(super) fn begin(&mut self, parts: Option<&Arc<Parts>>) {
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = parts.cloned();
+    /// Exactly: the factor is a power of two.
+    fn unscale(&mut self, factor: f64, group: &dyn Group) {
+        for gradient in self.gradients(group) {
+            let _ = gradient.shallow_clone().g_mul_scalar_(factor);
+        }
     }
 
-    pub(super) fn check(&self, loss: &Tensor, group: &dyn Group) -> Checked {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let bad = match &*open {
-            Some(parts) => parts.skipped(),
-            None => {
-                let gradients = (0..self.buckets).filter_map(|bucket| group.gradient(bucket));
-                gradients
-                    .filter(|gradient| !all_finite(plain(gradient)))
-                    .count()
-            }
-        };
-        let loss = f64::try_from(loss).unwrap_or(f64::NAN);
-        Checked { loss, bad }
+    fn push<'a>(
+        &mut self,
+        group: &'a dyn Group,
+        layout: &'a Layout,
+        buffers: &'a Buffers,
+    ) -> Pushed<'a> {
+        Pushed::InPlace(InPlace {
+            group,
+            layout,
+            buffers,
+        })
     }
+}
+
+/// The path bucket by bucket: the group's threads copy what is reduced.
+pub(super) struct SharedBuckets {
+    /// To where: those of the exchange that was begun last.
+    open: Arc<Mutex<Option<Arc<Parts>>>>,
+}
+
+impl SharedBuckets {
+    /// `group` tells this of its buckets from here on.
+    pub(super) fn new(group: &mut dyn Group) -> Result<Self, GroupError> {
+        let open = Arc::<Mutex<Option<Arc<Parts>>>>::default();
+        let told = open.clone();
+        group.watch(Arc::new(move |bucket, gradient| {
+            let parts = lock(&told).clone();
+            let parts = parts.expect("opened before backward");
+            let gradient = plain(gradient);
+            parts.give(bucket, all_finite(gradient).then_some(gradient));
+        }))?;
+        Ok(Self { open })
+    }
+}
+
+impl BucketPath for SharedBuckets {
+    fn begin(&mut self, parts: &Arc<Parts>) -> Result<(), HostError> {
+        *lock(&self.open) = Some(parts.clone());
+        Ok(())
+    }
+
+    fn check(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+        let open = lock(&self.open);
+        Ok(Checked {
+            bad: open.as_ref().map_or(0, |parts| parts.skipped()),
+            loss: read(loss),
+        })
+    }
+}
+
+fn lock(open: &Mutex<Option<Arc<Parts>>>) -> MutexGuard<'_, Option<Arc<Parts>>> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read(loss: &Tensor) -> f64 {
+    f64::try_from(loss).unwrap_or(f64::NAN)
 }
 
 /// Gradients where the group has them, and what has become of buffers.
@@ -70,14 +120,6 @@ pub struct InPlace<'a> {
 }
 
 impl<'a> InPlace<'a> {
-    pub(super) fn new(group: &'a dyn Group, layout: &'a Layout, buffers: &'a Buffers) -> Self {
-        Self {
-            group,
-            layout,
-            buffers,
-        }
-    }
-
     /// What a step pushes for a block: the gradient of parameters, the values of buffers.
     ///
     /// # Panics

@@ -13,14 +13,14 @@ use tradewind_common::{Compression, Layout, TensorKind};
 
 use super::giver::{Gift, Giver, Landing};
 use super::outgoing::Outgoing;
-use super::{Checked, HostError, How};
+use super::{BucketPath, Checked, GradientPath, HostError, Leaves, Pushed};
 use crate::c10d::C10dError;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
 use crate::stream::{Event, PageLocked, Stream, copy, torch};
 
-/// See [`Host::Staged`](super::Host::Staged).
-pub struct Staged {
+/// The path of gradients from a device, as a whole or bucket by bucket.
+pub(super) struct Staged {
     device: Device,
     plan: Arc<Plan>,
     stage: Arc<Mutex<Stage>>,
@@ -49,14 +49,14 @@ struct Stage {
 }
 
 impl Staged {
-    /// From here on `group` tells this of its buckets. With overlap an exchange goes on while the
-    /// next gradient comes, so there is memory for two in turn. Encodes where they travel as bf16;
-    /// other forms are made from f32 by whoever sends.
-    pub fn new(
+    /// From here on `group` tells this of its buckets. Encodes where they travel as bf16 (`up`); other
+    /// forms are made from f32 by whoever sends.
+    pub(super) fn new(
         layout: &Layout,
         plan: &Arc<Plan>,
         group: &mut dyn Group,
-        how: How,
+        up: Compression,
+        leaves: Leaves,
     ) -> Result<Self, HostError> {
         let device = group.device();
         let buckets = layout.buckets.len();
@@ -66,10 +66,13 @@ impl Staged {
         };
         let report = room(buckets + 1)?;
         let place = |at: usize| report.f_narrow(0, at as i64, 1).map_err(torch("a flag"));
-        let turns = if how.overlap { 2 } else { 1 };
+        let turns = match leaves {
+            Leaves::Reduced | Leaves::Later => 1,
+            Leaves::InTurns => 2,
+        };
         let outgoing = |(at, bucket): (usize, &tradewind_common::layout::Bucket)| {
             let trained = bucket.kind == TensorKind::Parameter;
-            let bf16 = how.up == Compression::Bf16;
+            let bf16 = up == Compression::Bf16;
             let make = || Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
             trained.then(make).transpose()
         };
@@ -88,9 +91,9 @@ impl Staged {
         let told = stage.clone();
         group.watch(Arc::new(move |bucket, gradient| {
             let mut stage = lock(&told);
-            let told = match how.later {
-                true => stage.check(bucket, gradient),
-                false => stage.told(bucket, gradient),
+            let told = match leaves {
+                Leaves::Reduced | Leaves::InTurns => stage.told(bucket, gradient),
+                Leaves::Later => stage.check(bucket, gradient),
             };
             if let Err(error) = told {
                 stage.failed.get_or_insert(error);
@@ -107,11 +110,8 @@ impl Staged {
         })
     }
 
-    pub(super) fn begin(
-        &mut self,
-        factor: f64,
-        parts: Option<&Arc<Parts>>,
-    ) -> Result<(), HostError> {
+    /// With `parts` each bucket is given to them as it comes.
+    fn begin_step(&mut self, factor: f64, parts: Option<&Arc<Parts>>) -> Result<(), HostError> {
         let mut stage = lock(&self.stage);
         stage.open = parts.cloned();
         stage.left.clear();
@@ -129,17 +129,7 @@ impl Staged {
         Ok(())
     }
 
-    pub(super) fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
-        let mut stage = lock(&self.stage);
-        for bucket in 0..stage.buckets.len() {
-            if let Some(gradient) = group.gradient(bucket) {
-                stage.told(bucket, gradient)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn check(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+    fn check_step(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
         let loss = loss.f_detach().and_then(|loss| loss.f_reshape([1]));
         copy(&self.loss, &loss.map_err(torch("reading the loss"))?)?;
         copy(self.reported.tensor(), &self.report)?;
@@ -165,8 +155,36 @@ impl Staged {
             bad: flags.iter().filter(|flag| **flag != 0.0).count(),
         })
     }
+}
 
-    pub(super) fn push(&mut self, layout: &Layout, buffers: &Buffers) -> Arc<Parts> {
+impl GradientPath for Staged {
+    fn begin(&mut self, factor: f64) -> Result<(), HostError> {
+        self.begin_step(factor, None)
+    }
+
+    fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
+        let mut stage = lock(&self.stage);
+        for bucket in 0..stage.buckets.len() {
+            if let Some(gradient) = group.gradient(bucket) {
+                stage.told(bucket, gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, loss: &Tensor, _group: &dyn Group) -> Result<Checked, HostError> {
+        self.check_step(loss)
+    }
+
+    /// Done on the device when the bucket was reduced.
+    fn unscale(&mut self, _factor: f64, _group: &dyn Group) {}
+
+    fn push<'a>(
+        &mut self,
+        _group: &'a dyn Group,
+        layout: &'a Layout,
+        buffers: &'a Buffers,
+    ) -> Pushed<'a> {
         let parts = Arc::new(Parts::new(&self.plan));
         let mut stage = lock(&self.stage);
         for (bucket, landing, event) in std::mem::take(&mut stage.left) {
@@ -180,7 +198,17 @@ impl Staged {
                 parts.give(at, Some(buffers.values(&bucket.elements)));
             }
         }
-        parts
+        Pushed::Parts(parts)
+    }
+}
+
+impl BucketPath for Staged {
+    fn begin(&mut self, parts: &Arc<Parts>) -> Result<(), HostError> {
+        self.begin_step(1.0, Some(parts))
+    }
+
+    fn check(&mut self, loss: &Tensor) -> Result<Checked, HostError> {
+        self.check_step(loss)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::group::Solo;
 struct Model {
     tensors: Vec<(String, Tensor)>,
     group: Solo,
-    host: Host,
-    layout: Layout,
+    host: Box<dyn GradientPath>,
+    layout: Arc<Layout>,
     buffers: Buffers,
     _flat: Flat,
 }
@@ -21,24 +21,18 @@ fn model(overlap: bool) -> Model {
         shape: vec![4],
         kind: TensorKind::Parameter,
     };
-    let layout = Layout::new(&[spec], 64, 8).unwrap();
+    let layout = Arc::new(Layout::new(&[spec], 64, 8).unwrap());
     let weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
     let tensors = vec![("weight".to_owned(), weight)];
     let flat = Flat::new(&layout, &tensors, Device::Cpu).unwrap();
     let mut group = Solo::new(&layout, &tensors).unwrap();
-    let plan = Arc::new(Plan::new(
-        &Arc::new(layout.clone()),
-        &layout.slice(Rank(0), 1),
-    ));
-    let how = How {
-        staged: true,
-        overlap,
-        by_bucket: false,
-        later: false,
-        up: Compression::None,
+    let side = HostSide::new(&layout, layout.slice(Rank(0), 1), true, Compression::None);
+    let leaves = match overlap {
+        true => Leaves::InTurns,
+        false => Leaves::Reduced,
     };
-    let host = Host::new(&layout, &plan, &mut group, how).unwrap();
-    let buffers = Buffers::new(&layout, &flat, true).unwrap();
+    let host = side.gradient_path(&mut group, leaves).unwrap();
+    let buffers = side.buffers(&flat).unwrap();
     Model {
         tensors,
         group,
@@ -53,13 +47,13 @@ impl Model {
     /// A step whose gradients are all `scale`, times that of the loss.
     fn step(&mut self, scale: f64, factor: f64) -> Result<Checked, HostError> {
         let loss = self.tensors[0].1.sum(Kind::Float) * scale;
-        self.host.begin(factor, None)?;
+        self.host.begin(factor)?;
         self.group.backward(&loss)?;
         self.host.check(&loss, &self.group)
     }
 
     fn push(&mut self) -> Arc<Parts> {
-        let pushed = self.host.pushed(&self.group, &self.layout, &self.buffers);
+        let pushed = self.host.push(&self.group, &self.layout, &self.buffers);
         let Pushed::Parts(parts) = pushed else {
             panic!("it is staged");
         };

@@ -1,19 +1,4 @@
-//! Steps that a group takes between two exchanges, with an inner optimizer of libtorch's, and what it
-//! exchanges after them.
-//!
-//! | | DiLoCo | elastic averaging |
-//! |---|---|---|
-//! | steps begin with | the servers' values | the group's own; in a new life the servers' |
-//! | pushed as a gradient | pulled minus trained values | trained values |
-//! | with the answer | the group takes the servers' values | is drawn towards them |
-//!
-//! DiLoCo is algorithm 1 of Douillard et al. 2023, "DiLoCo: Distributed Low-Communication Training of
-//! Language Models", on the group's side; elastic averaging algorithm 1 of Zhang, Choromanska and LeCun 2015,
-//! "Deep learning with Elastic Averaging SGD", and algorithm 2 with an inner momentum; fitted step counts are
-//! section 5 of Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling".
-//!
-//! The ranks of a group average the gradient of every step, so all have the same values and the
-//! same state of the inner optimizer, which lives as long as this life of the group.
+//! What a group does with the gradients of its steps between exchanges, and what it pushes after them.
 
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
@@ -21,20 +6,17 @@ use tradewind_client::pulse::Pulse;
 use tradewind_common::layout::Bucket;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Layout, TensorKind};
-use tradewind_config::{self, Algorithm, Inner};
+use tradewind_config::{Algorithm, Inner, Local};
 
 use crate::flat::{Flat, FlatError, in_layout_order};
 use crate::group::{Group, GroupError};
 use crate::host::HostError;
 use crate::stream::torch;
 
-/// What a group has for its steps between exchanges.
-pub struct Local {
-    config: tradewind_config::Local,
-    /// α, of elastic averaging.
-    alpha: f64,
-    /// The run's samples, the schedule's end.
-    budget: u64,
+/// A group's own optimizer, and the values that its steps began with.
+pub(in crate::exchanging) struct InnerSteps {
+    config: Local,
+    outer: Outer,
     /// The model's parameters, and whether weight decay applies to each.
     tensors: Vec<(Tensor, bool)>,
     optimizer: COptimizer,
@@ -47,12 +29,21 @@ pub struct Local {
     lost: bool,
 }
 
-impl Local {
-    /// For a group that has just pulled `flat`. `tensors` are the model's own, in its order of
-    /// creation; `alpha` is the rate of the servers' updates, and `budget` their samples.
-    pub fn new(
-        config: &tradewind_config::Local,
-        (alpha, budget): (f64, u64),
+/// What the servers do with what groups push.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::exchanging) struct Outer {
+    /// The rate of their updates: α, of elastic averaging.
+    pub(in crate::exchanging) rate: f64,
+    /// The run's samples: the schedule's end.
+    pub(in crate::exchanging) budget: u64,
+}
+
+impl InnerSteps {
+    /// `tensors` are the model's own, in its order of creation, and views of `flat`. Before the first step
+    /// values have to be [pulled](Self::begin).
+    pub(in crate::exchanging) fn new(
+        config: &Local,
+        outer: Outer,
         layout: &Layout,
         flat: &Flat,
         tensors: &[(String, Tensor)],
@@ -71,22 +62,31 @@ impl Local {
         };
         let buckets = layout.buckets.iter().map(view);
         let buckets = buckets.collect::<Result<Vec<_>, FlatError>>()?;
-        let kept = buckets.iter().map(|view| view.as_ref().map(Tensor::copy));
+        let room = |view: &Option<Tensor>| view.as_ref().map(Tensor::f_empty_like).transpose();
+        let kept = buckets.iter().map(room).collect::<Result<_, _>>();
         Ok(Self {
             config: config.clone(),
-            alpha,
-            budget,
+            outer,
             optimizer: optimizer(config, &tensors).map_err(torch("an inner optimizer"))?,
             tensors,
-            kept: kept.collect(),
+            kept: kept.map_err(torch("making room for what was pulled"))?,
             buckets,
             lost: false,
         })
     }
 
-    /// How many there are until the next exchange: the ranks of a group take as many as its first
+    /// The group has just pulled all values.
+    pub(super) fn begin(&mut self) -> Result<(), HostError> {
+        let kept = tch::no_grad(|| {
+            self.values_and_kept()
+                .try_for_each(|(values, kept)| kept.f_copy_(values))
+        });
+        Ok(kept.map_err(torch("keeping what was pulled"))?)
+    }
+
+    /// How many steps there are until the next exchange: the ranks of a group take as many as its first
     /// rank finds, from the group's speed and that of the fastest.
-    pub fn steps(&self, group: &dyn Group, pulse: &Pulse) -> Result<u32, GroupError> {
+    pub(super) fn steps(&self, group: &dyn Group, pulse: &Pulse) -> Result<u32, GroupError> {
         if !self.config.fitted {
             return Ok(self.config.steps);
         }
@@ -98,8 +98,8 @@ impl Local {
 
     /// One step with the gradients that the model's tensors have. `seen` is what was applied when the
     /// last exchange ended and what the group has done since, `samples` what this step adds.
-    pub fn step(&mut self, seen: Seen, samples: u64) -> Result<(), HostError> {
-        let rate = self.config.schedule.rate(seen, samples, self.budget);
+    pub(super) fn step(&mut self, seen: Seen, samples: u64) -> Result<(), HostError> {
+        let rate = self.config.schedule.rate(seen, samples, self.outer.budget);
         let stepped = self.optimizer.set_learning_rate(rate);
         let stepped = stepped.and_then(|()| self.optimizer.step());
         Ok(stepped.map_err(torch("an inner step"))?)
@@ -107,7 +107,7 @@ impl Local {
 
     /// After the steps: what the group exchanges takes the place of its gradient, and the model has
     /// what its exchange has pulled last.
-    pub fn push(&mut self, group: &dyn Group) -> Result<(), HostError> {
+    pub(super) fn push(&mut self, group: &dyn Group) -> Result<(), HostError> {
         let pushed = tch::no_grad(|| {
             for (at, (values, kept)) in self.buckets.iter().zip(&mut self.kept).enumerate() {
                 let (Some(values), Some(kept), Some(gradient)) = (values, kept, group.gradient(at))
@@ -132,7 +132,7 @@ impl Local {
 
     /// What the steps came to is not finite: nothing of it is kept, nor the state of the inner
     /// optimizer.
-    pub fn give_up(&mut self) -> Result<(), HostError> {
+    pub(super) fn give_up(&mut self) -> Result<(), HostError> {
         self.lost = true;
         let anew = optimizer(&self.config, &self.tensors);
         self.optimizer = anew.map_err(torch("an inner optimizer"))?;
@@ -141,39 +141,37 @@ impl Local {
 
     /// The model has what an exchange has brought; `applied` says whether the group's contribution
     /// is in it.
-    pub fn pulled(&mut self, applied: bool) -> Result<(), HostError> {
+    pub(super) fn pulled(&mut self, applied: bool) -> Result<(), HostError> {
         let lost = std::mem::take(&mut self.lost);
+        let algorithm = self.config.algorithm;
         // With x̃ the centre before the update and c = x̃ + α(x − x̃) after it, x − α(x − x̃) is
         // x − α(x − c)/(1 − α).
         let part = match applied {
-            true => self.alpha / (1.0 - self.alpha),
-            false => self.alpha,
+            true => self.outer.rate / (1.0 - self.outer.rate),
+            false => self.outer.rate,
         };
         let moved = tch::no_grad(|| {
-            for (values, kept) in self
-                .buckets
-                .iter()
-                .flatten()
-                .zip(self.kept.iter_mut().flatten())
-            {
-                if self.config.algorithm == Algorithm::Elastic && !lost {
-                    let _ = kept.f_lerp_(values, part)?;
-                    values.shallow_clone().f_copy_(kept)?;
-                } else {
-                    kept.f_copy_(values)?;
-                }
-            }
-            Ok::<_, TchError>(())
+            self.values_and_kept()
+                .try_for_each(|(values, kept)| match (algorithm, lost) {
+                    (Algorithm::Elastic, false) => {
+                        let _ = kept.f_lerp_(values, part)?;
+                        values.shallow_clone().f_copy_(kept)
+                    }
+                    (Algorithm::Elastic, true) | (Algorithm::DiLoCo, _) => kept.f_copy_(values),
+                })
         });
         Ok(moved.map_err(torch("taking values from an exchange"))?)
+    }
+
+    /// Of each bucket of parameters, the model's values and what is kept.
+    fn values_and_kept(&mut self) -> impl Iterator<Item = (&Tensor, &mut Tensor)> {
+        let kept = self.kept.iter_mut().flatten();
+        self.buckets.iter().flatten().zip(kept)
     }
 }
 
 /// libtorch's, at the beginning.
-fn optimizer(
-    config: &tradewind_config::Local,
-    tensors: &[(Tensor, bool)],
-) -> Result<COptimizer, TchError> {
+fn optimizer(config: &Local, tensors: &[(Tensor, bool)]) -> Result<COptimizer, TchError> {
     let rate = config.schedule.learning_rate;
     let mut optimizer = match config.inner {
         Inner::AdamW {

@@ -1,0 +1,113 @@
+//! What is known of a step on its way from backward to the end of its exchange.
+
+use std::time::Duration;
+
+use tradewind_client::core::session::Summary;
+use tradewind_common::Clock;
+
+use crate::precision::SCALE_MIN;
+
+/// What a rank knows of a step that it has computed.
+#[derive(Clone, Copy, Debug)]
+pub struct Computed {
+    /// Mean over its own batch; NaN if it cannot be read.
+    pub loss: f64,
+    /// Whether all that is pushed of the step is finite.
+    pub finite: bool,
+    /// Buckets that are skipped if it is not finite on some rank; the same on all ranks.
+    pub skips: usize,
+}
+
+/// A step whose gradient is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// Of its exchange.
+    pub clock: Clock,
+    /// Samples of the gradient that is pushed; `None` if the ranks have agreed to skip all of it.
+    pub pushed: Option<u32>,
+    /// Buckets that are skipped.
+    pub buckets_skipped: usize,
+    /// Because gradients of the scaled loss overflowed; of several steps as one, in all of them.
+    pub overflowed: bool,
+    /// What the loss was multiplied by, and the gradient is divided by, if it was.
+    pub loss_scale: Option<f64>,
+    /// Mean over the samples of all ranks.
+    pub loss: f64,
+    /// Of all ranks.
+    pub samples: u64,
+    /// How many steps it is: several where a group takes some between exchanges.
+    pub local_steps: u32,
+    /// Those of them that were skipped.
+    pub local_skipped: u32,
+    /// Data, forward and backward.
+    pub compute: Duration,
+    /// What reductions, agreement and the gather have added to that.
+    pub reduce: Duration,
+    /// Steps in which the computation of a rank took longer than its pace.
+    pub missed_pace: u32,
+    /// Bus bandwidth of the reductions of its gradient, where it is known.
+    pub reduce_bytes_per_second: Option<f64>,
+}
+
+impl Step {
+    /// This and the next step of the same exchange as one. What is skipped counts for nothing but
+    /// time.
+    pub fn and(self, next: Self) -> Self {
+        let kept = match (self.pushed, next.pushed) {
+            (_, None) => self,
+            (None, Some(_)) => next,
+            (Some(before), Some(added)) => {
+                let samples = self.samples + next.samples;
+                let of = |step: &Self| step.loss * (step.samples as f64 / samples as f64);
+                Self {
+                    pushed: Some(before + added),
+                    loss: of(&self) + of(&next),
+                    samples,
+                    ..next
+                }
+            }
+        };
+        Self {
+            // With one that has a gradient it is not skipped.
+            overflowed: self.overflowed && next.overflowed,
+            loss_scale: next.loss_scale,
+            local_steps: self.local_steps + next.local_steps,
+            local_skipped: self.local_skipped + next.local_skipped,
+            compute: self.compute + next.compute,
+            reduce: self.reduce + next.reduce,
+            missed_pace: self.missed_pace + next.missed_pace,
+            reduce_bytes_per_second: next.reduce_bytes_per_second,
+            ..kept
+        }
+    }
+
+    /// Samples of its contribution.
+    pub fn samples_pushed(&self) -> u64 {
+        self.pushed.map_or(0, u64::from)
+    }
+
+    /// Whether the ranks have agreed to skip all of it.
+    pub fn is_skipped(&self) -> bool {
+        self.pushed.is_none()
+    }
+
+    /// Whether its overflow has lowered the scale, so that the next step may have none.
+    pub fn lowered_scale(&self) -> bool {
+        self.overflowed && self.loss_scale > Some(SCALE_MIN)
+    }
+}
+
+/// A step whose exchange has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The step.
+    pub step: Step,
+    /// What its exchange came to.
+    pub summary: Summary,
+    /// How long that took.
+    pub took: Duration,
+    /// For how much of it the rank stood still.
+    pub exposed: Duration,
+    /// When it ended, seconds since the Unix epoch.
+    pub wall: f64,
+}

@@ -1,0 +1,155 @@
+//! A gradient that is pushed as a whole, when the ranks have agreed on it: of all ways but by bucket.
+//!
+//! Nothing has left before the agreement, so the loss may be scaled (a step that overflows is skipped as a
+//! whole), and norms of the gradient may go with it.
+
+use std::sync::Arc;
+
+use tch::Tensor;
+use tradewind_client::ranges::{Range, within};
+use tradewind_common::Layout;
+use tradewind_common::pieces::Measured;
+
+use super::{Computed, Step};
+use crate::flat::Flat;
+use crate::group::Group;
+use crate::host::buffers::Buffers;
+use crate::host::{Checked, GradientPath, HostError, Pushed};
+use crate::norms::TensorNorms;
+use crate::precision::LossScaler;
+
+/// The gradient of the step at hand, and the buffers that are pushed with it.
+pub(super) struct WholeGradient {
+    layout: Arc<Layout>,
+    path: Box<dyn GradientPath>,
+    buffers: Buffers,
+    /// The scale of the loss, where it is scaled.
+    scaler: Option<LossScaler>,
+}
+
+/// What an exchange pushes.
+pub(super) struct Contribution<'a> {
+    /// Over so many.
+    pub(super) samples: u32,
+    /// The gradient, and what the steps have made of buffers.
+    pub(super) values: Pushed<'a>,
+}
+
+impl WholeGradient {
+    pub(super) fn new(
+        layout: &Arc<Layout>,
+        path: Box<dyn GradientPath>,
+        buffers: Buffers,
+        scaler: Option<LossScaler>,
+    ) -> Self {
+        Self {
+            layout: layout.clone(),
+            path,
+            buffers,
+            scaler,
+        }
+    }
+
+    pub(super) fn loss_scale(&self) -> Option<f64> {
+        self.scaler.as_ref().map(LossScaler::scale)
+    }
+
+    /// Before a backward.
+    pub(super) fn begin(&mut self) -> Result<(), HostError> {
+        self.path.begin(1.0 / self.loss_scale().unwrap_or(1.0))
+    }
+
+    /// After the backward of a step that is exchanged by itself, with its buffers.
+    pub(super) fn computed(
+        &mut self,
+        loss: &Tensor,
+        group: &dyn Group,
+    ) -> Result<Computed, HostError> {
+        self.buffers.take(group)?;
+        let computed = self.computed_alone(loss, group)?;
+        Ok(Computed {
+            finite: computed.finite && self.buffers.finite(),
+            ..computed
+        })
+    }
+
+    /// After the backward of a step between exchanges, which leaves its buffers to the steps to come.
+    pub(super) fn computed_alone(
+        &mut self,
+        loss: &Tensor,
+        group: &dyn Group,
+    ) -> Result<Computed, HostError> {
+        let Checked { loss, bad } = self.path.check(loss, group)?;
+        Ok(Computed {
+            loss,
+            finite: bad == 0,
+            skips: self.layout.buckets.len(),
+        })
+    }
+
+    /// The ranks have agreed on a step.
+    pub(super) fn agreed(&mut self, step: &Step, group: &dyn Group) {
+        if let Some(scaler) = &mut self.scaler {
+            // All ranks have heard the same.
+            scaler.stepped(step.overflowed);
+        }
+        if let (Some(scale), false) = (step.loss_scale, step.overflowed) {
+            self.path.unscale(1.0 / scale, group);
+        }
+    }
+
+    /// Notes what the buffers are before a step's forward, for [`Self::put_buffers_back`].
+    pub(super) fn keep_buffers(&mut self) -> Result<(), HostError> {
+        self.buffers.keep()
+    }
+
+    /// What the step's forward has made of the buffers would stay for all steps to come.
+    pub(super) fn put_buffers_back(&mut self) -> Result<(), HostError> {
+        self.buffers.put_back()
+    }
+
+    /// In its buckets the group has something else by now than backward has left: that will be pushed,
+    /// with the buffers as they are. There is no loss.
+    pub(super) fn replaced(&mut self, group: &dyn Group) -> Result<Computed, HostError> {
+        self.path.begin(1.0)?;
+        self.path.leave(group)?;
+        let no_loss = Tensor::from(0f32).to_device(group.device());
+        self.computed(&no_loss, group)
+    }
+
+    /// What the exchange of a step pushes; `None` if it is skipped. At most once a step.
+    pub(super) fn push<'a>(
+        &'a mut self,
+        step: &Step,
+        group: &'a dyn Group,
+    ) -> Option<Contribution<'a>> {
+        let samples = step.pushed?;
+        Some(Contribution {
+            samples,
+            values: self.path.push(group, &self.layout, &self.buffers),
+        })
+    }
+
+    /// What was pushed of the buffers is on its way, and not in the values that came last: the next step
+    /// begins with it.
+    pub(super) fn go_on_with_own_buffers(&mut self) -> Result<(), HostError> {
+        self.buffers.go_on_with_own()
+    }
+}
+
+/// The norms that a step's gradient is pushed with, where the optimizer asks for some. `flat` is still what
+/// the gradient was computed on.
+pub(super) fn measured(
+    norms: Option<&TensorNorms>,
+    step: &Step,
+    group: &dyn Group,
+    flat: &Flat,
+) -> Result<Option<Measured>, HostError> {
+    match norms {
+        Some(norms) if !step.is_skipped() => {
+            let measure = || norms.measure(flat, group);
+            within(Range::Reduce, measure).map(Some)
+        }
+        Some(_) | None => Ok(None),
+    }
+}
