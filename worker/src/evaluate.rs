@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
@@ -15,7 +14,7 @@ use tradewind_proto::auth::Token;
 
 use crate::data::Split;
 use crate::flat::Flat;
-use crate::member::{build_task, named, run_spec};
+use crate::member::{build_task, named, reach, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::{autocast, libtorch_version};
@@ -49,11 +48,7 @@ pub fn evaluate(
     let task = build_task(config)?;
     let layout = Arc::new(run_spec(config, &*task).check()?);
     let mut values = vec![0.0; layout.elements()];
-    let reach = Reach {
-        token,
-        retry: Duration::from_millis(config.liveness.retry_ms),
-        connections: config.exchange.connections,
-    };
+    let reach = reach(config, token);
     runtime.block_on(pull(
         &config.name,
         coordinator,

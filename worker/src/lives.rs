@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tradewind_client::directory::Directory;
+use tradewind_client::directory::{Directory, News};
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
 use tradewind_client::membership::MembershipError;
 use tradewind_client::network::PAUSE;
@@ -25,19 +25,17 @@ use crate::verdict::Verdict;
 /// A rank that has entered so many lives in a row, none of which finished an exchange, gives up.
 pub const FRUITLESS_MAX: u32 = 20;
 
-/// Trains until the run's budget is applied or the group is asked to leave, through all lives of the
+/// Trains until the run's budget is applied or the group is asked to leave, through all incarnations of the
 /// group that it takes.
 pub fn live(member: &mut Member) -> anyhow::Result<End> {
     live_pausing(member, PAUSE)
 }
 
-/// `pause` grows with every life that was in vain.
+/// `pause` grows with every incarnation that was in vain.
 fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<End> {
-    let mut last = Incarnation(0);
-    let mut fruitless = 0;
+    let mut lives = Lives::default();
     loop {
-        let mut progress = false;
-        let error = match one_life(member, &mut last, &mut progress) {
+        let error = match lives.next(member) {
             Ok(end) => return Ok(end),
             Err(error) => error,
         };
@@ -51,7 +49,7 @@ fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<End> {
             tracing::warn!("this life of the group ended before the group could leave: {error:#}");
             return Ok(End::Left);
         }
-        fruitless = if progress { 0 } else { fruitless + 1 };
+        let Lives { last, fruitless } = lives;
         if fruitless == FRUITLESS_MAX {
             let text = format!("{FRUITLESS_MAX} lives of the group ended without an exchange");
             return Err(anyhow::anyhow!("{error:#}").context(text));
@@ -62,50 +60,82 @@ fn live_pausing(member: &mut Member, pause: Duration) -> anyhow::Result<End> {
     }
 }
 
-/// One life, from joining to leaving. `last` is the life that was entered last, before and after;
-/// `progress` is set if it has finished an exchange.
-fn one_life(
-    member: &mut Member,
-    last: &mut Incarnation,
-    progress: &mut bool,
-) -> anyhow::Result<End> {
-    let joined = member.join(*last)?;
-    *last = joined.incarnation;
-    let (size, rank) = (joined.group_size, joined.group_rank);
-    tracing::info!(incarnation = %last, group_size = size, group_rank = %rank, "joined");
+/// The incarnations of the group that a rank has been through.
+struct Lives {
+    /// The one that was joined last; 0 before the first.
+    last: Incarnation,
+    /// How many in a row have ended without an exchange.
+    fruitless: u32,
+}
 
-    let fence = Fence::new(&member.runtime, member.lease());
-    let pulse = Arc::<Pulse>::default();
-    let (directory, news) = Directory::new(joined.holding.clone());
+impl Default for Lives {
+    fn default() -> Self {
+        Self {
+            last: Incarnation(0),
+            fruitless: 0,
+        }
+    }
+}
+
+impl Lives {
+    /// The next incarnation, from joining to leaving.
+    fn next(&mut self, member: &mut Member) -> anyhow::Result<End> {
+        // Until it has made an exchange.
+        self.fruitless += 1;
+        let joined = member.join(self.last)?;
+        self.last = joined.incarnation;
+        let (incarnation, size) = (joined.incarnation, joined.group_size);
+        tracing::info!(%incarnation, group_size = size, group_rank = %joined.group_rank, "joined");
+
+        let fence = Fence::new(&member.runtime, member.lease());
+        let pulse = Arc::<Pulse>::default();
+        let (directory, news) = Directory::new(joined.holding.clone());
+        let heartbeat = beat(member, incarnation, pulse.clone(), news, &fence);
+        let mut entered = enter(member, &joined, &directory, pulse, fence.guard())?;
+        let trained = entered.worker.train(entered.pulled);
+        if entered.worker.exchanged {
+            self.fruitless = 0;
+        }
+        let end = match trained {
+            Ok(end) => end,
+            Err(error) => {
+                // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
+                // for the end of its collectives.
+                fence.ending();
+                drop(heartbeat);
+                drop(entered);
+                return Err(error.into());
+            }
+        };
+        // The first rank to leave takes the group out, which is no news for the others.
+        fence.over();
+        let finished = entered.worker.feed.take_finished();
+        entered.worker.member.leave(incarnation, finished)?;
+        drop(heartbeat);
+        Ok(end)
+    }
+}
+
+/// Sends heartbeats from here on. They tell and bring `pulse`, and bring `news` of the shards; the fence
+/// hears when the lease is lost.
+fn beat(
+    member: &Member,
+    incarnation: Incarnation,
+    pulse: Arc<Pulse>,
+    news: News,
+    fence: &Fence,
+) -> Heartbeat {
     let lease = Lease {
         seat: member.seat.clone(),
-        incarnation: joined.incarnation,
+        incarnation,
         pause: Duration::from_millis(member.config.liveness.heartbeat_ms),
         length: member.lease(),
-        pulse: pulse.clone(),
+        pulse,
         news,
     };
-    let heartbeat = beat(member, lease, &fence);
-    let mut entered = enter(member, &joined, &directory, pulse, fence.guard())?;
-    let trained = entered.worker.train(entered.pulled);
-    *progress = entered.worker.exchanged;
-    let end = match trained {
-        Ok(end) => end,
-        Err(error) => {
-            // The coordinator hears of it now, since the rank may get stuck: dropping the group waits
-            // for the end of its collectives.
-            fence.ending();
-            drop(heartbeat);
-            drop(entered);
-            return Err(error.into());
-        }
-    };
-    // The first rank to leave takes the group out, which is no news for the others.
-    fence.over();
-    let finished = entered.worker.feed.take_finished();
-    entered.worker.member.leave(*last, finished)?;
-    drop(heartbeat);
-    Ok(end)
+    let _context = member.runtime.enter();
+    let guard = fence.guard();
+    keep_lease(&member.coordinator, lease, move |error| guard.lost(&error))
 }
 
 /// Whether the group was asked to leave while it was not together.
@@ -117,12 +147,6 @@ fn was_drained(error: &anyhow::Error) -> bool {
         }
         MembershipError::Unreachable { .. } => false,
     })
-}
-
-fn beat(member: &Member, lease: Lease, fence: &Fence) -> Heartbeat {
-    let _context = member.runtime.enter();
-    let guard = fence.guard();
-    keep_lease(&member.coordinator, lease, move |error| guard.lost(&error))
 }
 
 #[cfg(test)]

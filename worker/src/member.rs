@@ -1,4 +1,4 @@
-//! What a rank's process has for all lives of its group: made once, used again in each.
+//! What a rank's process keeps through all incarnations of its group: made once, used again in each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,32 +82,6 @@ pub struct Member {
     pub leaving: Leaving,
 }
 
-/// A model's [tensors](Task::tensors) as its servers need to know them, in order of creation.
-pub fn tensor_specs(tensors: Vec<(String, Tensor, TensorKind)>) -> Vec<TensorSpec> {
-    let spec = |(name, tensor, kind): (String, Tensor, TensorKind)| TensorSpec {
-        name,
-        shape: tensor.size().iter().map(|extent| *extent as u64).collect(),
-        kind,
-    };
-    tensors.into_iter().map(spec).collect()
-}
-
-/// The model's tensors, named, in order of creation.
-pub fn named(task: &dyn Task) -> Vec<(String, Tensor)> {
-    let all = task.tensors().into_iter();
-    all.map(|(name, tensor, _)| (name, tensor)).collect()
-}
-
-/// What the servers need to know of a configuration with its task.
-pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
-    config.spec(tensor_specs(task.tensors()), task.samples() as u64)
-}
-
-/// The task of a configuration, with initial values from its seed.
-pub fn build_task(config: &Config) -> Result<Box<dyn Task>, TaskError> {
-    model::build(&model::TaskSpec::from(config), config.seed)
-}
-
 impl Member {
     /// Builds the model, opens the data and serves a store.
     pub fn new(entry: Entry, recorder: Recorder, runtime: &Handle) -> anyhow::Result<Self> {
@@ -132,13 +106,7 @@ impl Member {
             token,
         } = entry;
         let given_up = |error: anyhow::Error| anyhow::Error::from(GivenUp(error));
-        let size = config.cluster.groups.get(group.0 as usize);
-        let size = *size
-            .with_context(|| {
-                let groups = config.cluster.groups.len();
-                format!("the configuration has {groups} groups, not a group {group}")
-            })
-            .map_err(given_up)?;
+        let size = group_size(&config, group).map_err(given_up)?;
         let spec = run_spec(&config, &*task);
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
@@ -148,11 +116,7 @@ impl Member {
         let lease = Duration::from_millis(config.liveness.lease_ms);
         let serve = || Store::serve(host, lease).context("serving the group's store");
         let store = (size > 1).then(serve).transpose()?;
-        let reach = Reach {
-            token,
-            retry: Duration::from_millis(config.liveness.retry_ms),
-            connections: config.exchange.connections,
-        };
+        let reach = reach(&config, token);
         Ok(Self {
             seat: Seat {
                 run: config.name.clone(),
@@ -220,4 +184,49 @@ impl Member {
         let leave = self.coordinator.leave(&self.seat, incarnation, finished);
         self.runtime.block_on(leave)
     }
+}
+
+/// A model's [tensors](Task::tensors) as its servers need to know them, in order of creation.
+pub fn tensor_specs(tensors: Vec<(String, Tensor, TensorKind)>) -> Vec<TensorSpec> {
+    let spec = |(name, tensor, kind): (String, Tensor, TensorKind)| TensorSpec {
+        name,
+        shape: tensor.size().iter().map(|extent| *extent as u64).collect(),
+        kind,
+    };
+    tensors.into_iter().map(spec).collect()
+}
+
+/// The model's tensors, named, in order of creation.
+pub fn named(task: &dyn Task) -> Vec<(String, Tensor)> {
+    let all = task.tensors().into_iter();
+    all.map(|(name, tensor, _)| (name, tensor)).collect()
+}
+
+/// What the servers need to know of a configuration with its task.
+pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
+    config.spec(tensor_specs(task.tensors()), task.samples() as u64)
+}
+
+/// The task of a configuration, with initial values from its seed.
+pub fn build_task(config: &Config) -> Result<Box<dyn Task>, TaskError> {
+    model::build(&model::TaskSpec::from(config), config.seed)
+}
+
+/// How the servers of a run are reached.
+pub fn reach(config: &Config, token: Token) -> Reach {
+    Reach {
+        token,
+        retry: Duration::from_millis(config.liveness.retry_ms),
+        connections: config.exchange.connections,
+    }
+}
+
+/// How many ranks a group has when all are there.
+fn group_size(config: &Config, group: GroupId) -> anyhow::Result<u32> {
+    let groups = &config.cluster.groups;
+    let size = groups.get(group.0 as usize).copied();
+    size.with_context(|| {
+        let groups = groups.len();
+        format!("the configuration has {groups} groups, not a group {group}")
+    })
 }
