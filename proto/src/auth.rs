@@ -3,6 +3,7 @@
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
+use tradewind_common::environment;
 
 use crate::refusal::{self, Reason};
 
@@ -15,13 +16,10 @@ pub struct Token(Option<MetadataValue<Ascii>>);
 #[error("the token has characters that cannot be sent in a header; use visible ASCII")]
 pub struct BadToken;
 
-/// The environment variable that holds a process's token.
-pub const TOKEN_VARIABLE: &str = "TRADEWIND_TOKEN";
-
 impl Token {
     /// The token of the environment; none is asked for where the variable is not set.
     pub fn from_env() -> Result<Self, BadToken> {
-        match std::env::var(TOKEN_VARIABLE) {
+        match std::env::var(environment::TOKEN) {
             Ok(secret) => Self::new(&secret),
             Err(std::env::VarError::NotPresent) => Ok(Self::default()),
             Err(std::env::VarError::NotUnicode(_)) => Err(BadToken),

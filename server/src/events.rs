@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tradewind_common::run_files;
 
 use crate::disk;
 
@@ -50,7 +51,7 @@ impl EventLog {
     /// As [`open`](Self::open), as soon as that can be done.
     pub fn within(folder: &Path) -> Self {
         Self {
-            path: folder.join("events.jsonl"),
+            path: folder.join(run_files::EVENTS),
             state: Mutex::default(),
         }
     }

@@ -42,6 +42,7 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::supervise;
+pub use tradewind_programs::server::CoordinatorAt;
 use tradewind_proto::auth::{AskToken, Token};
 use tradewind_proto::v1::coordinator_server::CoordinatorServer;
 use tradewind_proto::v1::host_server::HostServer;
@@ -88,20 +89,6 @@ pub struct Config {
     /// How long to wait for groups to leave and for a last snapshot once it shall shut down,
     /// milliseconds.
     pub linger_ms: u64,
-}
-
-/// Where the coordinator is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CoordinatorAt {
-    /// In this process, for a fleet of so many servers.
-    Here {
-        /// At least 1.
-        servers: u32,
-    },
-    /// At host:port.
-    Elsewhere(String),
-    /// Where the fleet's folder says.
-    InFolder,
 }
 
 /// Serves until `shutdown` resolves. Streams that are open then are cut.

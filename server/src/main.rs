@@ -1,7 +1,7 @@
 //! `tradewind-server`: shards of many runs, and on one server the coordinator.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::{RunId, ServerId};
 use tradewind_process::{log, supervise};
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_proto::auth::Token;
-use tradewind_server::{Config, CoordinatorAt, serve, telemetry};
+use tradewind_server::{Config, serve, telemetry};
 
 /// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
 #[global_allocator]
@@ -20,66 +21,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How often it is tried again to write where there was no room.
 const ROOM_PAUSE: Duration = Duration::from_millis(500);
-
-/// A parameter server: holds shards of runs, applies gradients, answers with fresh parameters.
-#[derive(Debug, Parser)]
-#[command(name = "tradewind-server", version)]
-struct Arguments {
-    /// Number of this server in its fleet, from 0.
-    #[arg(long)]
-    server: u32,
-    /// Host name or address and port to listen on; port 0 picks a free one.
-    #[arg(long, default_value = "127.0.0.1:0")]
-    listen: String,
-    /// Host name or address under which others reach this server; the listening address if not given.
-    #[arg(long)]
-    advertise: Option<String>,
-    /// Address (host:port) under which others reach this server, where it is not the one it listens
-    /// on: of something that stands in front of it and passes on what comes.
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "advertise")]
-    reached_at: Option<String>,
-    /// Host the coordinator, for a fleet of this many servers.
-    #[arg(long, conflicts_with = "coordinator")]
-    coordinate: Option<u32>,
-    /// Address (host:port) of the coordinator; if neither is given, the fleet's folder says it.
-    #[arg(long, required_unless_present_any = ["coordinate", "folder"])]
-    coordinator: Option<String>,
-    /// The fleet's folder: snapshots, and what the coordinator must not forget. Without one nothing
-    /// outlives the processes.
-    #[arg(long, value_name = "DIR")]
-    folder: Option<PathBuf>,
-    /// Go on with this run from its newest whole snapshot, unless the coordinator's state in the folder
-    /// has got it already. To be given to all servers of the fleet: any of them may be the first that
-    /// hosts the coordinator.
-    #[arg(long, value_name = "RUN", requires = "folder")]
-    resume: Option<String>,
-    /// Name of this machine: copies of a shard go to different ones; the advertised host if not given.
-    #[arg(long)]
-    host: Option<String>,
-    /// A server that has been silent for so many milliseconds is dead.
-    #[arg(long, default_value_t = 10_000)]
-    lease_ms: u64,
-    /// Write the address (host:port) into this file once the server listens.
-    #[arg(long)]
-    address_file: Option<PathBuf>,
-    /// Serve Prometheus metrics under this address.
-    #[arg(long)]
-    metrics: Option<SocketAddr>,
-    /// Host the coordinator of a fleet of this many servers when the one that does is gone and nobody
-    /// else does.
-    #[arg(long, value_name = "SERVERS", requires = "folder")]
-    stand_in: Option<u32>,
-    /// When told to end, wait for so many milliseconds at most until groups have left and what they
-    /// have trained is in a snapshot.
-    #[arg(long, default_value_t = 0)]
-    linger_ms: u64,
-    /// Which life of this server; larger than all former ones.
-    #[arg(long, default_value_t = 1)]
-    incarnation: u64,
-    /// Threads of the runtime.
-    #[arg(long, default_value_t = 2)]
-    threads: usize,
-}
 
 fn main() -> ExitCode {
     tradewind_process::run(|| {
@@ -89,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn begin() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = ServerArguments::parse();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(arguments.threads.max(1))
         .enable_all()
@@ -115,7 +56,7 @@ fn survive_file_limits() -> std::io::Result<()> {
     signal(SignalKind::from_raw(SIGXFSZ)).map(drop)
 }
 
-async fn run(arguments: Arguments) -> anyhow::Result<()> {
+async fn run(arguments: ServerArguments) -> anyhow::Result<()> {
     survive_file_limits().context("cannot handle SIGXFSZ")?;
     let listener = TcpListener::bind(&arguments.listen)
         .await
@@ -129,12 +70,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
     if let Some(metrics) = arguments.metrics {
         serve_metrics(metrics).with_context(|| format!("cannot serve metrics on {metrics}"))?;
     }
-    let coordinator = match (arguments.coordinate, arguments.coordinator) {
-        (Some(0), _) => anyhow::bail!("--coordinate 0: a fleet has at least 1 server"),
-        (Some(servers), _) => CoordinatorAt::Here { servers },
-        (None, Some(address)) => CoordinatorAt::Elsewhere(address),
-        (None, None) => CoordinatorAt::InFolder,
-    };
+    if arguments.coordinator == (CoordinatorAt::Here { servers: 0 }) {
+        anyhow::bail!("--coordinate 0: a fleet has at least 1 server");
+    }
     if let Some(path) = &arguments.address_file {
         write_address(path, &address).await?;
     }
@@ -146,7 +84,7 @@ async fn run(arguments: Arguments) -> anyhow::Result<()> {
             .host
             .unwrap_or_else(|| host_of(&address).to_owned()),
         address: arguments.reached_at.unwrap_or(address),
-        coordinator,
+        coordinator: arguments.coordinator,
         token: Token::from_env()?,
         folder: arguments.folder,
         resume: arguments.resume.map(RunId::new).transpose()?,

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tradewind_common::Incarnation;
+use tradewind_common::{Incarnation, run_files};
 
 use crate::disk;
 
@@ -98,14 +98,14 @@ pub struct Address {
 impl Store {
     /// The state that the last coordinator wrote; `None` if none ever has. Who only looks deposes nobody.
     pub fn look(folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-        let newest = read_newest(&folder.join("coordinator"), Incarnation(u64::MAX))?;
+        let newest = read_newest(&folder.join(run_files::COORDINATOR), Incarnation(u64::MAX))?;
         Ok(newest.map(|(_, state)| state))
     }
 
     /// Becomes the coordinator of the fleet whose folder this is, and deposes all former ones.
     /// [`StoreError::Deposed`] if somebody else has done so meanwhile.
     pub fn claim(folder: &Path) -> Result<Claimed, StoreError> {
-        let within = folder.join("coordinator");
+        let within = folder.join(run_files::COORDINATOR);
         disk::create_folders(&within).map_err(at(&within))?;
         // One that could not start must not end one that runs.
         read_newest(&within, Incarnation(u64::MAX))?;
@@ -153,7 +153,7 @@ impl Store {
     /// Says where this coordinator is. Does nothing if that is said already, so it may be called
     /// again and again. Never overwrites a later coordinator's address.
     pub fn publish_address(&self, address: &str) -> Result<(), StoreError> {
-        let path = self.within.join("address.json");
+        let path = self.within.join(run_files::ADDRESS);
         let own = Address {
             incarnation: self.incarnation,
             address: address.to_owned(),
@@ -238,7 +238,7 @@ impl Store {
 
 /// Where the coordinator of the fleet whose folder this is was last; `None` if it was nowhere yet.
 pub fn read_address(folder: &Path) -> io::Result<Option<Address>> {
-    let path = folder.join("coordinator").join("address.json");
+    let path = folder.join(run_files::COORDINATOR_ADDRESS);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         bytes => bytes.map_err(disk::at(&path))?,
@@ -258,7 +258,7 @@ pub struct Alive {
 
 /// The last sign of life; `None` if there is none that can be read.
 pub fn read_alive(folder: &Path) -> Option<Alive> {
-    let bytes = fs::read(folder.join("coordinator").join("alive.json")).ok()?;
+    let bytes = fs::read(folder.join(run_files::COORDINATOR).join("alive.json")).ok()?;
     serde_json::from_slice(&bytes).ok()
 }
 

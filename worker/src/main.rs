@@ -1,11 +1,11 @@
 //! `tradewind-worker`: one rank of a group; also checks a configuration's data and model before a
 //! run, and evaluates the servers' parameters after it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use tch::Device;
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -14,6 +14,10 @@ use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
 use tradewind_config::{Config, DeviceChoice};
 use tradewind_process::{log, supervise};
+use tradewind_programs::worker::{
+    CheckArguments, CoordinatorArgument, EvaluateArguments, TrainArguments, WorkerArguments,
+    WorkerVerb,
+};
 use tradewind_proto::auth::Token;
 use tradewind_worker::data::Split;
 use tradewind_worker::device::{self, Devices};
@@ -31,97 +35,10 @@ use tradewind_worker::verdict::{GivenUp, Verdict};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A rank of a training group, on libtorch.
-#[derive(Debug, Parser)]
-#[command(name = "tradewind-worker", version)]
-struct Arguments {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Open the data, build the model, and choose what ranks compute on; print what was found as JSON.
-    Check {
-        /// The configuration.
-        #[arg(long)]
-        config: PathBuf,
-        /// Ranks that are to run on this machine, seeing the same GPUs.
-        #[arg(long, default_value_t = 1)]
-        local_ranks: u32,
-        /// Measure the untrained model on the validation split, too: what cannot be read there would be
-        /// found when training is over.
-        #[arg(long)]
-        measure: bool,
-    },
-    /// Train as one rank until the run's budget is applied.
-    Train {
-        /// The configuration.
-        #[arg(long)]
-        config: PathBuf,
-        #[command(flatten)]
-        coordinator: At,
-        /// Number of the group.
-        #[arg(long)]
-        group: u32,
-        /// Number of this rank in its group.
-        #[arg(long)]
-        rank: u32,
-        /// Number of this rank among all on this machine, of whatever group: the number of its GPU.
-        #[arg(long, env = "SLURM_LOCALID", default_value_t = 0)]
-        local_rank: u32,
-        /// The run's check has found GPUs: with compute.device = "auto", too, to see none is an error.
-        #[arg(long)]
-        gpu: bool,
-        /// Host name or address under which the other ranks of the group reach this one; cluster.host
-        /// if not given.
-        #[arg(long)]
-        host: Option<String>,
-        /// Threads that libtorch computes with.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
-        threads: i32,
-        /// Append a line for each exchange to this file (the group's first rank only, whichever that
-        /// is at the time).
-        #[arg(long)]
-        metrics: Option<PathBuf>,
-    },
-    /// Pull the servers' parameters, evaluate them and save them.
-    Evaluate {
-        /// The configuration.
-        #[arg(long)]
-        config: PathBuf,
-        #[command(flatten)]
-        coordinator: At,
-        /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
-        #[arg(long)]
-        out: PathBuf,
-        /// The fleet's folder: evaluate the parameters that its servers have saved on the way, too,
-        /// write validation.jsonl, and delete them.
-        #[arg(long, value_name = "FOLDER")]
-        milestones: Option<PathBuf>,
-        /// Threads that libtorch computes with.
-        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
-        threads: i32,
-    },
-}
-
-/// Where the coordinator is.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
-struct At {
-    /// Address (host:port) of the coordinator.
-    #[arg(long)]
-    coordinator: Option<String>,
-    /// File of the fleet's folder that tells where the coordinator is (coordinator/address.json).
-    #[arg(long)]
-    coordinator_file: Option<PathBuf>,
-}
-
-impl At {
-    fn coordinator(self) -> CoordinatorAt {
-        let file = self.coordinator_file.map(CoordinatorAt::File);
-        let address = self.coordinator.map(CoordinatorAt::Address);
-        file.or(address).expect("one of them is required")
+fn coordinator_at(argument: CoordinatorArgument) -> CoordinatorAt {
+    match argument {
+        CoordinatorArgument::Address(address) => CoordinatorAt::Address(address),
+        CoordinatorArgument::File(file) => CoordinatorAt::File(file),
     }
 }
 
@@ -136,7 +53,7 @@ fn begin() -> ExitCode {
     // Several ranks share a machine's cores; PyTorch would take all of them for each.
     tch::set_num_threads(1);
     tch::set_num_interop_threads(1);
-    match run(Arguments::parse().verb) {
+    match run(WorkerArguments::parse().verb) {
         Ok(End::Applied) => Exit::Done,
         Ok(End::Left) => Exit::Left,
         Err(error) => {
@@ -149,15 +66,15 @@ fn begin() -> ExitCode {
 
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
 /// other thread.
-fn run(verb: Verb) -> anyhow::Result<End> {
+fn run(verb: WorkerVerb) -> anyhow::Result<End> {
     let token = Token::from_env()?;
     match verb {
-        Verb::Check {
+        WorkerVerb::Check(CheckArguments {
             config,
             local_ranks,
             measure,
-        } => check(&read(&config)?, local_ranks, measure).map(|()| End::Applied),
-        Verb::Train {
+        }) => check(&read(&config)?, local_ranks, measure).map(|()| End::Applied),
+        WorkerVerb::Train(TrainArguments {
             config,
             coordinator,
             group,
@@ -167,7 +84,7 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             host,
             threads,
             metrics,
-        } => {
+        }) => {
             tch::set_num_threads(threads);
             let mut config = read(&config).map_err(GivenUp)?;
             if let Some(host) = host {
@@ -185,7 +102,7 @@ fn run(verb: Verb) -> anyhow::Result<End> {
                 rank: Rank(rank),
                 life: (wall() * 1e9) as u64,
                 device,
-                coordinator: coordinator.coordinator(),
+                coordinator: coordinator_at(coordinator),
                 token,
             };
             let runtime = runtime()?;
@@ -201,15 +118,15 @@ fn run(verb: Verb) -> anyhow::Result<End> {
             );
             Ok(end)
         }
-        Verb::Evaluate {
+        WorkerVerb::Evaluate(EvaluateArguments {
             config,
             coordinator,
             out,
             milestones,
             threads,
-        } => {
+        }) => {
             tch::set_num_threads(threads);
-            let (config, at) = (read(&config)?, coordinator.coordinator());
+            let (config, at) = (read(&config)?, coordinator_at(coordinator));
             let device = open(&config, 0)?;
             let folders = Folders {
                 out: &out,

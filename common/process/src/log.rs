@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::io;
 
 use tracing_subscriber::EnvFilter;
+use tradewind_common::environment;
 
 use crate::sink;
 
@@ -16,7 +17,9 @@ use crate::sink;
 pub fn start(lost: fn(u64)) {
     sink::tell(lost);
     tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::try_from_env("TRADEWIND_LOG").unwrap_or_else(|_| "info".into()))
+        .with_env_filter(
+            EnvFilter::try_from_env(environment::LOG).unwrap_or_else(|_| "info".into()),
+        )
         .with_writer(|| Line)
         .with_ansi(false)
         // It would complain on standard error, and panic where that fails.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use tradewind_common::environment;
 
 use super::system::System;
 
@@ -37,9 +38,9 @@ const NAMES: [&str; 8] = [
     "CUDA_LAUNCH_BLOCKING",
     "LD_LIBRARY_PATH",
     "PYTORCH_CUDA_ALLOC_CONF",
-    "SLURM_LOCALID",
-    "TRADEWIND_NCCL",
-    "TRADEWIND_NVTX",
+    environment::SLURM_LOCALID,
+    environment::NCCL,
+    environment::NVTX,
 ];
 
 impl Host {

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use tradewind_common::environment;
 
 use super::libtorch::Libtorch;
 use super::loader::{absent, found, needs};
@@ -58,7 +59,7 @@ impl Nccl {
 
 /// In the worker's order.
 fn half_places(system: &System) -> Vec<PathBuf> {
-    if let Some(path) = system.variable("TRADEWIND_NCCL") {
+    if let Some(path) = system.variable(environment::NCCL) {
         return vec![path.into()];
     }
     let folders = ["", "../nccl", "../../nccl"];

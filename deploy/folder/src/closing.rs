@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tradewind_common::exit::Exit;
 use tradewind_common::record::{Better, Evaluation};
+use tradewind_common::run_files;
 
 use crate::summary::Summary;
 
@@ -75,7 +76,7 @@ pub fn closing(summary: &Summary, folder: &Path) -> String {
         ),
         _ => String::new(),
     };
-    let path = folder.join("summary.json");
+    let path = folder.join(run_files::SUMMARY);
     format!(
         "{status}: {time}{overflows}{lost}{consent}; see {}",
         path.display()

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use tradewind_common::RunId;
+use tradewind_common::{RunId, run_files};
 use tradewind_core::event::LEASE_RAN_OUT;
 
 use crate::lines::Lines;
@@ -33,7 +33,7 @@ impl Events {
     /// What is in the folder of the servers, of all their runs.
     pub fn of_fleet(fleet: &Path) -> Self {
         Self {
-            lines: Lines::new(fleet.join("events.jsonl")),
+            lines: Lines::new(fleet.join(run_files::EVENTS)),
             run: None,
         }
     }

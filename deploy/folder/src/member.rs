@@ -17,6 +17,16 @@ pub enum Member {
     },
 }
 
+impl Member {
+    /// The log of its processes, from the run's folder on.
+    pub fn log(self) -> String {
+        match self {
+            Self::Server(server) => format!("logs/server-{server}.log"),
+            Self::Rank { group, rank } => format!("logs/group-{group}-rank-{rank}.log"),
+        }
+    }
+}
+
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::exit::Exit;
+use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::store::{Address, read_address};
 
@@ -40,7 +41,7 @@ impl Place {
             Some(path) => path.to_owned(),
             None => newest(Path::new(RUNS))?,
         };
-        let file = path.join("config.toml");
+        let file = path.join(run_files::CONFIG);
         if !path.is_dir() {
             bail!("there is no folder {}", path.display());
         }
@@ -75,7 +76,7 @@ impl Place {
 
     /// The secret of its processes.
     pub fn token(&self) -> anyhow::Result<String> {
-        let file = self.path.join("token");
+        let file = self.path.join(run_files::TOKEN);
         let token = fs::read_to_string(&file)
             .with_context(|| format!("cannot read the run's token {}", file.display()))?;
         Ok(token.trim().to_owned())
@@ -120,7 +121,7 @@ struct Ending {
 }
 
 fn ending(run: &Path) -> Option<Ending> {
-    let text = fs::read_to_string(run.join("summary.json")).ok()?;
+    let text = fs::read_to_string(run.join(run_files::SUMMARY)).ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -141,7 +142,7 @@ pub fn exit(run: &Path) -> Option<Exit> {
 fn newest(runs: &Path) -> anyhow::Result<PathBuf> {
     let begun = |entry: fs::DirEntry| -> Option<(SystemTime, PathBuf)> {
         let path = entry.path();
-        let begun = fs::metadata(path.join("config.toml"))
+        let begun = fs::metadata(path.join(run_files::CONFIG))
             .ok()?
             .modified()
             .ok()?;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_common::run_files;
 
 /// What counts of the records: a resumed run trains again what came after its snapshot, and what a
 /// group had done from there on the first time is lost.
@@ -26,7 +27,7 @@ pub fn latest(records: Vec<StepRecord>) -> Vec<StepRecord> {
 
 /// The evaluation of the run in this folder.
 pub fn read_evaluation(folder: &Path) -> anyhow::Result<Evaluation> {
-    let path = folder.join("evaluation.json");
+    let path = folder.join(run_files::EVALUATION);
     let name = || format!("reading {}", path.display());
     serde_json::from_str(&std::fs::read_to_string(&path).with_context(name)?).with_context(name)
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use tradewind_common::run_files;
 
 use crate::lock;
 use crate::whole;
@@ -30,7 +31,7 @@ pub struct RunFolder {
 impl RunFolder {
     /// Makes the folder. What a former run left there is moved aside, never overwritten.
     pub fn create(path: &Path) -> anyhow::Result<Self> {
-        let moved = if path.join("config.toml").exists() {
+        let moved = if path.join(run_files::CONFIG).exists() {
             drop(lock(path)?);
             let aside = free_name(path);
             fs::rename(path, &aside)
@@ -67,7 +68,7 @@ impl RunFolder {
     pub fn reopen(path: &Path) -> anyhow::Result<Self> {
         let path = fs::canonicalize(path)?;
         let lock = lock(&path)?;
-        let before = fs::read_to_string(path.join("config.toml"));
+        let before = fs::read_to_string(path.join(run_files::CONFIG));
         let before =
             before.with_context(|| format!("cannot read the run in {}", path.display()))?;
         fs::create_dir_all(path.join("logs"))?;
@@ -110,7 +111,7 @@ impl RunFolder {
     /// reopened stays, with its former configuration.
     pub fn discard(self) {
         if let Some(before) = &self.before {
-            let _ = self.write("config.toml", before);
+            let _ = self.write(run_files::CONFIG, before);
             return;
         }
         let _ = fs::remove_dir_all(&self.path);
@@ -118,6 +119,38 @@ impl RunFolder {
             let _ = fs::rename(moved, &self.path);
         }
     }
+}
+
+/// Moves the coordinator's state aside, if there is some: the fleet that begins here is a new one, and
+/// what it must know of the run is in a snapshot.
+///
+/// # Errors
+/// It cannot be moved.
+pub fn put_coordinator_aside(run: &Path) -> anyhow::Result<()> {
+    let state = run.join(run_files::COORDINATOR);
+    if state.exists() {
+        let aside = free_name(&state);
+        fs::rename(&state, &aside)
+            .with_context(|| format!("cannot move {} aside", state.display()))?;
+    }
+    Ok(())
+}
+
+/// Removes what tells of the run's end, which is yet to come.
+///
+/// # Errors
+/// It is there and cannot be removed.
+pub fn forget_end(run: &Path) -> anyhow::Result<()> {
+    for name in [run_files::SUMMARY, run_files::EVALUATION] {
+        let path = run.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The lock goes with the launcher, however it ends.

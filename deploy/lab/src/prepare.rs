@@ -19,6 +19,7 @@ use tradewind_launch::LOOK;
 use tradewind_launch::run::{Interruption, secret};
 use tradewind_launch::{Process, Programs, Role, environment};
 use tradewind_process::log::say;
+use tradewind_programs::worker::{CheckArguments, WorkerArguments};
 
 /// Steps of the probe.
 const PROBE_STEPS: u64 = 40;
@@ -172,15 +173,15 @@ async fn check(
     let log = runner.log(&format!("{}-check", cell.id));
     // A former one's words are not this one's.
     let _ = std::fs::remove_file(&log);
+    let arguments = CheckArguments {
+        config,
+        local_ranks: cell.config.world_size(),
+        measure: true,
+    };
     let mut process = Process::start(
         Role::Check,
         &programs.worker,
-        &[
-            "check".to_owned(),
-            format!("--config={}", config.display()),
-            format!("--local-ranks={}", cell.config.world_size()),
-            "--measure".to_owned(),
-        ],
+        &WorkerArguments::from(arguments).words(),
         &environment(&secret()?),
         &log,
     )?;

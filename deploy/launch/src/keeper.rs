@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tradewind_common::record::StepRecord;
+use tradewind_common::run_files;
 use tradewind_process::{Supervised, supervise};
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
@@ -75,7 +76,7 @@ impl<'a> Keeper<'a> {
         // What a former launcher left is known.
         let mut events = Events::of(path, &ground.config.name);
         events.fresh()?;
-        let mut metrics = Metrics::new(ground.folder.file("metrics.jsonl"));
+        let mut metrics = Metrics::new(ground.folder.file(run_files::METRICS));
         metrics.fresh()?;
         let mut local = Local::new(ground);
         local.start_all()?;

@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tradewind_proto::auth::TOKEN_VARIABLE;
+use tradewind_common::environment::{OMP_NUM_THREADS, TOKEN};
+use tradewind_programs::{SERVER, WORKER};
 
 pub use keeper::Keeper;
 pub use local::{Ground, processes};
@@ -47,8 +48,8 @@ impl Programs {
     /// One of them is not there.
     pub fn find() -> anyhow::Result<Self> {
         Ok(Self {
-            server: beside("tradewind-server")?,
-            worker: beside("tradewind-worker")?,
+            server: beside(SERVER)?,
+            worker: beside(WORKER)?,
         })
     }
 }
@@ -69,10 +70,7 @@ pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
 /// What every process of a run is told besides its arguments.
 pub fn environment(token: &str) -> BTreeMap<&'static str, String> {
     // One thread a rank: several share a machine's cores.
-    BTreeMap::from([
-        (TOKEN_VARIABLE, token.to_owned()),
-        ("OMP_NUM_THREADS", "1".to_owned()),
-    ])
+    BTreeMap::from([(TOKEN, token.to_owned()), (OMP_NUM_THREADS, "1".to_owned())])
 }
 
 /// A host as it stands before a port.

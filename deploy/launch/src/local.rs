@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tradewind_common::run_files;
 use tradewind_config::Config;
+use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, WorkerArguments};
 
 use tradewind_folder::member::Member;
 use tradewind_folder::member::{Ended, Role};
@@ -32,7 +35,7 @@ pub struct Row {
 
 /// The processes of a run, as its folder names them; none if it does not.
 pub fn processes(folder: &Path) -> Vec<Row> {
-    let text = std::fs::read_to_string(folder.join("processes.json")).unwrap_or_default();
+    let text = std::fs::read_to_string(folder.join(run_files::PROCESSES)).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
@@ -109,7 +112,7 @@ impl<'a> Local<'a> {
         let Ground {
             programs, token, ..
         } = self.ground;
-        let (program, arguments) = match member {
+        let (program, words) = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);
                 match std::fs::remove_file(&file) {
@@ -120,14 +123,17 @@ impl<'a> Local<'a> {
                     _ => {}
                 }
                 let arguments = self.server_arguments(server, life, coordinate);
-                (&programs.server, arguments)
+                (&programs.server, arguments.words())
             }
-            Member::Rank { group, rank } => (&programs.worker, self.worker_arguments(group, rank)),
+            Member::Rank { group, rank } => {
+                let arguments = WorkerArguments::from(self.train_arguments(group, rank));
+                (&programs.worker, arguments.words())
+            }
         };
         let process = Process::start(
             Role::Member(member),
             program,
-            &arguments,
+            &words,
             &environment(token),
             &self.log(member),
         )?;
@@ -142,7 +148,7 @@ impl<'a> Local<'a> {
         Ok(())
     }
 
-    fn server_arguments(&self, server: u32, life: u64, coordinate: bool) -> Vec<String> {
+    fn server_arguments(&self, server: u32, life: u64, coordinate: bool) -> ServerArguments {
         let Ground {
             config,
             folder,
@@ -150,65 +156,62 @@ impl<'a> Local<'a> {
             fronts,
             ..
         } = self.ground;
-        let mut arguments = vec![
-            format!("--server={server}"),
-            format!("--incarnation={life}"),
-            format!("--listen={}:0", bare_host(&config.cluster.host)),
-            format!("--address-file={}", self.address_file(server).display()),
-            format!("--folder={}", folder.path().display()),
-            format!("--lease-ms={}", config.liveness.lease_ms),
-            format!("--host={}", config.cluster.host),
-        ];
-        if coordinate {
-            arguments.push(format!("--coordinate={}", config.cluster.servers));
-        }
-        // Whoever hosts the coordinator first: server 0 may die before it has written anything down.
-        if resume {
-            arguments.push(format!("--resume={}", config.name));
-        }
-        if let Some(front) = fronts.get(server as usize) {
-            arguments.push(format!("--reached-at={front}"));
-        }
-        if let Some(first) = config.telemetry.prometheus {
+        let metrics = config.telemetry.prometheus.map(|first| {
             // Checked with the configuration.
-            let port = first.port() + server as u16;
-            arguments.push(format!("--metrics={}", SocketAddr::new(first.ip(), port)));
+            SocketAddr::new(first.ip(), first.port() + server as u16)
+        });
+        ServerArguments {
+            server,
+            listen: format!("{}:0", bare_host(&config.cluster.host)),
+            advertise: None,
+            reached_at: fronts.get(server as usize).cloned(),
+            coordinator: match coordinate {
+                true => CoordinatorAt::Here {
+                    servers: config.cluster.servers,
+                },
+                false => CoordinatorAt::InFolder,
+            },
+            folder: Some(folder.path().to_owned()),
+            // Whoever hosts the coordinator first: server 0 may die before it has written anything down.
+            resume: resume.then(|| config.name.to_string()),
+            host: Some(config.cluster.host.clone()),
+            lease_ms: config.liveness.lease_ms,
+            address_file: Some(self.address_file(server)),
+            metrics,
+            // The supervisor finds another host for the coordinator.
+            stand_in: None,
+            // Groups are gone, or of no use any more, when servers are told to end.
+            linger_ms: 0,
+            incarnation: life,
+            threads: server::THREADS,
         }
-        arguments
     }
 
-    fn worker_arguments(&self, group: u32, rank: u32) -> Vec<String> {
-        let file = |name: &str| self.ground.folder.file(name).display().to_string();
+    fn train_arguments(&self, group: u32, rank: u32) -> TrainArguments {
+        let folder = self.ground.folder;
         // Its place among all ranks, which are all on this machine.
         let own = Member::Rank { group, rank };
         let local_rank = ranks(self.ground.config).take_while(|other| *other < own);
-        let mut arguments = vec![
-            "train".into(),
-            format!("--config={}", file("config.toml")),
-            format!("--coordinator-file={}", file("coordinator/address.json")),
-            format!("--group={group}"),
-            format!("--rank={rank}"),
-            format!("--local-rank={}", local_rank.count()),
-            format!("--metrics={}", file("metrics.jsonl")),
-        ];
-        if self.ground.gpus {
-            arguments.push("--gpu".into());
+        TrainArguments {
+            config: folder.file(run_files::CONFIG),
+            coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
+            group,
+            rank,
+            local_rank: local_rank.count() as u32,
+            gpu: self.ground.gpus,
+            // The configuration says it.
+            host: None,
+            threads: worker::THREADS,
+            metrics: Some(folder.file(run_files::METRICS)),
         }
-        arguments
     }
 
     fn address_file(&self, server: u32) -> PathBuf {
-        self.ground
-            .folder
-            .file(&format!("logs/server-{server}.address"))
+        self.ground.folder.file(&run_files::server_address(server))
     }
 
     fn log(&self, member: Member) -> PathBuf {
-        let name = match member {
-            Member::Server(server) => format!("server-{server}"),
-            Member::Rank { group, rank } => format!("group-{group}-rank-{rank}"),
-        };
-        self.ground.folder.file(&format!("logs/{name}.log"))
+        self.ground.folder.file(&member.log())
     }
 
     /// Every member and which life of it runs.
@@ -302,7 +305,7 @@ impl<'a> Local<'a> {
             rows.push(row);
         }
         let text = serde_json::to_string_pretty(&rows)?;
-        self.ground.folder.write("processes.json", &text)
+        self.ground.folder.write(run_files::PROCESSES, &text)
     }
 
     /// Ends all processes: asks, waits, kills.

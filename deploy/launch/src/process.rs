@@ -1,6 +1,7 @@
 //! One child process: its role, its log, and its end.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -44,7 +45,7 @@ impl Process {
     pub fn start(
         role: Role,
         program: &Path,
-        arguments: &[String],
+        arguments: &[impl AsRef<OsStr>],
         environment: &BTreeMap<&'static str, String>,
         log: &Path,
     ) -> anyhow::Result<Self> {
@@ -60,7 +61,7 @@ impl Process {
     pub fn start_piped(
         role: Role,
         program: &Path,
-        arguments: &[String],
+        arguments: &[impl AsRef<OsStr>],
         environment: &BTreeMap<&'static str, String>,
         log: &Path,
     ) -> anyhow::Result<(Self, ChildStdin, ChildStdout)> {

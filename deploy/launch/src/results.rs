@@ -6,6 +6,7 @@ use std::time::Duration;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
 use tradewind_common::record::{Evaluation, StepRecord};
+use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
@@ -48,7 +49,7 @@ pub fn finish(
     fleet: &Path,
     mut end: End,
 ) -> anyhow::Result<Exit> {
-    let records = latest(read(Metrics::new(folder.file("metrics.jsonl"))));
+    let records = latest(read(Metrics::new(folder.file(run_files::METRICS))));
     let events = Events::of(fleet, &config.name).all();
     let evaluation = match end.status {
         Status::Completed => match read_evaluation(folder.path()) {
@@ -76,7 +77,7 @@ pub fn finish(
         evaluation: evaluation.as_ref(),
     };
     let summary = Summary::new(config, inputs);
-    folder.write("summary.json", &serde_json::to_string_pretty(&summary)?)?;
+    folder.write(run_files::SUMMARY, &serde_json::to_string_pretty(&summary)?)?;
     for drawn in [
         draw_records(folder, &records),
         draw_maps(folder, evaluation.as_ref()),

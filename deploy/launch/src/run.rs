@@ -14,12 +14,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use tradewind_common::exit::Exit;
+use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Ground, Keeper, LOOK, Programs, Role};
+use crate::{Ground, Keeper, LOOK, Programs};
 pub use company::{Alone, Company};
 use follow::follow;
 use found::Found;
@@ -32,6 +33,7 @@ use tradewind_folder::failure::Failure;
 use tradewind_folder::run::RunFolder;
 use tradewind_folder::summary::Status;
 use tradewind_process::log::say;
+use tradewind_programs::worker::{self, CheckArguments, CoordinatorArgument, EvaluateArguments};
 
 /// How long servers may take to tell their status; one that is frozen never does.
 const STATUS: Duration = Duration::from_secs(5);
@@ -64,9 +66,9 @@ pub async fn launch<C: Company>(
     } else {
         (RunFolder::create(out)?, None)
     };
-    folder.write("config.toml", config.resolved())?;
+    folder.write(run_files::CONFIG, config.resolved())?;
     let token = secret()?;
-    folder.write_secret("token", &token)?;
+    folder.write_secret(run_files::TOKEN, &token)?;
     let mut interruption = Interruption::new()?;
     let helper = Helper {
         programs: &programs,
@@ -74,9 +76,12 @@ pub async fn launch<C: Company>(
         token: &token,
     };
     // Until it has passed, nothing was started and there is no run to keep.
-    let ranks = [format!("--local-ranks={}", config.world_size())];
-    let check = helper.run(Role::Check, &ranks, &mut interruption, None);
-    let check = check.await;
+    let arguments = CheckArguments {
+        config: folder.file(run_files::CONFIG),
+        local_ranks: config.world_size(),
+        measure: false,
+    };
+    let check = helper.check(arguments, &mut interruption).await;
     match Outcome::of(check) {
         Outcome::Completed => {}
         Outcome::Failed(failure) => {
@@ -191,15 +196,16 @@ async fn attend<C: Company>(
     };
     if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
-        let file = |name: &str| ground.folder.file(name).display().to_string();
-        let mut arguments = vec![
-            format!("--coordinator-file={}", file("coordinator/address.json")),
-            format!("--out={}", ground.folder.path().display()),
-        ];
-        if ground.config.evaluation_samples > 0 {
-            arguments.push(format!("--milestones={}", ground.folder.path().display()));
-        }
-        let ran = helper.run(Role::Evaluation, &arguments, interruption, Some(keeper));
+        let folder = ground.folder;
+        let has_milestones = ground.config.evaluation_samples > 0;
+        let arguments = EvaluateArguments {
+            config: folder.file(run_files::CONFIG),
+            coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
+            out: folder.path().to_owned(),
+            milestones: has_milestones.then(|| folder.path().to_owned()),
+            threads: worker::THREADS,
+        };
+        let ran = helper.evaluate(arguments, interruption, keeper);
         outcome = Outcome::of(ran.await);
     }
     keeper.stop();

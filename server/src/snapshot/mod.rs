@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tradewind_common::{RunId, ShardId};
+use tradewind_common::{RunId, ShardId, run_files};
 
 use crate::disk;
 
@@ -58,7 +58,7 @@ impl Folder {
 
     /// The configuration that the fleet's run was started with; `None` if there is none here.
     pub fn configuration(&self) -> Option<String> {
-        std::fs::read_to_string(self.0.join("config.toml")).ok()
+        std::fs::read_to_string(self.0.join(run_files::CONFIG)).ok()
     }
 
     /// Numbers of all snapshots of a run, finished or not, in ascending order. A new snapshot's

@@ -1,13 +1,14 @@
 //! A rank that trains one large vector: nothing but its exchange takes time.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
+use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
 use tradewind_proto::auth::Token;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::lives::live;
@@ -17,53 +18,52 @@ use tradewind_worker::telemetry::{Recorder, wall};
 use tradewind_worker::{device, precision};
 
 use crate::plain::read;
+use crate::process::own;
 
 /// Values in a tensor, at most: as large a bucket as is usual.
 const TENSOR_VALUES: u64 = 1 << 20;
 
-/// As `tradewind-worker train` is told.
+/// The arguments of `tradewind-gpu-check bulk`: those of a rank, whose task does not matter.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// The configuration; its task does not matter.
-    #[arg(long)]
-    config: PathBuf,
+pub(crate) struct BulkArguments {
     /// Of the vector.
     #[arg(long)]
-    bytes: u64,
-    /// Where records go.
-    #[arg(long)]
-    metrics: PathBuf,
-    /// host:port of the coordinator.
-    #[arg(long)]
-    coordinator: String,
-    /// Its group.
-    #[arg(long)]
-    group: u32,
-    /// Its number there.
-    #[arg(long)]
-    rank: u32,
+    pub(crate) bytes: u64,
+    /// As `tradewind-worker train` is told; host, threads and GPU do not matter.
+    #[command(flatten)]
+    pub(crate) train: TrainArguments,
 }
 
-impl Arguments {
+impl BulkArguments {
+    /// What starts this program with them.
+    pub(crate) fn to_command(&self) -> anyhow::Result<Command> {
+        let mut command = own(&["bulk".into(), format!("--bytes={}", self.bytes)])?;
+        command.args(self.train.words());
+        Ok(command)
+    }
+
     pub(crate) fn run(self) -> anyhow::Result<()> {
         tch::set_num_threads(1);
-        let config = read(&self.config)?;
+        let config = read(&self.train.config)?;
         let device = device::open(&config.compute, 0)?;
         precision::set_up(&config.compute, device)?;
         let entry = Entry {
             config,
-            group: GroupId(self.group),
-            rank: Rank(self.rank),
+            group: GroupId(self.train.group),
+            rank: Rank(self.train.rank),
             life: (wall() * 1e9) as u64,
             device,
-            coordinator: CoordinatorAt::Address(self.coordinator),
+            coordinator: match self.train.coordinator {
+                CoordinatorArgument::Address(address) => CoordinatorAt::Address(address),
+                CoordinatorArgument::File(file) => CoordinatorAt::File(file),
+            },
             token: Token::from_env()?,
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let recorder = Recorder::open(Some(&self.metrics))?;
+        let recorder = Recorder::open(self.train.metrics.as_deref())?;
         let task = Box::new(Bulk::new(self.bytes));
         let member = Member::with_task(entry, task, recorder, runtime.handle());
         live(&mut member?).map(|_| ())

@@ -9,9 +9,14 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::Signal;
 use tradewind_common::record::StepRecord;
+use tradewind_common::{environment, run_files};
+use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, WorkerArguments};
+use tradewind_programs::{SERVER, WORKER};
 
+use crate::bulk::BulkArguments;
 use crate::ground::{Ground, Keys, beside};
-use crate::process::{Process, own, wait};
+use crate::process::{Process, wait};
 
 /// How long a server may take until it listens.
 const LISTEN: Duration = Duration::from_secs(60);
@@ -54,7 +59,7 @@ impl Cluster {
     ) -> anyhow::Result<Self> {
         let folder = ground.folder(name)?;
         let config = keys.config()?;
-        fs::write(folder.join("config.toml"), config.resolved())?;
+        fs::write(folder.join(run_files::CONFIG), config.resolved())?;
         let mut cluster = Self {
             folder,
             ranks: BTreeMap::new(),
@@ -69,26 +74,31 @@ impl Cluster {
         }
         for (group, size) in config.cluster.groups.iter().enumerate() {
             for rank in 0..*size {
-                let mut command = match ranks {
-                    Ranks::Workers => {
-                        let mut command = Command::new(beside("tradewind-worker")?);
-                        command.arg("train");
-                        command
-                    }
-                    Ranks::Bulk(bytes) => own(&["bulk".into(), format!("--bytes={bytes}")])?,
+                let group = group as u32;
+                let arguments = TrainArguments {
+                    config: cluster.folder.join(run_files::CONFIG),
+                    coordinator: CoordinatorArgument::Address(coordinator.clone()),
+                    group,
+                    rank,
+                    // All of them share the first GPU.
+                    local_rank: 0,
+                    gpu: false,
+                    host: None,
+                    threads: worker::THREADS,
+                    metrics: Some(cluster.folder.join(run_files::METRICS)),
                 };
-                let path = |name: &str| cluster.folder.join(name);
-                command
-                    .arg(format!("--config={}", path("config.toml").display()))
-                    .arg(format!("--metrics={}", path("metrics.jsonl").display()))
-                    .arg(format!("--coordinator={coordinator}"))
-                    .arg(format!("--group={group}"))
-                    .arg(format!("--rank={rank}"))
-                    .env("TRADEWIND_LOG", "info");
+                let mut command = match ranks {
+                    Ranks::Workers => WorkerArguments::from(arguments).to_command(&beside(WORKER)?),
+                    Ranks::Bulk(bytes) => {
+                        let train = arguments;
+                        BulkArguments { bytes, train }.to_command()?
+                    }
+                };
+                command.env(environment::LOG, "info");
                 apart(&mut command, &format!("{group}-{rank}"));
                 let name = format!("group-{group}-rank-{rank}");
                 let process = Process::start(&name, command, &cluster.folder)?;
-                cluster.ranks.insert((group as u32, rank), process);
+                cluster.ranks.insert((group, rank), process);
             }
         }
         Ok(cluster)
@@ -103,16 +113,27 @@ impl Cluster {
         config: &tradewind_config::Config,
     ) -> anyhow::Result<String> {
         let file = self.folder.join(format!("server-{server}.address"));
-        let mut command = Command::new(beside("tradewind-server")?);
-        command
-            .arg(format!("--server={server}"))
-            .arg("--listen=127.0.0.1:0")
-            .arg(format!("--address-file={}", file.display()))
-            .arg(format!("--lease-ms={}", config.liveness.lease_ms));
-        match server {
-            0 => command.arg(format!("--coordinate={servers}")),
-            _ => command.arg(format!("--coordinator={coordinator}")),
+        let arguments = ServerArguments {
+            server,
+            listen: server::LISTEN.to_owned(),
+            advertise: None,
+            reached_at: None,
+            coordinator: match server {
+                0 => CoordinatorAt::Here { servers },
+                _ => CoordinatorAt::Elsewhere(coordinator.to_owned()),
+            },
+            folder: None,
+            resume: None,
+            host: None,
+            lease_ms: config.liveness.lease_ms,
+            address_file: Some(file.clone()),
+            metrics: None,
+            stand_in: None,
+            linger_ms: 0,
+            incarnation: 1,
+            threads: server::THREADS,
         };
+        let command = arguments.to_command(&beside(SERVER)?);
         let mut process = Process::start(&format!("server-{server}"), command, &self.folder)?;
         let address = wait(LISTEN, || {
             process.check()?;
@@ -168,7 +189,7 @@ impl Cluster {
 }
 
 fn records(folder: &Path) -> Vec<StepRecord> {
-    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    let text = fs::read_to_string(folder.join(run_files::METRICS)).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = whole.lines();
     lines

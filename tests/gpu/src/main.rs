@@ -72,11 +72,11 @@ enum Verb {
     Plain(plain::Arguments),
     /// A rank that trains one vector.
     #[command(hide = true)]
-    Bulk(bulk::Arguments),
+    Bulk(bulk::BulkArguments),
 }
 
 fn main() -> ExitCode {
-    let log = tracing_subscriber::EnvFilter::try_from_env("TRADEWIND_LOG");
+    let log = tracing_subscriber::EnvFilter::try_from_env(tradewind_common::environment::LOG);
     tracing_subscriber::fmt()
         .with_env_filter(log.unwrap_or_else(|_| "warn".into()))
         .with_writer(std::io::stderr)

@@ -1,12 +1,15 @@
 //! Groups come to a run under way, and leave it.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::runtime::Runtime;
 use tonic::Request;
 use tonic::transport::Channel;
+use tradewind_common::{environment, run_files};
+use tradewind_programs::WORKER;
+use tradewind_programs::worker::{CoordinatorArgument, THREADS, TrainArguments, WorkerArguments};
 use tradewind_proto::auth::{ShowToken, Token};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::{AttachRequest, DrainRequest};
@@ -34,12 +37,20 @@ fn guest(running: &Running, group: u32, groups: &str) -> Child {
     let own = file("guest.toml");
     std::fs::write(&own, config.replace("groups = [1, 1]", groups)).unwrap();
     let token = std::fs::read_to_string(file("token")).unwrap();
-    Command::new(programs().join("tradewind-worker"))
-        .args(["train", "--config", &own])
-        .args(["--coordinator-file", &file("coordinator/address.json")])
-        .args(["--group", &group.to_string(), "--rank", "0"])
-        .args(["--metrics", &file("metrics.jsonl")])
-        .env(tradewind_proto::auth::TOKEN_VARIABLE, token)
+    let arguments = TrainArguments {
+        config: own.into(),
+        coordinator: CoordinatorArgument::File(file(run_files::COORDINATOR_ADDRESS).into()),
+        group,
+        rank: 0,
+        local_rank: 0,
+        gpu: false,
+        host: None,
+        threads: THREADS,
+        metrics: Some(file(run_files::METRICS).into()),
+    };
+    WorkerArguments::from(arguments)
+        .to_command(&programs().join(WORKER))
+        .env(environment::TOKEN, token)
         .stderr(Stdio::null())
         .spawn()
         .unwrap()

@@ -6,11 +6,14 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 use serde_json::Value;
+use tradewind_common::environment;
+use tradewind_programs::SERVER;
+use tradewind_programs::server::{CoordinatorAt, LISTEN, ServerArguments, THREADS};
 use tradewind_tests::cluster::process::signal;
 use tradewind_tests::cluster::{programs, wait_for};
 
@@ -22,18 +25,31 @@ struct Server(Child);
 impl Server {
     /// Server 0 hosts the coordinator, and hosts it again in a later life.
     fn start(folder: &Path, (server, life): (u32, u64), metrics: u16, errors: Stdio) -> Self {
-        let mut command = Command::new(programs().join("tradewind-server"));
-        command.args([
-            format!("--server={server}"),
-            format!("--incarnation={life}"),
-            format!("--folder={}", folder.display()),
-            format!("--lease-ms={LEASE_MS}"),
-            format!("--metrics=127.0.0.1:{metrics}"),
-        ]);
-        if server == 0 {
-            command.arg("--coordinate=2");
-        }
-        let child = command.env("TRADEWIND_LOG", "debug").stderr(errors).spawn();
+        let arguments = ServerArguments {
+            server,
+            listen: LISTEN.to_owned(),
+            advertise: None,
+            reached_at: None,
+            coordinator: match server {
+                0 => CoordinatorAt::Here { servers: 2 },
+                _ => CoordinatorAt::InFolder,
+            },
+            folder: Some(folder.to_owned()),
+            resume: None,
+            host: None,
+            lease_ms: LEASE_MS,
+            address_file: None,
+            metrics: Some(([127, 0, 0, 1], metrics).into()),
+            stand_in: None,
+            linger_ms: 0,
+            incarnation: life,
+            threads: THREADS,
+        };
+        let mut command = arguments.to_command(&programs().join(SERVER));
+        let child = command
+            .env(environment::LOG, "debug")
+            .stderr(errors)
+            .spawn();
         Self(child.expect("a server starts"))
     }
 }

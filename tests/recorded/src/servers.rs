@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tradewind_programs::server::{CoordinatorAt, LISTEN, ServerArguments, THREADS};
 
 use crate::wait::wait_for;
 
@@ -79,28 +80,38 @@ impl Servers {
     /// # Panics
     /// If it is there, or cannot be started.
     pub fn begin(&mut self, server: u32, start: Start) {
-        let servers = self.seats.len().to_string();
+        let servers = self.seats.len() as u32;
         let seat = &mut self.seats[server as usize];
         assert!(seat.child.is_none(), "server {server} is there");
         seat.life += 1;
         let log = self
             .folder
             .join(format!("server-{server}.{}.log", seat.life));
-        let mut command = Command::new(program());
+        let arguments = ServerArguments {
+            server,
+            listen: LISTEN.to_owned(),
+            advertise: None,
+            reached_at: None,
+            coordinator: match start {
+                Start::Hosting => CoordinatorAt::Here { servers },
+                Start::StandingIn => CoordinatorAt::InFolder,
+            },
+            folder: Some(self.folder.clone()),
+            resume: None,
+            host: Some(format!("host-{server}")),
+            lease_ms: self.lease_ms,
+            address_file: None,
+            metrics: None,
+            stand_in: Some(servers),
+            linger_ms: 0,
+            incarnation: seat.life,
+            threads: THREADS,
+        };
+        let mut command = arguments.to_command(program());
         command
-            .args(["--server", &server.to_string()])
-            .args(["--incarnation", &seat.life.to_string()])
-            .args(["--host", &format!("host-{server}")])
-            .args(["--lease-ms", &self.lease_ms.to_string()])
-            .args(["--stand-in", &servers])
-            .arg("--folder")
-            .arg(&self.folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(log).expect("a file for its log"));
-        if start == Start::Hosting {
-            command.args(["--coordinate", &servers]);
-        }
         seat.child = Some(command.spawn().expect("tradewind-server starts"));
     }
 

@@ -16,10 +16,10 @@ use std::fmt::{Display, Formatter, Result};
 use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use tradewind_common::Clock;
+use tradewind_common::{Clock, environment};
 
 /// The variable that turns ranges off, with the value `0`.
-pub const SWITCH: &str = "TRADEWIND_NVTX";
+pub const SWITCH: &str = environment::NVTX;
 
 static ON: LazyLock<bool> =
     LazyLock::new(|| std::env::var_os(SWITCH).is_none_or(|value| value != "0"));

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use super::{C10dError, c_char, c_int, check, ffi};
 
 /// Names the library, instead of the folders beside the program.
-pub const VARIABLE: &str = "TRADEWIND_NCCL";
+pub const VARIABLE: &str = tradewind_common::environment::NCCL;
 const FILE: &str = "libtradewind_nccl.so";
 
 /// Why there is no NCCL half.

@@ -37,7 +37,7 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
     let suffix = secret()?;
     let attached = arguments.attached();
     let token = match attached {
-        true => std::env::var(tradewind_proto::auth::TOKEN_VARIABLE).unwrap_or_default(),
+        true => std::env::var(tradewind_common::environment::TOKEN).unwrap_or_default(),
         false => suffix.clone(),
     };
     let ground = Ground {

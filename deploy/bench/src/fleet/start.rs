@@ -1,11 +1,14 @@
 //! How the processes of a side are started.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{Fleet, Kind, Pipe};
 use crate::floor;
 use crate::model::Model;
 use tradewind_launch::{Process, Role, bare_host, beside, environment, wait_for_address};
+use tradewind_programs::SERVER;
+use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
 
 /// What processes of every side are started with.
 #[derive(Clone, Debug)]
@@ -38,33 +41,49 @@ impl Fleet {
             let role = Role::Bench(self.names.server, index);
             let file = ground.file(role, "address");
             let host = fill(ground.host, "server", index);
-            let mut arguments = vec![
-                format!("--listen={}:0", bare_host(&host)),
-                format!("--address-file={}", file.display()),
-                format!("--threads={}", ground.server_threads),
-            ];
-            let program = match (kind, self.addresses.first()) {
-                (Kind::Floor { .. }, _) => {
-                    arguments.splice(0..0, ["bench".into(), "floor-server".into()]);
-                    arguments.push(format!("--index={index}"));
-                    arguments.extend(plan(model, servers).arguments());
-                    std::env::current_exe()?
-                }
-                (_, first) => {
-                    arguments.push(format!("--server={index}"));
-                    arguments.push(match first {
-                        None => format!("--coordinate={servers}"),
-                        Some(coordinator) => format!("--coordinator={coordinator}"),
-                    });
-                    beside("tradewind-server")?
-                }
+            let listen = format!("{}:0", bare_host(&host));
+            let (program, arguments) = if let Kind::Floor { .. } = kind {
+                let mut arguments = vec![
+                    "bench".into(),
+                    "floor-server".into(),
+                    format!("--listen={listen}"),
+                    format!("--address-file={}", file.display()),
+                    format!("--threads={}", ground.server_threads),
+                    format!("--index={index}"),
+                ];
+                arguments.extend(plan(model, servers).arguments());
+                let arguments = arguments.into_iter().map(OsString::from).collect();
+                (std::env::current_exe()?, arguments)
+            } else {
+                let arguments = ServerArguments {
+                    server: index,
+                    listen,
+                    advertise: None,
+                    reached_at: None,
+                    coordinator: match self.addresses.first() {
+                        None => CoordinatorAt::Here { servers },
+                        Some(coordinator) => CoordinatorAt::Elsewhere(coordinator.clone()),
+                    },
+                    // Nothing is kept: a disk is not what is measured.
+                    folder: None,
+                    resume: None,
+                    host: None,
+                    lease_ms: server::LEASE_MS,
+                    address_file: Some(file.clone()),
+                    metrics: None,
+                    stand_in: None,
+                    linger_ms: 0,
+                    incarnation: 1,
+                    threads: ground.server_threads,
+                };
+                (beside(SERVER)?, arguments.words())
             };
             let (program, arguments) = ground.wrapped("server", index, program, arguments);
             let log = ground.file(role, "log");
             let environment = environment(ground.token);
-            let mut server = Process::start(role, &program, &arguments, &environment, &log)?;
-            let address = wait_for_address(&mut server, &file);
-            self.servers.push(server);
+            let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
+            let address = wait_for_address(&mut process, &file);
+            self.servers.push(process);
             self.addresses.push(address?);
         }
         Ok(())
@@ -98,6 +117,7 @@ impl Fleet {
             });
             arguments.push(format!("--index={index}"));
             let program = std::env::current_exe()?;
+            let arguments = arguments.into_iter().map(OsString::from).collect();
             let (program, arguments) = ground.wrapped("client", index, program, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = ground.file(role, "log");
@@ -131,14 +151,14 @@ impl Ground<'_> {
         role: &str,
         index: u32,
         program: PathBuf,
-        arguments: Vec<String>,
-    ) -> (PathBuf, Vec<String>) {
+        arguments: Vec<OsString>,
+    ) -> (PathBuf, Vec<OsString>) {
         let words = fill(self.wrap, role, index);
-        let mut words = words.split_whitespace().map(str::to_owned);
+        let mut words = words.split_whitespace().map(OsString::from);
         let Some(first) = words.next() else {
             return (program, arguments);
         };
-        let own = std::iter::once(program.display().to_string());
+        let own = std::iter::once(program.into_os_string());
         (first.into(), words.chain(own).chain(arguments).collect())
     }
 }

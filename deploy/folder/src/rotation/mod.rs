@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use tradewind_common::record::{METRICS_PART_BYTES, StepRecord};
+use tradewind_common::run_files;
 use tradewind_server::events::EVENTS_PART_BYTES;
 
 use crate::lines::Lines;
@@ -50,8 +51,8 @@ impl Rotation {
     /// Of the run in this folder, and of its servers.
     pub fn new(run: &Path, fleet: &Path) -> Self {
         Self {
-            metrics: run.join("metrics.jsonl"),
-            events: fleet.join("events.jsonl"),
+            metrics: run.join(run_files::METRICS),
+            events: fleet.join(run_files::EVENTS),
             thinning: None,
             said: None,
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Context;
 use serde::Deserialize;
+use tradewind_common::run_files::CHECK_LOG;
 
 use tradewind_folder::run::RunFolder;
 
@@ -19,7 +20,7 @@ pub(super) struct Found {
 impl Found {
     /// From the log of a check that has passed; a resumed run has several.
     pub(super) fn read(folder: &RunFolder) -> anyhow::Result<Self> {
-        let path = folder.file("logs/check.log");
+        let path = folder.file(CHECK_LOG);
         let text = std::fs::read_to_string(&path);
         let text = text.with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&text).with_context(|| {

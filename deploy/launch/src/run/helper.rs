@@ -2,8 +2,10 @@
 
 use super::{Interruption, Outcome};
 use crate::{Keeper, LOOK, Process, Programs, Role, environment};
+use tradewind_common::run_files::{CHECK_LOG, EVALUATE_LOG};
 use tradewind_folder::run::RunFolder;
 use tradewind_process::log::say;
+use tradewind_programs::worker::{CheckArguments, EvaluateArguments, WorkerArguments};
 
 /// What they are started with.
 pub(super) struct Helper<'a> {
@@ -13,24 +15,42 @@ pub(super) struct Helper<'a> {
 }
 
 impl Helper<'_> {
+    /// Checks data and model, before there are servers.
+    pub(super) async fn check(
+        &self,
+        arguments: CheckArguments,
+        interruption: &mut Interruption,
+    ) -> anyhow::Result<Outcome> {
+        let (role, log) = (Role::Check, CHECK_LOG);
+        self.run(role, log, arguments.into(), interruption, None)
+            .await
+    }
+
+    /// Evaluates the servers' parameters.
+    pub(super) async fn evaluate(
+        &self,
+        arguments: EvaluateArguments,
+        interruption: &mut Interruption,
+        keeper: &mut Keeper<'_>,
+    ) -> anyhow::Result<Outcome> {
+        let (role, log) = (Role::Evaluation, EVALUATE_LOG);
+        self.run(role, log, arguments.into(), interruption, Some(keeper))
+            .await
+    }
+
     /// Runs one to its end, and keeps the run's servers going meanwhile.
-    pub(super) async fn run(
+    async fn run(
         &self,
         role: Role,
-        arguments: &[String],
+        log: &str,
+        arguments: WorkerArguments,
         interruption: &mut Interruption,
         mut keeper: Option<&mut Keeper<'_>>,
     ) -> anyhow::Result<Outcome> {
-        let verb = match role {
-            Role::Evaluation => "evaluate",
-            _ => "check",
-        };
-        let config = self.folder.file("config.toml");
-        let mut all = vec![verb.to_owned(), format!("--config={}", config.display())];
-        all.extend_from_slice(arguments);
-        let log = self.folder.file(&format!("logs/{verb}.log"));
+        let log = self.folder.file(log);
         let environment = environment(self.token);
-        let mut process = Process::start(role, &self.programs.worker, &all, &environment, &log)?;
+        let words = arguments.words();
+        let mut process = Process::start(role, &self.programs.worker, &words, &environment, &log)?;
         loop {
             match process.poll()? {
                 Some(ended) if ended.success => return Ok(Outcome::Completed),

@@ -4,18 +4,18 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
-use tradewind_common::RunId;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
+use tradewind_common::{RunId, run_files};
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::processes;
-use tradewind_folder::run::{RunFolder, free_name};
+use tradewind_folder::run::{RunFolder, forget_end, put_coordinator_aside};
 
 /// The newest snapshot of a run in its folder. Whether its files are whole is the servers' to find
 /// out: they pass over damaged ones.
 pub fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
-    if !path.join("config.toml").exists() {
+    if !path.join(run_files::CONFIG).exists() {
         bail!(
             "there is no run in {} to resume; name its folder with --out, or leave out --resume to begin a new one",
             path.display()
@@ -37,7 +37,7 @@ pub fn newest(path: &Path, run: &RunId) -> anyhow::Result<u64> {
 /// What going on means for a run that has stopped at a loss: whoever resumes it accepts that. `None` for
 /// one that has ended in another way.
 pub fn accepted(run: &Path) -> Option<String> {
-    let told = std::fs::read_to_string(run.join("summary.json")).ok()?;
+    let told = std::fs::read_to_string(run.join(run_files::SUMMARY)).ok()?;
     let told: Stopped = serde_json::from_str(&told).ok()?;
     if told.exit_status != Exit::Lost.number() {
         return None;
@@ -65,22 +65,8 @@ struct Faults {
 pub(super) fn prepare(folder: &RunFolder) -> anyhow::Result<u64> {
     // The fleet is a new one: what it must know is in the snapshot. No former process is left, for
     // they die with the launcher, which holds the folder.
-    let state = folder.file("coordinator");
-    if state.exists() {
-        let aside = free_name(&state);
-        std::fs::rename(&state, &aside)
-            .with_context(|| format!("cannot move {} aside", state.display()))?;
-    }
-    // They tell of the end, which is yet to come.
-    for name in ["summary.json", "evaluation.json"] {
-        let path = folder.file(name);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-            }
-            _ => {}
-        }
-    }
+    put_coordinator_aside(folder.path())?;
+    forget_end(folder.path())?;
     let lives = processes(folder.path()).into_iter().map(|row| row.life);
     Ok(lives.max().unwrap_or(0))
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use tradewind_common::run_files;
 use tradewind_config::Config;
 
 use super::client::{self, Row};
@@ -76,7 +77,7 @@ pub async fn attach(arguments: &Attach) -> anyhow::Result<()> {
 
 /// The configuration of a run with these groups. Its chunks are cut already, and stay as they are.
 fn with_groups(place: &Place, groups: &[u32]) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(place.path.join("config.toml"))?;
+    let text = std::fs::read_to_string(place.path.join(run_files::CONFIG))?;
     let chunk = place.config.train.chunk_samples;
     let changed = [
         format!("cluster.groups={groups:?}"),

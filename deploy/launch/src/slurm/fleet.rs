@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tokio::time::{sleep, timeout};
-use tradewind_common::RunId;
+use tradewind_common::{RunId, run_files};
 
 use super::standing::unfinished;
 use super::start::resumes;
@@ -58,7 +58,7 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
             let owner = PathBuf::from(fs::read_to_string(&path).with_context(write)?.trim());
-            if owner != folder && owner.join("config.toml").exists() {
+            if owner != folder && owner.join(run_files::CONFIG).exists() {
                 bail!(
                     "run {name} on the fleet in {} is that in {}; choose another name with --set run.name=…",
                     fleet.display(),

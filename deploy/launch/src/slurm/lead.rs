@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
+use tradewind_common::run_files;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
@@ -150,7 +151,7 @@ impl Lead {
             start: job_start()?,
             steps: Steps::new(&arguments.steps, &job::of_lead(&place))?,
             clock: Clock::start(),
-            metrics: Metrics::new(folder.file("metrics.jsonl")),
+            metrics: Metrics::new(folder.file(run_files::METRICS)),
             events: place.events(),
             rotation: Rotation::new(&place.path, &place.fleet),
             unkept: false,

@@ -14,7 +14,7 @@ use tradewind_common::RunId;
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::LOOK;
-use tradewind_folder::run::free_name;
+use tradewind_folder::run::{forget_end, put_coordinator_aside};
 use tradewind_folder::whole;
 
 /// How long a task waits for that of the first server: nodes of a job do not start at once.
@@ -41,11 +41,8 @@ impl Start {
         if Self::read(run) == Some(self) {
             return Ok(false);
         }
-        let state = run.join("coordinator");
-        if state.exists() && !keeps {
-            let aside = free_name(&state);
-            fs::rename(&state, &aside)
-                .with_context(|| format!("cannot move {} aside", state.display()))?;
+        if !keeps {
+            put_coordinator_aside(run)?;
         }
         forget_end(run)?;
         let folder = run.join("slurm");
@@ -70,20 +67,6 @@ impl Start {
         }
         Ok(())
     }
-}
-
-/// Removes what tells of the run's end, which is yet to come.
-pub(super) fn forget_end(run: &Path) -> anyhow::Result<()> {
-    for name in ["summary.json", "evaluation.json"] {
-        let path = run.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("cannot remove {}", path.display()));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Whether there is a snapshot that a fleet can go on from. That it cannot be told does not mean that

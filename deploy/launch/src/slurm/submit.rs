@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_process::log;
 
@@ -13,11 +14,10 @@ use super::job::{self, Component, What};
 use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
-use super::start::forget_end;
 use super::{client, fleet};
 use crate::run::{accepted, newest_snapshot, secret};
 use tradewind_folder::place::{FLEET, IS_FLEET};
-use tradewind_folder::run::RunFolder;
+use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
 
 /// What is typed behind `tradewind slurm render`.
@@ -249,8 +249,8 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
         say(format_args!("what was there is now in {}", moved.display()));
     }
     std::fs::create_dir_all(folder.file("slurm"))?;
-    folder.write("config.toml", script.config.resolved())?;
-    folder.write_secret("token", token)?;
+    folder.write(run_files::CONFIG, script.config.resolved())?;
+    folder.write_secret(run_files::TOKEN, token)?;
     folder.write("slurm/job.sh", &script.text())?;
     match hand_in(folder.path(), &folder.file("slurm/job.sh"), &[], of(script)) {
         Ok(job) => {

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep};
+use tradewind_common::environment::OMP_NUM_THREADS;
 use tradewind_common::exit::Exit;
+use tradewind_common::run_files;
 
 use super::start::{next_life, resumes};
 use super::visit::{self, Next, Visit};
@@ -19,6 +21,8 @@ use tradewind_folder::clock::Clock;
 use tradewind_folder::failure::Failure;
 use tradewind_folder::place::Place;
 use tradewind_folder::runtime::one_thread;
+use tradewind_programs::server::{CoordinatorAt, ServerArguments};
+use tradewind_programs::worker::{CoordinatorArgument, TrainArguments, WorkerArguments};
 
 /// How long servers that are told to end wait for the last snapshot: Slurm kills after `KillWait`,
 /// which is 30 s where nobody has changed it.
@@ -95,14 +99,10 @@ impl Task {
                 rank: seat.task,
             },
         };
-        let name = match member {
-            Member::Server(server) => format!("server-{server}"),
-            Member::Rank { group, rank } => format!("group-{group}-rank-{rank}"),
-        };
         let interface = place.config.slurm.interface.as_deref();
         Ok(Self {
             host: address::of_node(&seat.node, interface)?.to_string(),
-            log: place.path.join("logs").join(format!("{name}.log")),
+            log: place.path.join(member.log()),
             token: place.token()?,
             programs: Programs::find()?,
             place,
@@ -212,79 +212,87 @@ impl Task {
     }
 
     fn start(&self) -> anyhow::Result<Process> {
-        let (program, arguments) = match self.member {
-            Member::Server(server) => (&self.programs.server, self.server(server)?),
-            Member::Rank { group, rank } => (&self.programs.worker, self.rank(group, rank)?),
+        let (program, words) = match self.member {
+            Member::Server(server) => (
+                &self.programs.server,
+                self.server_arguments(server)?.words(),
+            ),
+            Member::Rank { group, rank } => {
+                let arguments = WorkerArguments::from(self.train_arguments(group, rank)?);
+                (&self.programs.worker, arguments.words())
+            }
         };
         let environment: BTreeMap<_, _> = environment(&self.token)
             .into_iter()
-            .chain([("OMP_NUM_THREADS", self.seat.cpus.to_string())])
+            .chain([(OMP_NUM_THREADS, self.seat.cpus.to_string())])
             .collect();
         Process::start(
             Role::Member(self.member),
             program,
-            &arguments,
+            &words,
             &environment,
             &self.log,
         )
     }
 
-    fn server(&self, server: u32) -> anyhow::Result<Vec<String>> {
+    fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {
         let Place { path, config, .. } = &self.place;
-        let run = path.display();
         let is_fleet = self.place.is_fleet();
         let founds = server == 0 && self.seat.start().begin(path, is_fleet)?;
-        let mut arguments = vec![
-            format!("--server={server}"),
-            format!("--incarnation={}", next_life(path, server)?),
-            format!("--listen={}:0", bare_host(&self.host)),
-            format!("--address-file={run}/logs/server-{server}.address"),
-            format!("--folder={run}"),
-            format!("--lease-ms={}", config.liveness.lease_ms),
-            format!("--host={}", self.seat.node),
-            format!("--threads={}", self.seat.cpus.max(2)),
-            format!("--linger-ms={LINGER_MS}"),
-        ];
-        if founds {
-            arguments.push(format!("--coordinate={}", config.cluster.servers));
-        }
         // Whoever hosts the coordinator first: this start has put the state before it aside, so a state
         // that is there is its own, and wins. Snapshots may have come since, then it knows the run.
-        if !is_fleet && resumes(path, &config.name)? {
-            arguments.push(format!("--resume={}", config.name));
-        }
-        arguments.push(format!("--stand-in={}", config.cluster.servers));
-        if let Some(first) = config.telemetry.prometheus {
-            let metrics = address::free(first)?;
+        let resumes = !is_fleet && resumes(path, &config.name)?;
+        let metrics = config.telemetry.prometheus.map(address::free).transpose()?;
+        if let Some(metrics) = metrics {
             tradewind_process::complain!("server {server}: metrics on {metrics}");
-            arguments.push(format!("--metrics={metrics}"));
         }
-        Ok(arguments)
+        Ok(ServerArguments {
+            server,
+            listen: format!("{}:0", bare_host(&self.host)),
+            advertise: None,
+            reached_at: None,
+            coordinator: match founds {
+                true => CoordinatorAt::Here {
+                    servers: config.cluster.servers,
+                },
+                false => CoordinatorAt::InFolder,
+            },
+            folder: Some(path.clone()),
+            resume: resumes.then(|| config.name.to_string()),
+            host: Some(self.seat.node.clone()),
+            lease_ms: config.liveness.lease_ms,
+            address_file: Some(path.join(run_files::server_address(server))),
+            metrics,
+            stand_in: Some(config.cluster.servers),
+            linger_ms: LINGER_MS,
+            incarnation: next_life(path, server)?,
+            threads: self.seat.cpus.max(2) as usize,
+        })
     }
 
-    fn rank(&self, group: u32, rank: u32) -> anyhow::Result<Vec<String>> {
-        let run = &self.place.path;
-        let file = |name: &str| run.join(name).display().to_string();
+    fn train_arguments(&self, group: u32, rank: u32) -> anyhow::Result<TrainArguments> {
+        let Place {
+            path,
+            config,
+            fleet,
+        } = &self.place;
         // Groups that came later have a configuration that knows them.
-        let is_configured = (group as usize) < self.place.config.cluster.groups.len();
-        let config = match is_configured {
-            true => file("config.toml"),
-            false => file(&format!("slurm/group-{group}.toml")),
-        };
-        Ok(vec![
-            "train".into(),
-            format!("--config={config}"),
-            format!(
-                "--coordinator-file={}",
-                self.place.fleet.join("coordinator/address.json").display()
-            ),
-            format!("--group={group}"),
-            format!("--rank={rank}"),
-            format!("--local-rank={}", self.seat.local),
-            format!("--host={}", self.host),
-            format!("--threads={}", self.seat.cpus),
-            format!("--metrics={}", file("metrics.jsonl")),
-        ])
+        let is_configured = (group as usize) < config.cluster.groups.len();
+        Ok(TrainArguments {
+            config: match is_configured {
+                true => path.join(run_files::CONFIG),
+                false => path.join(format!("slurm/group-{group}.toml")),
+            },
+            coordinator: CoordinatorArgument::File(fleet.join(run_files::COORDINATOR_ADDRESS)),
+            group,
+            rank,
+            local_rank: self.seat.local,
+            // The run's check has looked for GPUs elsewhere, if there was one.
+            gpu: false,
+            host: Some(self.host.clone()),
+            threads: i32::try_from(self.seat.cpus)?,
+            metrics: Some(path.join(run_files::METRICS)),
+        })
     }
 }
 

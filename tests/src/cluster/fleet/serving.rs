@@ -1,13 +1,15 @@
 //! A server that runs: in this process, or as one of its own.
 
-use std::process::{Child, Command};
+use std::process::Child;
 
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, spawn_blocking};
-use tradewind_proto::auth::TOKEN_VARIABLE;
-use tradewind_server::{Config, CoordinatorAt};
+use tradewind_common::{RunId, environment};
+use tradewind_programs::SERVER;
+use tradewind_programs::server::{LISTEN, ServerArguments, THREADS};
+use tradewind_server::Config;
 
 use crate::cluster::disk::Disks;
 use crate::cluster::process::signal;
@@ -30,33 +32,26 @@ impl Serving {
         let server = config.server.0;
         let told = disks.address(server);
         let _ = std::fs::remove_file(&told);
-        let mut command = Command::new(programs().join("tradewind-server"));
-        command.args(["--server", &server.to_string()]);
-        command.args(["--incarnation", &config.incarnation.to_string()]);
-        command.args(["--host", &config.host]);
-        command.args(["--lease-ms", &config.lease_ms.to_string()]);
-        command.args(["--linger-ms", &config.linger_ms.to_string()]);
-        command.arg("--address-file").arg(&told);
-        command.env(TOKEN_VARIABLE, token);
-        command.env_remove("TRADEWIND_LOG");
-        if let Some(folder) = &config.folder {
-            command.arg("--folder").arg(folder);
-        }
-        match &config.coordinator {
-            CoordinatorAt::Here { servers } => {
-                command.args(["--coordinate", &servers.to_string()]);
-            }
-            CoordinatorAt::Elsewhere(address) => {
-                command.args(["--coordinator", address]);
-            }
-            CoordinatorAt::InFolder => {}
-        }
-        if let Some(servers) = config.stand_in {
-            command.args(["--stand-in", &servers.to_string()]);
-        }
-        if let Some(run) = &config.resume {
-            command.args(["--resume", run.as_str()]);
-        }
+        let arguments = ServerArguments {
+            server,
+            listen: LISTEN.to_owned(),
+            advertise: None,
+            reached_at: None,
+            coordinator: config.coordinator.clone(),
+            folder: config.folder.clone(),
+            resume: config.resume.as_ref().map(RunId::to_string),
+            host: Some(config.host.clone()),
+            lease_ms: config.lease_ms,
+            address_file: Some(told.clone()),
+            metrics: None,
+            stand_in: config.stand_in,
+            linger_ms: config.linger_ms,
+            incarnation: config.incarnation,
+            threads: THREADS,
+        };
+        let mut command = arguments.to_command(&programs().join(SERVER));
+        command.env(environment::TOKEN, token);
+        command.env_remove(environment::LOG);
         disks.under(server, &mut command);
         let mut child = command.spawn().expect("the program starts");
         let address = wait_for("a server's address", || {

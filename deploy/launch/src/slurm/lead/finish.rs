@@ -1,5 +1,6 @@
 //! The end of a run: the next start of its job, or the evaluation and the summary.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::{sleep, timeout};
 use tradewind_common::exit::Exit;
+use tradewind_common::run_files;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
@@ -19,8 +21,10 @@ use crate::results::{End, finish};
 use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
+use tradewind_folder::place::Place;
 use tradewind_folder::summary::Status;
 use tradewind_process::log::say;
+use tradewind_programs::worker::{CoordinatorArgument, EvaluateArguments, WorkerArguments};
 
 /// How long a job is tried to be put back into the queue: then the time limit is there.
 const REQUEUING: Duration = Duration::from_secs(20);
@@ -155,37 +159,39 @@ impl Lead {
         group: &Component,
         het: Option<usize>,
     ) -> anyhow::Result<Option<Why>> {
-        let run = self.place.path.display();
-        let fleet = self.place.fleet.display();
+        let Place {
+            path,
+            fleet,
+            config,
+            ..
+        } = &self.place;
         let het = het.map(|number| format!("--het-group={number}"));
         let steps = STEP.split(' ').map(str::to_owned);
-        let mut arguments: Vec<String> = steps.chain(het).collect();
-        arguments.extend([
+        let mut words: Vec<OsString> = steps.chain(het).map(OsString::from).collect();
+        words.extend([
             "--overlap".into(),
             "--nodes=1".into(),
             "--ntasks=1".into(),
             "--ntasks-per-node=1".into(),
-            format!("--cpus-per-task={}", group.cpus),
+            format!("--cpus-per-task={}", group.cpus).into(),
         ]);
         if group.gpus > 0 {
-            arguments.push(format!("--gpus-per-task={}", group.gpus));
+            words.push(format!("--gpus-per-task={}", group.gpus).into());
         }
-        arguments.extend(self.place.config.slurm.step_options.iter().cloned());
-        arguments.extend([
-            Programs::find()?.worker.display().to_string(),
-            "evaluate".into(),
-            format!("--config={run}/config.toml"),
-            format!("--coordinator-file={fleet}/coordinator/address.json"),
-            format!("--out={run}"),
-            format!("--threads={}", group.cpus),
-        ]);
-        if self.place.config.evaluation_samples > 0 {
-            arguments.push(format!("--milestones={fleet}"));
-        }
+        words.extend(config.slurm.step_options.iter().map(OsString::from));
+        let arguments = EvaluateArguments {
+            config: path.join(run_files::CONFIG),
+            coordinator: CoordinatorArgument::File(fleet.join(run_files::COORDINATOR_ADDRESS)),
+            out: path.clone(),
+            milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
+            threads: i32::try_from(group.cpus)?,
+        };
+        words.push(Programs::find()?.worker.into());
+        words.extend(WorkerArguments::from(arguments).words());
         let environment = environment(&self.place.token()?);
-        let log = self.folder.file("logs/evaluate.log");
+        let log = self.folder.file(run_files::EVALUATE_LOG);
         let srun = Path::new("srun");
-        let mut process = Process::start(Role::Evaluation, srun, &arguments, &environment, &log)?;
+        let mut process = Process::start(Role::Evaluation, srun, &words, &environment, &log)?;
         loop {
             match process.poll()? {
                 Some(ended) if ended.success => return Ok(None),
