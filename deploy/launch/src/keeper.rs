@@ -17,7 +17,7 @@ use tradewind_server::events::EventLog;
 use super::LISTEN;
 use super::local::{Ground, Local};
 use super::ping::{Heard, follow, host, ping};
-use super::supervisor::{Action, Death, Notice, Rules, Supervisor};
+use super::supervisor::{Action, Death, Notice, Progress, Rules, Silence, Supervisor};
 use tradewind_folder::clock::{Clock, wall};
 use tradewind_folder::cluster::Access;
 use tradewind_folder::events::{Event, Events, lost_rank};
@@ -81,11 +81,17 @@ impl<'a> Keeper<'a> {
         let mut local = Local::new(ground);
         local.start_all()?;
         let liveness = &ground.config.liveness;
+        let lease_ms = liveness.lease_ms;
         let rules = Rules {
-            lease_ms: liveness.lease_ms,
-            ping_ms: liveness.heartbeat_ms,
-            away_ms: liveness.lease_ms + liveness.retry_ms,
-            listen_ms: LISTEN.as_millis() as u64,
+            progress: Progress::Clocks { lease_ms },
+            silence: Some(Silence {
+                lease_ms,
+                ping_ms: liveness.heartbeat_ms,
+                away_ms: lease_ms + liveness.retry_ms,
+                listen_ms: LISTEN.as_millis() as u64,
+            }),
+            finds_host: true,
+            servers_finish: false,
         };
         let (to, heard) = channel(HEARD_MAX);
         let pause = Duration::from_millis(liveness.heartbeat_ms);
@@ -265,6 +271,7 @@ impl<'a> Keeper<'a> {
             match action {
                 Action::Tell(notice) => self.tell(notice, found),
                 Action::Kill { member } => self.local.kill(member),
+                Action::Terminate { member } => self.local.terminate(member),
                 Action::Host { server, life } => self.ask_to_host(server, life),
                 Action::Start {
                     member,
@@ -282,7 +289,7 @@ impl<'a> Keeper<'a> {
                         self.supervisor.handle_not_started(member, &why, now_ms);
                     }
                 },
-                Action::GiveUp { member, why } => {
+                Action::GiveUp { member, why, .. } => {
                     let failure = match self.ended.remove(&member) {
                         Some(ended) => ended.because(why).into(),
                         None => Failure::of_member(member, why),

@@ -23,7 +23,6 @@ pub use keeper::Keeper;
 pub use local::{Ground, processes};
 pub use process::Process;
 pub use roster::{Present, Roster};
-pub use supervisor::{DEATHS_MAX, PAUSES_MS};
 pub use tradewind_folder::member::{Ended, Member, Role};
 
 /// How long a server may take until it listens.

@@ -276,6 +276,13 @@ impl<'a> Local<'a> {
         }
     }
 
+    /// Asks a process to end.
+    pub fn terminate(&self, member: Member) {
+        if let Some(running) = self.running.get(&member) {
+            running.process.terminate();
+        }
+    }
+
     /// Writes `processes.json`.
     pub fn write_down(&self) -> anyhow::Result<()> {
         let host = &self.ground.config.cluster.host;

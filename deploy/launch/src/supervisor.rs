@@ -1,6 +1,9 @@
 //! Decides which processes of a run are started again, which are killed, and who hosts the
 //! coordinator. A value: what happens goes in with `now`, what shall be done is polled out.
 //!
+//! `tradewind run` has one for all processes of a run, a task of Slurm one for the process that it has
+//! started; what differs between them is in [`Rules`].
+//!
 //! A process is killed only when it is silent: a server that answers no ping for a lease, a rank
 //! whose lease the coordinator says has run out, or that has left its group and does not come back.
 //! A slow one is left alone, and so is one that was cut off and will come back by itself.
@@ -16,13 +19,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tradewind_common::exit::Exit;
 
 use hosting::Hosting;
-pub use life::PAUSES_MS;
 use life::{Life, State};
 use tradewind_folder::member::Member;
-pub use words::{Action, Death, Notice, Rules};
+pub use words::{Action, Death, Notice, Progress, Rules, Silence};
 
 /// A process that has died more often than this without progress in between is given up.
-pub const DEATHS_MAX: u32 = 5;
+const DEATHS_MAX: u32 = 5;
 
 /// If nobody has looked for so long, the launcher itself was asleep, and knows nothing of others.
 const ASLEEP_MS: u64 = 1_000;
@@ -41,6 +43,8 @@ pub struct Supervisor {
     unsure_until_ms: u64,
     looked_ms: u64,
     over: bool,
+    /// All are to end, and nobody is started again.
+    ending: bool,
     actions: VecDeque<Action>,
 }
 
@@ -61,6 +65,7 @@ impl Supervisor {
             unsure_until_ms: 0,
             looked_ms: now_ms,
             over: false,
+            ending: false,
             actions: VecDeque::new(),
         }
     }
@@ -68,6 +73,11 @@ impl Supervisor {
     /// What shall be done next.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// Whether everybody has done its part.
+    pub fn all_done(&self) -> bool {
+        self.lives.values().all(|life| life.state == State::Done)
     }
 
     /// Whether every rank has done its part.
@@ -91,8 +101,20 @@ impl Supervisor {
         if life.state == State::Done {
             return;
         }
+        if self.ending {
+            life.state = State::Done;
+            return;
+        }
+        if life.renews {
+            life.renew(now_ms);
+            return self.look(now_ms);
+        }
         let rank = matches!(member, Member::Rank { .. });
         let said = death.status.and_then(Exit::of);
+        if !rank && self.rules.servers_finish && said == Some(Exit::Done) {
+            life.state = State::Done;
+            return;
+        }
         if let Member::Rank { group, .. } = member
             && said == Some(Exit::Done)
         {
@@ -106,8 +128,8 @@ impl Supervisor {
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());
-        if rank && said.is_some_and(Exit::lasts) {
-            return self.give_up(member, death.how.clone());
+        if let Some(exit) = said.filter(|exit| rank && exit.lasts()) {
+            return self.give_up(member, death.how.clone(), exit);
         }
         if rank && applied {
             life.state = State::Done;
@@ -119,6 +141,31 @@ impl Supervisor {
         }
         self.start_again(member, how, now_ms);
         self.look(now_ms);
+    }
+
+    /// All processes shall end, and nobody takes their places. May be said again.
+    pub fn handle_end(&mut self) {
+        self.ending = true;
+        for (member, life) in &mut self.lives {
+            match life.state {
+                State::Down { .. } => life.state = State::Done,
+                State::Begun | State::Starting | State::Up => {
+                    self.actions
+                        .push_back(Action::Terminate { member: *member });
+                }
+                State::Done => {}
+            }
+        }
+    }
+
+    /// Another process shall begin in the place of this one, which has done nothing wrong.
+    pub fn handle_renewal(&mut self, member: Member) {
+        if let Some(life) = self.lives.get_mut(&member)
+            && matches!(life.state, State::Starting | State::Up)
+        {
+            life.renews = true;
+            self.actions.push_back(Action::Terminate { member });
+        }
     }
 
     /// Training shall end as it is: no rank is needed any more.
@@ -185,11 +232,14 @@ impl Supervisor {
         };
         let silent_ms = now_ms.saturating_sub(life.heard_ms);
         life.heard_ms = now_ms;
-        if self.hosting.is_at(server) && silent_ms > self.rules.doze_ms() {
-            self.unsure_until_ms = now_ms + self.rules.doze_ms();
+        let Some(silence) = self.rules.silence else {
+            return;
+        };
+        if self.hosting.is_at(server) && silent_ms > silence.doze_ms() {
+            self.unsure_until_ms = now_ms + silence.doze_ms();
         }
         self.hosting
-            .said(server, coordinates, self.rules.lease_ms, now_ms);
+            .said(server, coordinates, silence.lease_ms, now_ms);
     }
 
     /// A server that was asked to host the coordinator has answered, or could not be asked.
@@ -205,7 +255,9 @@ impl Supervisor {
     /// The coordinator said at `at_ms` that a rank's lease has run out.
     pub fn handle_silent(&mut self, group: u32, rank: u32, at_ms: u64) {
         let member = Member::Rank { group, rank };
-        let lease_ms = self.rules.lease_ms;
+        let Some(Silence { lease_ms, .. }) = self.rules.silence else {
+            return;
+        };
         // If it was a mistake the rank comes back by itself, and if not it stays away.
         if at_ms <= self.unsure_until_ms {
             return;
@@ -221,6 +273,7 @@ impl Supervisor {
 
     /// The coordinator told which ranks are in their groups.
     pub fn handle_present(&mut self, present: &BTreeSet<(u32, u32)>, now_ms: u64) {
+        let away_ms = self.rules.silence.map(|silence| silence.away_ms);
         let mut away = Vec::new();
         for (member, life) in &mut self.lives {
             let Member::Rank { group, rank } = *member else {
@@ -232,21 +285,23 @@ impl Supervisor {
             if present.contains(&(group, rank)) {
                 life.present_since_ms.get_or_insert(now_ms);
                 life.heard_ms = now_ms;
-            } else if life.present_since_ms.is_some()
-                && now_ms.saturating_sub(life.heard_ms) >= self.rules.away_ms
+            } else if let Some(ms) = away_ms
+                && life.present_since_ms.is_some()
+                && now_ms.saturating_sub(life.heard_ms) >= ms
             {
-                away.push(*member);
+                away.push((*member, ms));
             }
         }
-        for member in away {
-            let ms = self.rules.away_ms;
+        for (member, ms) in away {
             self.kill(member, format!("was out of its group for {ms} ms"));
         }
     }
 
     /// A group has finished a clock at `at_ms`: progress of those that were there.
     pub fn handle_clock(&mut self, group: u32, at_ms: u64) {
-        let lease_ms = self.rules.lease_ms;
+        let Progress::Clocks { lease_ms } = self.rules.progress else {
+            return;
+        };
         for (member, life) in &mut self.lives {
             let had_part = match member {
                 Member::Server(_) => life.up_ms.is_some_and(|up| up + lease_ms <= at_ms),
@@ -269,12 +324,20 @@ impl Supervisor {
             self.lives.values_mut().for_each(|life| life.forgive(gap));
             self.hosting.forgive(gap);
         }
-        let Rules {
+        if let Some(silence) = self.rules.silence {
+            self.kill_silent(silence, now_ms);
+        }
+        self.look(now_ms);
+    }
+
+    /// Kills servers that do not answer, and ranks that have outlived their groups.
+    fn kill_silent(&mut self, silence: Silence, now_ms: u64) {
+        let Silence {
             lease_ms,
             ping_ms,
+            away_ms,
             listen_ms,
-            ..
-        } = self.rules;
+        } = silence;
         let mut silent = Vec::new();
         for (member, life) in &self.lives {
             if !matches!(member, Member::Server(_)) {
@@ -293,7 +356,7 @@ impl Supervisor {
         }
         let late = |group: &u32| {
             let ended = self.ended_ms.get(group);
-            ended.is_some_and(|ended| now_ms.saturating_sub(*ended) >= self.rules.away_ms)
+            ended.is_some_and(|ended| now_ms.saturating_sub(*ended) >= away_ms)
         };
         for (member, life) in &self.lives {
             // The coordinator expects nothing of a group that has left.
@@ -307,12 +370,11 @@ impl Supervisor {
         for (member, why) in silent {
             self.kill(member, why);
         }
-        self.look(now_ms);
     }
 
     /// Starts what is due, and finds a host for the coordinator.
     fn look(&mut self, now_ms: u64) {
-        if self.over {
+        if self.over || self.ending {
             return;
         }
         let servers = self.lives.iter().filter_map(|(member, life)| match member {
@@ -320,7 +382,9 @@ impl Supervisor {
             _ => None,
         });
         let up: Vec<(u32, u64)> = servers.collect();
-        if let Some((server, life)) = self.hosting.ask(&up, now_ms) {
+        if self.rules.finds_host
+            && let Some((server, life)) = self.hosting.ask(&up, now_ms)
+        {
             self.actions.push_back(Action::Host { server, life });
         }
         for (member, life) in &mut self.lives {
@@ -330,7 +394,9 @@ impl Supervisor {
             life.number += 1;
             life.state = State::Begun;
             let coordinate = match member {
-                Member::Server(server) => self.hosting.begins_at(*server, up.is_empty()),
+                Member::Server(server) => {
+                    self.rules.finds_host && self.hosting.begins_at(*server, up.is_empty())
+                }
                 Member::Rank { .. } => false,
             };
             self.actions.push_back(Action::Start {
@@ -357,6 +423,11 @@ impl Supervisor {
         let Some(life) = self.lives.get_mut(&member) else {
             return;
         };
+        if let Progress::Uptime { ms } = self.rules.progress
+            && now_ms.saturating_sub(life.started_ms) > ms
+        {
+            life.deaths = 0;
+        }
         let pause_ms = life.down(how, now_ms);
         let (deaths, how) = (life.deaths, life.how.clone());
         let waits = pause_ms > 0 && deaths <= DEATHS_MAX;
@@ -368,13 +439,14 @@ impl Supervisor {
         };
         self.tell("process_died", text, member, waits);
         if deaths > DEATHS_MAX {
-            self.give_up(member, format!("{how}, {deaths} times without progress"));
+            let why = format!("{how}, {deaths} times without progress");
+            self.give_up(member, why, Exit::Failed);
         }
     }
 
-    fn give_up(&mut self, member: Member, why: String) {
+    fn give_up(&mut self, member: Member, why: String, exit: Exit) {
         self.tell("gave_up", format!("{member} {why}"), member, false);
-        self.actions.push_back(Action::GiveUp { member, why });
+        self.actions.push_back(Action::GiveUp { member, why, exit });
         self.over = true;
     }
 

@@ -4,18 +4,17 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{interval, sleep};
 use tradewind_common::environment::OMP_NUM_THREADS;
-use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
 use super::start::{next_life, resumes};
 use super::visit::{self, Next, Visit};
 use super::{address, gave_up, seat::Seat};
-use crate::{DEATHS_MAX, LOOK, Member, PAUSES_MS, Process, Programs, Role, bare_host, environment};
+use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
+use crate::{Ended, LOOK, Member, Process, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
 use tradewind_folder::clock::Clock;
 use tradewind_folder::failure::Failure;
@@ -136,77 +135,76 @@ impl Task {
 
     /// Keeps the process going until it has done its part, or is told to end.
     async fn keep(&self) -> anyhow::Result<ExitCode> {
-        let lease = Duration::from_millis(self.place.config.liveness.lease_ms);
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut deaths = 0;
-        let mut visit = self.visit();
-        loop {
-            let mut process = self.start()?;
-            let clock = Clock::start();
-            let mut told = false;
-            let mut anew = false;
-            let mut looks = interval(visit::PAUSE);
-            let ended = loop {
-                if let Some(ended) = process.poll()? {
-                    break ended;
-                }
-                tokio::select! {
-                    _ = terminate.recv() => {
-                        told = true;
-                        process.terminate();
-                    }
-                    _ = looks.tick(), if !told && !anew => {
-                        match visit.as_mut().map_or(Next::Stay, Visit::next) {
-                            Next::Stay => {}
-                            Next::Anew => {
-                                anew = true;
-                                process.terminate();
-                            }
-                            Next::End => {
-                                told = true;
-                                process.terminate();
-                            }
-                        }
-                    }
-                    () = sleep(LOOK) => {}
-                }
-            };
-            let is_rank = matches!(self.member, Member::Rank { .. });
-            match ended.status.and_then(Exit::of) {
-                _ if told => return Ok(ExitCode::SUCCESS),
-                _ if anew => {
-                    deaths = 0;
-                    continue;
-                }
-                Some(Exit::Done) => return Ok(ExitCode::SUCCESS),
-                Some(Exit::Left) if is_rank => return Ok(ExitCode::SUCCESS),
-                Some(exit) if is_rank && exit.lasts() => {
-                    gave_up::write(&self.place.path, self.seat.start(), &ended.into())?;
-                    return Ok(exit.into());
-                }
-                _ => {}
-            }
+        let rules = Rules {
             // A process that has outlived a lease was of use.
-            deaths = if clock.elapsed() > 2 * lease {
-                1
-            } else {
-                deaths + 1
-            };
-            if deaths > DEATHS_MAX {
-                let how = format!("{}, {deaths} times without progress", ended.how);
-                let failure = ended.because(how).into();
-                gave_up::write(&self.place.path, self.seat.start(), &failure)?;
-                return Ok(ExitCode::FAILURE);
-            }
-            let pause_ms = PAUSES_MS[(deaths as usize - 1).min(PAUSES_MS.len() - 1)];
-            tradewind_process::complain!(
-                "{} {}; restarted in {pause_ms} ms",
-                self.member,
-                ended.how
-            );
+            progress: Progress::Uptime {
+                ms: 2 * self.place.config.liveness.lease_ms,
+            },
+            // The coordinator removes whom it does not hear, and fencing ends a rank that hangs.
+            silence: None,
+            finds_host: false,
+            // Slurm tells all processes of a step to end.
+            servers_finish: true,
+        };
+        let clock = Clock::start();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut looks = interval(visit::PAUSE);
+        let mut visit = self.visit();
+        let mut process = self.start()?;
+        let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
+        // How the present process has ended, once it has.
+        let mut ended: Option<Ended> = None;
+        loop {
             tokio::select! {
-                _ = terminate.recv() => return Ok(ExitCode::SUCCESS),
-                () = sleep(Duration::from_millis(pause_ms)) => {}
+                biased;
+                _ = terminate.recv() => supervisor.handle_end(),
+                _ = looks.tick() => match visit.as_mut().map_or(Next::Stay, Visit::next) {
+                    Next::Stay => {}
+                    Next::Anew => supervisor.handle_renewal(self.member),
+                    Next::End => supervisor.handle_end(),
+                },
+                () = sleep(LOOK) => {}
+            }
+            if ended.is_none()
+                && let Some(end) = process.poll()?
+            {
+                let death = Death {
+                    status: end.status,
+                    how: end.how.clone(),
+                };
+                supervisor.handle_death(self.member, &death, clock.now_ms());
+                ended = Some(end);
+            }
+            supervisor.tick(clock.now_ms());
+            while let Some(action) = supervisor.poll_action() {
+                match action {
+                    Action::Start { member, .. } => {
+                        process = self.start()?;
+                        ended = None;
+                        supervisor.handle_started(member, clock.now_ms());
+                    }
+                    Action::Terminate { .. } => process.terminate(),
+                    Action::Kill { .. } => process.kill(),
+                    Action::Tell(notice) if notice.show => {
+                        tradewind_process::complain!("{}", notice.text);
+                    }
+                    Action::Tell(_) => {}
+                    // None of its rules leads here: servers stand in for each other.
+                    Action::Host { server, life } => {
+                        supervisor.handle_hosted(server, life, false, clock.now_ms());
+                    }
+                    Action::GiveUp { member, why, exit } => {
+                        let failure = match ended {
+                            Some(ended) => ended.because(why).into(),
+                            None => Failure::of_member(member, why),
+                        };
+                        gave_up::write(&self.place.path, self.seat.start(), &failure)?;
+                        return Ok(exit.into());
+                    }
+                }
+            }
+            if supervisor.all_done() {
+                return Ok(ExitCode::SUCCESS);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the supervisor knows of one member.
 
 /// Pause before a member is started again, by its deaths without progress.
-pub const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
+const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
 
 /// Where a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) struct Life {
     pub(super) present_since_ms: Option<u64>,
     /// Why it was killed; its death is then no surprise.
     pub(super) killed: Option<String>,
+    /// It was asked to end so that another begins in its place; its end is then no death.
+    pub(super) renews: bool,
 }
 
 impl Life {
@@ -50,6 +52,7 @@ impl Life {
             heard_ms: now_ms,
             present_since_ms: None,
             killed: None,
+            renews: false,
         }
     }
 
@@ -86,6 +89,16 @@ impl Life {
             until_ms: now_ms + pause_ms,
         };
         pause_ms
+    }
+
+    /// Another begins in its place at once, as if it were the first.
+    pub(super) fn renew(&mut self, now_ms: u64) {
+        self.renews = false;
+        self.deaths = 0;
+        self.how = "was asked to begin anew".into();
+        self.up_ms = None;
+        self.present_since_ms = None;
+        self.state = State::Down { until_ms: now_ms };
     }
 
     /// Nothing could be heard for so long.

@@ -3,11 +3,17 @@ use tradewind_common::exit::Exit;
 use super::*;
 
 const LEASE_MS: u64 = 10_000;
+const AWAY_MS: u64 = 70_000;
 const RULES: Rules = Rules {
-    lease_ms: LEASE_MS,
-    ping_ms: 1_000,
-    away_ms: 70_000,
-    listen_ms: 30_000,
+    progress: Progress::Clocks { lease_ms: LEASE_MS },
+    silence: Some(Silence {
+        lease_ms: LEASE_MS,
+        ping_ms: 1_000,
+        away_ms: AWAY_MS,
+        listen_ms: 30_000,
+    }),
+    finds_host: true,
+    servers_finish: false,
 };
 const RANK: Member = Member::Rank { group: 0, rank: 0 };
 const PEER: Member = Member::Rank { group: 0, rank: 1 };
@@ -60,6 +66,10 @@ fn start(member: Member, life: u64, coordinate: bool) -> Action {
     }
 }
 
+fn give_up(member: Member, why: String, exit: Exit) -> Action {
+    Action::GiveUp { member, why, exit }
+}
+
 /// Everybody answers until then, many times in a lease.
 fn all_answer(supervisor: &mut Supervisor, servers: &[(u32, u64, bool)], from: u64, to: u64) {
     for now in (from..to).step_by(500) {
@@ -102,7 +112,7 @@ fn deaths_without_progress_come_to_an_end() {
     assert_eq!(pauses, [0, 1_000, 2_000, 4_000, 8_000]);
     s.handle_death(RANK, &ended(PANICKED), now);
     let why = "ended with status 9, 6 times without progress".to_owned();
-    assert_eq!(deeds(&mut s), [Action::GiveUp { member: RANK, why }]);
+    assert_eq!(deeds(&mut s), [give_up(RANK, why, Exit::Failed)]);
     s.tick(now + 100_000);
     assert_eq!(deeds(&mut s), [], "nothing follows");
 }
@@ -138,7 +148,8 @@ fn a_rank_that_gave_up_ends_the_run() {
         let mut s = supervisor(1);
         s.handle_death(PEER, &ended(status), 5);
         let why = format!("ended with status {status}");
-        assert_eq!(deeds(&mut s), [Action::GiveUp { member: PEER, why }]);
+        let exit = Exit::of(status).unwrap();
+        assert_eq!(deeds(&mut s), [give_up(PEER, why, exit)]);
     }
 }
 
@@ -291,7 +302,7 @@ fn a_coordinator_that_was_asleep_is_not_believed_at_once() {
 fn a_rank_that_does_not_end_with_its_group_is_killed() {
     let mut s = supervisor(1);
     s.handle_death(RANK, &ended(0), 5_000);
-    all_answer(&mut s, &[(0, 1, true)], 5_000, 5_000 + RULES.away_ms);
+    all_answer(&mut s, &[(0, 1, true)], 5_000, 5_000 + AWAY_MS);
     assert_eq!(deeds(&mut s), []);
     all_answer(&mut s, &[(0, 1, true)], 75_000, 76_000);
     assert_eq!(deeds(&mut s), [Action::Kill { member: PEER }]);
@@ -305,10 +316,10 @@ fn a_rank_that_does_not_come_back_to_its_group_is_killed() {
     let nobody = BTreeSet::new();
     let there = BTreeSet::from([(0, 0)]);
     s.handle_present(&there, 1_000);
-    s.handle_present(&nobody, 1_000 + RULES.away_ms - 1);
+    s.handle_present(&nobody, 1_000 + AWAY_MS - 1);
     assert_eq!(deeds(&mut s), []);
     s.handle_present(&there, 80_000);
-    s.handle_present(&nobody, 80_000 + RULES.away_ms);
+    s.handle_present(&nobody, 80_000 + AWAY_MS);
     // The other one has never been there: it may still be reading its data.
     assert_eq!(deeds(&mut s), [Action::Kill { member: RANK }]);
 }
@@ -353,4 +364,115 @@ fn a_group_that_stops_for_good_is_not_replaced() {
     s.handle_death(PEER, &death("was killed by signal 9"), 5);
     assert_eq!(deeds(&mut s), [], "it is told once");
     assert!(s.ranks_done());
+}
+
+/// What a task of Slurm goes by, which has started one process.
+fn task(member: Member) -> Supervisor {
+    let rules = Rules {
+        progress: Progress::Uptime { ms: 2 * LEASE_MS },
+        silence: None,
+        finds_host: false,
+        servers_finish: true,
+    };
+    Supervisor::new(rules, [(member, 1)], 0)
+}
+
+#[test]
+fn where_nothing_but_uptime_is_known_it_is_progress() {
+    let mut s = task(RANK);
+    let mut now = 0;
+    // The third process runs for long.
+    for (runs_ms, pause_ms) in [(1, 0), (1, 1_000), (2 * LEASE_MS + 1, 0), (1, 1_000)] {
+        now += runs_ms;
+        s.handle_death(RANK, &death("crashed"), now);
+        let died = now;
+        while !matches!(deeds(&mut s)[..], [Action::Start { .. }]) {
+            now += 100;
+            s.tick(now);
+        }
+        assert_eq!(now - died, pause_ms, "after {runs_ms} ms");
+        s.handle_started(RANK, now);
+    }
+    s.tick(now + 100 * LEASE_MS);
+    assert_eq!(deeds(&mut s), [], "nobody is silent where nobody is asked");
+}
+
+#[test]
+fn a_task_ends_with_its_process() {
+    let check = |member, status: Exit, over: Option<Exit>| {
+        let mut s = task(member);
+        s.handle_death(member, &ended(status.number().into()), 10);
+        let deeds = deeds(&mut s);
+        match over {
+            Some(Exit::Done) => {
+                assert!(s.all_done(), "{member}, {status:?}");
+                assert_eq!(deeds, []);
+            }
+            Some(exit) => {
+                let why = format!("ended with status {}", status.number());
+                assert_eq!(deeds, [give_up(member, why, exit)]);
+            }
+            None => {
+                assert!(!s.all_done());
+                assert_eq!(deeds, [start(member, 2, false)], "{member}, {status:?}");
+            }
+        }
+    };
+    check(RANK, Exit::Done, Some(Exit::Done));
+    check(RANK, Exit::Left, Some(Exit::Done));
+    check(RANK, Exit::GivenUp, Some(Exit::GivenUp));
+    check(RANK, Exit::Diverged, Some(Exit::Diverged));
+    check(RANK, Exit::Lost, Some(Exit::Lost));
+    check(RANK, Exit::Failed, None);
+    check(RANK, Exit::Fenced, None);
+    let server = Member::Server(0);
+    check(server, Exit::Done, Some(Exit::Done));
+    check(server, Exit::Failed, None);
+    check(server, Exit::TaskEnded, None);
+}
+
+#[test]
+fn who_is_told_to_end_is_not_started_again() {
+    let mut s = task(RANK);
+    s.handle_end();
+    s.handle_end();
+    assert_eq!(
+        deeds(&mut s),
+        [
+            Action::Terminate { member: RANK },
+            Action::Terminate { member: RANK }
+        ]
+    );
+    assert!(!s.all_done());
+    // However it ends.
+    s.handle_death(RANK, &ended(Exit::Lost.number().into()), 20);
+    assert!(s.all_done());
+    assert_eq!(deeds(&mut s), []);
+
+    // Between two processes there is nobody to be told.
+    let mut s = task(RANK);
+    s.handle_death(RANK, &death("crashed"), 10);
+    s.handle_started(RANK, 10);
+    s.handle_death(RANK, &death("crashed"), 20);
+    deeds(&mut s);
+    s.handle_end();
+    assert!(s.all_done());
+    s.tick(100_000);
+    assert_eq!(deeds(&mut s), []);
+}
+
+#[test]
+fn a_process_that_is_renewed_has_not_died() {
+    let mut s = task(RANK);
+    for life in 2..=20 {
+        s.handle_renewal(RANK);
+        assert_eq!(deeds(&mut s), [Action::Terminate { member: RANK }]);
+        s.handle_death(RANK, &ended(Exit::Left.number().into()), life);
+        assert_eq!(deeds(&mut s), [start(RANK, life, false)]);
+        s.handle_started(RANK, life);
+    }
+    let line = "rank 0 of group 0 was asked to begin anew; restarted";
+    assert_eq!(told(&mut s).pop().unwrap().1, line);
+    s.handle_death(RANK, &death("crashed"), 30);
+    assert_eq!(deeds(&mut s), [start(RANK, 21, false)], "at once");
 }
