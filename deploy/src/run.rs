@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tradewind_common::exit::Exit;
 use tradewind_folder::{config, runtime::one_thread};
-use tradewind_launch::run::{Alone, launch};
+use tradewind_launch::run::{NoHooks, launch};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -35,8 +35,8 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let ran = runtime.map_err(Into::into).and_then(|runtime| {
         let out = arguments.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
-        let mut alone = Alone::default();
-        runtime.block_on(launch(&config, &out, arguments.resume, &mut alone))
+        let mut hooks = NoHooks::default();
+        runtime.block_on(launch(&config, &out, arguments.resume, &mut hooks))
     });
     match ran {
         Ok(exit) => exit.into(),

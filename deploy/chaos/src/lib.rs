@@ -2,8 +2,8 @@
 //! watcher checks what must hold.
 
 mod ask;
-mod company;
 mod compare;
+mod hooks;
 mod inject;
 mod leftover;
 mod proxy;
@@ -24,7 +24,7 @@ use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
 use tradewind_config::Config;
 
-use company::Chaos;
+use hooks::Chaos;
 use report::Report;
 use schedule::{Fault, Field, Kind};
 use session::Plan;
@@ -32,7 +32,7 @@ use tradewind_folder::config;
 use tradewind_folder::events::Events;
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::runtime::one_thread;
-use tradewind_launch::run::{Company, launch};
+use tradewind_launch::run::{RunHooks, launch};
 use tradewind_process::log::say;
 
 /// What is typed behind `tradewind chaos`.

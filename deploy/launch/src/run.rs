@@ -1,9 +1,9 @@
 //! A whole run on this machine.
 
-mod company;
 mod follow;
 mod found;
 mod helper;
+mod hooks;
 mod interruption;
 mod last;
 mod resume;
@@ -21,10 +21,10 @@ use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
 use crate::{Ground, Keeper, LOOK, Programs};
-pub use company::{Alone, Company};
 use follow::follow;
 use found::Found;
 use helper::Helper;
+pub use hooks::{NoHooks, RunHooks};
 pub use interruption::Interruption;
 pub use resume::{accepted, newest as newest_snapshot};
 use tradewind_folder::clock::Clock;
@@ -51,12 +51,12 @@ impl Outcome {
     }
 }
 
-/// Runs `config` in the folder `out`, and `company` goes along.
-pub async fn launch<C: Company>(
+/// Runs `config` in the folder `out`, and calls `hooks` on the way.
+pub async fn launch<C: RunHooks>(
     config: &Config,
     out: &Path,
     resume: bool,
-    company: &mut C,
+    hooks: &mut C,
 ) -> anyhow::Result<Exit> {
     let clock = Clock::start();
     let programs = Programs::find()?;
@@ -104,7 +104,7 @@ pub async fn launch<C: Company>(
     if let Some(accepted) = accepted {
         say(accepted);
     }
-    let (roster, fronts) = (company.roster().clone(), company.fronts().to_vec());
+    let (roster, fronts) = (hooks.roster().clone(), hooks.fronts().to_vec());
     let ground = Ground {
         config,
         programs: &programs,
@@ -119,7 +119,7 @@ pub async fn launch<C: Company>(
     // Whatever goes wrong from here on stands in the summary.
     let (outcome, cluster, lost) = match Keeper::start(ground, clock) {
         Ok(mut keeper) => {
-            let attended = attend(&ground, &mut keeper, &helper, &mut interruption, company);
+            let attended = attend(&ground, &mut keeper, &helper, &mut interruption, hooks);
             let (outcome, cluster) = attended.await;
             let told = cluster.as_ref().map(|cluster| &cluster.run);
             let lost = told.or(keeper.status()).map(StatusReply::lost);
@@ -166,19 +166,19 @@ fn announce(config: &Config, folder: &RunFolder, found: &Found, resumed_from: Op
 }
 
 /// Sees a run that has been started to its end, and ends its processes.
-async fn attend<C: Company>(
+async fn attend<C: RunHooks>(
     ground: &Ground<'_>,
     keeper: &mut Keeper<'_>,
     helper: &Helper<'_>,
     interruption: &mut Interruption,
-    company: &mut C,
+    hooks: &mut C,
 ) -> (Outcome, Option<ClusterStatus>) {
-    let mut outcome = match company.begin(ground, keeper.access()) {
-        Ok(()) => Outcome::of(follow(ground, keeper, interruption, company).await),
+    let mut outcome = match hooks.begin(ground, keeper.access()) {
+        Ok(()) => Outcome::of(follow(ground, keeper, interruption, hooks).await),
         Err(error) => Outcome::Failed(error.into()),
     };
     let in_order = matches!(outcome, Outcome::Completed);
-    if let Err(error) = part(keeper, company, in_order).await {
+    if let Err(error) = part(keeper, hooks, in_order).await {
         outcome = Outcome::Failed(error.into());
     }
     if matches!(outcome, Outcome::Completed) {
@@ -212,13 +212,13 @@ async fn attend<C: Company>(
     (outcome, cluster)
 }
 
-/// Lets the company have its last look at the servers, which are kept going meanwhile.
-async fn part<C: Company>(
+/// Calls the hooks that have a last look at the servers, which are kept going meanwhile.
+async fn part<C: RunHooks>(
     keeper: &mut Keeper<'_>,
-    company: &mut C,
+    hooks: &mut C,
     in_order: bool,
 ) -> anyhow::Result<()> {
-    let mut over = std::pin::pin!(company.training_over(in_order));
+    let mut over = std::pin::pin!(hooks.training_over(in_order));
     loop {
         tokio::select! {
             () = &mut over => return Ok(()),

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::IsTerminal;
 use std::pin::Pin;
 
-use super::{Company, Interruption, Outcome, last};
+use super::{Interruption, Outcome, RunHooks, last};
 use crate::progress::Progress;
 use crate::{Ground, Keeper, LOOK};
 
@@ -13,11 +13,11 @@ type Last<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
 
 /// Keeps the run going until it is done, fails, or is interrupted. An interruption is followed by a
 /// last snapshot; a second one is not waited for.
-pub(super) async fn follow<C: Company>(
+pub(super) async fn follow<C: RunHooks>(
     ground: &Ground<'_>,
     keeper: &mut Keeper<'_>,
     interruption: &mut Interruption,
-    company: &mut C,
+    hooks: &mut C,
 ) -> anyhow::Result<Outcome> {
     let config = ground.config;
     let interactive = std::io::stderr().is_terminal();
@@ -27,13 +27,10 @@ pub(super) async fn follow<C: Company>(
     let access = keeper.access().clone();
     let mut ending: Option<(&str, Last<'_>)> = None;
     loop {
-        if company.has_enough() {
+        if hooks.has_enough() {
             keeper.end_training();
         }
-        company
-            .lines()
-            .iter()
-            .for_each(|line| progress.message(line));
+        hooks.lines().iter().for_each(|line| progress.message(line));
         let found = keeper.look()?;
         for record in &found.records {
             progress.record(record);

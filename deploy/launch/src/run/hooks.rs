@@ -1,12 +1,12 @@
-//! Who goes along with a run.
+//! What is called while a run goes on.
 
 use std::future::Future;
 
 use crate::{Ground, Roster};
 use tradewind_folder::cluster::Access;
 
-/// Somebody who watches a run, or does something to it, while it goes on.
-pub trait Company {
+/// Hooks of somebody who watches a run, or does something to it, while it goes on.
+pub trait RunHooks {
     /// Where the run's processes are written down.
     fn roster(&self) -> &Roster;
 
@@ -26,11 +26,11 @@ pub trait Company {
     fn training_over(&mut self, in_order: bool) -> impl Future<Output = ()>;
 }
 
-/// Nobody.
+/// No hooks: a run that is left alone.
 #[derive(Debug, Default)]
-pub struct Alone(Roster);
+pub struct NoHooks(Roster);
 
-impl Company for Alone {
+impl RunHooks for NoHooks {
     fn roster(&self) -> &Roster {
         &self.0
     }

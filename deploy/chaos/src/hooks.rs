@@ -11,7 +11,7 @@ use super::session::{Begun, Outcome, Plan, session};
 use super::shared::{Injected, Shared};
 use tradewind_folder::cluster::Access;
 use tradewind_folder::runtime::one_thread;
-use tradewind_launch::run::Company;
+use tradewind_launch::run::RunHooks;
 use tradewind_launch::{Ground, Roster};
 
 /// Faults that go along with a run.
@@ -85,7 +85,7 @@ impl Drop for Chaos {
     }
 }
 
-impl Company for Chaos {
+impl RunHooks for Chaos {
     fn roster(&self) -> &Roster {
         &self.roster
     }
