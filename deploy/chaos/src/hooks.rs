@@ -12,7 +12,7 @@ use super::shared::{Injected, Shared};
 use tradewind_folder::cluster::Access;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::RunHooks;
-use tradewind_launch::{Ground, Roster};
+use tradewind_launch::{LaunchContext, Roster};
 
 /// Faults that go along with a run.
 pub struct Chaos {
@@ -94,13 +94,13 @@ impl RunHooks for Chaos {
         &self.fronts
     }
 
-    fn begin(&mut self, ground: &Ground<'_>, access: &Access) -> anyhow::Result<()> {
+    fn begin(&mut self, context: &LaunchContext<'_>, access: &Access) -> anyhow::Result<()> {
         let begun = Begun {
             access: access.clone(),
-            folder: ground.folder.path().to_owned(),
-            run: ground.config.name.clone(),
-            replication: ground.config.faults.replication,
-            patience: ground.config.faults.patience_ms as f64 / 1000.0,
+            folder: context.folder.path().to_owned(),
+            run: context.config.name.clone(),
+            replication: context.config.faults.replication,
+            patience: context.config.faults.patience_ms as f64 / 1000.0,
         };
         let to = self.begun.take().context("a run begins once")?;
         to.send(begun)

@@ -15,7 +15,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
 use super::LISTEN;
-use super::local::{Ground, Local};
+use super::local::{LaunchContext, Local};
 use super::ping::{Heard, follow, host, ping};
 use super::supervisor::{Action, Death, Notice, Progress, Rules, Silence, Supervisor};
 use tradewind_folder::clock::{Clock, wall};
@@ -35,7 +35,7 @@ const HEARD_MAX: usize = 256;
 pub struct Keeper<'a> {
     local: Local<'a>,
     supervisor: Supervisor,
-    ground: Ground<'a>,
+    context: LaunchContext<'a>,
     access: Access,
     clock: Clock,
     log: EventLog,
@@ -69,18 +69,18 @@ pub struct Found {
 
 impl<'a> Keeper<'a> {
     /// Starts all processes of a run. Must be called on the thread that lives longest, in a runtime.
-    pub fn start(ground: Ground<'a>, clock: Clock) -> anyhow::Result<Self> {
-        let path = ground.folder.path();
-        let access = Access::new(ground.token)?;
+    pub fn start(context: LaunchContext<'a>, clock: Clock) -> anyhow::Result<Self> {
+        let path = context.folder.path();
+        let access = Access::new(context.token)?;
         let log = EventLog::open(path)?;
         // What a former launcher left is known.
-        let mut events = Events::of(path, &ground.config.name);
+        let mut events = Events::of(path, &context.config.name);
         events.fresh()?;
-        let mut metrics = Metrics::new(ground.folder.file(run_files::METRICS));
+        let mut metrics = Metrics::new(context.folder.file(run_files::METRICS));
         metrics.fresh()?;
-        let mut local = Local::new(ground);
+        let mut local = Local::new(context);
         local.start_all()?;
-        let liveness = &ground.config.liveness;
+        let liveness = &context.config.liveness;
         let lease_ms = liveness.lease_ms;
         let rules = Rules {
             progress: Progress::Clocks { lease_ms },
@@ -95,13 +95,13 @@ impl<'a> Keeper<'a> {
         };
         let (to, heard) = channel(HEARD_MAX);
         let pause = Duration::from_millis(liveness.heartbeat_ms);
-        let name = ground.config.name.clone();
+        let name = context.config.name.clone();
         let following = follow(access.clone(), path.to_owned(), name, pause, to.clone());
         let follower = supervise("the questions to the coordinator", following);
         let mut keeper = Self {
             supervisor: Supervisor::new(rules, local.lives(), clock.now_ms()),
             local,
-            ground,
+            context,
             access,
             clock,
             log,
@@ -116,7 +116,7 @@ impl<'a> Keeper<'a> {
             status: None,
             unwritten: false,
         };
-        for server in 0..ground.config.cluster.servers {
+        for server in 0..context.config.cluster.servers {
             keeper.ping(server);
         }
         Ok(keeper)
@@ -157,7 +157,7 @@ impl<'a> Keeper<'a> {
         for record in &found.records {
             let at_ms = self.at_ms(record.wall);
             self.supervisor.handle_clock(record.group, at_ms);
-            let stragglers = &self.ground.config.stragglers;
+            let stragglers = &self.context.config.stragglers;
             if let Some(dying) = stragglers.dying
                 && stragglers.dead(dying.group, record.samples_applied)
             {
@@ -311,7 +311,7 @@ impl<'a> Keeper<'a> {
         if show {
             found.messages.push(text.clone());
         }
-        let run = &self.ground.config.name;
+        let run = &self.context.config.name;
         self.log
             .write(&Event::of(wall(), kind, text, member, life).in_run(run));
     }
@@ -321,7 +321,7 @@ impl<'a> Keeper<'a> {
         let Some((life, address)) = self.local.address(server) else {
             return;
         };
-        let liveness = &self.ground.config.liveness;
+        let liveness = &self.context.config.liveness;
         let times = (
             Duration::from_millis(liveness.heartbeat_ms),
             Duration::from_millis(liveness.lease_ms),
@@ -341,7 +341,7 @@ impl<'a> Keeper<'a> {
             return self.supervisor.handle_hosted(server, life, false, now_ms);
         };
         let whom = (server, life, address);
-        let servers = self.ground.config.cluster.servers;
+        let servers = self.context.config.cluster.servers;
         let asking = host(self.access.clone(), whom, servers, self.to.clone());
         supervise(format!("the question to server {server}"), asking);
     }

@@ -20,7 +20,7 @@ use tradewind_common::environment::{OMP_NUM_THREADS, TOKEN};
 use tradewind_programs::{SERVER, WORKER};
 
 pub use keeper::Keeper;
-pub use local::{Ground, processes};
+pub use local::{LaunchContext, processes};
 pub use process::Process;
 pub use roster::{Present, Roster};
 pub use tradewind_folder::member::{Ended, Member, Role};

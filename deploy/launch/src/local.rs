@@ -41,7 +41,7 @@ pub fn processes(folder: &Path) -> Vec<Row> {
 
 /// What processes are started with.
 #[derive(Clone, Copy, Debug)]
-pub struct Ground<'a> {
+pub struct LaunchContext<'a> {
     /// The run.
     pub config: &'a Config,
     /// The programs that are started.
@@ -65,7 +65,7 @@ pub struct Ground<'a> {
 /// All processes of a run. Dropping it kills what is left.
 #[derive(Debug)]
 pub struct Local<'a> {
-    ground: Ground<'a>,
+    context: LaunchContext<'a>,
     running: BTreeMap<Member, Running>,
 }
 
@@ -82,26 +82,26 @@ struct Running {
 
 impl<'a> Local<'a> {
     /// No processes yet.
-    pub fn new(ground: Ground<'a>) -> Self {
+    pub fn new(context: LaunchContext<'a>) -> Self {
         Self {
-            ground,
+            context,
             running: BTreeMap::new(),
         }
     }
 
     /// Starts servers, each when the one before listens, then workers, and writes `processes.json`.
     pub fn start_all(&mut self) -> anyhow::Result<()> {
-        let life = self.ground.lives_before + 1;
-        for server in 0..self.ground.config.cluster.servers {
+        let life = self.context.lives_before + 1;
+        for server in 0..self.context.config.cluster.servers {
             let member = Member::Server(server);
             self.start(member, life, server == 0)?;
             let file = self.address_file(server);
             let running = self.running.get_mut(&member).expect("it was started");
             let address = wait_for_address(&mut running.process, &file)?;
-            self.ground.roster.listens(server, &address);
+            self.context.roster.listens(server, &address);
             running.address = Some(address);
         }
-        for member in ranks(self.ground.config) {
+        for member in ranks(self.context.config) {
             self.start(member, life, false)?;
         }
         self.write_down()
@@ -109,9 +109,9 @@ impl<'a> Local<'a> {
 
     /// Starts the process of a member; a former one has ended.
     pub fn start(&mut self, member: Member, life: u64, coordinate: bool) -> anyhow::Result<()> {
-        let Ground {
+        let LaunchContext {
             programs, token, ..
-        } = self.ground;
+        } = self.context;
         let (program, words) = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);
@@ -137,7 +137,7 @@ impl<'a> Local<'a> {
             &environment(token),
             &self.log(member),
         )?;
-        self.ground.roster.started(member, process.pid(), life);
+        self.context.roster.started(member, process.pid(), life);
         let running = Running {
             process,
             life,
@@ -149,13 +149,13 @@ impl<'a> Local<'a> {
     }
 
     fn server_arguments(&self, server: u32, life: u64, coordinate: bool) -> ServerArguments {
-        let Ground {
+        let LaunchContext {
             config,
             folder,
             resume,
             fronts,
             ..
-        } = self.ground;
+        } = self.context;
         let metrics = config.telemetry.prometheus.map(|first| {
             // Checked with the configuration.
             SocketAddr::new(first.ip(), first.port() + server as u16)
@@ -188,17 +188,17 @@ impl<'a> Local<'a> {
     }
 
     fn train_arguments(&self, group: u32, rank: u32) -> TrainArguments {
-        let folder = self.ground.folder;
+        let folder = self.context.folder;
         // Its place among all ranks, which are all on this machine.
         let own = Member::Rank { group, rank };
-        let local_rank = ranks(self.ground.config).take_while(|other| *other < own);
+        let local_rank = ranks(self.context.config).take_while(|other| *other < own);
         TrainArguments {
             config: folder.file(run_files::CONFIG),
             coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
             group,
             rank,
             local_rank: local_rank.count() as u32,
-            gpu: self.ground.gpus,
+            gpu: self.context.gpus,
             // The configuration says it.
             host: None,
             threads: worker::THREADS,
@@ -207,11 +207,11 @@ impl<'a> Local<'a> {
     }
 
     fn address_file(&self, server: u32) -> PathBuf {
-        self.ground.folder.file(&run_files::server_address(server))
+        self.context.folder.file(&run_files::server_address(server))
     }
 
     fn log(&self, member: Member) -> PathBuf {
-        self.ground.folder.file(&member.log())
+        self.context.folder.file(&member.log())
     }
 
     /// Every member and which life of it runs.
@@ -230,7 +230,7 @@ impl<'a> Local<'a> {
                 && let Some(ended) = running.process.poll()?
             {
                 running.told = true;
-                self.ground.roster.ended(*member);
+                self.context.roster.ended(*member);
                 deaths.push((*member, ended));
             }
         }
@@ -241,14 +241,14 @@ impl<'a> Local<'a> {
     pub fn listening(&mut self) -> Vec<u32> {
         let mut listening = Vec::new();
         let silent = |running: &Running| running.address.is_none() && !running.told;
-        for server in 0..self.ground.config.cluster.servers {
+        for server in 0..self.context.config.cluster.servers {
             let file = self.address_file(server);
             let running = self.running.get_mut(&Member::Server(server));
             if let Some(running) = running.filter(|running| silent(running))
                 && let Ok(address) = std::fs::read_to_string(&file)
             {
                 let address = address.trim().to_owned();
-                self.ground.roster.listens(server, &address);
+                self.context.roster.listens(server, &address);
                 running.address = Some(address);
                 listening.push(server);
             }
@@ -285,7 +285,7 @@ impl<'a> Local<'a> {
 
     /// Writes `processes.json`.
     pub fn write_down(&self) -> anyhow::Result<()> {
-        let host = &self.ground.config.cluster.host;
+        let host = &self.context.config.cluster.host;
         let mut rows = Vec::new();
         for (member, running) in &self.running {
             let (role, group, group_rank) = match *member {
@@ -312,7 +312,7 @@ impl<'a> Local<'a> {
             rows.push(row);
         }
         let text = serde_json::to_string_pretty(&rows)?;
-        self.ground.folder.write(run_files::PROCESSES, &text)
+        self.context.folder.write(run_files::PROCESSES, &text)
     }
 
     /// Ends all processes: asks, waits, kills.

@@ -20,7 +20,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Ground, Keeper, LOOK, Programs};
+use crate::{Keeper, LOOK, LaunchContext, Programs};
 use follow::follow;
 use found::Found;
 use helper::Helper;
@@ -105,7 +105,7 @@ pub async fn launch<C: RunHooks>(
         say(accepted);
     }
     let (roster, fronts) = (hooks.roster().clone(), hooks.fronts().to_vec());
-    let ground = Ground {
+    let context = LaunchContext {
         config,
         programs: &programs,
         folder: &folder,
@@ -117,9 +117,9 @@ pub async fn launch<C: RunHooks>(
         fronts: &fronts,
     };
     // Whatever goes wrong from here on stands in the summary.
-    let (outcome, cluster, lost) = match Keeper::start(ground, clock) {
+    let (outcome, cluster, lost) = match Keeper::start(context, clock) {
         Ok(mut keeper) => {
-            let attended = attend(&ground, &mut keeper, &helper, &mut interruption, hooks);
+            let attended = attend(&context, &mut keeper, &helper, &mut interruption, hooks);
             let (outcome, cluster) = attended.await;
             let told = cluster.as_ref().map(|cluster| &cluster.run);
             let lost = told.or(keeper.status()).map(StatusReply::lost);
@@ -167,14 +167,14 @@ fn announce(config: &Config, folder: &RunFolder, found: &Found, resumed_from: Op
 
 /// Sees a run that has been started to its end, and ends its processes.
 async fn attend<C: RunHooks>(
-    ground: &Ground<'_>,
+    context: &LaunchContext<'_>,
     keeper: &mut Keeper<'_>,
     helper: &Helper<'_>,
     interruption: &mut Interruption,
     hooks: &mut C,
 ) -> (Outcome, Option<ClusterStatus>) {
-    let mut outcome = match hooks.begin(ground, keeper.access()) {
-        Ok(()) => Outcome::of(follow(ground, keeper, interruption, hooks).await),
+    let mut outcome = match hooks.begin(context, keeper.access()) {
+        Ok(()) => Outcome::of(follow(context, keeper, interruption, hooks).await),
         Err(error) => Outcome::Failed(error.into()),
     };
     let in_order = matches!(outcome, Outcome::Completed);
@@ -182,7 +182,7 @@ async fn attend<C: RunHooks>(
         outcome = Outcome::Failed(error.into());
     }
     if matches!(outcome, Outcome::Completed) {
-        let taken = last::snapshot(ground, keeper.access());
+        let taken = last::snapshot(context, keeper.access());
         tokio::select! {
             taken = taken => if let Err(why) = taken {
                 tradewind_process::complain!("no snapshot of the end was taken: {why}");
@@ -191,13 +191,13 @@ async fn attend<C: RunHooks>(
         }
     }
     let cluster = tokio::select! {
-        status = tokio::time::timeout(STATUS, ask(ground, keeper.access())) => status.ok().flatten(),
+        status = tokio::time::timeout(STATUS, ask(context, keeper.access())) => status.ok().flatten(),
         _ = interruption.wait() => None,
     };
     if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
-        let folder = ground.folder;
-        let has_milestones = ground.config.evaluation_samples > 0;
+        let folder = context.folder;
+        let has_milestones = context.config.evaluation_samples > 0;
         let arguments = EvaluateArguments {
             config: folder.file(run_files::CONFIG),
             coordinator: CoordinatorArgument::File(folder.file(run_files::COORDINATOR_ADDRESS)),
@@ -228,9 +228,9 @@ async fn part<C: RunHooks>(
 }
 
 /// What the servers tell of the run; `None` if they cannot be asked.
-async fn ask(ground: &Ground<'_>, access: &Access) -> Option<ClusterStatus> {
-    let there = read_address(ground.folder.path()).ok()??;
-    let asked = access.cluster(&there.address, &ground.config.name);
+async fn ask(context: &LaunchContext<'_>, access: &Access) -> Option<ClusterStatus> {
+    let there = read_address(context.folder.path()).ok()??;
+    let asked = access.cluster(&there.address, &context.config.name);
     asked.await.ok()
 }
 

@@ -98,7 +98,7 @@ impl Stage {
                 let file = self.programs.server.with_extension(server.to_string());
                 fs::write(file, address).unwrap();
             }
-            let ground = Ground {
+            let context = LaunchContext {
                 config: &self.config,
                 programs: &self.programs,
                 folder: &self.folder,
@@ -109,7 +109,7 @@ impl Stage {
                 roster: &Roster::default(),
                 fronts: &[],
             };
-            let mut keeper = Keeper::start(ground, Clock::start()).unwrap();
+            let mut keeper = Keeper::start(context, Clock::start()).unwrap();
             let mut messages = Vec::new();
             loop {
                 let found = keeper.look().unwrap();

@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use super::{Interruption, Outcome, RunHooks, last};
 use crate::progress::Progress;
-use crate::{Ground, Keeper, LOOK};
+use crate::{Keeper, LOOK, LaunchContext};
 
 /// A snapshot that is being taken because the run shall end; what came of it, in words.
 type Last<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
@@ -14,12 +14,12 @@ type Last<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
 /// Keeps the run going until it is done, fails, or is interrupted. An interruption is followed by a
 /// last snapshot; a second one is not waited for.
 pub(super) async fn follow<C: RunHooks>(
-    ground: &Ground<'_>,
+    context: &LaunchContext<'_>,
     keeper: &mut Keeper<'_>,
     interruption: &mut Interruption,
     hooks: &mut C,
 ) -> anyhow::Result<Outcome> {
-    let config = ground.config;
+    let config = context.config;
     let interactive = std::io::stderr().is_terminal();
     let groups = config.cluster.groups.len();
     let out = Box::new(std::io::stdout());
@@ -50,12 +50,12 @@ pub(super) async fn follow<C: RunHooks>(
         let word = tokio::select! {
             by = interruption.wait() => match &ending {
                 Some((by, _)) => Some(format!("{by} again")),
-                None if may_snapshot(ground, keeper) => {
+                None if may_snapshot(context, keeper) => {
                     let seconds = config.liveness.notice_ms.div_ceil(1000);
                     progress.message(&format!(
                         "{by}: taking a last snapshot, for at most {seconds} s; once more ends at once"
                     ));
-                    ending = Some((by, Box::pin(take(ground, &access))));
+                    ending = Some((by, Box::pin(take(context, &access))));
                     None
                 }
                 None => Some(by.to_owned()),
@@ -75,13 +75,13 @@ pub(super) async fn follow<C: RunHooks>(
 }
 
 /// Whether there is anything to take a snapshot of, and time for it.
-fn may_snapshot(ground: &Ground<'_>, keeper: &Keeper<'_>) -> bool {
+fn may_snapshot(context: &LaunchContext<'_>, keeper: &Keeper<'_>) -> bool {
     let ready = keeper.status().is_some_and(|s| s.phase == "ready");
-    ready && ground.config.liveness.notice_ms > 0
+    ready && context.config.liveness.notice_ms > 0
 }
 
-async fn take(ground: &Ground<'_>, access: &tradewind_folder::cluster::Access) -> String {
-    match last::snapshot(ground, access).await {
+async fn take(context: &LaunchContext<'_>, access: &tradewind_folder::cluster::Access) -> String {
+    match last::snapshot(context, access).await {
         Ok(number) => {
             format!("snapshot {number} is whole; `tradewind run CONFIG --resume` goes on from it")
         }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::{Ground, Roster};
+use crate::{LaunchContext, Roster};
 use tradewind_folder::cluster::Access;
 
 /// Hooks of somebody who watches a run, or does something to it, while it goes on.
@@ -14,7 +14,7 @@ pub trait RunHooks {
     fn fronts(&self) -> &[String];
 
     /// The processes have been started.
-    fn begin(&mut self, ground: &Ground<'_>, access: &Access) -> anyhow::Result<()>;
+    fn begin(&mut self, context: &LaunchContext<'_>, access: &Access) -> anyhow::Result<()>;
 
     /// Lines for people since the last call.
     fn lines(&mut self) -> Vec<String>;
@@ -39,7 +39,7 @@ impl RunHooks for NoHooks {
         &[]
     }
 
-    fn begin(&mut self, _: &Ground<'_>, _: &Access) -> anyhow::Result<()> {
+    fn begin(&mut self, _: &LaunchContext<'_>, _: &Access) -> anyhow::Result<()> {
         Ok(())
     }
 
