@@ -18,7 +18,7 @@ use tradewind_common::run_files;
 use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
-use super::seat::job_start;
+use super::identity::job_start;
 use super::start::Start;
 use super::{client, gave_up, job};
 use crate::progress::Progress;

@@ -10,9 +10,9 @@ use tokio::time::{interval, sleep};
 use tradewind_common::environment::OMP_NUM_THREADS;
 use tradewind_common::run_files;
 
+use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
-use super::visit::{self, Next, Visit};
-use super::{address, gave_up, seat::Seat};
+use super::{address, gave_up, identity::TaskIdentity};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{Ended, LOOK, Member, Process, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -58,13 +58,13 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Err(error) => {
             let why = format!("{error:#}");
             // The others would wait for the first server for long.
-            match (arguments.what, Seat::here()) {
-                (What::Servers, Ok(seat)) => {
+            match (arguments.what, TaskIdentity::here()) {
+                (What::Servers, Ok(identity)) => {
                     let failure = Failure {
-                        text: format!("server {}: {why}", seat.task),
-                        ..Failure::of_member(Member::Server(seat.task), why)
+                        text: format!("server {}: {why}", identity.task),
+                        ..Failure::of_member(Member::Server(identity.task), why)
                     };
-                    if let Err(error) = gave_up::write(&arguments.run, seat.start(), &failure) {
+                    if let Err(error) = gave_up::write(&arguments.run, identity.start(), &failure) {
                         tradewind_process::complain!("{error:#}");
                     }
                 }
@@ -80,7 +80,7 @@ struct Task {
     place: Place,
     programs: Programs,
     token: String,
-    seat: Seat,
+    identity: TaskIdentity,
     member: Member,
     /// Address of this node.
     host: String,
@@ -89,23 +89,23 @@ struct Task {
 
 impl Task {
     fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let seat = Seat::here()?;
+        let identity = TaskIdentity::here()?;
         let place = Place::find(Some(&arguments.run))?;
         let member = match arguments.what {
-            What::Servers => Member::Server(seat.task),
+            What::Servers => Member::Server(identity.task),
             What::Group { number } => Member::Rank {
                 group: number,
-                rank: seat.task,
+                rank: identity.task,
             },
         };
         let interface = place.config.slurm.interface.as_deref();
         Ok(Self {
-            host: address::of_node(&seat.node, interface)?.to_string(),
+            host: address::of_node(&identity.node, interface)?.to_string(),
             log: place.path.join(member.log()),
             token: place.token()?,
             programs: Programs::find()?,
             place,
-            seat,
+            identity,
             member,
         })
     }
@@ -115,19 +115,19 @@ impl Task {
         let run = &self.place.path;
         match self.member {
             Member::Server(0) => Ok(()),
-            Member::Server(_) => self.seat.start().begun(run).await,
+            Member::Server(_) => self.identity.start().begun(run).await,
             Member::Rank { group, .. } if is_started_with_servers(&self.place.config, group) => {
-                self.seat.start().begun(run).await
+                self.identity.start().begun(run).await
             }
-            Member::Rank { .. } => Visit::begun(run).await,
+            Member::Rank { .. } => RunWatch::begun(run).await,
         }
     }
 
     /// What a rank goes by whose group is a job of its own.
-    fn visit(&self) -> Option<Visit<'_>> {
+    fn run_watch(&self) -> Option<RunWatch<'_>> {
         match self.member {
             Member::Rank { group, .. } if !is_started_with_servers(&self.place.config, group) => {
-                Some(Visit::new(&self.place, group))
+                Some(RunWatch::new(&self.place, group))
             }
             _ => None,
         }
@@ -148,8 +148,8 @@ impl Task {
         };
         let clock = Clock::start();
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut looks = interval(visit::PAUSE);
-        let mut visit = self.visit();
+        let mut looks = interval(run_watch::PAUSE);
+        let mut run_watch = self.run_watch();
         let mut process = self.start()?;
         let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
         // How the present process has ended, once it has.
@@ -158,9 +158,9 @@ impl Task {
             tokio::select! {
                 biased;
                 _ = terminate.recv() => supervisor.handle_end(),
-                _ = looks.tick() => match visit.as_mut().map_or(Next::Stay, Visit::next) {
+                _ = looks.tick() => match run_watch.as_mut().map_or(Next::Stay, RunWatch::next) {
                     Next::Stay => {}
-                    Next::Anew => supervisor.handle_renewal(self.member),
+                    Next::Renew => supervisor.handle_renewal(self.member),
                     Next::End => supervisor.handle_end(),
                 },
                 () = sleep(LOOK) => {}
@@ -198,7 +198,7 @@ impl Task {
                             Some(ended) => ended.because(why).into(),
                             None => Failure::of_member(member, why),
                         };
-                        gave_up::write(&self.place.path, self.seat.start(), &failure)?;
+                        gave_up::write(&self.place.path, self.identity.start(), &failure)?;
                         return Ok(exit.into());
                     }
                 }
@@ -222,7 +222,7 @@ impl Task {
         };
         let environment: BTreeMap<_, _> = environment(&self.token)
             .into_iter()
-            .chain([(OMP_NUM_THREADS, self.seat.cpus.to_string())])
+            .chain([(OMP_NUM_THREADS, self.identity.cpus.to_string())])
             .collect();
         Process::start(
             Role::Member(self.member),
@@ -236,7 +236,7 @@ impl Task {
     fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {
         let Place { path, config, .. } = &self.place;
         let is_fleet = self.place.is_fleet();
-        let founds = server == 0 && self.seat.start().begin(path, is_fleet)?;
+        let founds = server == 0 && self.identity.start().begin(path, is_fleet)?;
         // Whoever hosts the coordinator first: this start has put the state before it aside, so a state
         // that is there is its own, and wins. Snapshots may have come since, then it knows the run.
         let resumes = !is_fleet && resumes(path, &config.name)?;
@@ -257,14 +257,14 @@ impl Task {
             },
             folder: Some(path.clone()),
             resume: resumes.then(|| config.name.to_string()),
-            host: Some(self.seat.node.clone()),
+            host: Some(self.identity.node.clone()),
             lease_ms: config.liveness.lease_ms,
             address_file: Some(path.join(run_files::server_address(server))),
             metrics,
             stand_in: Some(config.cluster.servers),
             linger_ms: LINGER_MS,
             incarnation: next_life(path, server)?,
-            threads: self.seat.cpus.max(2) as usize,
+            threads: self.identity.cpus.max(2) as usize,
         })
     }
 
@@ -284,11 +284,11 @@ impl Task {
             coordinator: CoordinatorArgument::File(fleet.join(run_files::COORDINATOR_ADDRESS)),
             group,
             rank,
-            local_rank: self.seat.local,
+            local_rank: self.identity.local,
             // The run's check has looked for GPUs elsewhere, if there was one.
             gpu: false,
             host: Some(self.host.clone()),
-            threads: i32::try_from(self.seat.cpus)?,
+            threads: i32::try_from(self.identity.cpus)?,
             metrics: Some(path.join(run_files::METRICS)),
         })
     }

@@ -19,21 +19,21 @@ pub(super) const PAUSE: Duration = Duration::from_secs(2);
 pub(super) enum Next {
     Stay,
     /// The run's job was started again: its servers and its coordinator are others.
-    Anew,
+    Renew,
     /// The run is over.
     End,
 }
 
-/// Whom a guest visits.
+/// The run that a guest watches, by its folder.
 #[derive(Debug)]
-pub(super) struct Visit<'a> {
+pub(super) struct RunWatch<'a> {
     place: &'a Place,
     /// Whether the run's configuration has the group: a coordinator of a later start knows no others.
     is_configured: bool,
     start: Option<Start>,
 }
 
-impl<'a> Visit<'a> {
+impl<'a> RunWatch<'a> {
     /// Of the start that the folder belongs to now.
     pub(super) fn new(place: &'a Place, group: u32) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl<'a> Visit<'a> {
         }
         self.start = start;
         match self.is_configured {
-            true => Next::Anew,
+            true => Next::Renew,
             false => Next::End,
         }
     }
@@ -92,10 +92,10 @@ mod tests {
         let start = |restarts| Start { job: 7, restarts };
         start(0).begin(run, false).unwrap();
         let place = Place::find(Some(run)).unwrap();
-        let [mut own, mut added] = [1, 2].map(|group| Visit::new(&place, group));
+        let [mut own, mut added] = [1, 2].map(|group| RunWatch::new(&place, group));
         assert_eq!([own.next(), added.next()], [Next::Stay; 2]);
         start(1).begin(run, false).unwrap();
-        assert_eq!([own.next(), added.next()], [Next::Anew, Next::End]);
+        assert_eq!([own.next(), added.next()], [Next::Renew, Next::End]);
         assert_eq!(own.next(), Next::Stay, "it is told once");
         fs::write(run.join("summary.json"), r#"{"status": "completed"}"#).unwrap();
         assert_eq!(own.next(), Next::End);

@@ -6,7 +6,7 @@ use super::start::Start;
 
 /// A task of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seat {
+pub(super) struct TaskIdentity {
     pub(super) job: u32,
     /// How often the job was started before.
     pub(super) restarts: u32,
@@ -22,7 +22,7 @@ pub(super) struct Seat {
     pub(super) cpus: u32,
 }
 
-impl Seat {
+impl TaskIdentity {
     /// From the variables of an environment.
     pub(super) fn of(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Self> {
         let text = |name: &str| {
@@ -35,7 +35,7 @@ impl Seat {
             text.parse()
                 .with_context(|| format!("{name} is {text:?}, no number"))
         };
-        let seat = Self {
+        let identity = Self {
             job: number("SLURM_JOB_ID")?,
             restarts: match variable("SLURM_RESTART_COUNT") {
                 Some(_) => number("SLURM_RESTART_COUNT")?,
@@ -50,14 +50,14 @@ impl Seat {
                 None => 1,
             },
         };
-        if seat.task >= seat.tasks {
+        if identity.task >= identity.tasks {
             bail!(
                 "SLURM_PROCID is {}, but the step has {} tasks; start each component with an srun of its own",
-                seat.task,
-                seat.tasks
+                identity.task,
+                identity.tasks
             );
         }
-        Ok(seat)
+        Ok(identity)
     }
 
     /// Of this process.
@@ -91,7 +91,7 @@ pub(super) fn job_start() -> anyhow::Result<Start> {
 mod tests {
     use super::*;
 
-    fn seat(set: &[(&str, &str)]) -> anyhow::Result<Seat> {
+    fn identity(set: &[(&str, &str)]) -> anyhow::Result<TaskIdentity> {
         let base = [
             ("SLURM_JOB_ID", "12"),
             ("SLURM_PROCID", "3"),
@@ -99,7 +99,7 @@ mod tests {
             ("SLURM_STEP_NUM_TASKS", "4"),
             ("SLURMD_NODENAME", "n5"),
         ];
-        Seat::of(|name| {
+        TaskIdentity::of(|name| {
             let found = set.iter().chain(&base).find(|(known, _)| *known == name);
             found
                 .map(|(_, value)| (*value).to_owned())
@@ -109,8 +109,8 @@ mod tests {
 
     #[test]
     fn a_task_knows_its_place() {
-        let own = seat(&[("SLURM_CPUS_PER_TASK", "8"), ("SLURM_RESTART_COUNT", "2")]).unwrap();
-        let want = Seat {
+        let own = identity(&[("SLURM_CPUS_PER_TASK", "8"), ("SLURM_RESTART_COUNT", "2")]).unwrap();
+        let want = TaskIdentity {
             job: 12,
             restarts: 2,
             task: 3,
@@ -120,13 +120,13 @@ mod tests {
             cpus: 8,
         };
         assert_eq!(own, want);
-        assert_eq!(seat(&[]).unwrap().restarts, 0, "the first start");
+        assert_eq!(identity(&[]).unwrap().restarts, 0, "the first start");
     }
 
     #[test]
     fn what_is_missing_or_wrong_is_named() {
         let check = |set: &[(&str, &str)], want: &str| {
-            let error = format!("{:#}", seat(set).unwrap_err());
+            let error = format!("{:#}", identity(set).unwrap_err());
             assert!(error.contains(want), "{error}");
         };
         check(
