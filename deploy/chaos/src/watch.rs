@@ -187,24 +187,24 @@ impl Watch {
         }
     }
 
-    /// A coordinator has answered. A former one, which has not heard that it is deposed, counts
+    /// A coordinator has answered. A previous one, which has not heard that it is deposed, counts
     /// for nothing.
     pub fn handle_status(&mut self, told: &StatusReply) {
         if told.coordinator < self.coordinator {
             return;
         }
-        let former = match told.coordinator == self.coordinator {
+        let previous = match told.coordinator == self.coordinator {
             true => self.generation.max(self.followed),
             false => self.followed,
         };
         self.coordinator = told.coordinator;
         let generation = told.generation;
-        if generation < former {
+        if generation < previous {
             self.violated(format!(
-                "the generation went back from {former} to {generation}"
+                "the generation went back from {previous} to {generation}"
             ));
         }
-        self.generation = former.max(generation);
+        self.generation = previous.max(generation);
         if let Some(what) = self.losses.handle_total(told.lost()) {
             self.violated(what);
         }

@@ -73,7 +73,7 @@ impl<'a> Keeper<'a> {
         let path = context.folder.path();
         let access = Access::new(context.token)?;
         let log = EventLog::open(path)?;
-        // What a former launcher left is known.
+        // What a previous launcher left is known.
         let mut events = Events::of(path, &context.config.name);
         events.fresh()?;
         let mut metrics = Metrics::new(context.folder.file(run_files::METRICS));
@@ -284,7 +284,7 @@ impl<'a> Keeper<'a> {
                     }
                     Err(error) => {
                         let why = reason(&error);
-                        // How a former process of its ended is not why it is given up.
+                        // How a previous process of its ended is not why it is given up.
                         self.ended.remove(&member);
                         self.supervisor.handle_not_started(member, &why, now_ms);
                     }
@@ -316,7 +316,7 @@ impl<'a> Keeper<'a> {
             .write(&Event::of(wall(), kind, text, member, life).in_run(run));
     }
 
-    /// Pings the present process of a server, and no former one.
+    /// Pings the present process of a server, and no previous one.
     fn ping(&mut self, server: u32) {
         let Some((life, address)) = self.local.address(server) else {
             return;
@@ -329,8 +329,8 @@ impl<'a> Keeper<'a> {
         let whom = (server, life, address);
         let asking = ping(self.access.clone(), whom, times, self.to.clone());
         let task = supervise(format!("the pings of server {server}"), asking);
-        if let Some(former) = self.pings.insert(server, task) {
-            former.abort();
+        if let Some(previous) = self.pings.insert(server, task) {
+            previous.abort();
         }
     }
 

@@ -50,7 +50,7 @@ pub struct LaunchContext<'a> {
     pub folder: &'a RunFolder,
     /// The secret of its processes.
     pub token: &'a str,
-    /// Lives of former processes in this folder end here; 0 if there were none.
+    /// Lives of previous processes in this folder end here; 0 if there were none.
     pub lives_before: u64,
     /// The run goes on from its newest snapshot.
     pub resume: bool,
@@ -107,7 +107,7 @@ impl<'a> Local<'a> {
         self.write_down()
     }
 
-    /// Starts the process of a member; a former one has ended.
+    /// Starts the process of a member; a previous one has ended.
     pub fn start(&mut self, member: Member, life: u64, coordinate: bool) -> anyhow::Result<()> {
         let LaunchContext {
             programs, token, ..

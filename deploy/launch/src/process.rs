@@ -34,7 +34,7 @@ pub struct Process {
     role: Role,
     child: Child,
     log: PathBuf,
-    /// What is before it in the log is a former process's.
+    /// What is before it in the log is a previous process's.
     log_begin: u64,
     ended: Option<Ended>,
 }
@@ -183,7 +183,7 @@ impl Process {
     }
 }
 
-/// For appending: what a former process of the same name said stays.
+/// For appending: what a previous process of the same name said stays.
 fn open(log: &Path) -> anyhow::Result<File> {
     let opened = OpenOptions::new().create(true).append(true).open(log);
     opened.with_context(|| format!("cannot write {}", log.display()))
@@ -270,7 +270,7 @@ mod tests {
     fn how_a_process_ended_is_told_though_its_log_began_anew() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        std::fs::write(&log, "former\n").unwrap();
+        std::fs::write(&log, "previous\n").unwrap();
         let script = format!(
             "yes {} | head -c {}; sleep 0.3; echo the last words >&2; exit 3",
             "x".repeat(99),

@@ -39,7 +39,7 @@ impl Clocks {
             .last_key_value()
             .is_some_and(|(last, _)| *last > record.clock);
         match clocks.insert(record.clock, finished) {
-            Some(former) => Place::Again(former.wall),
+            Some(previous) => Place::Again(previous.wall),
             None if late => Place::Late,
             None => Place::Next,
         }
@@ -49,7 +49,7 @@ impl Clocks {
         self.0.keys().copied()
     }
 
-    /// The last clock of a group whose exchange lies between two times: its former clock was finished
+    /// The last clock of a group whose exchange lies between two times: its previous clock was finished
     /// after the first one.
     pub(super) fn last(&self, group: u32, after: f64, until: f64) -> Option<u64> {
         let clocks = self.0.get(&group)?;
@@ -62,8 +62,8 @@ impl Clocks {
     /// Whether the exchange of a clock began after a time, because the one before ended after it.
     pub(super) fn begins_after(&self, group: u32, clock: u64, time: f64) -> bool {
         let clocks = self.0.get(&group);
-        let former = clocks.and_then(|clocks| clocks.range(..clock).next_back());
-        time == 0.0 || former.is_some_and(|(_, former)| former.wall > time)
+        let previous = clocks.and_then(|clocks| clocks.range(..clock).next_back());
+        time == 0.0 || previous.is_some_and(|(_, previous)| previous.wall > time)
     }
 
     /// Whether all clocks that were finished in a time are among those that are decided.

@@ -58,7 +58,7 @@ impl Holding {
         self.whole &= self.fallen.is_empty();
     }
 
-    /// The coordinator has removed a copy. A former primary is none.
+    /// The coordinator has removed a copy. A previous primary is none.
     pub(super) fn handle_removed(&mut self, server: u32) {
         if self.head.is_none_or(|(head, _)| head != server) {
             self.full.remove(&server);

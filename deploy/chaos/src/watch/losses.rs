@@ -39,10 +39,10 @@ pub struct Restored {
     /// As it was told.
     pub told_updates: u64,
     pub told_samples: u64,
-    /// Until when the former lineage was surely there.
+    /// Until when the previous lineage was surely there.
     #[serde(skip)]
     former_until: f64,
-    /// The sum of versions that all holders of the former lineage had confirmed.
+    /// The sum of versions that all holders of the previous lineage had confirmed.
     #[serde(skip)]
     confirmed: u64,
     /// What the first answer from the new lineage had: the sum of versions, and each group's clock.
@@ -71,7 +71,7 @@ impl Losses {
         });
     }
 
-    /// The former lineage of the shard that was restored last had so much.
+    /// The previous lineage of the shard that was restored last had so much.
     pub(super) fn confirmed(&mut self, confirmed: u64) {
         if let Some(last) = self.restored.last_mut() {
             last.confirmed = confirmed;

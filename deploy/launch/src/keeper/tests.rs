@@ -301,7 +301,7 @@ fn a_rank_that_dies_is_started_again_until_it_has_done_its_part() {
     let lives: Vec<_> = rows.iter().map(|row| (row.index, row.life)).collect();
     assert_eq!(lives, [(0, 1), (1, 1), (0, 2)]);
     let log = fs::read_to_string(stage.file("logs/group-0-rank-0.log")).unwrap();
-    assert_eq!(log, "no luck\n", "the former life's words stay");
+    assert_eq!(log, "no luck\n", "the previous life's words stay");
 }
 
 #[test]
@@ -315,7 +315,7 @@ fn a_rank_that_gave_up_fails_the_run_with_its_last_words() {
     assert_eq!(stage.kinds(), ["gave_up"]);
 }
 
-/// What a former process of its returned is not why it is given up.
+/// What a previous process of its returned is not why it is given up.
 #[test]
 fn a_rank_that_cannot_be_started_again_has_no_exit_status() {
     let stage = Stage::new(SERVER, r#"rm "$0"; exit 1"#);

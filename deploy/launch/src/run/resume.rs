@@ -61,9 +61,9 @@ struct Faults {
     lost: Option<Loss>,
 }
 
-/// Makes the folder ready for new processes. The number of lives that former ones have used.
+/// Makes the folder ready for new processes. The number of lives that previous ones have used.
 pub(super) fn prepare(folder: &RunFolder) -> anyhow::Result<u64> {
-    // The fleet is a new one: what it must know is in the snapshot. No former process is left, for
+    // The fleet is a new one: what it must know is in the snapshot. No previous process is left, for
     // they die with the launcher, which holds the folder.
     put_coordinator_aside(folder.path())?;
     forget_end(folder.path())?;

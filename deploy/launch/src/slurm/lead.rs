@@ -171,7 +171,7 @@ impl Lead {
             folder,
             place,
         };
-        // What former starts have written is known.
+        // What previous starts have written is known.
         let before = lead.metrics.fresh()?;
         let before = before.iter().map(|record| record.samples_applied);
         lead.applied_before = before.max().unwrap_or_default();

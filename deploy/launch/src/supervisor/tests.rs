@@ -240,7 +240,7 @@ fn a_server_that_answers_no_ping_for_a_lease_is_killed_once() {
     s.handle_started(member, 12_000);
     let line = "server 1 answered no ping for 10000 ms and was killed; restarted";
     assert_eq!(told(&mut s)[0].1, line);
-    // The answers of its former life count for nothing, and it has time to begin.
+    // The answers of its previous life count for nothing, and it has time to begin.
     s.handle_pong(1, 1, false, 12_000);
     all_answer(&mut s, &[(0, 1, true)], 12_000, 41_000);
     assert_eq!(deeds(&mut s), []);

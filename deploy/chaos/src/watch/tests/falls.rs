@@ -89,7 +89,7 @@ fn what_falls_together_may_be_restored_if_all_that_is_missing_is_told() {
     processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
     restores(&mut watch, 12.0, 0, 4);
     tell(&mut watch, 6, 48);
-    // It goes on; its first exchange may be in part of the former lineage.
+    // It goes on; its first exchange may be in part of the previous lineage.
     watch.handle_clock(&record(0, 10, 11, 12.5));
     restores(&mut watch, 13.0, 0, 4);
     watch.handle_clock(&record(0, 11, 6, 13.5));

@@ -110,7 +110,7 @@ async fn join_fleet(place: &Place, access: &Access) -> anyhow::Result<()> {
     let name = &place.config.name;
     let there = fleet_is_up(place, access).await?;
     if resumes(&place.fleet, name)? {
-        // A former start may have been ended before it could do so.
+        // A previous start may have been ended before it could do so.
         let _ = access.drain(&there.address, name, &[]).await;
         let _ = access.remove(&there.address, name).await;
         access.resume(&there.address, name).await?;
