@@ -96,22 +96,23 @@ impl ServerArguments {
             incarnation,
             threads,
         } = self;
+        // What tells servers apart comes first, for whoever looks at a list of processes.
         render![
             server,
+            incarnation,
             listen,
             advertise,
-            reached_at,
-            coordinator,
-            folder,
-            resume,
-            host,
-            lease_ms,
             address_file,
-            metrics,
-            stand_in,
-            linger_ms,
-            incarnation,
+            folder,
+            lease_ms,
+            host,
             threads,
+            linger_ms,
+            coordinator,
+            resume,
+            reached_at,
+            stand_in,
+            metrics,
         ]
     }
 

@@ -175,10 +175,10 @@ impl TrainArguments {
             group,
             rank,
             local_rank,
-            gpu,
             host,
             threads,
             metrics,
+            gpu,
         ]
     }
 }
