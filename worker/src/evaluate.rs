@@ -15,7 +15,7 @@ use tradewind_proto::auth::Token;
 
 use crate::data::Split;
 use crate::flat::Flat;
-use crate::member::{build_task, named, run_spec};
+use crate::member::{named, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::{autocast, libtorch_version};
@@ -26,21 +26,21 @@ use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::membership::{Coordinator, CoordinatorAt};
 use tradewind_client::network::Reach;
 
-/// Pulls the parameters of a run from its servers, evaluates them on `device`, and writes into `out`:
+/// Pulls the parameters of a run from its servers, evaluates them with its `task` on `device`, and writes into `out`:
 /// `evaluation.json`, `model.safetensors` under the model's own names, and `forecast.safetensors`
 /// if the task has a map to show.
 /// With the fleet's folder as `milestones` the milestones that are there are evaluated, too, into
 /// `validation.jsonl`.
 pub fn evaluate(
     config: &Config,
+    task: &dyn Task,
     device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     (out, milestones): (&Path, Option<&Path>),
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
-    let task = build_task(config)?;
-    let layout = Arc::new(run_spec(config, &*task).check()?);
+    let layout = Arc::new(run_spec(config, task).check()?);
     let mut values = vec![0.0; layout.elements()];
     let reach = Reach {
         token,
@@ -54,7 +54,7 @@ pub fn evaluate(
         &layout,
         &mut values,
     ))?;
-    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let mut flat = Flat::new(&layout, &named(task), device)?;
     let pulled = Tensor::from_slice(&values);
     tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
@@ -72,7 +72,7 @@ pub fn evaluate(
         libtorch: libtorch_version(),
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
-    save_model(&parameters, &*task, &out.join("model.safetensors"))?;
+    save_model(&parameters, task, &out.join("model.safetensors"))?;
     if let Some(picture) = &report.picture {
         save_picture(picture, &out.join("forecast.safetensors"))?;
     }

@@ -1,0 +1,347 @@
+//! A worker program: one rank of a group; also checks a configuration's data and model before a run,
+//! evaluates the servers' parameters after it, and tells the keys of its tasks.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::data::Split;
+use crate::device::{self, Devices};
+use crate::evaluate::evaluate;
+use crate::feed::check_batch;
+use crate::leaving::{Asked, Leaving};
+use crate::lives::live;
+use crate::member::{Entry, Member, run_spec};
+use crate::model::{Registry, TaskEntry};
+use crate::precision;
+use crate::telemetry::{Recorder, wall};
+use crate::train::End;
+use crate::verdict::{GivenUp, Verdict, without_task};
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tch::Device;
+use tokio::runtime::{Handle, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tradewind_client::membership::CoordinatorAt;
+use tradewind_common::exit::Exit;
+use tradewind_common::{GroupId, Rank};
+use tradewind_config::{Config, DeviceChoice, Task as Chosen, Tasks, description, page};
+use tradewind_process::{log, supervise};
+use tradewind_proto::auth::Token;
+
+/// Every worker program has it. Memory of finished transfers is used again: fresh pages cost more than the copies into them.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A rank of a training group, on libtorch.
+#[derive(Debug, Parser)]
+#[command(name = "tradewind-worker", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Open the data, build the model, and choose what ranks compute on; print what was found as JSON.
+    Check {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+        /// Ranks that are to run on this machine, seeing the same GPUs.
+        #[arg(long, default_value_t = 1)]
+        local_ranks: u32,
+        /// Measure the untrained model on the validation split, too: what cannot be read there would be
+        /// found when training is over.
+        #[arg(long)]
+        measure: bool,
+    },
+    /// Train as one rank until the run's budget is applied.
+    Train {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+        #[command(flatten)]
+        coordinator: At,
+        /// Number of the group.
+        #[arg(long)]
+        group: u32,
+        /// Number of this rank in its group.
+        #[arg(long)]
+        rank: u32,
+        /// Number of this rank among all on this machine, of whatever group: the number of its GPU.
+        #[arg(long, env = "SLURM_LOCALID", default_value_t = 0)]
+        local_rank: u32,
+        /// The run's check has found GPUs: with compute.device = "auto", too, to see none is an error.
+        #[arg(long)]
+        gpu: bool,
+        /// Host name or address under which the other ranks of the group reach this one; cluster.host
+        /// if not given.
+        #[arg(long)]
+        host: Option<String>,
+        /// Threads that libtorch computes with.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+        threads: i32,
+        /// Append a line for each exchange to this file (the group's first rank only, whichever that
+        /// is at the time).
+        #[arg(long)]
+        metrics: Option<PathBuf>,
+    },
+    /// Pull the servers' parameters, evaluate them and save them.
+    Evaluate {
+        /// The configuration.
+        #[arg(long)]
+        config: PathBuf,
+        #[command(flatten)]
+        coordinator: At,
+        /// Folder to write evaluation.json, model.safetensors and forecast.safetensors into.
+        #[arg(long)]
+        out: PathBuf,
+        /// The fleet's folder: evaluate the parameters that its servers have saved on the way, too,
+        /// write validation.jsonl, and delete them.
+        #[arg(long, value_name = "FOLDER")]
+        milestones: Option<PathBuf>,
+        /// Threads that libtorch computes with.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..))]
+        threads: i32,
+    },
+    /// Print the keys of the tasks that this program has besides the built-in ones, as a page in Markdown.
+    #[command(hide = true)]
+    Tasks {
+        /// As JSON, for `tradewind`.
+        #[arg(long)]
+        json: bool,
+        /// Check the settings of this task instead, whose keys and values come as TOML, and print what
+        /// does not fit together as JSON.
+        #[arg(long, value_name = "NAME", conflicts_with = "json")]
+        check: Option<String>,
+    },
+}
+
+/// Where the coordinator is.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct At {
+    /// Address (host:port) of the coordinator.
+    #[arg(long)]
+    coordinator: Option<String>,
+    /// File of the fleet's folder that tells where the coordinator is (coordinator/address.json).
+    #[arg(long)]
+    coordinator_file: Option<PathBuf>,
+}
+
+impl At {
+    fn coordinator(self) -> CoordinatorAt {
+        let file = self.coordinator_file.map(CoordinatorAt::File);
+        let address = self.coordinator.map(CoordinatorAt::Address);
+        file.or(address).expect("one of them is required")
+    }
+}
+
+/// What a worker program does: the built-in tasks and its `own` are there to be trained.
+pub fn main(own: impl IntoIterator<Item = TaskEntry>) -> ExitCode {
+    let own: Vec<TaskEntry> = own.into_iter().collect();
+    tradewind_process::run(|| {
+        log::start(|_| ());
+        begin(own)
+    })
+}
+
+fn begin(own: Vec<TaskEntry>) -> ExitCode {
+    // Several ranks share a machine's cores; PyTorch would take all of them for each.
+    tch::set_num_threads(1);
+    tch::set_num_interop_threads(1);
+    let verb = Arguments::parse().verb;
+    let registry = Registry::with(own).map_err(|why| GivenUp(anyhow::Error::msg(why)).into());
+    match registry.and_then(|registry| run(verb, &registry)) {
+        Ok(End::Applied) => Exit::Done,
+        Ok(End::Left) => Exit::Left,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            Verdict::of(&error).exit()
+        }
+    }
+    .into()
+}
+
+/// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
+/// other thread.
+fn run(verb: Verb, registry: &Registry) -> anyhow::Result<End> {
+    if let Verb::Tasks { json, check } = verb {
+        return tell(registry, json, check.as_deref()).map(|()| End::Applied);
+    }
+    let token = Token::from_env()?;
+    match verb {
+        Verb::Tasks { .. } => unreachable!("it has been done"),
+        Verb::Check {
+            config,
+            local_ranks,
+            measure,
+        } => {
+            let config = read(&config, registry.tasks())?;
+            check(&config, registry, local_ranks, measure)?;
+            Ok(End::Applied)
+        }
+        Verb::Train {
+            config,
+            coordinator,
+            group,
+            rank,
+            local_rank,
+            gpu,
+            host,
+            threads,
+            metrics,
+        } => {
+            tch::set_num_threads(threads);
+            let mut config = read(&config, registry.tasks()).map_err(GivenUp)?;
+            if let Some(host) = host {
+                config.cluster.host = host;
+            }
+            if gpu && config.compute.device == DeviceChoice::Auto {
+                config.compute.device = DeviceChoice::Cuda;
+            }
+            // The run's check has opened one: it may be back for the next process.
+            let device = open(&config, local_rank)?;
+            let recorder = Recorder::open(metrics.as_deref()).context("cannot open the metrics")?;
+            let entry = Entry {
+                config,
+                group: GroupId(group),
+                rank: Rank(rank),
+                life: (wall() * 1e9) as u64,
+                device,
+                coordinator: coordinator.coordinator(),
+                token,
+            };
+            let runtime = runtime()?;
+            let task = registry.build(&entry.config).map_err(without_task)?;
+            let mut member = Member::with_task(entry, task, recorder, runtime.handle())?;
+            leave_when_told(member.leaving.clone(), runtime.handle())?;
+            let end = live(&mut member)?;
+            tracing::info!(
+                "{}",
+                match end {
+                    End::Applied => "the budget is applied: done",
+                    End::Left => "the group has left, as it was asked to",
+                }
+            );
+            Ok(end)
+        }
+        Verb::Evaluate {
+            config,
+            coordinator,
+            out,
+            milestones,
+            threads,
+        } => {
+            tch::set_num_threads(threads);
+            let config = read(&config, registry.tasks())?;
+            let at = coordinator.coordinator();
+            let device = open(&config, 0)?;
+            let places = (out.as_path(), milestones.as_deref());
+            let task = registry.build(&config)?;
+            evaluate(
+                &config,
+                &*task,
+                device,
+                &at,
+                token,
+                places,
+                runtime()?.handle(),
+            )?;
+            Ok(End::Applied)
+        }
+    }
+}
+
+/// The program's own tasks, or what does not fit together in the settings of one of them.
+fn tell(registry: &Registry, json: bool, check: Option<&str>) -> anyhow::Result<()> {
+    let tasks = registry.tasks();
+    let text = match check {
+        Some(name) => {
+            let mut values = String::new();
+            std::io::stdin().read_to_string(&mut values)?;
+            let known = tasks
+                .named(name)
+                .with_context(|| format!("no task {name}"))?;
+            let task = Chosen::from_toml(known.definition, &values).map_err(anyhow::Error::msg)?;
+            let found = known.check(&task).into_iter();
+            let found: Vec<_> = found.map(|unfit| (unfit.key, unfit.problem)).collect();
+            serde_json::to_string(&found)? + "\n"
+        }
+        None if json => description(tasks.own().iter().map(|task| &task.definition)) + "\n",
+        None => page::of_tasks(tasks),
+    };
+    log::print(&text).context("it cannot be printed")
+}
+
+/// On SIGTERM, which ends the process at once where nothing is under way.
+fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
+    let _context = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let watch = async move {
+        while terminate.recv().await.is_some() {
+            match leaving.ask() {
+                Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
+                Asked::Ends => tradewind_process::exit(Exit::Terminated.number().into()),
+            }
+        }
+    };
+    supervise("the watch for SIGTERM", watch);
+    Ok(())
+}
+
+fn check(
+    config: &Config,
+    registry: &Registry,
+    local_ranks: u32,
+    measure: bool,
+) -> anyhow::Result<()> {
+    let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
+    let task = registry.build(config)?;
+    let spec = run_spec(config, &*task);
+    let layout = spec.check()?;
+    for group in 0..spec.group_sizes.len() {
+        check_batch(&spec, GroupId(group as u32))?;
+    }
+    let word = |device: Device| match device {
+        Device::Cuda(number) => format!("cuda:{number}"),
+        _ => "cpu".to_owned(),
+    };
+    if measure {
+        task.measure(Split::Validation)?;
+    }
+    let found = serde_json::json!({
+        "parameters": layout.elements(),
+        "blocks": layout.blocks.len(),
+        "training_samples": task.samples(),
+        "devices": devices.into_iter().map(word).collect::<Vec<_>>(),
+        "gpus": gpus,
+    });
+    log::print(&format!("{found}\n")).context("cannot tell what was found")
+}
+
+/// The rank's device, with everything that it computes by set.
+fn open(config: &Config, local_rank: u32) -> anyhow::Result<Device> {
+    let device = device::open(&config.compute, local_rank)?;
+    precision::set_up(&config.compute, device)?;
+    Ok(device)
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(1).enable_all().build()
+}
+
+fn read(path: &Path, tasks: &Tasks) -> anyhow::Result<Config> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    Ok(Config::parse_with(
+        tasks,
+        &text,
+        &path.display().to_string(),
+        folder,
+        &[],
+    )?)
+}
