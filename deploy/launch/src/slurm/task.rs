@@ -104,7 +104,7 @@ impl Task {
             host: address::of_node(&seat.node, interface)?.to_string(),
             log: place.path.join("logs").join(format!("{name}.log")),
             token: place.token()?,
-            programs: Programs::find()?,
+            programs: Programs::of(&place.config)?,
             place,
             seat,
             member,

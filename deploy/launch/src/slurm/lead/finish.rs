@@ -173,7 +173,10 @@ impl Lead {
         }
         arguments.extend(self.place.config.slurm.step_options.iter().cloned());
         arguments.extend([
-            Programs::find()?.worker.display().to_string(),
+            Programs::of(&self.place.config)?
+                .worker
+                .display()
+                .to_string(),
             "evaluate".into(),
             format!("--config={run}/config.toml"),
             format!("--coordinator-file={fleet}/coordinator/address.json"),
