@@ -5,18 +5,6 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::data::Split;
-use crate::device::{self, Devices};
-use crate::evaluate::evaluate;
-use crate::feed::check_batch;
-use crate::leaving::{Asked, Leaving};
-use crate::lives::live;
-use crate::member::{Entry, Member, run_spec};
-use crate::model::{Registry, TaskEntry};
-use crate::precision;
-use crate::telemetry::{Recorder, wall};
-use crate::train::End;
-use crate::verdict::{GivenUp, Verdict, without_task};
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tch::Device;
@@ -29,7 +17,21 @@ use tradewind_config::{Config, DeviceChoice, Task as Chosen, Tasks, description,
 use tradewind_process::{log, supervise};
 use tradewind_proto::auth::Token;
 
-/// Every worker program has it. Memory of finished transfers is used again: fresh pages cost more than the copies into them.
+use crate::data::Split;
+use crate::device::{self, Devices};
+use crate::evaluate::evaluate;
+use crate::feed::check_batch;
+use crate::leaving::{Asked, Leaving};
+use crate::lives::live;
+use crate::member::{Entry, Member, run_spec};
+use crate::model::{Registry, TaskEntry};
+use crate::precision;
+use crate::telemetry::{Recorder, wall};
+use crate::train::End;
+use crate::verdict::{GivenUp, Verdict, without_task};
+
+/// Every worker program has it: memory of finished transfers is used again, as fresh pages cost more than
+/// the copies into them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -167,17 +169,18 @@ fn begin(own: Vec<TaskEntry>) -> ExitCode {
 /// The device comes first: it is loaded before libtorch is asked for anything, and while there is no
 /// other thread.
 fn run(verb: Verb, registry: &Registry) -> anyhow::Result<End> {
-    if let Verb::Tasks { json, check } = verb {
-        return tell(registry, json, check.as_deref()).map(|()| End::Applied);
-    }
-    let token = Token::from_env()?;
+    let token = Token::from_env();
     match verb {
-        Verb::Tasks { .. } => unreachable!("it has been done"),
+        Verb::Tasks { json, check } => {
+            tell(registry, json, check.as_deref())?;
+            Ok(End::Applied)
+        }
         Verb::Check {
             config,
             local_ranks,
             measure,
         } => {
+            token?;
             let config = read(&config, registry.tasks())?;
             check(&config, registry, local_ranks, measure)?;
             Ok(End::Applied)
@@ -194,6 +197,7 @@ fn run(verb: Verb, registry: &Registry) -> anyhow::Result<End> {
             metrics,
         } => {
             tch::set_num_threads(threads);
+            let token = token?;
             let mut config = read(&config, registry.tasks()).map_err(GivenUp)?;
             if let Some(host) = host {
                 config.cluster.host = host;
@@ -235,6 +239,7 @@ fn run(verb: Verb, registry: &Registry) -> anyhow::Result<End> {
             threads,
         } => {
             tch::set_num_threads(threads);
+            let token = token?;
             let config = read(&config, registry.tasks())?;
             let at = coordinator.coordinator();
             let device = open(&config, 0)?;
