@@ -19,13 +19,19 @@ pub fn markdown() -> String {
 
 /// The same of the tasks that are not built in: a section each.
 pub fn of_tasks(tasks: &Tasks) -> String {
-    let name = |section: &Section| section.name;
-    let names: Vec<&str> = tasks.sections().iter().map(name).collect();
-    let chapters: String = tasks.sections().iter().map(chapter).collect();
-    format!(
-        "# Tasks of this worker program besides the built-in ones\n\n`model.name`: {}.\n{chapters}",
-        names.join(", ")
-    )
+    let sections = tasks.sections();
+    if sections.is_empty() {
+        return "This worker program has the built-in tasks alone.\n".into();
+    }
+    let told = sections.iter().map(|section| {
+        format!(
+            "\n`model.name = {:?}` is {}.\n",
+            section.name, section.about
+        )
+    });
+    let (told, chapters): (String, String) =
+        (told.collect(), sections.iter().map(chapter).collect());
+    format!("# Tasks of this worker program besides the built-in ones\n{told}{chapters}")
 }
 
 fn chapter(section: &Section) -> String {

@@ -89,11 +89,11 @@ fn answer(program: &Path, arguments: &[&str], input: &str) -> Result<String, Str
     let output = finished(child, input)?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rfind(|line| !line.trim().is_empty());
+        let first = said.lines().find(|line| !line.trim().is_empty());
         return Err(format!(
             "it ended with {} and said: {}; is it a program of tradewind_worker::main?",
             output.status,
-            last.unwrap_or("nothing").trim()
+            first.unwrap_or("nothing").trim()
         ));
     }
     String::from_utf8(output.stdout).map_err(|_| not_a_worker("no text"))

@@ -13,11 +13,14 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Resnet>(),
 ];
 
+/// A task with its model, or why there is none.
+type Built = Result<Box<dyn Task>, TaskError>;
+
 /// A task that can be trained.
 #[derive(Clone)]
 pub struct TaskEntry {
     known: KnownTask,
-    build: fn(&Chosen, u64) -> Result<Box<dyn Task>, TaskError>,
+    build: fn(&Chosen, u64) -> Built,
 }
 
 impl TaskEntry {
@@ -30,7 +33,7 @@ impl TaskEntry {
     }
 }
 
-fn build<K: TaskKind>(chosen: &Chosen, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+fn build<K: TaskKind>(chosen: &Chosen, seed: u64) -> Built {
     let settings = K::of(chosen).map_err(|unfit| TaskError::Other(unfit.to_string()))?;
     settings.build(seed)
 }

@@ -16,13 +16,16 @@ pub struct KnownTask {
     check: Check,
 }
 
+/// Finds what does not fit together.
+type CheckElsewhere = dyn Fn(&Task) -> Vec<Unfit> + Send + Sync;
+
 /// How settings are checked.
 #[derive(Clone)]
 enum Check {
     /// Here.
     Here(fn(&Task) -> Vec<Unfit>),
     /// By whoever knows the task.
-    Elsewhere(Arc<dyn Fn(&Task) -> Vec<Unfit> + Send + Sync>),
+    Elsewhere(Arc<CheckElsewhere>),
     /// They have been.
     Done,
 }
