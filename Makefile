@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -22,6 +22,7 @@ say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
+	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
 	@printf 'make bench-net  the same between network namespaces on links of a known rate: as root\n'
@@ -45,6 +46,12 @@ demo: setup
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	cargo test --workspace
+
+# A package of its own, built where Tradewind is: its test finds the programs beside its own.
+example: setup
+	$(call say,building and trying examples/own-model-rust)
+	cargo build --workspace --bins
+	cargo test --manifest-path examples/own-model-rust/Cargo.toml --target-dir $(or $(CARGO_TARGET_DIR),target)
 
 # What must hold is checked, and what it costs is measured; docs/faults.md says what came of it.
 # SHORT=1 is for a machine that builds each change: a minute, with the binaries of the tests.

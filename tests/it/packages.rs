@@ -225,3 +225,50 @@ fn a_circle_would_be_found() {
         Some("a b deep a")
     );
 }
+
+/// Name and version of everything in a lock file.
+fn locked(path: &str) -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(root().join(path)).unwrap();
+    let packages = text.split("[[package]]").skip(1);
+    let value = |package: &str, key: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim_matches('"').to_owned()
+    };
+    packages
+        .map(|package| (value(package, "name = "), value(package, "version = ")))
+        .collect()
+}
+
+/// It shares the folder of what is built: another version would be built once more, libtorch's bindings for
+/// minutes.
+#[test]
+fn the_example_outside_the_workspace_has_its_versions() {
+    let folder = "examples/own-model-rust";
+    let ours = locked("Cargo.lock");
+    for (name, version) in locked(&format!("{folder}/Cargo.lock")) {
+        let known = name == "own-model-rust" || ours.contains(&(name.clone(), version.clone()));
+        assert!(
+            known,
+            "{name} {version} is not in Cargo.lock; copy Cargo.lock into {folder} and build it"
+        );
+    }
+    let profiles = |path: &str| -> Vec<String> {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let all = text.split("\n[").filter(|section| {
+            ["profile.dev]", "profile.dev.package.\"*\"]"]
+                .iter()
+                .any(|name| section.starts_with(name))
+        });
+        let settings = |section: &str| {
+            let lines = section.lines().filter(|line| line.contains(['=', ']']));
+            lines
+                .filter(|line| !line.starts_with('#'))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        all.map(settings).collect()
+    };
+    let own = profiles(&format!("{folder}/Cargo.toml"));
+    assert_eq!(own, profiles("Cargo.toml"));
+    assert_eq!(own.len(), 2);
+}

@@ -218,7 +218,7 @@ fn documents() -> Vec<PathBuf> {
 #[test]
 fn files_that_the_documents_name_are_there() {
     let folders = [
-        "server", "worker", "common", "proto", "deploy", "tests", "docs",
+        "server", "worker", "common", "proto", "deploy", "tests", "docs", "examples",
     ];
     let mut seen = 0;
     for path in documents() {

@@ -14,7 +14,7 @@ use tradewind_proto::auth::Token;
 
 use crate::data::Split;
 use crate::flat::Flat;
-use crate::member::{build_task, named, reach, run_spec};
+use crate::member::{named, reach, run_spec};
 use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::{autocast, libtorch_version};
@@ -36,17 +36,17 @@ pub struct Folders<'a> {
     pub milestones: Option<&'a Path>,
 }
 
-/// Pulls the parameters of a run from its servers, evaluates them on `device`, and saves them.
+/// Pulls the parameters of a run from its servers, evaluates them with its `task` on `device`, and saves them.
 pub fn evaluate(
     config: &Config,
+    task: &dyn Task,
     device: Device,
     coordinator: &CoordinatorAt,
     token: Token,
     Folders { out, milestones }: Folders<'_>,
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
-    let task = build_task(config)?;
-    let layout = Arc::new(run_spec(config, &*task).check()?);
+    let layout = Arc::new(run_spec(config, task).check()?);
     let mut values = vec![0.0; layout.elements()];
     let reach = reach(config, token);
     runtime.block_on(pull(
@@ -56,7 +56,7 @@ pub fn evaluate(
         &layout,
         &mut values,
     ))?;
-    let mut flat = Flat::new(&layout, &named(&*task), device)?;
+    let mut flat = Flat::new(&layout, &named(task), device)?;
     let pulled = Tensor::from_slice(&values);
     tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
 
@@ -74,7 +74,7 @@ pub fn evaluate(
         libtorch: libtorch_version(),
         picture: (report.picture.as_ref()).map_or(String::new(), |picture| picture.label.clone()),
     };
-    save_model(&parameters, &*task, &out.join("model.safetensors"))?;
+    save_model(&parameters, task, &out.join("model.safetensors"))?;
     if let Some(picture) = &report.picture {
         save_picture(picture, &out.join("forecast.safetensors"))?;
     }

@@ -1,4 +1,7 @@
 //! One process per rank: libtorch, the group's collectives, the exchange with the shards.
+//!
+//! A worker program with models of somebody's own, besides the built-in ones, is [`main`] with a list of
+//! them; [`model`] says what a model is.
 
 pub mod c10d;
 pub mod data;
@@ -20,8 +23,11 @@ pub mod model;
 pub mod norms;
 pub mod pace;
 pub mod precision;
+pub mod program;
 pub mod stream;
 pub mod telemetry;
 pub mod train;
 pub mod train_error;
 pub mod verdict;
+
+pub use program::main;

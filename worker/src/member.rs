@@ -19,9 +19,9 @@ use crate::c10d::Store;
 use crate::flat::Flat;
 use crate::gpu_stats::GpuStats;
 use crate::leaving::Leaving;
-use crate::model::{self, Task, TaskError};
+use crate::model::{Registry, Task, TaskError};
 use crate::telemetry::Recorder;
-use crate::verdict::{GivenUp, without_task};
+use crate::verdict::GivenUp;
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]
@@ -83,13 +83,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Builds the model, opens the data and serves a store.
-    pub fn new(entry: Entry, recorder: Recorder, runtime: &Handle) -> anyhow::Result<Self> {
-        let task = build_task(&entry.config).map_err(without_task)?;
-        Self::with_task(entry, task, recorder, runtime)
-    }
-
-    /// The same with a task of the configuration that is there already.
+    /// With the task of the configuration, built; serves a store.
     pub fn with_task(
         entry: Entry,
         task: Box<dyn Task>,
@@ -207,9 +201,9 @@ pub fn run_spec(config: &Config, task: &dyn Task) -> RunSpec {
     config.spec(tensor_specs(task.tensors()), task.samples() as u64)
 }
 
-/// The task of a configuration, with initial values from its seed.
+/// The built-in task of a configuration, with initial values from its seed.
 pub fn build_task(config: &Config) -> Result<Box<dyn Task>, TaskError> {
-    model::build(&model::TaskSpec::from(config), config.seed)
+    Registry::built_in().build(config)
 }
 
 /// How the servers of a run are reached.

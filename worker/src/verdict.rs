@@ -46,7 +46,9 @@ pub struct Diverged(pub String);
 pub fn without_task(error: TaskError) -> anyhow::Error {
     match &error {
         TaskError::Data(data) if of_data(data) == Verdict::Failed => error.into(),
-        TaskError::Data(_) | TaskError::Setting { .. } => GivenUp(error.into()).into(),
+        TaskError::Data(_) | TaskError::Setting { .. } | TaskError::Other(_) => {
+            GivenUp(error.into()).into()
+        }
     }
 }
 
@@ -110,6 +112,7 @@ fn of_data(error: &DataError) -> Verdict {
         | DataError::Locked { .. }
         | DataError::Damaged { .. }
         | DataError::Device { .. }
+        | DataError::Other(_)
         | DataError::PrefetchEnded => Verdict::Failed,
         // What the files hold does not change: whoever comes to the same place next ends as well.
         DataError::NoFiles

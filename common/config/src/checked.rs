@@ -1,7 +1,7 @@
 //! Strict types, and what has to fit together.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::choice;
 use super::compute::{self, Compute};
@@ -11,7 +11,7 @@ use super::policy;
 use super::resolved;
 use super::slurm::{self, Slurm};
 use super::stragglers;
-use super::task::{self, Task};
+use super::task::{Task, Tasks};
 use super::{Problem, Values};
 use tradewind_common::batch::{BatchStep, Batches};
 use tradewind_common::compress::Compression;
@@ -33,6 +33,8 @@ pub struct Config {
     pub cluster: Cluster,
     /// What is trained, and on what.
     pub task: Task,
+    /// The worker program, if it is not the one beside `tradewind`.
+    pub program: Option<PathBuf>,
     /// For how long, and how synchronously.
     pub train: Train,
     /// Where and how precisely ranks compute.
@@ -62,6 +64,7 @@ pub struct Config {
     resolved: String,
     identity: String,
     idle: Vec<String>,
+    tasks: Tasks,
 }
 
 /// Who takes part.
@@ -155,6 +158,11 @@ impl Config {
         &self.idle
     }
 
+    /// The tasks that it could have chosen from.
+    pub fn tasks(&self) -> &Tasks {
+        &self.tasks
+    }
+
     /// Ranks of all groups together.
     pub fn world_size(&self) -> u32 {
         self.cluster.groups.iter().sum()
@@ -230,7 +238,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             format!("is less than one step of the largest group, {largest} samples"),
         );
     }
-    let task = task::read(values, folder, &mut wrong);
+    let task = Task::read(values, folder, &mut wrong);
     let liveness = Liveness {
         lease_ms: values.int("liveness.lease_ms") as u64,
         heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
@@ -345,10 +353,12 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             groups,
             host: values.text("cluster.host").to_owned(),
         },
-        resolved: resolved::resolved(values, &task),
+        resolved: resolved::resolved(values, &task, folder),
         identity: resolved::identity(values),
         idle: super::idle::idle(values),
         task,
+        program: program(values, folder),
+        tasks: values.tasks.clone(),
         train: Train {
             samples: values.int("train.samples") as u64,
             batch,
@@ -377,4 +387,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         telemetry: Telemetry { prometheus },
         slurm,
     })
+}
+
+/// `model.program`, unless it is none.
+fn program(values: &Values<'_>, folder: &Path) -> Option<PathBuf> {
+    let given = values.text("model.program");
+    (!given.is_empty()).then(|| folder.join(given))
 }

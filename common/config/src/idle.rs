@@ -182,7 +182,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         ));
     }
     let task = values.text("model.name");
-    for key in keys::all() {
+    for key in values.tasks.keys() {
         let of_another = key.task.is_some_and(|of| of != task);
         if of_another && values.departure(key).is_some() {
             lines.push(format!(

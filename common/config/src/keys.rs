@@ -31,7 +31,7 @@ pub struct Section {
 }
 
 /// One key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Key {
     /// `section.name`.
     pub name: &'static str,
@@ -132,36 +132,18 @@ fn add<T: Settings>(sections: &mut [Section]) {
     }
 }
 
-const fn forecast(key: Key) -> Key {
-    Key {
-        task: Some("forecast"),
-        ..key
-    }
-}
-
-const fn mnist(key: Key) -> Key {
-    Key {
-        task: Some("mnist"),
-        ..key
-    }
-}
-
-const fn resnet(key: Key) -> Key {
-    Key {
-        task: Some("resnet50"),
-        ..key
-    }
-}
-
-const fn int(min: i64, max: i64) -> Kind {
+/// An integer in this range.
+pub const fn int(min: i64, max: i64) -> Kind {
     Int { min, max }
 }
 
-const fn float(min: f64, max: f64) -> Kind {
+/// A number in this range.
+pub const fn float(min: f64, max: f64) -> Kind {
     Float { min, max }
 }
 
-const MANY: i64 = 1_000_000_000_000;
+/// The most that whole numbers without a limit of their own may be.
+pub const MANY: i64 = 1_000_000_000_000;
 
 /// A configuration of the keys that have to be given, and no others.
 pub const MINIMAL: &str = r#"[run]
@@ -180,7 +162,7 @@ samples = 10000
 learning_rate = 0.01
 "#;
 
-/// All sections.
+/// All sections, but those of tasks in programs of somebody's own.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
     static ALL: LazyLock<Vec<Section>> = LazyLock::new(|| {
         let lists = [
@@ -207,8 +189,8 @@ pub fn all() -> impl Iterator<Item = &'static Key> {
 impl Key {
     /// The default as a value; `None` for a key that has to be given.
     pub fn default_value(&self) -> Option<super::Value> {
-        let item = toml_edit::Item::Value(self.default?.parse().expect("defaults are TOML"));
-        Some(self.kind.read(&item).expect("defaults are in range"))
+        let value = self.kind.read_text(self.default?);
+        Some(value.expect("defaults are of their kind"))
     }
 }
 

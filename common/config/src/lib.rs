@@ -20,14 +20,18 @@ mod value;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
+pub use resolved::RECORDED;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
-pub use task::{Forecast, Mnist, Resnet, Task};
+pub use task::{
+    Forecast, KnownTask, Mnist, Resnet, Task, TaskDefinition, TaskSettings, Tasks, Typed, Unfit,
+    Wrong, described, description,
+};
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 
@@ -62,6 +66,7 @@ impl fmt::Display for ConfigError {
 /// Values by key, with where each was given.
 struct Values<'a> {
     file: &'a str,
+    tasks: &'a Tasks,
     map: BTreeMap<&'static str, (Value, Place)>,
 }
 
@@ -82,6 +87,14 @@ impl Values<'_> {
         (key.default_value().as_ref() != Some(value)).then_some(value)
     }
 
+    /// What helps if `model.name` is the name of no task.
+    fn of_whom(&self) -> &'static str {
+        match self.tasks.own() {
+            [] => "; a model of your own needs model.program, the worker program that has it",
+            _ => "",
+        }
+    }
+
     /// A problem of a key that has a value of the right type.
     fn problem(&self, name: &str, what: impl fmt::Display) -> Problem {
         let (value, place) = &self.map[name];
@@ -100,10 +113,39 @@ fn at(file: &str, place: &Place) -> String {
     }
 }
 
+/// The worker program that a configuration names with `model.program`, absolute; `None` if it names none, or
+/// is no TOML. The rest of it is not looked at.
+pub fn program(text: &str, folder: &Path, overrides: &[String]) -> Option<PathBuf> {
+    const KEY: &str = "model.program";
+    let set = overrides.iter().rev().find_map(|set| {
+        let (key, value) = set.split_once('=')?;
+        (key.trim() == KEY).then(|| value.trim().trim_matches('"').to_owned())
+    });
+    let program = set.or_else(|| {
+        let document = Document::parse(text).ok()?;
+        let model = document.get("model")?.as_table_like()?;
+        Some(model.get("program")?.as_str()?.to_owned())
+    })?;
+    (!program.is_empty()).then(|| folder.join(program))
+}
+
 impl Config {
-    /// Reads a configuration. `file` is what messages call it, `folder` what relative data paths
-    /// are relative to; `overrides` are `key=value` with TOML values (bare words pass for text).
+    /// Reads a configuration of a built-in task, or one that has been [resolved](Self::resolved). `file` is what messages call it, `folder` what relative
+    /// data paths are relative to; `overrides` are `key=value` with TOML values (bare words pass for text).
     pub fn parse(
+        text: &str,
+        file: &str,
+        folder: &Path,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        let recorded = resolved::recorded(text);
+        let tasks = recorded.as_ref().unwrap_or(Tasks::built_in());
+        Self::parse_with(tasks, text, file, folder, overrides)
+    }
+
+    /// Reads a configuration of one of `tasks`; the rest is as with [`parse`](Self::parse).
+    pub fn parse_with(
+        tasks: &Tasks,
         text: &str,
         file: &str,
         folder: &Path,
@@ -112,6 +154,7 @@ impl Config {
         let mut problems = Vec::new();
         let mut values = Values {
             file,
+            tasks,
             map: BTreeMap::new(),
         };
         read_file(text, &mut values, &mut problems);
@@ -119,6 +162,9 @@ impl Config {
             if let Err(problem) = read_override(setting, &mut values) {
                 problems.push(problem);
             }
+        }
+        if let Some(why) = &tasks.unanswered {
+            problems.push(unanswered(&mut values, why));
         }
         fill_defaults(&mut values, &mut problems);
         if !problems.is_empty() {
@@ -158,6 +204,7 @@ fn read_table(
             .or_else(|| item.span())
             .map_or(1, |span| line_of(text, span.start));
         match item.as_table_like() {
+            Some(_) if full == RECORDED => {}
             Some(inner) if prefix.is_empty() => {
                 read_table(text, &format!("{full}."), inner, values, problems);
             }
@@ -180,7 +227,8 @@ fn read_override(setting: &str, values: &mut Values<'_>) -> Result<(), Problem> 
     };
     let (name, text) = (name.trim(), text.trim());
     // Where text is wanted, what looks like a number or a time is text all the same.
-    let wants_text = keys::find(name).is_some_and(|key| key.kind == Kind::Text);
+    let key = values.tasks.find(name);
+    let wants_text = key.is_some_and(|key| matches!(key.kind, Kind::Text | Kind::Path));
     let item = match text.parse::<toml_edit::Value>() {
         Ok(value) if !wants_text || value.is_str() => Item::Value(value),
         _ => Item::Value(text.into()),
@@ -199,18 +247,39 @@ fn read_item(
         key: name.into(),
         text: format!("{place_text}: {name} {what}"),
     };
-    let Some(key) = keys::find(name) else {
-        return Err(problem(format!("is no key{}", nearest(name))));
+    let Some(key) = values.tasks.find(name) else {
+        let section = name.split('.').next().unwrap_or_default();
+        let ours = keys::sections().any(|known| known.name == section);
+        if values.tasks.unanswered.is_some() && !ours {
+            return Ok(());
+        }
+        return Err(problem(format!("is no key{}", nearest(name, values.tasks))));
     };
-    let value = key.kind.read(item).map_err(problem)?;
-    values.map.insert(key.name, (value, place));
+    let (name, kind) = (key.name, key.kind);
+    let value = kind.read(item).map_err(|what| {
+        let foreign = name == "model.name" && item.is_str();
+        let way_out = if foreign { values.of_whom() } else { "" };
+        problem(what + way_out)
+    });
+    let value = match value {
+        // It may be one of the tasks that are not known.
+        Err(_) if name == "model.name" && values.tasks.unanswered.is_some() => return Ok(()),
+        value => value?,
+    };
+    values.map.insert(name, (value, place));
     Ok(())
 }
 
+/// That the worker program could not tell its tasks, at the line that names it.
+fn unanswered(values: &mut Values<'_>, why: &str) -> Problem {
+    values.problem("model.program", why)
+}
+
 /// The nearest right name. Keys that differ only in their section come first: people forget it.
-fn nearest(name: &str) -> String {
+fn nearest(name: &str, tasks: &Tasks) -> String {
     let last = |name: &str| name.rsplit('.').next().map(str::to_owned);
-    let (same_end, others): (Vec<&str>, Vec<&str>) = keys::all()
+    let (same_end, others): (Vec<&str>, Vec<&str>) = tasks
+        .keys()
         .map(|key| key.name)
         .partition(|key| last(key) == last(name));
     match (same_end.as_slice(), others) {
@@ -221,13 +290,17 @@ fn nearest(name: &str) -> String {
 
 /// Keys of other tasks than the configured one get no value unless they have a default.
 fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
+    // A name that is wrong chooses no task, and nothing is missing for it.
+    let chosen = !problems
+        .iter()
+        .any(|problem| ["model.name", "model.program"].contains(&problem.key.as_str()));
     let task = match values.map.get("model.name") {
         Some((Value::Text(name), _)) => name.clone(),
         _ => keys::find("model.name")
             .and_then(|key| key.default)
             .map_or(String::new(), |name| name.trim_matches('"').to_owned()),
     };
-    for key in keys::all() {
+    for key in values.tasks.keys() {
         if values.map.contains_key(key.name) || problems.iter().any(|p| p.key == key.name) {
             continue;
         }
@@ -235,7 +308,7 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             Some(value) => {
                 values.map.insert(key.name, (value, Place::Default));
             }
-            None if key.task.is_some_and(|needs| needs != task) => {}
+            None if key.task.is_some_and(|needs| !chosen || needs != task) => {}
             None => {
                 let text = format!("{}: {} is missing. {}", values.file, key.name, key.meaning);
                 problems.push(Problem {

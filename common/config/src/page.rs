@@ -1,5 +1,6 @@
 //! docs/configuration.md: all sections and keys, in Markdown.
 
+use crate::Tasks;
 use crate::idle;
 use crate::keys::{Key, MINIMAL, Section, sections};
 
@@ -16,6 +17,23 @@ pub fn markdown() -> String {
     page
 }
 
+/// The same of the tasks that are not built in: a section each.
+pub fn of_tasks(tasks: &Tasks) -> String {
+    let sections = tasks.sections();
+    if sections.is_empty() {
+        return "This worker program has the built-in tasks alone.\n".into();
+    }
+    let told = sections.iter().map(|section| {
+        format!(
+            "\n`model.name = {:?}` is {}.\n",
+            section.name, section.about
+        )
+    });
+    let (told, chapters): (String, String) =
+        (told.collect(), sections.iter().map(chapter).collect());
+    format!("# Tasks of this worker program besides the built-in ones\n{told}{chapters}")
+}
+
 fn chapter(section: &Section) -> String {
     let Section {
         name,
@@ -24,8 +42,12 @@ fn chapter(section: &Section) -> String {
         keys,
     } = section;
     let rows: String = keys.iter().map(row).collect();
+    let example = match *example {
+        "" => String::new(),
+        example => format!("```toml\n{example}```\n\n"),
+    };
     format!(
-        "\n## {name}\n\n{about}\n\n```toml\n{example}```\n\n\
+        "\n## {name}\n\n{about}\n\n{example}\
          | key | type | default | meaning |\n|---|---|---|---|\n{rows}"
     )
 }

@@ -1,7 +1,5 @@
 //! Values of checked types, by key.
 
-use std::ops::Range;
-
 use super::{Value, Values};
 use tradewind_common::compress::Compression;
 
@@ -53,13 +51,6 @@ impl Values<'_> {
             unreachable!("{key} was read as a list of texts")
         };
         list
-    }
-
-    pub(super) fn range(&self, key: &str) -> Range<usize> {
-        let [begin, end] = self.ints(key) else {
-            unreachable!("{key} was read as two integers")
-        };
-        *begin as usize..*end as usize
     }
 
     pub(super) fn compression(&self, key: &str) -> Compression {

@@ -1,23 +1,34 @@
 //! A configuration as text: whole, and what of it makes it another than the default.
 
-use super::task::Task;
-use super::{Values, keys};
+use std::path::Path;
 
-/// Where data lie, which may differ between machines.
-const PLACES: [&str; 2] = ["data.files", "data.folder"];
+use toml_edit::Document;
 
-/// Every key that has a value, as TOML.
-pub(super) fn resolved(values: &Values<'_>, task: &Task) -> String {
+use super::task::{KnownTask, Task, Tasks, described, description};
+use super::{Value, Values};
+
+/// The section of a resolved configuration that has no keys for people: what is known of its task.
+pub const RECORDED: &str = "recorded";
+
+/// Every key that has a value, as TOML. Of tasks of somebody's own only the chosen one's are there: others
+/// are known to their program alone.
+pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> String {
+    let own = |name: &str| {
+        values
+            .tasks
+            .own()
+            .iter()
+            .any(|is| is.definition.name == name)
+    };
     let mut text = String::new();
     let mut section = "";
-    for key in keys::all() {
-        let value = match (key.name, task) {
-            ("data.files", Task::Forecast(forecast)) => forecast.files_value(),
-            ("data.folder", Task::Mnist(mnist)) => mnist.folder_value(),
-            (name, _) => match values.find(name) {
-                Some(value) => value.clone(),
-                None => continue,
-            },
+    for key in values.tasks.keys() {
+        let of_another = key.task.is_some_and(|of| of != task.name());
+        let value = match values.find(key.name) {
+            Some(_) if of_another && key.task.is_some_and(own) => continue,
+            Some(value) if of_another => value.clone(),
+            Some(value) => value.absolute(key.kind, folder),
+            None => continue,
         };
         let (head, name) = key.name.split_once('.').expect("keys are section.name");
         if head != section {
@@ -27,13 +38,32 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task) -> String {
         }
         text += &format!("{name} = {value}\n");
     }
+    if own(task.name()) {
+        let told = Value::Text(description([task.definition()].into_iter()));
+        text += &format!(
+            "\n# For whoever reads this without the worker program.\n[{RECORDED}]\ntask = {told}\n"
+        );
+    }
     text
 }
 
-/// A line for each key that is not at its default, but for where data lie.
+/// The tasks that a configuration was written down with, if it is a [`resolved`] one of a task of somebody's
+/// own.
+pub(super) fn recorded(text: &str) -> Option<Tasks> {
+    let document = Document::parse(text).ok()?;
+    let told = document
+        .get(RECORDED)?
+        .as_table_like()?
+        .get("task")?
+        .as_str()?;
+    let known = described(told).ok()?.into_iter().map(KnownTask::recorded);
+    Tasks::with(known.collect()).ok()
+}
+
+/// A line for each key that is not at its default, but for paths, which may differ between machines.
 pub(super) fn identity(values: &Values<'_>) -> String {
-    let own = keys::all().filter(|key| !PLACES.contains(&key.name));
-    let lines = own.filter_map(|key| {
+    let lines = values.tasks.keys().filter(|key| !key.kind.is_path());
+    let lines = lines.filter_map(|key| {
         let value = values.departure(key)?;
         Some(format!("{} = {value}\n", key.name))
     });

@@ -1,172 +1,250 @@
-//! What is trained, and on what: sections `model` and `data`. A task reads the keys that are its
-//! own; those of other tasks need not be given.
+//! What is trained, and on what. A task has a name, which `model.name` chooses, and keys of its own;
+//! [`task!`](macro@crate::task) defines it once. Those of other tasks need not be given.
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+mod described;
+mod field;
+mod forecast;
+mod known;
+mod mnist;
+mod resnet;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use toml_edit::Document;
+
+use super::keys::Key;
 use super::{Value, Values};
+pub use described::{described, description};
+pub use field::Typed;
+pub use forecast::Forecast;
+pub use known::{KnownTask, Tasks};
+pub use mnist::Mnist;
+pub use resnet::Resnet;
 
-/// What is trained, and on what.
+/// The tasks that every worker program has, a line each.
+pub(crate) const BUILT_IN: &[KnownTask] = &[
+    KnownTask::of::<Forecast>(),
+    KnownTask::of::<Mnist>(),
+    KnownTask::of::<Resnet>(),
+];
+
+/// What a task is called and what can be said of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskDefinition {
+    /// The value of `model.name`.
+    pub name: &'static str,
+    /// What it is, behind "`name` is"; without the full stop.
+    pub about: &'static str,
+    /// Name of what the task measures on its validation split, which is what a target is of.
+    pub validation_metric: &'static str,
+    /// Its own keys.
+    pub keys: &'static [Key],
+}
+
+/// Whoever is told what does not fit together: the key, and what is wrong with its value, such as "is
+/// an empty range".
+pub type Wrong<'a> = dyn FnMut(&'static str, String) + 'a;
+
+/// The settings of a task as a struct; [`task!`](macro@crate::task) defines one.
+pub trait TaskSettings: Sized {
+    /// The task.
+    const DEFINITION: TaskDefinition;
+
+    /// From the values of its keys.
+    ///
+    /// # Errors
+    /// Names the key whose value its field cannot have.
+    fn of(task: &Task) -> Result<Self, Unfit>;
+
+    /// Tells what does not fit together.
+    fn check(&self, wrong: &mut Wrong<'_>);
+}
+
+/// A key's value that the field of a task cannot have, though the key's kind allows it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key} {problem}")]
+pub struct Unfit {
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// The chosen task with the values of its keys. Paths are absolute.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Task {
-    /// `forecast`: the next map of a series.
-    Forecast(Forecast),
-    /// `mnist`: which digit an image shows.
-    Mnist(Mnist),
-    /// `resnet50`: kinds of synthetic images.
-    Resnet(Resnet),
-}
-
-/// A convolutional network on a series of maps.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Forecast {
-    /// Channels of hidden layers.
-    pub channels: i64,
-    /// Residual convolutions between the first layer and the last.
-    pub depth: i64,
-    /// It sees and tells departures from the mean of the history.
-    pub anomalies: bool,
-    /// NetCDF-4 or HDF5 files.
-    pub files: Vec<PathBuf>,
-    /// A variable in each of them.
-    pub variable: String,
-    /// Time steps that the forecast sees.
-    pub history: usize,
-    /// Time indices for validation.
-    pub validation: Range<usize>,
-    /// Time indices for the final metric.
-    pub held_out: Range<usize>,
-    /// Label of time index 0.
-    pub time_origin: i64,
-    /// What a time step is called.
-    pub step_name: String,
-    /// Largest variable held in memory, bytes.
-    pub memory_bytes: u64,
-}
-
-/// A small convolutional network on handwritten digits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mnist {
-    /// Where the four IDX files are.
-    pub folder: PathBuf,
-}
-
-/// A residual network on images that follow from the seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resnet {
-    /// Bottleneck blocks of each stage.
-    pub blocks: [u32; 4],
-    /// Channels of the first layer.
-    pub width: u32,
-    /// Height and width of the images, pixels.
-    pub image_size: u32,
-    /// Kinds of images.
-    pub classes: u32,
-    /// Images for training.
-    pub samples: u32,
+pub struct Task {
+    definition: TaskDefinition,
+    values: BTreeMap<&'static str, Value>,
 }
 
 impl Task {
+    /// What it is.
+    pub fn definition(&self) -> &TaskDefinition {
+        &self.definition
+    }
+
+    /// The value of `model.name`.
+    pub fn name(&self) -> &'static str {
+        self.definition.name
+    }
+
     /// Name of what the task measures on its validation split, which is what a target is of.
     pub fn validation_metric(&self) -> &'static str {
-        match self {
-            Self::Forecast(_) => Forecast::VALIDATION_METRIC,
-            Self::Mnist(_) => Mnist::VALIDATION_METRIC,
-            Self::Resnet(_) => Resnet::VALIDATION_METRIC,
-        }
+        self.definition.validation_metric
     }
-}
 
-impl Resnet {
-    /// Part of the images whose kind is not recognized, %.
-    pub const VALIDATION_METRIC: &str = "validation error";
-}
-
-impl Mnist {
-    /// In nats.
-    pub const VALIDATION_METRIC: &str = "validation cross-entropy";
-
-    /// `data.folder` as it was found.
-    pub(super) fn folder_value(&self) -> Value {
-        Value::Text(self.folder.to_string_lossy().into_owned())
+    /// Its settings as a struct; `None` if they are those of another task, or one of them does not fit
+    /// its field, which is refused before.
+    pub fn settings<S: TaskSettings>(&self) -> Option<S> {
+        let own = self.definition.name == S::DEFINITION.name;
+        own.then(|| S::of(self).ok()).flatten()
     }
-}
 
-impl Forecast {
-    /// In the unit of the variable.
-    pub const VALIDATION_METRIC: &str = "validation RMSE";
-
-    /// `data.files` as they were found.
-    pub(super) fn files_value(&self) -> Value {
-        let files = self.files.iter();
-        Value::Texts(
-            files
-                .map(|file| file.to_string_lossy().into_owned())
-                .collect(),
-        )
+    /// The value of one of its keys as a field's type.
+    ///
+    /// # Errors
+    /// The type cannot have it.
+    pub fn field<T: Typed>(&self, key: &'static str) -> Result<T, Unfit> {
+        let value = self.values.get(key).ok_or_else(|| Unfit {
+            key,
+            problem: "has no value".into(),
+        })?;
+        T::typed(value).ok_or_else(|| Unfit {
+            key,
+            problem: format!("is {value}, which its field cannot have"),
+        })
     }
-}
 
-/// What the configuration says of it; `wrong` hears what does not fit together. Data files are
-/// relative to `folder`.
-pub(super) fn read(
-    values: &Values<'_>,
-    folder: &Path,
-    wrong: &mut dyn FnMut(&str, String),
-) -> Task {
-    match values.text("model.name") {
-        "mnist" => Task::Mnist(Mnist {
-            folder: folder.join(values.text("data.folder")),
-        }),
-        "resnet50" => Task::Resnet(resnet(values)),
-        _ => Task::Forecast(forecast(values, folder, wrong)),
+    /// Its keys with their values, as TOML.
+    pub fn to_toml(&self) -> String {
+        let lines = self.values.iter();
+        lines
+            .map(|(key, value)| format!("{key} = {value}\n"))
+            .collect()
     }
-}
 
-fn resnet(values: &Values<'_>) -> Resnet {
-    let small = |key| values.int(key) as u32;
-    let blocks = values.ints("model.blocks");
-    Resnet {
-        blocks: std::array::from_fn(|stage| blocks[stage] as u32),
-        width: small("model.width"),
-        image_size: small("data.image_size"),
-        classes: small("data.classes"),
-        samples: small("data.samples"),
-    }
-}
-
-fn forecast(values: &Values<'_>, folder: &Path, wrong: &mut dyn FnMut(&str, String)) -> Forecast {
-    let validation = values.range("data.validation");
-    let held_out = values.range("data.held_out");
-    for (key, range) in [
-        ("data.validation", &validation),
-        ("data.held_out", &held_out),
-    ] {
-        if range.is_empty() {
-            wrong(
-                key,
-                "is an empty range; give [begin, end) with begin < end".into(),
+    /// Reads what [`to_toml`](Self::to_toml) writes.
+    ///
+    /// # Errors
+    /// What is no TOML, a key that is missing, or a value out of its range.
+    pub fn from_toml(definition: TaskDefinition, text: &str) -> Result<Self, String> {
+        let document = Document::parse(text).map_err(|error| error.message().to_owned())?;
+        let mut values = BTreeMap::new();
+        for key in definition.keys {
+            let (section, name) = key.name.split_once('.').unwrap_or(("", key.name));
+            let table = document.get(section).and_then(|item| item.as_table_like());
+            let item = table.and_then(|table| table.get(name));
+            let item = item.ok_or_else(|| format!("{} is missing", key.name))?;
+            let value = key.kind.read(item);
+            values.insert(
+                key.name,
+                value.map_err(|what| format!("{} {what}", key.name))?,
             );
         }
+        Ok(Self { definition, values })
     }
-    if held_out.start < validation.end {
-        wrong(
-            "data.held_out",
-            "begins before data.validation has ended".into(),
-        );
+
+    /// What the configuration says of the task that it chooses; `wrong` hears what does not fit
+    /// together. Paths are relative to `folder`.
+    pub(super) fn read(
+        values: &Values<'_>,
+        folder: &Path,
+        wrong: &mut dyn FnMut(&str, String),
+    ) -> Self {
+        let known = values.tasks.named(values.text("model.name"));
+        let known = known.expect("the key has no other choices");
+        let definition = known.definition;
+        let of_key = |key: &Key| (key.name, values.get(key.name).absolute(key.kind, folder));
+        let task = Self {
+            definition,
+            values: definition.keys.iter().map(of_key).collect(),
+        };
+        for Unfit { key, problem } in known.check(&task) {
+            wrong(key, problem);
+        }
+        task
     }
-    let files = values.texts("data.files");
-    Forecast {
-        channels: values.int("model.channels"),
-        depth: values.int("model.depth"),
-        anomalies: values.flag("model.anomalies"),
-        files: files.iter().map(|file| folder.join(file)).collect(),
-        variable: values.text("data.variable").to_owned(),
-        history: values.int("data.history") as usize,
-        validation,
-        held_out,
-        time_origin: values.int("data.time_origin"),
-        step_name: values.text("data.step_name").to_owned(),
-        memory_bytes: values.int("data.memory_bytes") as u64,
-    }
+}
+
+/// Defines a task: its name, what it is in a few words, what it measures on its validation split, and its
+/// keys with the fields that they are read into. A key is documented by the comment of its field, which
+/// has to be understood without others.
+///
+/// ```
+/// tradewind_config::task! {
+///     /// Points on rings.
+///     "rings" ("a small network that tells on which ring a point is")
+///     measures "validation error" is Rings {
+///         /// Number of units of the hidden layer.
+///         width: u32 = "rings.width", int(1, 4096), default "32";
+///         /// Folder with the points, relative to the configuration file.
+///         folder: std::path::PathBuf = "rings.folder", Path;
+///     }
+///     checked by fits
+/// }
+///
+/// fn fits(rings: &Rings, wrong: &mut tradewind_config::Wrong<'_>) {
+///     if rings.width % 2 == 1 {
+///         wrong("rings.width", "is odd".into());
+///     }
+/// }
+/// ```
+///
+/// Kinds of keys are those of [`Kind`](crate::Kind), besides [`int`](crate::keys::int) and
+/// [`float`](crate::keys::float). Without `checked by` everything fits together.
+#[macro_export]
+macro_rules! task {
+    (@default) => { None };
+    (@default $default:literal) => { Some($default) };
+    (@check $is:ident $wrong:ident) => { let _ = ($is, $wrong); };
+    (@check $is:ident $wrong:ident $check:path) => { $check($is, $wrong) };
+    (
+        $(#[$doc:meta])*
+        $name:literal ($about:literal) measures $metric:literal is $Type:ident {
+            $(
+                $(#[doc = $field_doc:literal])+
+                $field:ident: $type:ty = $key:literal, $kind:expr $(, default $default:literal)?;
+            )*
+        }
+        $(checked by $check:path)?
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $Type {
+            $( $(#[doc = $field_doc])+ pub $field: $type ),*
+        }
+
+        impl $Type {
+            /// Name of what is measured on the validation split.
+            pub const VALIDATION_METRIC: &'static str = $metric;
+        }
+
+        impl $crate::TaskSettings for $Type {
+            const DEFINITION: $crate::TaskDefinition = $crate::TaskDefinition {
+                name: $name,
+                about: $about,
+                validation_metric: $metric,
+                keys: {
+                    #[allow(unused_imports, reason = "a task has keys of some kinds")]
+                    use $crate::{keys::{float, int}, Kind::*};
+                    &[ $( $crate::keys::Key {
+                        name: $key,
+                        kind: $kind,
+                        default: $crate::task!(@default $($default)?),
+                        task: Some($name),
+                        meaning: concat!($($field_doc),+).trim_ascii(),
+                    } ),* ]
+                },
+            };
+
+            fn of(task: &$crate::Task) -> Result<Self, $crate::Unfit> {
+                Ok(Self { $( $field: task.field($key)? ),* })
+            }
+
+            fn check(&self, wrong: &mut $crate::Wrong<'_>) {
+                $crate::task!(@check self wrong $($check)?);
+            }
+        }
+    };
 }

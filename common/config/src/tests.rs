@@ -4,6 +4,7 @@ mod idle;
 mod keys;
 mod local;
 mod optimizer;
+mod own;
 mod problems;
 mod slurm;
 mod task;
@@ -43,9 +44,7 @@ fn what_is_resolved_reads_back_the_same() {
     let config = parse(GOOD, &["cluster.groups=[2, 1]", "train.consistency=sync"]).unwrap();
     assert_eq!(config.cluster.groups, [2, 1]);
     assert_eq!(config.train.consistency, ConsistencySpec::Sync);
-    let Task::Forecast(forecast) = &config.task else {
-        panic!("the default task forecasts")
-    };
+    let forecast: Forecast = config.task.settings().expect("the default task forecasts");
     assert_eq!(forecast.files, [Path::new("/base/a.nc")]);
     assert_eq!(config.train.chunk_samples, 32, "two steps of 2 ranks of 8");
     let again = Config::parse(config.resolved(), "c.toml", Path::new("/elsewhere"), &[]).unwrap();

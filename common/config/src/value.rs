@@ -1,6 +1,7 @@
 //! Values of configuration keys: types, ranges, and their form in TOML.
 
 use std::fmt;
+use std::path::Path;
 
 use toml_edit::{Item, Value as Toml};
 
@@ -25,6 +26,8 @@ pub enum Kind {
     Bool,
     /// Text.
     Text,
+    /// A path, which in a file is relative to the file's folder; `""` is none.
+    Path,
     /// One of these.
     Choice(&'static [&'static str]),
     /// A list of integers, not empty.
@@ -54,6 +57,8 @@ pub enum Kind {
     Texts,
     /// A list of texts that may be empty.
     TextsOrNone,
+    /// A list of paths, not empty, which in a file are relative to the file's folder.
+    Paths,
 }
 
 /// A value that its kind allows.
@@ -82,6 +87,7 @@ impl fmt::Display for Kind {
             Self::Float { min, max } => write!(f, "number, {min} to {max}"),
             Self::Bool => f.write_str("true or false"),
             Self::Text => f.write_str("text"),
+            Self::Path => f.write_str("path"),
             Self::Choice(choices) => {
                 let quoted: Vec<_> = choices.iter().map(|c| format!("`{c}`")).collect();
                 f.write_str(&quoted.join(", "))
@@ -104,6 +110,7 @@ impl fmt::Display for Kind {
             }
             Self::Texts => f.write_str("list of texts"),
             Self::TextsOrNone => f.write_str("list of texts, may be empty"),
+            Self::Paths => f.write_str("list of paths"),
         }
     }
 }
@@ -123,6 +130,17 @@ impl fmt::Display for Bound {
 }
 
 impl Kind {
+    /// Whether its values are paths, which may differ between machines.
+    pub(super) fn is_path(self) -> bool {
+        matches!(self, Self::Path | Self::Paths)
+    }
+
+    /// The value of TOML text, or what is wrong with it.
+    pub(super) fn read_text(self, text: &str) -> Result<Value, String> {
+        let value: Toml = text.parse().map_err(|_| format!("is no TOML: {text}"))?;
+        self.read(&Item::Value(value))
+    }
+
     /// The value of a TOML item, or what is wrong with it.
     pub(super) fn read(self, item: &Item) -> Result<Value, String> {
         let toml = item
@@ -154,7 +172,7 @@ impl Kind {
                 }
             }
             Self::Bool => toml.as_bool().map(Value::Bool).ok_or_else(found),
-            Self::Text => toml
+            Self::Text | Self::Path => toml
                 .as_str()
                 .map(|s| Value::Text(s.to_owned()))
                 .ok_or_else(found),
@@ -191,7 +209,7 @@ impl Kind {
                     list.iter().map(pair).collect::<Result<_, _>>()?,
                 ))
             }
-            Self::Texts | Self::TextsOrNone => {
+            Self::Texts | Self::TextsOrNone | Self::Paths => {
                 let may_be_empty = self == Self::TextsOrNone;
                 let list = toml
                     .as_array()
@@ -202,6 +220,23 @@ impl Kind {
                     list.iter().map(text).collect::<Result<_, _>>()?,
                 ))
             }
+        }
+    }
+}
+
+impl Value {
+    /// A value of this kind in which paths are absolute.
+    pub(super) fn absolute(&self, kind: Kind, folder: &Path) -> Self {
+        let absolute = |path: &String| match path.as_str() {
+            "" => String::new(),
+            path => folder.join(path).to_string_lossy().into_owned(),
+        };
+        match self {
+            Self::Text(path) if kind == Kind::Path => Self::Text(absolute(path)),
+            Self::Texts(paths) if kind == Kind::Paths => {
+                Self::Texts(paths.iter().map(absolute).collect())
+            }
+            other => other.clone(),
         }
     }
 }

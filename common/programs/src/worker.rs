@@ -31,6 +31,9 @@ pub enum WorkerVerb {
     Train(TrainArguments),
     /// Pull the servers' parameters, evaluate them and save them.
     Evaluate(EvaluateArguments),
+    /// Print the keys of the tasks that this program has besides the built-in ones, as a page in Markdown.
+    #[command(hide = true)]
+    Tasks(TasksArguments),
 }
 
 /// Open the data, build the model, and choose what ranks compute on; print what was found as JSON.
@@ -103,6 +106,18 @@ pub struct EvaluateArguments {
     pub threads: i32,
 }
 
+/// Print the keys of the tasks that this program has besides the built-in ones, as a page in Markdown.
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
+pub struct TasksArguments {
+    /// As JSON, for `tradewind`.
+    #[arg(long)]
+    pub json: bool,
+    /// Check the settings of this task instead, whose keys and values come as TOML, and print what
+    /// does not fit together as JSON.
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    pub check: Option<String>,
+}
+
 impl WorkerArguments {
     /// The words behind the program's name, which parse to this value again.
     pub fn words(&self) -> Vec<OsString> {
@@ -110,6 +125,7 @@ impl WorkerArguments {
             WorkerVerb::Check(check) => ("check", check.words()),
             WorkerVerb::Train(train) => ("train", train.words()),
             WorkerVerb::Evaluate(evaluate) => ("evaluate", evaluate.words()),
+            WorkerVerb::Tasks(tasks) => ("tasks", tasks.words()),
         };
         [verb.into()].into_iter().chain(words).collect()
     }
@@ -140,6 +156,21 @@ impl From<EvaluateArguments> for WorkerArguments {
     fn from(evaluate: EvaluateArguments) -> Self {
         let verb = WorkerVerb::Evaluate(evaluate);
         Self { verb }
+    }
+}
+
+impl From<TasksArguments> for WorkerArguments {
+    fn from(tasks: TasksArguments) -> Self {
+        let verb = WorkerVerb::Tasks(tasks);
+        Self { verb }
+    }
+}
+
+impl TasksArguments {
+    /// The words behind the verb.
+    pub fn words(&self) -> Vec<OsString> {
+        let Self { json, check } = self;
+        render![json, check]
     }
 }
 

@@ -3,17 +3,34 @@
 use std::path::Path;
 
 use anyhow::Context;
-use tradewind_config::Config;
+use tradewind_config::{Config, ConfigError, program};
 
-/// Reads and checks a configuration. Data paths become absolute.
+use crate::tasks;
+
+/// Reads and checks a configuration. Paths in it become absolute.
 pub fn read(path: &Path, set: &[String]) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let absolute = std::fs::canonicalize(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
-    let config = Config::parse(&text, &path.display().to_string(), folder, set)?;
+    let config = parse(&text, &path.display().to_string(), folder, set)?;
     for line in config.idle() {
         tradewind_process::complain!("note: {line}");
     }
     Ok(config)
+}
+
+/// Checks a configuration; if it names a worker program (`model.program`), that is asked for its tasks. The
+/// rest is as with [`Config::parse`].
+///
+/// # Errors
+/// All that is wrong with it.
+pub fn parse(text: &str, file: &str, folder: &Path, set: &[String]) -> Result<Config, ConfigError> {
+    match program(text, folder, set) {
+        None => Config::parse(text, file, folder, set),
+        Some(program) => {
+            let tasks = tasks::of(&program);
+            Config::parse_with(&tasks, text, file, folder, set)
+        }
+    }
 }

@@ -16,6 +16,7 @@ pub mod rotation;
 pub mod run;
 pub mod runtime;
 pub mod summary;
+mod tasks;
 pub mod units;
 pub mod whole;
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use toml_edit::Document;
+use tradewind_config::RECORDED;
 
 /// Every key of a resolved configuration with its value as TOML.
 pub fn keys_of(resolved: &str) -> BTreeMap<String, String> {
     let document = Document::parse(resolved).expect("a resolved configuration is TOML");
     let mut keys = BTreeMap::new();
-    for (section, item) in document.as_table().iter() {
+    let sections = document.as_table().iter();
+    for (section, item) in sections.filter(|(section, _)| *section != RECORDED) {
         for (name, value) in item.as_table_like().into_iter().flat_map(|t| t.iter()) {
             let value = value.as_value().map(|v| v.clone().decorated("", ""));
             let value = value.map_or(String::new(), |v| v.to_string());

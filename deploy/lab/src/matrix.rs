@@ -246,7 +246,7 @@ impl Matrix {
         overrides.push(format!("run.name={id}"));
         overrides.push(format!("run.seed={seed}"));
         let folder = plan.base.parent().unwrap_or(Path::new("/"));
-        Config::parse(
+        tradewind_folder::config::parse(
             &self.base,
             &plan.base.display().to_string(),
             folder,

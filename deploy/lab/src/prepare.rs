@@ -168,7 +168,7 @@ async fn check(
     runner: &Runner,
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Result<(), String>>> {
-    let programs = Programs::find()?;
+    let programs = Programs::of(&cell.config)?;
     let config = runner.write_config(cell)?;
     let log = runner.log(&format!("{}-check", cell.id));
     // A former one's words are not this one's.
@@ -221,7 +221,7 @@ async fn probe(
     set.push(format!("train.samples={samples}"));
     set.push("optimizer.learning_rate=0".to_owned());
     let probe = Cell {
-        config: Config::parse("", &id, Path::new("/"), &set)?,
+        config: Config::parse_with(cell.config.tasks(), "", &id, Path::new("/"), &set)?,
         id,
         setting: cell.setting,
         seed: cell.seed,
@@ -257,9 +257,9 @@ fn computed(config: &Config) -> impl Iterator<Item = (String, String)> {
         config.train.largest_batch().to_string(),
     );
     let keys = keys_of(config.resolved()).into_iter();
-    let others = keys.filter(|(key, _)| {
+    let others = keys.filter(move |(key, _)| {
         let section = key.split('.').next().unwrap_or_default();
-        COMPUTED.contains(&section)
+        COMPUTED.contains(&section) || section == config.task.name()
     });
     others.chain([batch])
 }

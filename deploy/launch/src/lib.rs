@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use tradewind_common::environment::{OMP_NUM_THREADS, TOKEN};
 use tradewind_programs::{SERVER, WORKER};
+use tradewind_config::Config;
 
 pub use keeper::Keeper;
 pub use local::{LaunchContext, processes};
@@ -31,24 +32,28 @@ const LISTEN: Duration = Duration::from_secs(30);
 /// Pause between two looks at a process.
 pub const LOOK: Duration = Duration::from_millis(50);
 
-/// The programs of Tradewind, which lie beside `tradewind` itself.
+/// The programs of a run.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// `tradewind-server`.
+    /// `tradewind-server`, which lies beside `tradewind` itself.
     pub server: PathBuf,
-    /// `tradewind-worker`.
+    /// `tradewind-worker` beside it, or that of the configuration.
     pub worker: PathBuf,
 }
 
 impl Programs {
-    /// Looks beside the program that runs.
+    /// Those of a configuration.
     ///
     /// # Errors
     /// One of them is not there.
-    pub fn find() -> anyhow::Result<Self> {
+    pub fn of(config: &Config) -> anyhow::Result<Self> {
         Ok(Self {
             server: beside(SERVER)?,
-            worker: beside(WORKER)?,
+            worker: match &config.program {
+                Some(own) if own.is_file() => own.clone(),
+                Some(own) => bail!("model.program: {} is missing; build it", own.display()),
+                None => beside(WORKER)?,
+            },
         })
     }
 }

@@ -59,7 +59,7 @@ pub async fn launch<C: RunHooks>(
     hooks: &mut C,
 ) -> anyhow::Result<Exit> {
     let clock = Clock::start();
-    let programs = Programs::find()?;
+    let programs = Programs::of(config)?;
     let (folder, resumed_from) = if resume {
         let snapshot = resume::newest(out, &config.name)?;
         (RunFolder::reopen(out)?, Some(snapshot))

@@ -24,10 +24,6 @@ use ground::{Ground, On};
 use parts::Which;
 use report::{Part, Teller, Verdict};
 
-/// Memory of finished transfers is used again: fresh pages cost more than the copies into them.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// There is no GPU to check.
 const EXIT_NO_GPU: u8 = 2;
 

@@ -12,7 +12,8 @@ use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;
 use tradewind_worker::data::order::permutation;
-use tradewind_worker::model::{self, Task, TaskSpec};
+use tradewind_worker::member::build_task;
+use tradewind_worker::model::Task;
 
 use super::distance;
 
@@ -76,7 +77,7 @@ pub(super) struct Plain {
 pub(super) fn configured() -> (Config, Box<dyn Task>) {
     let text = divided(&[1], &[]).text();
     let config = Config::parse(&text, "config.toml", root(), &[]).unwrap();
-    let task = model::build(&TaskSpec::from(&config), config.seed).unwrap();
+    let task = build_task(&config).unwrap();
     (config, task)
 }
 

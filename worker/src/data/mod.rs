@@ -235,6 +235,9 @@ pub enum DataError {
         /// libtorch's message.
         reason: String,
     },
+    /// What is wrong with data of somebody's own, in its words. Another process may fare better.
+    #[error("{0}")]
+    Other(String),
     /// The prefetching thread is gone.
     #[error("the prefetching thread ended unexpectedly; its panic message is in the log")]
     PrefetchEnded,

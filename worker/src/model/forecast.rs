@@ -19,7 +19,7 @@ use tradewind_common::record::{Better, Measure, Part};
 
 use super::baseline::{Baseline, Rmse};
 use super::layer::Convolution;
-use super::{Picture, Report, Task, TaskError, seeded};
+use super::{Picture, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::series::{Series, SeriesSpec};
 use crate::data::{Batch, DataError, Dataset, Split};
 
@@ -42,6 +42,27 @@ pub struct ForecastSpec {
     pub depth: i64,
     /// Whether it sees and tells departures from the mean of the history, or whole fields.
     pub anomalies: bool,
+}
+
+impl TaskKind for tradewind_config::Forecast {
+    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+        let spec = ForecastSpec {
+            series: SeriesSpec {
+                files: self.files.clone(),
+                variable: self.variable.clone(),
+                history: self.history,
+                validation: self.validation.clone(),
+                held_out: self.held_out.clone(),
+                time_origin: self.time_origin,
+                memory_bytes: self.memory_bytes,
+            },
+            step_name: self.step_name.clone(),
+            channels: self.channels,
+            depth: self.depth,
+            anomalies: self.anomalies,
+        };
+        Ok(Box::new(Forecast::new(&spec, seed)?))
+    }
 }
 
 /// The model with its data.

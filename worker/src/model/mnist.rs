@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
-use super::{Report, Task, TaskError, seeded};
+use super::{Report, Task, TaskError, TaskKind, seeded};
 use crate::data::digits::{CLASSES, Digits};
 use crate::data::{Batch, DataError, Dataset, Split};
 
@@ -38,6 +38,13 @@ const PIXELS: (f64, f64) = (33.32, 78.57);
 pub struct MnistSpec {
     /// Where the four IDX files are.
     pub folder: PathBuf,
+}
+
+impl TaskKind for tradewind_config::Mnist {
+    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+        let folder = self.folder.clone();
+        Ok(Box::new(Mnist::new(&MnistSpec { folder }, seed)?))
+    }
 }
 
 /// The model with its data.

@@ -1,70 +1,40 @@
 //! Models: a [`Task`] is a model with its data, its loss and its metric. One file a task.
+//!
+//! What can be said of a task, its name and its keys, is a struct that [`task!`] defines; [`TaskKind`] builds
+//! the task from it. A program lists its own tasks by [`TaskEntry::of`], as the built-in ones are listed in
+//! `registry`.
 
 pub mod baseline;
 pub mod forecast;
 mod layer;
 pub mod mnist;
 mod norm;
+mod registry;
 pub mod resnet;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
-use tradewind_common::layout::TensorKind;
-use tradewind_common::record::{Better, Measure, Part};
-use tradewind_config::{self, Config};
+pub use tradewind_common::layout::TensorKind;
+use tradewind_common::record::Part;
+pub use tradewind_common::record::{Better, Measure};
+pub use tradewind_config::{TaskSettings, Wrong, task};
 
-use crate::data::series::SeriesSpec;
-use crate::data::synthetic::ImagesSpec;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 pub use mnist::MnistSpec;
+pub use registry::{Registry, TaskEntry};
 pub use resnet::ResnetSpec;
 
-/// Which task, with its settings: a line here and a file beside this one for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TaskSpec {
-    /// The next map of a series from the maps before it.
-    Forecast(ForecastSpec),
-    /// Handwritten digits.
-    Mnist(MnistSpec),
-    /// Kinds of synthetic images.
-    Resnet(ResnetSpec),
-}
-
-impl From<&Config> for TaskSpec {
-    fn from(config: &Config) -> Self {
-        match &config.task {
-            tradewind_config::Task::Forecast(task) => Self::Forecast(ForecastSpec {
-                series: SeriesSpec {
-                    files: task.files.clone(),
-                    variable: task.variable.clone(),
-                    history: task.history,
-                    validation: task.validation.clone(),
-                    held_out: task.held_out.clone(),
-                    time_origin: task.time_origin,
-                    memory_bytes: task.memory_bytes,
-                },
-                step_name: task.step_name.clone(),
-                channels: task.channels,
-                depth: task.depth,
-                anomalies: task.anomalies,
-            }),
-            tradewind_config::Task::Mnist(task) => Self::Mnist(MnistSpec {
-                folder: task.folder.clone(),
-            }),
-            tradewind_config::Task::Resnet(task) => Self::Resnet(ResnetSpec {
-                blocks: task.blocks,
-                width: task.width,
-                images: ImagesSpec {
-                    size: task.image_size as usize,
-                    classes: task.classes as usize,
-                    samples: task.samples as usize,
-                },
-            }),
-        }
-    }
+/// The settings of a task, from which it is built.
+pub trait TaskKind: TaskSettings {
+    /// Opens the data and makes the model, with initial values that follow from `seed` alone
+    /// ([`seeded`]).
+    ///
+    /// # Errors
+    /// A setting out of range, or data that cannot be used.
+    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError>;
 }
 
 /// What is trained: a model, its samples, its loss and its metric.
@@ -104,7 +74,9 @@ pub trait Task: Send {
 
     /// What a reader of the saved parameters must know besides their names: keys and values for
     /// the file's metadata.
-    fn notes(&self) -> BTreeMap<String, String>;
+    fn notes(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
 }
 
 /// What [`Task::evaluate`] found; the fields are those of
@@ -123,6 +95,20 @@ pub struct Report {
     pub parts: Vec<Part>,
     /// One held-out sample, where it is a map.
     pub picture: Option<Picture>,
+}
+
+impl Report {
+    /// Without anything to compare the metric with, and without parts and picture.
+    pub fn of(metric: Measure, better: Better, validation: Measure) -> Self {
+        Self {
+            metric,
+            better,
+            validation,
+            baselines: Vec::new(),
+            parts: Vec::new(),
+            picture: None,
+        }
+    }
 }
 
 /// Truth and forecast of one sample. Maps are row by row, in `unit`.
@@ -160,23 +146,14 @@ pub enum TaskError {
         /// What it must satisfy.
         reason: &'static str,
     },
-}
-
-/// Opens the data and makes the model, with initial values that follow from `seed` alone.
-///
-/// # Errors
-/// A setting out of range, or data that cannot be used.
-pub fn build(spec: &TaskSpec, seed: u64) -> Result<Box<dyn Task>, TaskError> {
-    match spec {
-        TaskSpec::Forecast(spec) => Ok(Box::new(forecast::Forecast::new(spec, seed)?)),
-        TaskSpec::Mnist(spec) => Ok(Box::new(mnist::Mnist::new(spec, seed)?)),
-        TaskSpec::Resnet(spec) => Ok(Box::new(resnet::Resnet::new(spec, seed)?)),
-    }
+    /// What else is wrong with a task of somebody's own, in its words.
+    #[error("{0}")]
+    Other(String),
 }
 
 /// Runs `make` with libtorch's generator seeded. The generator belongs to the whole process, so
 /// one caller at a time.
-fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
+pub fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _one = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     #[expect(

@@ -14,7 +14,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
-use super::{Report, Task, TaskError, seeded};
+use super::{Report, Task, TaskError, TaskKind, seeded};
 use crate::data::synthetic::{CHANNELS, Images, ImagesSpec};
 use crate::data::{Batch, Dataset, Split};
 
@@ -33,6 +33,21 @@ pub struct ResnetSpec {
     pub width: u32,
     /// The data.
     pub images: ImagesSpec,
+}
+
+impl TaskKind for tradewind_config::Resnet {
+    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+        let spec = ResnetSpec {
+            blocks: self.blocks,
+            width: self.width,
+            images: ImagesSpec {
+                size: self.image_size as usize,
+                classes: self.classes as usize,
+                samples: self.samples as usize,
+            },
+        };
+        Ok(Box::new(Resnet::new(&spec, seed)?))
+    }
 }
 
 /// The model with its data.

@@ -103,7 +103,7 @@ impl Task {
             host: address::of_node(&identity.node, interface)?.to_string(),
             log: place.path.join(member.log()),
             token: place.token()?,
-            programs: Programs::find()?,
+            programs: Programs::of(&place.config)?,
             place,
             identity,
             member,

@@ -186,7 +186,7 @@ impl Lead {
             milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
             threads: i32::try_from(group.cpus)?,
         };
-        words.push(Programs::find()?.worker.into());
+        words.push(Programs::of(config)?.worker.into());
         words.extend(WorkerArguments::from(arguments).words());
         let environment = environment(&self.place.token()?);
         let log = self.folder.file(run_files::EVALUATE_LOG);
