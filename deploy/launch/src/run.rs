@@ -25,7 +25,7 @@ use follow::follow;
 use found::Found;
 use helper::Helper;
 pub use interruption::Interruption;
-pub use resume::{accepted, newest as newest_snapshot};
+pub use resume::{accepted, changed, newest as newest_snapshot};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::{Access, ClusterStatus};
 use tradewind_folder::failure::Failure;
@@ -96,6 +96,9 @@ pub async fn launch<C: Company>(
     };
     let found = Found::read(&folder)?;
     announce(config, &folder, &found, resumed_from);
+    if let Some(changed) = resume::changed(config, &folder) {
+        say(changed);
+    }
     if let Some(accepted) = accepted {
         say(accepted);
     }

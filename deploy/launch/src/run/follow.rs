@@ -11,8 +11,8 @@ use crate::{Ground, Keeper, LOOK};
 /// A snapshot that is being taken because the run shall end; what came of it, in words.
 type Last<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
 
-/// Keeps the run going until it is done, fails, or is interrupted. An interruption is followed by a
-/// last snapshot; a second one is not waited for.
+/// Keeps the run going until it is done, fails, or is interrupted. After an interruption groups leave
+/// and a last snapshot is taken; a second one is not waited for.
 pub(super) async fn follow<C: Company>(
     ground: &Ground<'_>,
     keeper: &mut Keeper<'_>,
@@ -56,9 +56,11 @@ pub(super) async fn follow<C: Company>(
                 None if may_snapshot(ground, keeper) => {
                     let seconds = config.liveness.notice_ms.div_ceil(1000);
                     progress.message(&format!(
-                        "{by}: taking a last snapshot, for at most {seconds} s; once more ends at once"
+                        "{by}: {}a last snapshot is taken, within {seconds} s; once more ends at once",
+                        if last::groups_leave(config) { "groups leave and " } else { "" }
                     ));
-                    ending = Some((by, Box::pin(take(ground, &access))));
+                    keeper.expect_leaving(by);
+                    ending = Some((by, Box::pin(last::of_interrupted(ground, &access))));
                     None
                 }
                 None => Some(by.to_owned()),
@@ -81,15 +83,6 @@ pub(super) async fn follow<C: Company>(
 fn may_snapshot(ground: &Ground<'_>, keeper: &Keeper<'_>) -> bool {
     let ready = keeper.status().is_some_and(|s| s.phase == "ready");
     ready && ground.config.liveness.notice_ms > 0
-}
-
-async fn take(ground: &Ground<'_>, access: &tradewind_folder::cluster::Access) -> String {
-    match last::snapshot(ground, access).await {
-        Ok(number) => {
-            format!("snapshot {number} is whole; `tradewind run CONFIG --resume` goes on from it")
-        }
-        Err(why) => format!("no last snapshot was taken: {why}"),
-    }
 }
 
 /// Waits for the last snapshot; for ever if none is being taken.
