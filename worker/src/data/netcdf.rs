@@ -39,7 +39,7 @@ pub(super) fn nearest(name: &str, names: &[String]) -> Option<String> {
     names
         .iter()
         .map(|other| (distance(name, other), other))
-        .filter(|(distance, other)| *distance <= name.chars().count() / 3)
+        .filter(|(distance, _)| *distance <= name.chars().count() / 3)
         .min()
         .map(|(_, other)| other.clone())
 }
