@@ -70,7 +70,7 @@ fn groups_learn_digits_and_the_report_says_which_way_is_better() {
     assert_eq!(metric["baselines"][0]["value"], 10.0);
     let accuracy = metric["value"].as_f64().unwrap();
     assert!(accuracy > 90.0, "{summary}");
-    let better = format!("network +{:.1} points", accuracy - 10.0);
+    let better = format!("    {:.1} points", accuracy - 10.0);
     assert!(ended.stdout.contains(&better), "{better}: {}", ended.stdout);
     assert!(!ended.out().join("forecast.png").exists());
 

@@ -146,7 +146,7 @@ impl Kind {
         let toml = item
             .as_value()
             .ok_or_else(|| format!("is a table, not {self}"))?;
-        let found = || format!("is {}, not {self}", describe(toml));
+        let found = || format!("is {}, not {self}{}", describe(toml), self.hint(toml));
         let in_range = |n: i64, min, max| {
             if (min..=max).contains(&n) {
                 Ok(n)
@@ -238,6 +238,34 @@ impl Value {
             }
             other => other.clone(),
         }
+    }
+}
+
+impl Kind {
+    /// `; write it as …` where a value means the right thing in another form.
+    fn hint(self, toml: &Toml) -> String {
+        /// Up to here every integer has a float of its own.
+        const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+        let better = match (self, toml) {
+            (Self::Int { min, max }, Toml::Float(number)) => {
+                let number = *number.value();
+                let integer = number as i64;
+                let is_it = number.fract() == 0.0 && number.abs() <= EXACT_MAX;
+                (is_it && (min..=max).contains(&integer)).then(|| integer.to_string())
+            }
+            (Self::Ints { length, .. }, Toml::Integer(number)) if length.is_none_or(|n| n == 1) => {
+                Some(format!("[{}]", number.value()))
+            }
+            (Self::IntsOrNone { .. }, Toml::Integer(number)) => {
+                Some(format!("[{}]", number.value()))
+            }
+            (Self::Texts | Self::TextsOrNone, Toml::String(text)) => {
+                Some(Value::Texts(vec![text.value().clone()]).to_string())
+            }
+            // Of other kinds or types nobody knows what was meant.
+            _ => None,
+        };
+        better.map_or(String::new(), |better| format!("; write it as {better}"))
     }
 }
 

@@ -24,7 +24,10 @@ pub fn metric(evaluation: &Evaluation) -> String {
     for name in parts.iter().map(|part| part.name.as_str()).chain(["all"]) {
         let _ = write!(text, "  {name:>8}");
     }
-    text += "    against all\n";
+    text += match evaluation.better {
+        Better::Lower => "    network's error is lower by\n",
+        Better::Higher => "    network is higher by\n",
+    };
     for (row, name) in names.enumerate() {
         let _ = write!(text, "{name:width$}");
         for part in parts {
@@ -40,10 +43,10 @@ pub fn metric(evaluation: &Evaluation) -> String {
         } else {
             let baseline = evaluation.baselines[row - 1].value;
             let better = match evaluation.better {
-                Better::Lower => format!("{:+.1} %", 100.0 * (1.0 - metric.value / baseline)),
-                Better::Higher => format!("{:+.1} points", metric.value - baseline),
+                Better::Lower => format!("{:.1} %", 100.0 * (1.0 - metric.value / baseline)),
+                Better::Higher => format!("{:.1} points", metric.value - baseline),
             };
-            let _ = writeln!(text, "  {baseline:8.3}    network {better}");
+            let _ = writeln!(text, "  {baseline:8.3}    {better}");
         }
     }
     text
@@ -60,7 +63,7 @@ pub fn closing(summary: &Summary, folder: &Path) -> String {
     let time = match summary.resumed_from {
         None => format!("{train:.1} s of training, {wall:.1} s in all"),
         // Training began in a former part, and there may have been a long pause.
-        Some(number) => format!("{wall:.1} s since snapshot {number}"),
+        Some(number) => format!("this part took {wall:.1} s, from snapshot {number} on"),
     };
     let overflows = match summary.overflowed() {
         0 => String::new(),
@@ -111,12 +114,12 @@ mod tests {
             libtorch: String::new(),
             picture: String::new(),
         };
-        let want = "\nheld-out RMSE (K)\n                  A1B       all    against all\nnetwork         0.500     0.750\npersistence     0.900     1.000    network +25.0 %\n";
+        let want = "\nheld-out RMSE (K)\n                  A1B       all    network's error is lower by\nnetwork         0.500     0.750\npersistence     0.900     1.000    25.0 %\n";
         assert_eq!(metric(&evaluation), want);
         let accurate = Evaluation {
             better: Better::Higher,
             ..evaluation
         };
-        assert!(metric(&accurate).ends_with("1.000    network -0.2 points\n"));
+        assert!(metric(&accurate).ends_with("1.000    -0.2 points\n"));
     }
 }

@@ -89,6 +89,9 @@ pub struct Event {
     pub life: u64,
 }
 
+/// The launcher has begun to end a run before its end.
+pub const ENDING: &str = "run_ending";
+
 /// Kinds of what happens in a run without faults, too, or that only follow from another one.
 const ORDINARY: &[&str] = &[
     "server_up",
@@ -100,6 +103,7 @@ const ORDINARY: &[&str] = &[
     "group_attached",
     "group_drained",
     "run_ready",
+    ENDING,
     "run_removed",
     "snapshot",
     "coordinator",
@@ -182,6 +186,21 @@ impl Event {
     pub fn in_run(self, run: &RunId) -> Self {
         let run = self.rank.map(|_| run.to_string());
         Self { run, ..self }
+    }
+
+    /// Of a run as a whole.
+    pub fn of_run(wall: f64, kind: &str, text: String, run: &RunId) -> Self {
+        Self {
+            wall,
+            kind: kind.to_owned(),
+            text,
+            run: Some(run.to_string()),
+            server: None,
+            group: None,
+            rank: None,
+            shard: None,
+            life: 0,
+        }
     }
 
     /// Of a member.

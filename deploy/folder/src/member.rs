@@ -79,6 +79,12 @@ pub struct Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // It has looked at what people have written, so what it found is all that they need.
+        if self.role == Role::Check
+            && let Some(message) = error_of(&self.tail)
+        {
+            return f.write_str(message);
+        }
         write!(f, "{} {}", self.role, self.how)?;
         if self.role == Role::Check {
             // Its log goes with the folder of the run that never began.
@@ -94,6 +100,14 @@ impl fmt::Display for Ended {
             )
         }
     }
+}
+
+/// The message of the last error in the lines of a log, with the lines that belong to it. A line is
+/// `TIME ERROR TARGET: MESSAGE`.
+fn error_of(log: &str) -> Option<&str> {
+    let (_, error) = log.rsplit_once(" ERROR ")?;
+    let (_, message) = error.split_once(": ")?;
+    Some(message.trim_end())
 }
 
 impl std::error::Error for Ended {}

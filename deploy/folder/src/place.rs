@@ -7,12 +7,14 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::exit::Exit;
+use tradewind_common::record::Measure;
 use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::store::{Address, read_address};
 
 use crate::cluster::Access;
 use crate::events::Events;
+use crate::records::read_evaluation;
 
 /// Where runs are if nobody says otherwise.
 const RUNS: &str = "runs";
@@ -106,6 +108,34 @@ impl Place {
         }
     }
 
+    /// When the processes of the run were started last, in seconds since the Unix epoch: its
+    /// configuration is written then.
+    pub fn begun(&self) -> Option<f64> {
+        let written = fs::metadata(self.path.join("config.toml")).and_then(|file| file.modified());
+        let since = written.ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(since.as_secs_f64())
+    }
+
+    /// What a run that has ended has come to, in a line: its metric, how much was trained, and where
+    /// the rest stands. `None` if it has not ended.
+    pub fn result(&self) -> Option<String> {
+        let ending = ending(&self.path)?;
+        let metric = read_evaluation(&self.path).ok().map(|evaluation| {
+            let Measure { name, unit, value } = evaluation.metric;
+            format!("{name} {value:.3} {unit}; ")
+        });
+        let samples = ending.samples.map(|samples| samples.applied);
+        let trained = samples.zip(ending.train_seconds);
+        let trained = trained.map(|(samples, s)| format!("{samples} samples in {s:.1} s; "));
+        let summary = self.path.join("summary.json");
+        Some(format!(
+            "{}{}summary in {}",
+            metric.unwrap_or_default(),
+            trained.unwrap_or_default(),
+            summary.display()
+        ))
+    }
+
     /// How the run ended, if it has.
     pub fn ended(&self) -> Option<String> {
         Some(ending(&self.path)?.status)
@@ -118,6 +148,14 @@ struct Ending {
     status: String,
     /// Earlier versions wrote none.
     exit_status: Option<u8>,
+    samples: Option<Samples>,
+    train_seconds: Option<f64>,
+}
+
+/// What of the budget was applied.
+#[derive(Debug, Deserialize)]
+struct Samples {
+    applied: u64,
 }
 
 fn ending(run: &Path) -> Option<Ending> {

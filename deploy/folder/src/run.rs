@@ -90,6 +90,11 @@ impl RunFolder {
         &self.path
     }
 
+    /// The configuration, with every key, that the run had before it was reopened; `None` if it is new.
+    pub fn before(&self) -> Option<&str> {
+        self.before.as_deref()
+    }
+
     /// Writes a file so that readers see all of it or none.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         whole::write(&self.file(name), text)

@@ -20,7 +20,7 @@ use super::ping::{Heard, follow, host, ping};
 use super::supervisor::{Action, Death, Notice, Progress, Rules, Silence, Supervisor};
 use tradewind_folder::clock::{Clock, wall};
 use tradewind_folder::cluster::Access;
-use tradewind_folder::events::{Event, Events, lost_rank};
+use tradewind_folder::events::{ENDING, Event, Events, lost_rank};
 use tradewind_folder::failure::Failure;
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::member::Ended;
@@ -52,6 +52,8 @@ pub struct Keeper<'a> {
     status: Option<(u64, StatusReply)>,
     /// `processes.json` could not be written, and that was said.
     unwritten: bool,
+    /// That all groups leave is what is wanted.
+    is_ending: bool,
 }
 
 /// What was found by looking.
@@ -63,7 +65,7 @@ pub struct Found {
     pub messages: Vec<String>,
     /// Why the run cannot go on.
     pub failure: Option<Failure>,
-    /// Every rank has done its part.
+    /// The budget is applied, and every rank has ended.
     pub done: bool,
 }
 
@@ -115,6 +117,7 @@ impl<'a> Keeper<'a> {
             ended: BTreeMap::new(),
             status: None,
             unwritten: false,
+            is_ending: false,
         };
         for server in 0..context.config.cluster.servers {
             keeper.ping(server);
@@ -176,8 +179,9 @@ impl<'a> Keeper<'a> {
                 .failure
                 .get_or_insert_with(|| Failure::of_status(status));
         }
-        found.done = self.supervisor.ranks_done();
-        if self.supervisor.all_left() {
+        let left = self.supervisor.all_left();
+        found.done = self.supervisor.ranks_done() && !left;
+        if left && !self.is_ending {
             let text = "every group has left before train.samples were applied; `tradewind run CONFIG --resume` goes on from the last snapshot";
             found
                 .failure
@@ -189,6 +193,14 @@ impl<'a> Keeper<'a> {
     /// Ends the ranks; the servers stay.
     pub fn end_training(&mut self) {
         self.supervisor.handle_enough();
+    }
+
+    /// The run ends, as it was `interrupted` or `asked to terminate`, and groups may be asked to leave:
+    /// that none is left is no failure then.
+    pub fn expect_leaving(&mut self, by: &str) {
+        self.is_ending = true;
+        let (run, text) = (&self.ground.config.name, format!("the run ends: {by}"));
+        self.log.write(&Event::of_run(wall(), ENDING, text, run));
     }
 
     /// Ends all processes.

@@ -26,7 +26,7 @@ use found::Found;
 use helper::Helper;
 pub use hooks::{NoHooks, RunHooks};
 pub use interruption::Interruption;
-pub use resume::{accepted, newest as newest_snapshot};
+pub use resume::{accepted, changed, newest as newest_snapshot};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::{Access, ClusterStatus};
 use tradewind_folder::failure::Failure;
@@ -101,6 +101,9 @@ pub async fn launch<C: RunHooks>(
     };
     let found = Found::read(&folder)?;
     announce(config, &folder, &found, resumed_from);
+    if let Some(changed) = resume::changed(config, &folder) {
+        say(changed);
+    }
     if let Some(accepted) = accepted {
         say(accepted);
     }

@@ -21,6 +21,10 @@ pub(crate) struct Standing {
     pub(super) folder: String,
     /// How it ended; `null` if it has not.
     pub(super) ended: Option<String>,
+    /// What it came to, in a line; `null` if it has not ended or cannot be told.
+    pub(super) result: Option<String>,
+    /// It is being ended before its end.
+    pub(super) ending: Option<Ending>,
     /// It has not ended, but nobody keeps it going.
     pub(super) abandoned: bool,
     pub(super) coordinator: Coordinator,
@@ -118,6 +122,13 @@ pub(crate) struct Shard {
 pub(crate) struct Copy {
     pub(super) server: u32,
     pub(super) full: bool,
+}
+
+/// The launcher ends the run: groups leave, a last snapshot is taken, the summary is written.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Ending {
+    /// The last snapshot, once it is whole.
+    pub(super) snapshot: Option<u64>,
 }
 
 #[derive(Clone, Debug, Serialize)]

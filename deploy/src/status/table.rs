@@ -18,7 +18,10 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
     let groups = standing.groups.iter().map(group).collect();
     let header = ["group", "state", "ranks", "clock", "lag", "lease left"];
     part(&mut text, header, groups);
-    for (number, device) in standing.devices.iter().enumerate() {
+    // After the end they say nothing of the run that is of interest.
+    let devices = standing.devices.iter();
+    let devices = devices.filter(|_| standing.ended.is_none());
+    for (number, device) in devices.enumerate() {
         let gap = if number == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{gap}{}", device::line(device));
     }
@@ -57,6 +60,10 @@ pub(super) fn all(standing: &Standing, now: f64) -> String {
         None => text += "newest snapshot: none yet\n",
     }
     if let Some(lost) = standing.lost {
+        let lost = match lost.is_none() {
+            true => "nothing".to_owned(),
+            false => lost.to_string(),
+        };
         let _ = writeln!(text, "lost by restoring: {lost}");
     }
     if !standing.events.is_empty() {
@@ -79,15 +86,15 @@ fn head(standing: &Standing) -> String {
     let state = match (&standing.ended, &standing.phase, standing.abandoned) {
         (Some(ended), ..) => ended.clone(),
         (_, _, true) => "abandoned".into(),
-        (_, Some(phase), _) => phase.clone(),
+        _ if standing.ending.is_some() => "ending".into(),
+        (_, Some(phase), _) => stage(phase).into(),
         _ => "under way".into(),
     };
     let what = if standing.is_fleet { "fleet" } else { "run" };
-    let mut text = format!("{what} {run}: {state}");
-    if let Some(generation) = standing.generation {
-        let _ = write!(text, ", generation {generation}");
+    let mut text = format!("{what} {run}: {state}, in {folder}\n");
+    if let Some(result) = &standing.result {
+        let _ = writeln!(text, "{result}");
     }
-    let _ = writeln!(text, ", in {folder}");
     if let Some(failure) = &standing.failure {
         let _ = writeln!(text, "it has failed: {failure}");
     }
@@ -102,6 +109,12 @@ fn head(standing: &Standing) -> String {
             let _ = writeln!(text, "{which}");
         }
         (Some(_), Some(_)) => {}
+        (Some(_), None) if standing.ending.is_some() && !standing.abandoned => {
+            let number = standing.ending.and_then(|ending| ending.snapshot);
+            let snapshot = number.map(|number| format!("snapshot {number} is whole; "));
+            let snapshot = snapshot.unwrap_or_default();
+            let _ = writeln!(text, "{snapshot}its summary is being written");
+        }
         (Some(away), None) => {
             let _ = writeln!(text, "{which} does not answer at the moment: {away}");
         }
@@ -110,6 +123,14 @@ fn head(standing: &Standing) -> String {
         let _ = writeln!(text, "{line}");
     }
     text
+}
+
+/// What a phase of the coordinator's means for people.
+fn stage(phase: &str) -> &str {
+    match phase {
+        "ready" => "training",
+        other => other,
+    }
 }
 
 /// Jobs that do not run. Of those that do the run itself tells more.
@@ -126,7 +147,7 @@ fn fleet_run(run: &FleetRun) -> [String; 4] {
         run.run.clone(),
         match &run.failure {
             Some(failure) => format!("failed: {failure}"),
-            None => run.phase.clone(),
+            None => stage(&run.phase).to_owned(),
         },
         format!("{} of {}", run.groups_live, run.groups),
         run.clock.to_string(),
@@ -213,7 +234,7 @@ fn age(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::standing::tests::standing;
-    use super::super::standing::{Snapshot, Standing};
+    use super::super::standing::{Ending, Snapshot, Standing};
     use super::*;
     use tradewind_folder::events::Event;
     use tradewind_folder::events::fixture::event;
@@ -227,7 +248,7 @@ mod tests {
         });
         standing.events = vec![event(1010.0, "promoted", "server 1 answers for shard 0")];
         let want = "\
-run r: ready, generation 12, in runs/r
+run r: training, in runs/r
 coordinator 2
 
 group   state       ranks    clock   lag   lease left
@@ -279,7 +300,7 @@ fleet shared: under way, in runs/shared
 the coordinator
 
 run   state         groups live   clock
-a     ready         2 of 3        12
+a     training      2 of 3        12
 b     failed: NaN   2 of 3        12
 
 events
@@ -325,7 +346,21 @@ events
         let text = all(&standing, 0.0);
         let want = "run r: under way, in runs/r\ncoordinator 2 at 127.0.0.1:4000 does not answer at the moment: cannot reach 127.0.0.1:4000\n\nnewest snapshot: none yet";
         assert_eq!(text, want);
+        standing.ending = Some(Ending { snapshot: None });
+        let want = "run r: ending, in runs/r\nits summary is being written\n";
+        assert!(all(&standing, 0.0).starts_with(want));
+        standing.ending = Some(Ending { snapshot: Some(3) });
+        let want = "run r: ending, in runs/r\nsnapshot 3 is whole; its summary is being written\n";
+        assert!(all(&standing, 0.0).starts_with(want));
+        standing.abandoned = true;
+        let text = all(&standing, 0.0);
+        assert!(
+            text.starts_with("run r: abandoned, in runs/r\ncoordinator 2 at"),
+            "{text}"
+        );
         standing.ended = Some("completed".into());
-        assert!(all(&standing, 0.0).starts_with("run r: completed, in runs/r\n\nnewest"));
+        standing.result = Some("RMSE 0.7 K".into());
+        let want = "run r: completed, in runs/r\nRMSE 0.7 K\n\nnewest";
+        assert!(all(&standing, 0.0).starts_with(want));
     }
 }

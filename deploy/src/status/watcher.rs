@@ -11,10 +11,10 @@ use tradewind_server::snapshot::{Folder, manifest};
 
 use super::device::Devices;
 use super::jobs::Jobs;
-use super::standing::{Server, Snapshot, Standing, fleet_run, server};
+use super::standing::{Ending, Server, Snapshot, Standing, fleet_run, server};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::Access;
-use tradewind_folder::events::{Event, Events};
+use tradewind_folder::events::{ENDING, Event, Events};
 use tradewind_folder::lock::is_held;
 use tradewind_folder::place::Place;
 use tradewind_launch::processes;
@@ -59,6 +59,7 @@ impl Watcher {
             is_fleet: self.place.is_fleet(),
             folder: self.place.path.display().to_string(),
             ended: self.place.ended(),
+            result: self.place.result(),
             snapshot: self.snapshot(),
             events: self.events(),
             devices: self.devices.look(),
@@ -87,6 +88,9 @@ impl Watcher {
         // have ended since this look began.
         standing.abandoned =
             away && !is_held(path) && !told.may_go_on() && self.place.ended().is_none();
+        let begun = self.place.begun();
+        standing.ending =
+            begun.and_then(|begun| ending(&standing.events, begun, &standing.snapshot));
         standing
     }
 
@@ -165,5 +169,47 @@ impl Watcher {
         let old = self.recent.len().saturating_sub(EVENTS_MAX);
         self.recent.drain(..old);
         self.recent.iter().cloned().collect()
+    }
+}
+
+/// Whether a run whose processes were started at `begun` is being ended before its end. Times are
+/// seconds since the Unix epoch.
+fn ending(events: &[Event], begun: f64, snapshot: &Option<Snapshot>) -> Option<Ending> {
+    let ends = |event: &&Event| event.kind == ENDING && event.wall >= begun;
+    let since = events.iter().rev().find(ends)?.wall;
+    let last = snapshot
+        .as_ref()
+        .filter(|snapshot| snapshot.wall > Some(since));
+    Some(Ending {
+        snapshot: last.map(|snapshot| snapshot.number),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tradewind_folder::events::fixture::event;
+
+    #[test]
+    fn a_run_ends_since_its_launcher_said_so_after_it_began() {
+        let events = [
+            event(10.0, "run_ready", "ready"),
+            event(20.0, ENDING, "the run ends"),
+        ];
+        let snapshot = |wall| {
+            Some(Snapshot {
+                number: 3,
+                wall: Some(wall),
+            })
+        };
+        let check = |begun, wall, want: Option<Option<u64>>| {
+            let want = want.map(|snapshot| Ending { snapshot });
+            assert_eq!(ending(&events, begun, &snapshot(wall)), want);
+        };
+        check(5.0, 15.0, Some(None));
+        check(5.0, 21.0, Some(Some(3)));
+        // It was resumed after that.
+        check(30.0, 21.0, None);
+        assert_eq!(ending(&events[..1], 5.0, &None), None);
     }
 }

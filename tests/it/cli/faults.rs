@@ -231,6 +231,49 @@ fn a_run_that_was_interrupted_goes_on_with_other_servers_and_groups() {
     assert_eq!(summary["failure"], json!(null));
 }
 
+/// Groups leave before the last snapshot is taken, so nothing is trained after it.
+#[test]
+fn what_groups_have_pushed_when_a_run_is_interrupted_is_in_its_last_snapshot() {
+    let run = Run::endless().key("cluster.groups", "[1, 1]");
+    let mut running = run.key("train.consistency", "\"async\"").start();
+    running.trains(1);
+    // The launcher asks groups to leave once it has heard that the run is ready.
+    wait_for("three seconds of exchanges", || {
+        let records = running.records();
+        let (first, last) = (records.first()?, records.last()?);
+        (last.wall - first.wall > 3.0).then_some(())
+    });
+    signal(running.pid(), Signal::INT);
+    let first = running.end();
+    assert_eq!(first.status.code(), Some(130), "{}", first.stderr);
+    let told = "groups leave and a last snapshot is taken";
+    assert!(first.stdout.contains(told), "{}", first.stdout);
+    let summary = first.summary();
+    assert_eq!(summary["status"], "interrupted");
+    assert_eq!(summary["faults"]["counts"]["process_died"], json!(null));
+    let before = first.records();
+    let trained = before.iter().map(|r| r.samples_applied).max().unwrap();
+
+    let resumed = first.again().argument("--resume");
+    let running = resumed.key("liveness.notice_ms", "20000").start();
+    let goes_on = wait_for("an exchange", || {
+        let later = running.records().split_off(before.len());
+        later.iter().map(|r| r.samples_applied).min()
+    });
+    assert!(goes_on > trained, "{goes_on} after {trained}");
+    signal(running.pid(), Signal::INT);
+    let second = running.end();
+    let told = "liveness.notice_ms is 20000, it was 30000 before";
+    assert!(second.stdout.contains(told), "{}", second.stdout);
+    let lost = &second.summary()["faults"]["lost"];
+    assert_eq!(
+        lost,
+        &json!({"updates": 0, "samples": 0}),
+        "{}",
+        second.stdout
+    );
+}
+
 #[test]
 fn a_run_that_is_resumed_after_its_end_trains_no_further() {
     let first = Run::new().key("cluster.groups", "[2, 1]").complete();

@@ -34,12 +34,12 @@ fn gather(group: &Group, deep: usize, names: &mut Vec<String>) {
     }
 }
 
-/// The name that `name` was probably meant to be: the nearest, if no more than half of it differs.
+/// The name that `name` was probably meant to be: the nearest, if no more than a third of it differs.
 pub(super) fn nearest(name: &str, names: &[String]) -> Option<String> {
     names
         .iter()
         .map(|other| (distance(name, other), other))
-        .filter(|(distance, other)| *distance <= other.len().max(name.len()) / 2)
+        .filter(|(distance, _)| *distance <= name.chars().count() / 3)
         .min()
         .map(|(_, other)| other.clone())
 }

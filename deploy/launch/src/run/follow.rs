@@ -11,8 +11,8 @@ use crate::{Keeper, LOOK, LaunchContext};
 /// A snapshot that is being taken because the run shall end; what came of it, in words.
 type Last<'a> = Pin<Box<dyn Future<Output = String> + 'a>>;
 
-/// Keeps the run going until it is done, fails, or is interrupted. An interruption is followed by a
-/// last snapshot; a second one is not waited for.
+/// Keeps the run going until it is done, fails, or is interrupted. After an interruption groups leave
+/// and a last snapshot is taken; a second one is not waited for.
 pub(super) async fn follow<C: RunHooks>(
     context: &LaunchContext<'_>,
     keeper: &mut Keeper<'_>,
@@ -53,9 +53,11 @@ pub(super) async fn follow<C: RunHooks>(
                 None if may_snapshot(context, keeper) => {
                     let seconds = config.liveness.notice_ms.div_ceil(1000);
                     progress.message(&format!(
-                        "{by}: taking a last snapshot, for at most {seconds} s; once more ends at once"
+                        "{by}: {}a last snapshot is taken, within {seconds} s; once more ends at once",
+                        if last::groups_leave(config) { "groups leave and " } else { "" }
                     ));
-                    ending = Some((by, Box::pin(take(context, &access))));
+                    keeper.expect_leaving(by);
+                    ending = Some((by, Box::pin(last::of_interrupted(context, &access))));
                     None
                 }
                 None => Some(by.to_owned()),
@@ -78,15 +80,6 @@ pub(super) async fn follow<C: RunHooks>(
 fn may_snapshot(context: &LaunchContext<'_>, keeper: &Keeper<'_>) -> bool {
     let ready = keeper.status().is_some_and(|s| s.phase == "ready");
     ready && context.config.liveness.notice_ms > 0
-}
-
-async fn take(context: &LaunchContext<'_>, access: &tradewind_folder::cluster::Access) -> String {
-    match last::snapshot(context, access).await {
-        Ok(number) => {
-            format!("snapshot {number} is whole; `tradewind run CONFIG --resume` goes on from it")
-        }
-        Err(why) => format!("no last snapshot was taken: {why}"),
-    }
 }
 
 /// Waits for the last snapshot; for ever if none is being taken.

@@ -1,5 +1,6 @@
 //! Going on in the folder of a run that has ended before its end.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -7,6 +8,7 @@ use serde::Deserialize;
 use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
 use tradewind_common::{RunId, run_files};
+use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::processes;
@@ -47,6 +49,47 @@ pub fn accepted(run: &Path) -> Option<String> {
     Some(format!(
         "the run had stopped because {lost} are lost; that it goes on accepts the loss"
     ))
+}
+
+/// Which settings of a run that goes on are not what they were before; `None` if all are.
+pub fn changed(config: &Config, folder: &RunFolder) -> Option<String> {
+    let differences = differences(folder.before()?, config.resolved(), config.identity());
+    (!differences.is_empty()).then(|| differences.join("; "))
+}
+
+/// `train.samples is 6880, it was 20000 before` for each key with another value. A key that was not
+/// written down before, as by an earlier version, counts where `departed` has it: the lines of the keys
+/// that are not at their defaults.
+fn differences(before: &str, now: &str, departed: &str) -> Vec<String> {
+    let (was, is) = (settings(before), settings(now));
+    let departed = |key: &str| {
+        departed
+            .lines()
+            .any(|line| line.starts_with(&format!("{key} = ")))
+    };
+    let others = is.iter().filter_map(|(key, value)| match was.get(key) {
+        Some(old) if old == value => None,
+        Some(old) => Some(format!("{key} is {value}, it was {old} before")),
+        None if departed(key) => Some(format!("{key} is {value}, it was not set before")),
+        None => None,
+    });
+    let unset = was.iter().filter(|(key, _)| !is.contains_key(*key));
+    let unset = unset.map(|(key, old)| format!("{key} is not set, it was {old} before"));
+    others.chain(unset).collect()
+}
+
+/// The values of a resolved configuration, which has a line for each, by `section.name`.
+fn settings(resolved: &str) -> BTreeMap<String, &str> {
+    let mut section = "";
+    let mut settings = BTreeMap::new();
+    for line in resolved.lines() {
+        if let Some(head) = line.strip_prefix('[') {
+            section = head.trim_end_matches(']');
+        } else if let Some((name, value)) = line.split_once(" = ") {
+            settings.insert(format!("{section}.{name}"), value);
+        }
+    }
+    settings
 }
 
 /// What is needed of the summary of a run that has stopped.
@@ -118,6 +161,36 @@ mod tests {
         check(r#"{"exit_status": 1, "faults": {"lost": null}}"#, None);
         // Of an earlier version.
         check(r#"{"status": "failed", "faults": {"lost": 3}}"#, None);
+    }
+
+    #[test]
+    fn settings_that_are_not_what_they_were_are_told() {
+        let check = |before: &str, now: &str, want: &[&str]| {
+            let departed = "train.overlap = 1\n";
+            assert_eq!(differences(before, now, departed), want, "{before} {now}");
+        };
+        let before = "[run]\nname = \"r\"\n\n[train]\nsamples = 20000\n";
+        check(before, before, &[]);
+        check(
+            before,
+            &before.replace("20000", "6880"),
+            &["train.samples is 6880, it was 20000 before"],
+        );
+        // Of an earlier version, which did not know the keys.
+        let more = format!("{before}batch = 8\noverlap = 1\n");
+        check(
+            before,
+            &more,
+            &["train.overlap is 1, it was not set before"],
+        );
+        check(
+            &more,
+            before,
+            &[
+                "train.batch is not set, it was 8 before",
+                "train.overlap is not set, it was 1 before",
+            ],
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! So what is handed in stands in `slurm/jobs/NAME.pending` before, and that file is locked as long as
 //! sbatch or this command runs. Who finds it unlocked asks Slurm whether it has taken the script.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,16 @@ struct Pending {
     script: PathBuf,
     /// Its number is 0.
     job: Job,
+}
+
+/// Slurm has not taken a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NotTaken;
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("sbatch refused the job")
+    }
 }
 
 /// Hands a script in for the run in this folder, and writes the job down. `job` is what the script
@@ -54,7 +65,7 @@ pub(super) fn hand_in(
     file.write_all(&serde_json::to_vec(&pending)?)
         .with_context(write)?;
     // A lock is that of the open file: sbatch, whose standard input it is, holds it as well.
-    let number = client::submit(script, options, file.as_file().try_clone()?)?;
+    let number = client::submit(script, options, file.as_file().try_clone()?).context(NotTaken)?;
     let job = Job {
         job: number,
         ..pending.job

@@ -9,13 +9,13 @@ use tradewind_process::log;
 
 use super::asked::{Asked, check};
 use super::cancel::cancel_now;
-use super::handing_in::hand_in;
+use super::handing_in::{NotTaken, hand_in};
 use super::job::{self, Component, What};
 use super::jobs::Job;
 use super::render::{Purpose, Script};
 use super::standing::unfinished;
 use super::{client, fleet};
-use crate::run::{accepted, newest_snapshot, secret};
+use crate::run::{accepted, changed, newest_snapshot, secret};
 use tradewind_folder::place::{FLEET, IS_FLEET};
 use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
@@ -126,6 +126,9 @@ pub fn submit(arguments: &Submit) -> anyhow::Result<Option<PathBuf>> {
     };
     if let Some(accepted) = accepted(&out) {
         say(accepted);
+    }
+    if let Some(changed) = changed(&config, &folder) {
+        say(changed);
     }
     let lead = hand_in_lead(folder, &script, &token)?;
     if let Err(error) = hand_in_groups(&script, lead) {
@@ -245,9 +248,6 @@ pub fn serve(arguments: &Serve) -> anyhow::Result<()> {
 
 /// Hands in the job that a folder is about; its number.
 fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::Result<u32> {
-    if let Some(moved) = &folder.moved {
-        say(format_args!("what was there is now in {}", moved.display()));
-    }
     std::fs::create_dir_all(folder.file("slurm"))?;
     folder.write(run_files::CONFIG, script.config.resolved())?;
     folder.write_secret(run_files::TOKEN, token)?;
@@ -256,12 +256,24 @@ fn hand_in_lead(folder: RunFolder, script: &Script<'_>, token: &str) -> anyhow::
         Ok(job) => {
             // Whoever looks at a run that goes on is not told how it ended before.
             forget_end(folder.path())?;
+            if let Some(moved) = &folder.moved {
+                say(format_args!("what was there is now in {}", moved.display()));
+            }
             say(format_args!("job {job}: {}", about(script.components)));
             Ok(job)
         }
         Err(error) => {
+            let out = folder.path().display().to_string();
+            let was_there = folder.moved.is_some() || folder.before().is_some();
             folder.discard();
-            Err(error)
+            if !error.is::<NotTaken>() {
+                return Err(error);
+            }
+            let more = match was_there {
+                true => format!(", and {out} is as it was"),
+                false => String::new(),
+            };
+            bail!("{error:#}\nnothing was handed in{more}")
         }
     }
 }
