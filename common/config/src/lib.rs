@@ -200,11 +200,26 @@ fn read_item(
         text: format!("{place_text}: {name} {what}"),
     };
     let Some(key) = keys::find(name) else {
-        return Err(problem(format!("is no key{}", nearest(name))));
+        return Err(problem(format!("is no key{}", way_out(name))));
     };
     let value = key.kind.read(item).map_err(problem)?;
     values.map.insert(key.name, (value, place));
     Ok(())
+}
+
+/// What else there is: the nearest right name, or the sections if there is no such section.
+fn way_out(name: &str) -> String {
+    let near = nearest(name);
+    let section = name.split('.').next().unwrap_or_default();
+    let mut names = keys::sections().map(|known| known.name);
+    if !near.is_empty() || names.any(|known| known == section) {
+        return near;
+    }
+    let names: Vec<_> = keys::sections().map(|known| known.name).collect();
+    format!(
+        "; there is no section {section:?}; sections are {}",
+        names.join(", ")
+    )
 }
 
 /// The nearest right name. Keys that differ only in their section come first: people forget it.

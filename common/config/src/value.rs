@@ -123,12 +123,15 @@ impl fmt::Display for Bound {
 }
 
 impl Kind {
-    /// The value of a TOML item, or what is wrong with it.
+    /// The value of a TOML item, or what is wrong with it, to stand behind the name of its key.
     pub(super) fn read(self, item: &Item) -> Result<Value, String> {
         let toml = item
             .as_value()
-            .ok_or_else(|| format!("is a table, not {self}"))?;
-        let found = || format!("is {}, not {self}", describe(toml));
+            .ok_or_else(|| format!("is a table; it takes {}", self.wanted()))?;
+        let found = || {
+            let (found, wanted) = (describe(toml), self.wanted());
+            format!("{found}; it takes {wanted}{}", self.hint(toml))
+        };
         let in_range = |n: i64, min, max| {
             if (min..=max).contains(&n) {
                 Ok(n)
@@ -206,6 +209,66 @@ impl Kind {
     }
 }
 
+impl Kind {
+    /// What a key of this kind takes, in a sentence.
+    fn wanted(self) -> String {
+        match self {
+            Self::Int { min, max } => {
+                format!("an integer from {} to {}", Bound(min), Bound(max))
+            }
+            Self::Float { min, max } => format!("a number from {min} to {max}"),
+            Self::Bool => "true or false".into(),
+            Self::Text => "text".into(),
+            Self::Choice(choices) => {
+                let quoted: Vec<_> = choices.iter().map(|c| format!("{c:?}")).collect();
+                format!("one of {}", quoted.join(", "))
+            }
+            Self::Ints { min, max, length } => {
+                let many = length.map_or(String::new(), |n| format!("{n} "));
+                let (min, max) = (Bound(min), Bound(max));
+                format!("a list of {many}integers from {min} to {max}")
+            }
+            Self::IntsOrNone { min, max } => {
+                let (min, max) = (Bound(min), Bound(max));
+                format!("a list of integers from {min} to {max}, or []")
+            }
+            Self::Pairs { min, max } => {
+                let bounds = |at: usize| format!("{} to {}", Bound(min[at]), Bound(max[at]));
+                let (first, second) = (bounds(0), bounds(1));
+                format!("a list of pairs of integers, each [{first}, {second}], or []")
+            }
+            Self::Texts => "a list of texts".into(),
+            Self::TextsOrNone => "a list of texts, or []".into(),
+        }
+    }
+
+    /// How to write what was meant, where that is plain.
+    fn hint(self, found: &Toml) -> String {
+        match (self, found) {
+            (Self::Int { .. }, Toml::Float(number)) => {
+                let number = *number.value();
+                let whole = number.fract() == 0.0 && number.abs() < 1e15;
+                whole.then(|| format!("; write {number:.0}"))
+            }
+            (Self::Ints { length: None, .. } | Self::IntsOrNone { .. }, Toml::Integer(number)) => {
+                let number = number.value();
+                Some(format!(", such as [{number}, {number}]"))
+            }
+            (Self::Texts | Self::TextsOrNone, Toml::String(text)) => {
+                let list = Value::Texts(vec![text.value().clone()]);
+                Some(format!(
+                    "; write {list}, on the command line in single quotes"
+                ))
+            }
+            (Self::Text, other) if !other.is_array() && !other.is_inline_table() => {
+                Some("; write it in quotes".into())
+            }
+            _ => None,
+        }
+        .unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Value {
     /// As TOML.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -231,9 +294,9 @@ impl fmt::Display for Value {
 fn describe(toml: &Toml) -> String {
     let text = toml.clone().decorated("", "").to_string();
     if text.chars().count() > 60 {
-        format!("a {}", toml.type_name())
+        format!("is a long {}", toml.type_name())
     } else {
-        text
+        format!("= {text}")
     }
 }
 
