@@ -12,6 +12,7 @@ use tradewind_common::spec::RunSpec;
 use tradewind_server::snapshot::manifest::{self, Manifest};
 use tradewind_server::snapshot::{Damaged, Folder, export};
 
+use tradewind_folder::input;
 use tradewind_folder::place::Place;
 use tradewind_process::log::say;
 
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
+            input::exit(&error).into()
         }
     }
 }

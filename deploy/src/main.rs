@@ -42,7 +42,7 @@ enum Verb {
     Bench(tradewind_bench::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(tradewind_chaos::Arguments),
-    /// Train on a cluster: hand runs to Slurm, watch, grow and end them.
+    /// Train on a cluster: submit runs to Slurm, watch, grow and end them.
     Slurm(slurm::Arguments),
     /// Print what this node has for training on GPUs, and what is missing.
     Doctor(tradewind_doctor::Arguments),

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use tradewind_common::exit::Exit;
+use tradewind_folder::input;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::slurm;
 
@@ -18,11 +18,11 @@ pub(crate) struct Arguments {
 enum Verb {
     /// Print the batch script of a run: a component for the servers, and one for each group.
     Render(slurm::Render),
-    /// Hand a run in, and print its jobs.
+    /// Submit a run, and print its jobs.
     Submit(slurm::Submit),
-    /// Hand in servers that many runs can be on.
+    /// Submit a job of servers that many runs can share.
     Serve(slurm::Serve),
-    /// Hand in more groups for a run under way, as a job of their own.
+    /// Submit more groups for a run under way, as a job of their own.
     Attach(slurm::Attach),
     /// Ask a group to leave its run.
     Detach(slurm::Detach),
@@ -58,10 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
-            match error.is::<tradewind_config::ConfigError>() {
-                true => Exit::BadInput.into(),
-                false => ExitCode::FAILURE,
-            }
+            input::exit(&error).into()
         }
     }
 }

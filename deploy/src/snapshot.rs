@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
+use tradewind_folder::input;
 use tradewind_folder::place::Place;
 use tradewind_folder::runtime::one_thread;
 use tradewind_process::log::say;
@@ -20,7 +21,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
+            input::exit(&error).into()
         }
     }
 }

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 pub(crate) use follow::follow;
 use standing::Standing;
 use tradewind_folder::clock::wall;
+use tradewind_folder::input;
 use tradewind_folder::place::Place;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::Interruption;
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
+            input::exit(&error).into()
         }
     }
 }

@@ -113,7 +113,7 @@ fn digits_that_are_not_there_are_told_before_anything_starts() {
     let missing = folder.path().join("t10k-labels-idx1-ubyte");
     fs::remove_file(&missing).unwrap();
     let ended = run(folder.path()).complete();
-    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert_eq!(ended.status.code(), Some(2), "{}", ended.stderr);
     for text in [missing.to_str().unwrap(), "`make mnist`"] {
         assert!(ended.stderr.contains(text), "{text}: {}", ended.stderr);
     }

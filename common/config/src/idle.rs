@@ -199,6 +199,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
             "{fraction} has no effect while neither {up} nor {down} is \"topk\""
         ));
     }
+    lines.extend(gpus_under_slurm(values));
     let warmup = values.int("schedule.warmup_samples");
     if values.text("schedule.unit") == "samples" && warmup >= values.int("train.samples") {
         lines.push(
@@ -207,4 +208,23 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         );
     }
     lines
+}
+
+/// What ranks compute on and what their job asks for do not fit; said where the file speaks of Slurm at all.
+fn gpus_under_slurm(values: &Values<'_>) -> Option<String> {
+    let mut of_slurm = keys::all().filter(|key| key.name.starts_with("slurm."));
+    if !of_slurm.any(|key| values.departure(key).is_some()) {
+        return None;
+    }
+    let device = values.text("compute.device");
+    let (key, gpus) = ("slurm.rank_gpus", values.int("slurm.rank_gpus"));
+    match gpus {
+        0 if device.starts_with("cuda") => Some(format!(
+            "{key} = 0 asks Slurm for no GPUs, though compute.device = {device:?}"
+        )),
+        1.. if device == "cpu" => Some(format!(
+            "{key} = {gpus} asks Slurm for GPUs that compute.device = {device:?} does not use"
+        )),
+        _ => None,
+    }
 }

@@ -253,7 +253,7 @@ fn read_item(
         if values.tasks.unanswered.is_some() && !ours {
             return Ok(());
         }
-        return Err(problem(format!("is no key{}", nearest(name, values.tasks))));
+        return Err(problem(format!("is no key{}", way_out(name, values.tasks))));
     };
     let (name, kind) = (key.name, key.kind);
     let value = kind.read(item).map_err(|what| {
@@ -273,6 +273,21 @@ fn read_item(
 /// That the worker program could not tell its tasks, at the line that names it.
 fn unanswered(values: &mut Values<'_>, why: &str) -> Problem {
     values.problem("model.program", why)
+}
+
+/// What else there is: the nearest right name, or the sections if there is no such section.
+fn way_out(name: &str, tasks: &Tasks) -> String {
+    let near = nearest(name, tasks);
+    let section = name.split('.').next().unwrap_or_default();
+    let mut names = keys::sections().map(|known| known.name);
+    if !near.is_empty() || names.any(|known| known == section) {
+        return near;
+    }
+    let names: Vec<_> = keys::sections().map(|known| known.name).collect();
+    format!(
+        "; there is no section {section:?}; sections are {}",
+        names.join(", ")
+    )
 }
 
 /// The nearest right name. Keys that differ only in their section come first: people forget it.

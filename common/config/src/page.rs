@@ -69,7 +69,7 @@ fn row(key: &Key) -> String {
 const WHAT: &str = "\
 This page lists every key of a configuration, section by section. A configuration is a file in
 [TOML](https://toml.io). Keys without a default have to be given; for the default model these are all of
-them:
+them, with a `temperature.nc` of your own:
 ";
 
 const HOW: &str = "\

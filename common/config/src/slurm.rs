@@ -36,7 +36,7 @@ pub struct Slurm {
 }
 
 /// What Tradewind says to sbatch and srun itself; what else it takes to say is passed through.
-const OWN: [&str; 19] = [
+pub(crate) const OWN: [&str; 19] = [
     "--job-name",
     "--output",
     "--error",

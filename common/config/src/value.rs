@@ -141,12 +141,15 @@ impl Kind {
         self.read(&Item::Value(value))
     }
 
-    /// The value of a TOML item, or what is wrong with it.
+    /// The value of a TOML item, or what is wrong with it, to stand behind the name of its key.
     pub(super) fn read(self, item: &Item) -> Result<Value, String> {
         let toml = item
             .as_value()
-            .ok_or_else(|| format!("is a table, not {self}"))?;
-        let found = || format!("is {}, not {self}{}", describe(toml), self.hint(toml));
+            .ok_or_else(|| format!("is a table; it takes {}", self.wanted()))?;
+        let found = || {
+            let (found, wanted) = (describe(toml), self.wanted());
+            format!("{found}; it takes {wanted}{}", self.hint(toml))
+        };
         let in_range = |n: i64, min, max| {
             if (min..=max).contains(&n) {
                 Ok(n)
@@ -242,30 +245,64 @@ impl Value {
 }
 
 impl Kind {
-    /// `; write it as …` where a value means the right thing in another form.
-    fn hint(self, toml: &Toml) -> String {
-        /// Up to here every integer has a float of its own.
-        const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
-        let better = match (self, toml) {
-            (Self::Int { min, max }, Toml::Float(number)) => {
+    /// What a key of this kind takes, in a sentence.
+    fn wanted(self) -> String {
+        match self {
+            Self::Int { min, max } => {
+                format!("an integer from {} to {}", Bound(min), Bound(max))
+            }
+            Self::Float { min, max } => format!("a number from {min} to {max}"),
+            Self::Bool => "true or false".into(),
+            Self::Text => "text".into(),
+            Self::Path => "a path".into(),
+            Self::Choice(choices) => {
+                let quoted: Vec<_> = choices.iter().map(|c| format!("{c:?}")).collect();
+                format!("one of {}", quoted.join(", "))
+            }
+            Self::Ints { min, max, length } => {
+                let many = length.map_or(String::new(), |n| format!("{n} "));
+                let (min, max) = (Bound(min), Bound(max));
+                format!("a list of {many}integers from {min} to {max}")
+            }
+            Self::IntsOrNone { min, max } => {
+                let (min, max) = (Bound(min), Bound(max));
+                format!("a list of integers from {min} to {max}, or []")
+            }
+            Self::Pairs { min, max } => {
+                let bounds = |at: usize| format!("{} to {}", Bound(min[at]), Bound(max[at]));
+                let (first, second) = (bounds(0), bounds(1));
+                format!("a list of pairs of integers, each [{first}, {second}], or []")
+            }
+            Self::Texts => "a list of texts".into(),
+            Self::Paths => "a list of paths".into(),
+            Self::TextsOrNone => "a list of texts, or []".into(),
+        }
+    }
+
+    /// How to write what was meant, where that is plain.
+    fn hint(self, found: &Toml) -> String {
+        match (self, found) {
+            (Self::Int { .. }, Toml::Float(number)) => {
                 let number = *number.value();
-                let integer = number as i64;
-                let is_it = number.fract() == 0.0 && number.abs() <= EXACT_MAX;
-                (is_it && (min..=max).contains(&integer)).then(|| integer.to_string())
+                let whole = number.fract() == 0.0 && number.abs() < 1e15;
+                whole.then(|| format!("; write {number:.0}"))
             }
-            (Self::Ints { length, .. }, Toml::Integer(number)) if length.is_none_or(|n| n == 1) => {
-                Some(format!("[{}]", number.value()))
+            (Self::Ints { length: None, .. } | Self::IntsOrNone { .. }, Toml::Integer(number)) => {
+                let number = number.value();
+                Some(format!(", such as [{number}, {number}]"))
             }
-            (Self::IntsOrNone { .. }, Toml::Integer(number)) => {
-                Some(format!("[{}]", number.value()))
+            (Self::Texts | Self::TextsOrNone | Self::Paths, Toml::String(text)) => {
+                let list = Value::Texts(vec![text.value().clone()]);
+                Some(format!(
+                    "; write {list}, on the command line in single quotes"
+                ))
             }
-            (Self::Texts | Self::TextsOrNone, Toml::String(text)) => {
-                Some(Value::Texts(vec![text.value().clone()]).to_string())
+            (Self::Text | Self::Path, other) if !other.is_array() && !other.is_inline_table() => {
+                Some("; write it in quotes".into())
             }
-            // Of other kinds or types nobody knows what was meant.
             _ => None,
-        };
-        better.map_or(String::new(), |better| format!("; write it as {better}"))
+        }
+        .unwrap_or_default()
     }
 }
 
@@ -294,9 +331,9 @@ impl fmt::Display for Value {
 fn describe(toml: &Toml) -> String {
     let text = toml.clone().decorated("", "").to_string();
     if text.chars().count() > 60 {
-        format!("a {}", toml.type_name())
+        format!("is a long {}", toml.type_name())
     } else {
-        text
+        format!("= {text}")
     }
 }
 

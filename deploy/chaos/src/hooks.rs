@@ -19,6 +19,8 @@ pub struct Chaos {
     roster: Roster,
     fronts: Vec<String>,
     shared: Shared,
+    /// Seconds; `None` until the budget is applied.
+    lasts: Option<f64>,
     begun: Option<oneshot::Sender<Begun>>,
     done: Option<oneshot::Receiver<Outcome>>,
     thread: Option<JoinHandle<()>>,
@@ -36,6 +38,7 @@ impl Chaos {
         let addresses = fronts.iter().map(|front| front.address.clone()).collect();
         let (roster, shared) = (Roster::default(), Shared::default());
         let net = Net::new(roster.clone());
+        let lasts = plan.lasts;
         let (begun, begins) = oneshot::channel();
         let (ends, done) = oneshot::channel();
         let (release, released) = oneshot::channel();
@@ -58,6 +61,7 @@ impl Chaos {
             roster,
             fronts: addresses,
             shared,
+            lasts,
             begun: Some(begun),
             done: Some(done),
             thread: Some(thread),
@@ -113,6 +117,10 @@ impl RunHooks for Chaos {
 
     fn has_enough(&self) -> bool {
         self.shared.has_enough()
+    }
+
+    fn lasts(&self) -> Option<f64> {
+        self.lasts
     }
 
     async fn training_over(&mut self, in_order: bool) {

@@ -164,7 +164,7 @@ impl Report {
             "watched: {rounds} rounds, {clocks} clocks, {acknowledged} acknowledgements looked up, {digests} digests compared"
         ));
         lines.push(format!(
-            "restored: {restored} shards, with {lost_told} updates lost as told, and {lost_at_least} at least as seen"
+            "restored: {restored} shards; {lost_told} updates were told as lost, the checker saw at least {lost_at_least}"
         ));
         let shown = |spread: Option<Spread>| {
             spread.map_or_else(

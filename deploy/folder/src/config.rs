@@ -2,15 +2,19 @@
 
 use std::path::Path;
 
-use anyhow::Context;
 use tradewind_config::{Config, ConfigError, program};
 
+use crate::input::BadInput;
 use crate::tasks;
 
 /// Reads and checks a configuration. Paths in it become absolute.
 pub fn read(path: &Path, set: &[String]) -> anyhow::Result<Config> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        BadInput(format!(
+            "cannot read the configuration {}: {error}",
+            path.display()
+        ))
+    })?;
     let absolute = std::fs::canonicalize(path)?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
     let config = parse(&text, &path.display().to_string(), folder, set)?;

@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_line_needs_no_more_than_it_says() {
-        let line = r#"{"wall":1.5,"kind":"rank_lost","text":"rank 1 of group 0 is lost, and the group forms anew: its lease ran out","group":0,"rank":1,"run":"r","number":7}"#;
+        let line = r#"{"wall":1.5,"kind":"rank_lost","text":"rank 1 of group 0 is lost, and the group forms again: its lease ran out","group":0,"rank":1,"run":"r","number":7}"#;
         let event: Event = serde_json::from_str(line).unwrap();
         let lost = |silent| LostRank {
             group: 0,

@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod config;
 pub mod events;
 pub mod failure;
+pub mod input;
 pub mod lines;
 pub mod lock;
 pub mod member;

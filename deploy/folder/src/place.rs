@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use serde::Deserialize;
 use tradewind_common::exit::Exit;
 use tradewind_common::record::Measure;
@@ -14,6 +14,7 @@ use tradewind_server::store::{Address, read_address};
 
 use crate::cluster::Access;
 use crate::events::Events;
+use crate::input::BadInput;
 use crate::records::read_evaluation;
 
 /// Where runs are if nobody says otherwise.
@@ -45,13 +46,11 @@ impl Place {
         };
         let file = path.join(run_files::CONFIG);
         if !path.is_dir() {
-            bail!("there is no folder {}", path.display());
+            return Err(BadInput(format!("there is no folder {}", path.display())).into());
         }
         if !file.is_file() {
-            bail!(
-                "{} is no run's folder: it has no config.toml",
-                path.display()
-            );
+            let what = "is no run's folder: it has no config.toml";
+            return Err(BadInput(format!("{} {what}", path.display())).into());
         }
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -189,10 +188,10 @@ fn newest(runs: &Path) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(runs).into_iter().flatten().flatten();
     match entries.filter_map(begun).max() {
         Some((_, path)) => Ok(path),
-        None => bail!(
-            "there is no run in {}/; name the run's folder",
-            runs.display()
-        ),
+        None => {
+            let runs = runs.display();
+            Err(BadInput(format!("there is no run in {runs}/; name the run's folder")).into())
+        }
     }
 }
 
@@ -201,11 +200,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::input;
 
     #[test]
     fn a_folder_that_is_no_run_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let error = |path: &Path| Place::find(Some(path)).unwrap_err().to_string();
+        let error = |path: &Path| {
+            let error = Place::find(Some(path)).unwrap_err();
+            assert_eq!(input::exit(&error), Exit::BadInput);
+            error.to_string()
+        };
         let missing = root.path().join("missing");
         assert_eq!(
             error(&missing),

@@ -199,7 +199,7 @@ impl<'a> Keeper<'a> {
     /// that none is left is no failure then.
     pub fn expect_leaving(&mut self, by: &str) {
         self.is_ending = true;
-        let (run, text) = (&self.ground.config.name, format!("the run ends: {by}"));
+        let (run, text) = (&self.context.config.name, format!("the run ends: {by}"));
         self.log.write(&Event::of_run(wall(), ENDING, text, run));
     }
 

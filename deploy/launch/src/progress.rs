@@ -16,16 +16,28 @@ use tradewind_common::record::StepRecord;
 
 use rate::Rate;
 pub use text::seconds_text;
-use text::{GroupState, bar_text, group_text, percent, plain_text};
+use text::{GroupState, bar_text, done_text, group_text, passed_text, percent, plain_text};
 
 /// Without a terminal a group writes one line in this many seconds of the run.
 const PLAIN_EVERY_SECONDS: f64 = 5.0;
 /// Groups beyond this many count towards the bar but have no line.
 const GROUPS_MAX: usize = 64;
+
+/// When training ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Budget {
+    /// When so many samples are applied.
+    Samples(u64),
+    /// So many seconds after the first exchange.
+    Seconds(f64),
+}
+
 /// The display of one run.
 pub struct Progress {
-    samples_total: u64,
+    budget: Budget,
     samples_applied: u64,
+    /// Wall time of the first record and of the latest.
+    walls: Option<(f64, f64)>,
     rate: Rate,
     groups: BTreeMap<u32, Group>,
     view: View,
@@ -61,24 +73,50 @@ impl Progress {
         interactive: bool,
         out: Box<dyn Write + Send>,
     ) -> Self {
-        if interactive {
-            return Self::on_terminal(groups, samples_total, ProgressDrawTarget::stderr());
-        }
-        Self::with_view(samples_total, View::Plain(out))
+        Self::with_budget(groups, Budget::Samples(samples_total), interactive, out)
     }
 
-    fn on_terminal(groups: usize, samples_total: u64, target: ProgressDrawTarget) -> Self {
+    /// The same of a run that trains for so many seconds, whatever its budget of samples is.
+    pub fn lasting(
+        groups: usize,
+        seconds: f64,
+        interactive: bool,
+        out: Box<dyn Write + Send>,
+    ) -> Self {
+        Self::with_budget(groups, Budget::Seconds(seconds), interactive, out)
+    }
+
+    fn with_budget(
+        groups: usize,
+        budget: Budget,
+        interactive: bool,
+        out: Box<dyn Write + Send>,
+    ) -> Self {
+        if interactive {
+            return Self::on_terminal(groups, budget, ProgressDrawTarget::stderr());
+        }
+        Self::with_view(budget, View::Plain(out))
+    }
+
+    fn on_terminal(groups: usize, budget: Budget, target: ProgressDrawTarget) -> Self {
         let lines = MultiProgress::with_draw_target(target);
-        let bar = lines.add(ProgressBar::new(samples_total.max(1)));
+        let length = match budget {
+            Budget::Samples(samples) => samples,
+            Budget::Seconds(seconds) => seconds.ceil() as u64,
+        };
+        let bar = lines.add(ProgressBar::new(length.max(1)));
         bar.set_style(style("[{bar:40}] {wide_msg}").progress_chars("=> "));
-        bar.set_message(bar_text(0, samples_total, None));
+        bar.set_message(match budget {
+            Budget::Samples(samples) => bar_text(0, samples, None),
+            Budget::Seconds(seconds) => passed_text(0.0, seconds),
+        });
         let of_group = BTreeMap::new();
         let view = View::Terminal {
             lines,
             bar,
             of_group,
         };
-        let mut progress = Self::with_view(samples_total, view);
+        let mut progress = Self::with_view(budget, view);
         // A group is seen before its first step, which may take long.
         for group in (0..groups.min(GROUPS_MAX)).filter_map(|g| u32::try_from(g).ok()) {
             progress.show_line(group, format!("group {group:<2} starting"));
@@ -86,10 +124,11 @@ impl Progress {
         progress
     }
 
-    fn with_view(samples_total: u64, view: View) -> Self {
+    fn with_view(budget: Budget, view: View) -> Self {
         Self {
-            samples_total,
+            budget,
             samples_applied: 0,
+            walls: None,
             rate: Rate::default(),
             groups: BTreeMap::new(),
             view,
@@ -101,6 +140,8 @@ impl Progress {
     pub fn record(&mut self, record: &StepRecord) {
         self.samples_applied = self.samples_applied.max(record.samples_applied);
         self.rate.push(record.wall, self.samples_applied);
+        let (first, last) = self.walls.unwrap_or((record.wall, record.wall));
+        self.walls = Some((first.min(record.wall), last.max(record.wall)));
         if !self.groups.contains_key(&record.group) && self.groups.len() >= GROUPS_MAX {
             return self.show_bar();
         }
@@ -134,8 +175,10 @@ impl Progress {
     /// Shows the last state of every group and leaves it standing.
     pub fn finish(mut self) {
         if let View::Terminal { bar, of_group, .. } = &self.view {
-            let text = bar_text(self.samples_applied, self.samples_total, None);
-            bar.abandon_with_message(text);
+            bar.abandon_with_message(match self.budget {
+                Budget::Samples(total) => bar_text(self.samples_applied, total, None),
+                Budget::Seconds(total) => passed_text(self.passed(), total),
+            });
             of_group.values().for_each(ProgressBar::abandon);
             return;
         }
@@ -145,23 +188,34 @@ impl Progress {
         }
     }
 
-    fn seconds_left(&self) -> Option<f64> {
-        let left = self.samples_total.saturating_sub(self.samples_applied);
+    fn seconds_left(&self, total: u64) -> Option<f64> {
+        let left = total.saturating_sub(self.samples_applied);
         self.rate.per_second().map(|rate| left as f64 / rate)
     }
 
+    /// Seconds from the first exchange to the latest.
+    fn passed(&self) -> f64 {
+        self.walls.map_or(0.0, |(first, last)| last - first)
+    }
+
+    /// How far training has come, in front of the line of a group.
+    fn part_text(&self) -> String {
+        match self.budget {
+            Budget::Samples(total) => done_text(
+                percent(self.samples_applied, total),
+                self.seconds_left(total),
+            ),
+            Budget::Seconds(total) => passed_text(self.passed(), total),
+        }
+    }
+
     fn write_group(&mut self, id: u32) {
-        let seconds_left = self.seconds_left();
+        let part = self.part_text();
         let Some(group) = self.groups.get_mut(&id) else {
             return;
         };
         group.unshown = false;
-        let line = plain_text(
-            id,
-            &group.state,
-            percent(self.samples_applied, self.samples_total),
-            seconds_left,
-        );
+        let line = plain_text(id, &group.state, &part);
         if let View::Plain(out) = &mut self.view {
             write_line(out, &line);
         }
@@ -192,9 +246,18 @@ impl Progress {
 
     fn show_bar(&self) {
         if let View::Terminal { bar, .. } = &self.view {
-            let left = self.seconds_left();
-            bar.set_position(self.samples_applied.min(self.samples_total));
-            bar.set_message(bar_text(self.samples_applied, self.samples_total, left));
+            match self.budget {
+                Budget::Samples(total) => {
+                    let left = self.seconds_left(total);
+                    bar.set_position(self.samples_applied.min(total));
+                    bar.set_message(bar_text(self.samples_applied, total, left));
+                }
+                Budget::Seconds(total) => {
+                    let passed = self.passed().min(total);
+                    bar.set_position(passed as u64);
+                    bar.set_message(passed_text(passed, total));
+                }
+            }
         }
     }
 }
@@ -283,10 +346,27 @@ a message
     }
 
     #[test]
+    fn a_run_of_some_seconds_tells_how_many_have_passed() {
+        let paper = Paper::default();
+        let mut progress = Progress::lasting(1, 10.0, false, Box::new(paper.clone()));
+        for clock in 0..12 {
+            progress.record(&step(0, clock, 100.0 + clock as f64, 50 * (clock + 1)));
+        }
+        progress.finish();
+        let expected = "\
+0 s of 10 s: group 0: clock 0, loss 0.5000, ? samples/s, lag 1, waited 0.5 s
+5 s of 10 s: group 0: clock 5, loss 0.5000, 50 samples/s, lag 1, waited 3 s
+10 s of 10 s: group 0: clock 10, loss 0.5000, 50 samples/s, lag 1, waited 5.5 s
+10 s of 10 s: group 0: clock 11, loss 0.5000, 50 samples/s, lag 1, waited 6 s
+";
+        assert_eq!(paper.text(), expected);
+    }
+
+    #[test]
     fn a_terminal_shows_a_line_per_group_over_a_bar() {
         let paper = Paper::default();
         let target = ProgressDrawTarget::term_like(Box::new(paper.clone()));
-        let mut progress = Progress::on_terminal(2, 1_000, target);
+        let mut progress = Progress::on_terminal(2, Budget::Samples(1_000), target);
         progress.record(&step(1, 7, 0.0, 250));
         progress.record(&step(3, 0, 0.1, 300));
         progress.message("a message");

@@ -87,7 +87,11 @@ pub async fn launch<C: RunHooks>(
         Outcome::Failed(failure) => {
             tradewind_process::complain!("nothing was started: {}", failure.text);
             folder.discard();
-            return Ok(Exit::Failed);
+            // It ends with others where it did not come to look.
+            return Ok(match failure.cause.exit() {
+                Some(Exit::Failed | Exit::GivenUp) => Exit::BadInput,
+                _ => Exit::Failed,
+            });
         }
         Outcome::Interrupted => {
             folder.discard();

@@ -38,9 +38,9 @@ pub enum EventKind {
     UpdatesLost,
     /// The ranks of a group are together.
     GroupFormed,
-    /// A group lost a rank and forms anew.
+    /// A group lost a rank and forms again.
     RankLost,
-    /// A group forms anew because a rank has joined that was not there, or saw it break.
+    /// A group forms again because a rank has joined that was not there, or saw it break.
     GroupReforms,
     /// A group is done.
     GroupLeft,

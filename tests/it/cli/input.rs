@@ -6,9 +6,9 @@ use std::process::Command;
 use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::Run;
 
-/// Exit status for a bad configuration, and for data that cannot be read.
+/// Exit status for a bad configuration, and for data or devices that it names and that cannot be used.
 const BAD_CONFIGURATION: i32 = 2;
-const BAD_DATA: i32 = 1;
+const BAD_DATA: i32 = 2;
 
 #[track_caller]
 fn check(run: Run, status: i32, wanted: &[&str]) {
@@ -47,8 +47,16 @@ fn a_bad_configuration_names_key_line_and_the_nearest_name() {
         "64",
         &["is no key; did you mean \"train.batch\"?"],
     );
-    bad("train.batch", "\"eight\"", &["is \"eight\", not integer"]);
-    bad("train.batch", "0", &["is 0, not integer, 1 to 1000000"]);
+    bad(
+        "train.batch",
+        "\"eight\"",
+        &["= \"eight\"; it takes an integer"],
+    );
+    bad(
+        "train.batch",
+        "0",
+        &["= 0; it takes an integer from 1 to 1000000"],
+    );
     bad("optimizer.name", "\"adma\"", &["did you mean \"adam\"?"]);
     bad("data.held_out", "[210, 200]", &["is an empty range"]);
     bad(
@@ -70,7 +78,7 @@ fn a_bad_override_is_told_from_the_file() {
     );
     set(
         "train.batch=many",
-        &["--set: train.batch is \"many\", not integer"],
+        &["--set: train.batch = \"many\"; it takes an integer"],
     );
     set("train.batch", &["--set train.batch: give it as key=value"]);
 }

@@ -27,10 +27,10 @@ fn ramps() {
         assert!(text.contains(want), "{text}");
     };
     for (value, want) in [
-        ("[[100]]", "is [[100]], not list of pairs of integers"),
-        ("[100, 16]", "is [100, 16], not list of pairs"),
-        ("[[100, 16, 3]]", "not list of pairs"),
-        ("[[0, 16]]", "[1 to 10^12, 2 to 1000000], may be empty"),
+        ("[[100]]", "= [[100]]; it takes a list of pairs of integers"),
+        ("[100, 16]", "= [100, 16]; it takes a list of pairs"),
+        ("[[100, 16, 3]]", "it takes a list of pairs"),
+        ("[[0, 16]]", "each [1 to 10^12, 2 to 1000000], or []"),
         ("[[100, 16], [100, 32]]", "behind the one before it"),
         ("[[100, 12]]", "goes from batches of 8 to 12"),
     ] {

@@ -47,6 +47,24 @@ fn settings_without_effect_are_told() {
         &["optimizer.momentum"],
     );
     check(&["train.consistency=async"], &[]);
+    let account = "slurm.options=[\"--account=x\"]";
+    for (overrides, want) in [
+        (&["compute.device=cuda"][..], &[][..]),
+        (&["compute.device=cuda", account], &["slurm.rank_gpus"]),
+        (
+            &["compute.device=cuda:1", "slurm.server_cpus=2"],
+            &["slurm.rank_gpus"],
+        ),
+        (&["compute.device=cuda", "slurm.rank_gpus=1"], &[]),
+        (
+            &["compute.device=cpu", "slurm.rank_gpus=1"],
+            &["slurm.rank_gpus"],
+        ),
+        (&["compute.device=cpu", account], &[]),
+        (&[account], &[]),
+    ] {
+        check(overrides, want);
+    }
     check(
         &["train.consistency=async", "train.staleness_bound=9"],
         &["train.staleness_bound"],

@@ -64,7 +64,7 @@ fn schedules() {
     );
     refused(
         &["schedule.decay=step", "schedule.milestones=[0]"],
-        "schedule.milestones is [0], not list of integers, 1 to 10^12, may be empty",
+        "schedule.milestones = [0]; it takes a list of integers from 1 to 10^12, or []",
     );
     refused(
         &["schedule.decay=cosine", "schedule.unit=updates"],

@@ -28,17 +28,17 @@ fn problems_name_the_key_the_line_and_the_way_out() {
     check(
         &[],
         ("samples = 100", "samples = \"100\""),
-        &["line 12: train.samples is \"100\", not integer, 1 to 10^12"],
+        &["line 12: train.samples = \"100\"; it takes an integer from 1 to 10^12"],
     );
     check(
         &[],
         ("samples = 100", "samples = 0"),
-        &["train.samples is 0, not integer"],
+        &["train.samples = 0; it takes an integer"],
     );
     check(
         &[],
         ("[20, 30]", "[20]"),
-        &["line 9: data.held_out is [20], not list of 2 integers"],
+        &["line 9: data.held_out = [20]; it takes a list of 2 integers"],
     );
     check(
         &[],
@@ -51,6 +51,35 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["data.held_out = [30, 20] is an empty range"],
     );
     check(&[], ("samples = 100", "samples = "), &["c.toml, line 12: "]);
+    for (setting, want) in [
+        (
+            "train.batch=0",
+            "train.batch = 0; it takes an integer from 1 to 1000000",
+        ),
+        (
+            "train.samples=1e6",
+            "train.samples = 1e6; it takes an integer from 1 to 10^12; write 1000000",
+        ),
+        (
+            "cluster.groups=2",
+            "; it takes a list of integers from 1 to 65536, such as [2, 2]",
+        ),
+        (
+            "slurm.options=--account=x",
+            "slurm.options = \"--account=x\"; it takes a list of texts, or []; write [\"--account=x\"], on the command line in single quotes",
+        ),
+        (
+            "foo.bar=1",
+            "foo.bar is no key; there is no section \"foo\"; sections are run, cluster, ",
+        ),
+    ] {
+        check(&[setting], none, &[want]);
+    }
+    check(
+        &[],
+        ("name = \"r\"", "name = 5"),
+        &["run.name = 5; it takes text; write it in quotes"],
+    );
     check(
         &["batch=4"],
         none,
@@ -60,7 +89,7 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["train.consistency=snyc"],
         none,
         &[
-            "--set: train.consistency is \"snyc\"",
+            "--set: train.consistency = \"snyc\"; it takes",
             "did you mean \"sync\"?",
         ],
     );
@@ -102,12 +131,12 @@ fn problems_name_the_key_the_line_and_the_way_out() {
     check(
         &["train.overlap=2"],
         none,
-        &["--set: train.overlap is 2, not integer, 0 to 1"],
+        &["--set: train.overlap = 2; it takes an integer from 0 to 1"],
     );
     check(
         &["train.overlap=true"],
         none,
-        &["--set: train.overlap is true, not integer"],
+        &["--set: train.overlap = true; it takes an integer"],
     );
     check(
         &["exchange.per_bucket=true", "train.overlap=1"],
@@ -147,7 +176,7 @@ fn problems_name_the_key_the_line_and_the_way_out() {
     check(
         &["exchange.up=fp16"],
         none,
-        &["--set: exchange.up is \"fp16\", not `none`, `bf16`, `int8`, `topk`"],
+        &["--set: exchange.up = \"fp16\"; it takes one of \"none\", \"bf16\", \"int8\", \"topk\""],
     );
     for (direction, fraction) in [("up", "0.0"), ("down", "0")] {
         check(
@@ -163,7 +192,7 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         check(
             &[&format!("exchange.topk_fraction={fraction}")],
             none,
-            &["exchange.topk_fraction is", "not number, 0 to 1"],
+            &["exchange.topk_fraction = ", "a number from 0 to 1"],
         );
     }
     let sync = "train.consistency=sync";
@@ -270,12 +299,12 @@ fn problems_name_the_key_the_line_and_the_way_out() {
     check(
         &["train.batch=nan"],
         none,
-        &["train.batch is nan, not integer"],
+        &["train.batch = nan; it takes an integer"],
     );
     check(
         &["optimizer.learning_rate=nan"],
         none,
-        &["optimizer.learning_rate is nan, not number"],
+        &["optimizer.learning_rate = nan; it takes a number"],
     );
 }
 

@@ -77,7 +77,7 @@ mod tests {
             wall,
             members: vec![member],
         };
-        let text = format!("{member} is lost, and the group forms anew: {LEASE_RAN_OUT}");
+        let text = format!("{member} is lost, and the group forms again: {LEASE_RAN_OUT}");
         let events = [Event::of(101.5, "rank_lost", text, member, 1)];
         let found = |faults: &[Injected]| expelled(faults, &events, 2.0).len();
         assert_eq!(found(&[injected(100.0, Kind::Stop, 1.0)]), 1);

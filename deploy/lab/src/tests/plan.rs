@@ -91,12 +91,12 @@ fn what_is_wrong_is_told_with_its_line() {
     );
     check(
         "[set]\ntrain.batch = 0\n[axes]\ntrain.consistency = [\"sync\"]",
-        "e.toml, line 5: train.batch is 0, not integer, 1 to 1000000 (in the setting sync)",
+        "e.toml, line 5: train.batch = 0; it takes an integer from 1 to 1000000 (in the setting sync)",
     );
     check(
         "[set]\noptimizer.momentum = 1.5\n[target]\nmetric = \"validation RMSE\"\nat_most = 0.5\nevery_samples = 8\n\
         [tuning]\nseed = 9\n[tuning.grid]\noptimizer.momentum = [0.0, 0.9]",
-        "e.toml, line 5: optimizer.momentum is 1.5",
+        "e.toml, line 5: optimizer.momentum = 1.5; it takes a number",
     );
     check(
         "seeds = [1, 1]",

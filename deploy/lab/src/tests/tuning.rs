@@ -305,7 +305,7 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
     check(
         "[0.0, 0.9]",
         "[0.0, 1.5]",
-        "line 15: optimizer.momentum is 1.5, not number",
+        "line 15: optimizer.momentum = 1.5; it takes a number",
     );
     check(
         "[axes]\n",

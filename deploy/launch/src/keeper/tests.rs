@@ -232,7 +232,7 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
     let worker = r#"test -e "$0.slept" && exit 0; touch "$0.slept"; kill -STOP $$; sleep 1000"#;
     let stage = Stage::with_lease(SERVER, worker, 2_000);
     let log = EventLog::open(stage.folder.path()).unwrap();
-    let text = "rank 0 of group 0 is lost, and the group forms anew: its lease ran out";
+    let text = "rank 0 of group 0 is lost, and the group forms again: its lease ran out";
     let rank = Member::Rank { group: 0, rank: 0 };
     let voices = [Voice::new(0, true), Voice::new(1, false)];
     let (messages, found) = stage.keep_with(&voices, |found, _| {
@@ -257,7 +257,7 @@ fn a_rank_whose_lease_has_run_out_is_killed_though_it_sleeps() {
 fn a_rank_of_another_run_may_lose_its_lease_without_harm_to_ours() {
     let stage = Stage::with_lease(SERVER, "kill -STOP $$; sleep 1000", 200);
     let log = EventLog::open(stage.folder.path()).unwrap();
-    let text = "rank 0 of group 0 is lost, and the group forms anew: its lease ran out";
+    let text = "rank 0 of group 0 is lost, and the group forms again: its lease ran out";
     let rank = Member::Rank { group: 0, rank: 0 };
     let voices = [Voice::new(0, true), Voice::new(1, false)];
     let begun = std::time::Instant::now();

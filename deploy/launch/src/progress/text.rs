@@ -27,22 +27,27 @@ pub fn group_text(group: u32, state: &GroupState) -> String {
     )
 }
 
-/// A group's line without a terminal.
-pub fn plain_text(
-    group: u32,
-    state: &GroupState,
-    percent: u64,
-    seconds_left: Option<f64>,
-) -> String {
+/// A group's line without a terminal; `part` says how far the run has come.
+pub fn plain_text(group: u32, state: &GroupState, part: &str) -> String {
     format!(
-        "{percent:>3}%, {}: group {group}: clock {}, loss {}, {} samples/s, lag {}, waited {}",
-        left_text(seconds_left),
+        "{part}: group {group}: clock {}, loss {}, {} samples/s, lag {}, waited {}",
         state.clock,
         loss_text(state.loss),
         rate_text(state.samples_per_second),
         state.lag,
         seconds_text(state.waited_seconds),
     )
+}
+
+/// How far a run has come that ends when its samples are applied.
+pub fn done_text(percent: u64, seconds_left: Option<f64>) -> String {
+    format!("{percent:>3}%, {}", left_text(seconds_left))
+}
+
+/// How far a run has come that lasts so many seconds; it may take longer to end.
+pub fn passed_text(passed: f64, total: f64) -> String {
+    let whole = |seconds: f64| seconds_text(seconds.round());
+    format!("{} of {}", whole(passed.min(total)), whole(total))
 }
 
 /// What stands behind the bar. Without a time left only what has been done is told.
@@ -145,6 +150,15 @@ mod tests {
         ];
         for (applied, total, left, text) in bars {
             assert_eq!(bar_text(applied, total, left), text);
+        }
+        let passed = [
+            (0.4, 48.0, "0 s of 48 s"),
+            (12.3, 48.0, "12 s of 48 s"),
+            (61.0, 300.0, "1:01 min of 5:00 min"),
+            (320.0, 300.0, "5:00 min of 5:00 min"),
+        ];
+        for (passed, total, text) in passed {
+            assert_eq!(passed_text(passed, total), text);
         }
         for (rate, text) in [(None, "?"), (Some(3.25), "3.2"), (Some(345.6), "346")] {
             assert_eq!(rate_text(rate), text);

@@ -23,7 +23,10 @@ pub(super) async fn follow<C: RunHooks>(
     let interactive = std::io::stderr().is_terminal();
     let groups = config.cluster.groups.len();
     let out = Box::new(std::io::stdout());
-    let mut progress = Progress::new(groups, config.train.samples, interactive, out);
+    let mut progress = match company.lasts() {
+        Some(seconds) => Progress::lasting(groups, seconds, interactive, out),
+        None => Progress::new(groups, config.train.samples, interactive, out),
+    };
     let access = keeper.access().clone();
     let mut ending: Option<(&str, Last<'_>)> = None;
     loop {

@@ -22,6 +22,11 @@ pub trait RunHooks {
     /// Whether training shall end, though its budget may not be applied.
     fn has_enough(&self) -> bool;
 
+    /// For how many seconds training goes on; `None` until its budget is applied.
+    fn lasts(&self) -> Option<f64> {
+        None
+    }
+
     /// Training is over. If it has come to its end in order, the servers are still there.
     fn training_over(&mut self, in_order: bool) -> impl Future<Output = ()>;
 }

@@ -132,7 +132,7 @@ fn wait_for(file: &File, path: &Path) -> anyhow::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
-            say("a job is just being handed in; waiting for Slurm to take it");
+            say("a job is just being submitted; waiting for Slurm to take it");
             file.lock().with_context(lock)
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(lock),

@@ -41,7 +41,7 @@ pub struct Submit {
     /// Go on from the newest snapshot in the run's folder.
     #[arg(long)]
     resume: bool,
-    /// Say what sbatch thinks of the script, and hand nothing in.
+    /// Say what sbatch thinks of the scripts, and submit nothing.
     #[arg(long, conflicts_with_all = ["watch", "resume"])]
     dry_run: bool,
     /// Follow the run until it ends; Ctrl-C leaves it alone.

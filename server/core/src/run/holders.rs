@@ -542,7 +542,8 @@ impl Run {
     fn create_again(&mut self) {
         self.disturb_snapshots();
         if let Phase::Creating(creator, ..) = self.phase {
-            let text = format!("group {creator} forms anew: what it created is lost with a server");
+            let text =
+                format!("group {creator} forms again: what it created is lost with a server");
             let event = Event::new(EventKind::GroupReforms, text);
             self.tell(event.group(creator));
             self.gather(creator);

@@ -41,7 +41,7 @@ impl Run {
                     self.tell_lost(id, rank, life, "another process has taken its place");
                 }
                 None => {
-                    let text = format!("group {id} forms anew: rank {rank} has joined");
+                    let text = format!("group {id} forms again: rank {rank} has joined");
                     let event = Event::new(EventKind::GroupReforms, text);
                     self.tell(event.group(id).rank(rank).life(join.life));
                 }
@@ -149,7 +149,7 @@ impl Run {
 
     fn tell_lost(&mut self, group: GroupId, rank: Rank, life: u64, reason: &str) {
         let text =
-            format!("rank {rank} of group {group} is lost, and the group forms anew: {reason}");
+            format!("rank {rank} of group {group} is lost, and the group forms again: {reason}");
         let event = Event::new(EventKind::RankLost, text);
         self.tell(event.group(group).rank(rank).life(life));
     }

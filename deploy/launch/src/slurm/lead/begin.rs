@@ -97,7 +97,7 @@ impl Lead {
             }
             let script = run.join(format!("slurm/group-{number}.sh"));
             let job = handing_in::hand_in(run, &script, &[], last.clone())
-                .with_context(|| format!("group {number} cannot be handed in again"))?;
+                .with_context(|| format!("group {number} cannot be submitted again"))?;
             progress.message(&format!("job {job}: group {number} again"));
         }
         Ok(())
