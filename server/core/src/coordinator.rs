@@ -69,7 +69,11 @@ impl Coordinator {
     ) -> Self {
         let mut coordinator = Self {
             fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
-            runs: durable.runs,
+            runs: durable
+                .runs
+                .into_iter()
+                .map(|(name, run)| (name, Run::recover(run, snapshots, now_ms)))
+                .collect(),
             resuming: durable.resuming,
             passed: durable.passed,
             now_ms,
@@ -78,9 +82,6 @@ impl Coordinator {
         let runs = coordinator.runs.len();
         let text = format!("a coordinator has taken over, with {runs} runs");
         coordinator.tell(Event::new(EventKind::Coordinator, text));
-        for run in coordinator.runs.values_mut() {
-            run.recover(snapshots, now_ms);
-        }
         coordinator.drain();
         coordinator
     }
@@ -97,7 +98,11 @@ impl Coordinator {
     pub fn durable(&self) -> Durable {
         Durable {
             servers: self.fleet.known().clone(),
-            runs: self.runs.clone(),
+            runs: self
+                .runs
+                .iter()
+                .map(|(name, run)| (name.clone(), run.to_write()))
+                .collect(),
             resuming: self.resuming.clone(),
             passed: self.passed,
         }
@@ -326,9 +331,10 @@ impl Coordinator {
     fn collect(&mut self) {
         let mut runs = std::mem::take(&mut self.runs);
         for run in runs.values_mut() {
-            self.dirty |= std::mem::take(&mut run.dirty);
-            self.leased |= std::mem::take(&mut run.leased);
-            for output in std::mem::take(&mut run.outputs) {
+            let changes = run.take_changes();
+            self.dirty |= changes.dirty;
+            self.leased |= changes.leased;
+            for output in changes.outputs {
                 match output {
                     Output::Event(event) => self.tell(event),
                     output => self.outputs.push_back(output),
@@ -342,7 +348,7 @@ impl Coordinator {
     fn drain(&mut self) {
         self.collect();
         for run in self.runs.values_mut() {
-            if std::mem::take(&mut run.order_due) {
+            if run.take_order_due() {
                 let orders = self.fleet.up().map(|server| run.order(server, &self.fleet));
                 let orders = orders.map(|order| Output::Order(Box::new(order)));
                 self.outputs.extend(orders);

@@ -7,7 +7,7 @@ use crate::answer::Refused;
 use crate::event::{Event, EventKind};
 use crate::fleet::Presence;
 use crate::order::Server;
-use crate::run::Run;
+use crate::run::{LostServer, Run};
 
 impl Coordinator {
     /// A server registers, or comes back after a broken connection; it is told all runs.
@@ -43,7 +43,7 @@ impl Coordinator {
         if self.snapshots {
             self.tell_runs(id);
         }
-        let same = |run: &&Run| !run.order_due;
+        let same = |run: &&Run| !run.owes_orders();
         let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
         let told_nothing: Vec<RunId> = told_nothing.collect();
         self.drain();
@@ -84,8 +84,13 @@ impl Coordinator {
             return;
         }
         self.dirty = true;
+        let lost = LostServer {
+            server: id,
+            incarnation,
+            dead,
+        };
         for run in self.runs.values_mut() {
-            run.server_lost(life, dead, &self.fleet);
+            run.server_lost(lost, &self.fleet);
             // Another life of it is about to register, and may be placed itself.
             if !dead {
                 run.place(None, &self.fleet, self.now_ms);
