@@ -21,7 +21,7 @@ use tradewind_common::{
 pub use self::counters::{Counters, DELAYS_MAX};
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
-use super::block::{Block, Terms};
+use super::block::{Block, Steered, Terms};
 use super::capture::Capture;
 use super::consistency::{self, Consistency, Decision};
 use super::delay::{self, Delay};
@@ -271,8 +271,11 @@ impl Shard {
                 }
             };
             let before = block.samples_applied();
-            let momentum = (&mut *self.momentum, self.parameter_blocks);
-            let (update, decided) = block.update(&groups, terms, momentum, late);
+            let steered = Steered {
+                momentum: &mut *self.momentum,
+                blocks: self.parameter_blocks,
+            };
+            let (update, decided) = block.update(&groups, terms, steered, late);
             self.counters.updates += u64::from(update.applied.is_some());
             let momentum = update.applied.as_ref().and_then(|applied| applied.momentum);
             self.explicit = momentum.or(self.explicit);

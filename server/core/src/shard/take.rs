@@ -6,7 +6,7 @@ use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 use super::{Action, Answer, Output, Push, Shard, Taken};
 use crate::ReplyTo;
 use crate::askers::{Asker, Wants};
-use crate::block::{Arrival, Contribution};
+use crate::block::{Arrival, Arriving, Contribution};
 use crate::log::Entry;
 use crate::refusal::Refusal;
 
@@ -129,9 +129,15 @@ impl Shard {
             // What it holds has a version of another lineage, too.
             *holds = None;
         }
-        let at = (asker, now_us);
-        let values = (self.lineage, self.consistency.leaves_behind());
-        let arrival = block.push((group, clock), contribution, values, at)?;
+        let arrival = block.push(Arriving {
+            group,
+            clock,
+            contribution,
+            lineage: self.lineage,
+            gap: self.consistency.leaves_behind(),
+            asker,
+            now_us,
+        })?;
         self.clock_seen = self.clock_seen.max(Some(clock));
         match arrival {
             Arrival::Waits {
