@@ -165,7 +165,7 @@ impl World {
         if known.is_some_and(|known| known.iter().eq(run.holders())) {
             return;
         }
-        let holders = run.holders().cloned().collect();
+        let holders: Vec<_> = run.holders().cloned().collect();
         let fleet = host.core.fleet();
         let lives = self.servers.keys().filter_map(|server| {
             let incarnation = fleet.incarnation(*server)?;
