@@ -33,7 +33,11 @@ impl Coordinator {
         let stale = |output: &Output| match output {
             Output::Order(order) => order.server == id,
             Output::Runs(server, _) => *server == id,
-            _ => false,
+            Output::Reply(..)
+            | Output::Event(_)
+            | Output::Manifest(_)
+            | Output::DropMarks(_)
+            | Output::Delete { .. } => false,
         };
         self.outputs.retain(|output| !stale(output));
         for run in self.runs.values_mut() {
