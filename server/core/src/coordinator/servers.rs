@@ -12,7 +12,7 @@ use crate::run::{LostServer, Run};
 impl Coordinator {
     /// A server registers, or comes back after a broken connection; it is told all runs.
     pub fn register(&mut self, id: ServerId, server: Server, now_ms: u64) -> Result<(), Refused> {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.fleet.check(id, server.incarnation)?;
         let (given, former) = (server.incarnation, self.fleet.incarnation(id));
         if let Some(former) = former.filter(|former| *former != given) {
@@ -25,10 +25,10 @@ impl Coordinator {
         if !self.fleet.is_up(id) {
             let text = format!("server {id} is there, at {}", server.address);
             let event = Event::new(EventKind::ServerUp, text);
-            self.tell(event.server(id).life(given.0));
+            self.journal.tell(event.server(id).life(given.0));
         }
         self.fleet.register(id, server, now_ms);
-        self.dirty = true;
+        self.journal.touch();
         // Orders that waited to be sent were for its former life, or for its former connection.
         let stale = |output: &Output| match output {
             Output::Order(order) => order.server == id,
@@ -39,7 +39,7 @@ impl Coordinator {
             | Output::DropMarks(_)
             | Output::Delete { .. } => false,
         };
-        self.outputs.retain(|output| !stale(output));
+        self.journal.drop_stale(stale);
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
@@ -53,7 +53,7 @@ impl Coordinator {
         self.drain();
         for run in told_nothing {
             let order = self.runs[&run].order(id, &self.fleet);
-            self.outputs.push_back(Output::Order(Box::new(order)));
+            self.journal.push(Output::Order(Box::new(order)));
         }
         Ok(())
     }
@@ -65,13 +65,13 @@ impl Coordinator {
         incarnation: Incarnation,
         now_ms: u64,
     ) -> Result<(), Refused> {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.fleet.beat(id, incarnation, now_ms)
     }
 
     /// The connection of a server has broken. Of another life of it this says nothing.
     pub fn server_lost(&mut self, id: ServerId, incarnation: Incarnation, now_ms: u64) {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.lose((id, incarnation), "its connection broke", false);
         self.drain();
     }
@@ -79,15 +79,15 @@ impl Coordinator {
     /// A life of a server is gone; whether it is `dead` for certain, and all that it held with it.
     pub(super) fn lose(&mut self, life: (ServerId, Incarnation), reason: &str, dead: bool) {
         let (id, incarnation) = life;
-        let was_there = self.fleet.lose(id, incarnation, self.now_ms);
+        let was_there = self.fleet.lose(id, incarnation, self.journal.now_ms());
         if was_there {
             let text = format!("server {id} is gone: {reason}");
             let event = Event::new(EventKind::ServerLost, text);
-            self.tell(event.server(id).life(incarnation.0));
+            self.journal.tell(event.server(id).life(incarnation.0));
         } else if !dead {
             return;
         }
-        self.dirty = true;
+        self.journal.touch();
         let lost = LostServer {
             server: id,
             incarnation,
@@ -97,7 +97,7 @@ impl Coordinator {
             run.server_lost(lost, &self.fleet);
             // Another life of it is about to register, and may be placed itself.
             if !dead {
-                run.place(None, &self.fleet, self.now_ms);
+                run.place(None, &self.fleet, self.journal.now_ms());
             }
         }
         self.collect();
