@@ -57,7 +57,7 @@ pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refuse
     };
     Ok(Holding {
         generation: run.generation(),
-        holders: run.holders().to_vec(),
+        holders: run.holders().cloned().collect(),
         servers: core.fleet().endpoints().into_iter().map(endpoint).collect(),
     })
 }

@@ -155,7 +155,10 @@ impl Policies {
             Some(MergeSpec {
                 min_groups: 2.., ..
             }) => "merge.min_groups",
-            _ => "merge.grace_ms_max",
+            Some(MergeSpec {
+                min_groups: 0..=1, ..
+            })
+            | None => "merge.grace_ms_max",
         };
         vec![
             // What is pushed are values, not gradients.

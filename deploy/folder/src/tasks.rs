@@ -7,8 +7,8 @@ use std::process::{Child, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tradewind_programs::worker::{TasksArguments, WorkerArguments};
 use tradewind_config::{KnownTask, Task, TaskDefinition, Tasks, Unfit, described};
+use tradewind_programs::worker::{TasksArguments, WorkerArguments};
 
 /// How long it may take. It loads libtorch, perhaps from a file system that many nodes read just now.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use tradewind_common::environment::{OMP_NUM_THREADS, TOKEN};
-use tradewind_programs::{SERVER, WORKER};
 use tradewind_config::Config;
+use tradewind_programs::{SERVER, WORKER};
 
 pub use keeper::Keeper;
 pub use local::{LaunchContext, processes};

@@ -1,27 +1,32 @@
 //! One block: values, version, and up to which clock each live group has been decided.
 
 mod apply;
+mod contents;
 mod groups;
-mod whole;
+mod merge;
+mod sent;
+mod shape;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use tradewind_common::clock;
 use tradewind_common::pieces::{Norms, Piece};
 use tradewind_common::policy::Weights;
 use tradewind_common::schedule::{Schedule, Seen};
-use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, Incarnation, TensorKind};
+use tradewind_common::{BlockId, Clock, Compression, Generation, GroupId, TensorKind};
 
-use super::ReplyTo;
+use self::contents::Contents;
+use self::groups::Groups;
+pub use self::groups::{Arrival, Arriving};
+use self::sent::Sent;
+use self::shape::Shape;
 use super::askers::{Askers, Fresh, Wants};
-use super::backups::Backups;
+use super::consistency::{Scene, Standing, present};
 use super::decided::{Decided, Verdict};
 use super::delay::Delay;
-use super::held::Holdings;
+use super::momentum::Momentum;
 use super::optimizer::Optimizer;
 use super::refusal::Refusal;
+use super::state::BlockState;
 use super::trace::Trace;
+use super::view::View;
 
 /// A group's averaged gradient of one block.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,60 +66,12 @@ pub struct Terms<'a> {
     pub delay: &'a dyn Delay,
 }
 
-#[derive(Clone, Debug)]
-struct Waiting {
-    contribution: Contribution,
-    /// Whether its delay can be measured: the version it was computed on is of this lineage.
-    measured: bool,
-    /// Whether its group had not been heard before since values were restored.
-    first: bool,
-    askers: Askers,
-}
-
-/// When contributions arrive at the block, of whomever; the primary's alone.
-#[derive(Clone, Copy, Debug, Default)]
-struct Arrivals {
-    last_us: Option<u64>,
-    gap_us: Option<u64>,
-}
-
-impl Arrivals {
-    /// Of the mean gap an eighth is the last one.
-    fn note(&mut self, now_us: u64) {
-        if let Some(last_us) = self.last_us.replace(now_us) {
-            let gap_us = now_us.saturating_sub(last_us);
-            let mean_us = self.gap_us.unwrap_or(gap_us);
-            self.gap_us = Some(mean_us - mean_us / 8 + gap_us / 8);
-        }
-    }
-}
-
-/// The place of one live group at the block.
-#[derive(Clone, Debug)]
-struct Cursor {
-    incarnation: Incarnation,
-    /// The first clock of this life.
-    start: Clock,
-    next: Clock,
-    /// Values were restored since the group was last heard: its first contribution may be past
-    /// `next`.
-    attaching: bool,
-    waiting: Option<Waiting>,
-}
-
-/// What pushing a contribution came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrival {
-    /// It waits to be decided.
-    Waits {
-        /// A stream that asked for it long ago waits no more.
-        superseded: Option<ReplyTo>,
-        /// Contributions of its group before it that it has left out, because the others had gone
-        /// on elsewhere.
-        left_out: u64,
-    },
-    /// It had been decided before.
-    Repeat(Decided),
+/// Who decides momentum for a block, and for how many other ones.
+pub struct Steered<'a> {
+    /// Hears what values the block has passed.
+    pub momentum: &'a mut (dyn Momentum + 'static),
+    /// How many blocks it decides for.
+    pub blocks: usize,
 }
 
 /// One contribution decided by an update.
@@ -132,96 +89,100 @@ pub struct Outcome {
     pub askers: Askers,
 }
 
-/// A contiguous range of the parameters, and everything that is decided about it.
+/// A contiguous range of the parameters, and everything that is decided about it. It passes on to its
+/// parts what concerns them: each owns what it decides about.
 #[derive(Debug)]
 pub struct Block {
-    id: BlockId,
-    kind: TensorKind,
-    length: usize,
-    /// They tile it in order.
-    pieces: Vec<Piece>,
-    /// Shared with answers that are on their way: an update copies them only then.
-    values: Option<Arc<Vec<f32>>>,
-    /// Shared with captures and records in the same way.
-    slots: Vec<Arc<Vec<f32>>>,
-    /// Where answers are compressed.
-    held: Holdings,
-    /// Where the staleness policy needs them.
-    backups: Backups,
+    shape: Shape,
+    contents: Contents,
+    groups: Groups,
+    sent: Sent,
     /// Where the momentum policy measures.
     trace: Trace,
-    arrivals: Arrivals,
-    version: u64,
-    samples_applied: u64,
-    /// What was decided last of each group's latest life, live or not: at most one entry for each
-    /// group that the run is configured with. Cursors are made from it.
-    decided: BTreeMap<GroupId, (Incarnation, Decided)>,
-    /// Of the live groups; empty where the shard is not its primary's.
-    cursors: BTreeMap<GroupId, Cursor>,
-    /// Incarnations that have joined, with the earliest clock that they may start at. The others
-    /// wait for them as for live ones, or a joiner would find itself behind by more than the
-    /// staleness bound, and clocks of its own already made without it.
-    joined: BTreeMap<GroupId, (Incarnation, Clock)>,
 }
 
 impl Block {
     /// A block of `pieces`, which tile it in order, that has no values yet.
     pub fn new(id: BlockId, kind: TensorKind, pieces: Vec<Piece>) -> Self {
+        Self::of(Shape::new(id, kind, pieces))
+    }
+
+    fn of(shape: Shape) -> Self {
         Self {
-            id,
-            kind,
-            length: pieces.last().map_or(0, |last| last.elements.end),
-            pieces,
-            values: None,
-            slots: Vec::new(),
-            held: Holdings::default(),
-            backups: Backups::default(),
+            shape,
+            contents: Contents::default(),
+            groups: Groups::default(),
+            sent: Sent::default(),
             trace: Trace::default(),
-            arrivals: Arrivals::default(),
-            version: 0,
-            samples_applied: 0,
-            decided: BTreeMap::new(),
-            cursors: BTreeMap::new(),
-            joined: BTreeMap::new(),
         }
     }
 
     /// Which one it is.
     pub fn id(&self) -> BlockId {
-        self.id
+        self.shape.id()
     }
 
     /// Parameters or buffer.
     pub fn kind(&self) -> TensorKind {
-        self.kind
+        self.shape.kind()
     }
 
     /// Updates applied.
     pub fn version(&self) -> u64 {
-        self.version
+        self.contents.version()
     }
 
     /// Samples applied.
     pub fn samples_applied(&self) -> u64 {
-        self.samples_applied
+        self.contents.samples_applied()
     }
 
     /// Number of values.
     pub fn length(&self) -> usize {
-        self.length
+        self.shape.length()
     }
 
     /// Whether it has values.
     pub fn created(&self) -> bool {
-        self.values.is_some()
+        self.contents.values().is_some()
     }
 
     /// The current values.
     pub fn values(&self) -> Result<&[f32], Refusal> {
-        self.values
-            .as_ref()
-            .map(|values| &values[..])
-            .ok_or(Refusal::NotReady)
+        let values = self.contents.values().ok_or(Refusal::NotReady)?;
+        Ok(values)
+    }
+
+    /// Sets the initial values; the first ones win (rule 6). Answers whether these are they.
+    pub fn create(&mut self, values: Vec<f32>, optimizer: &dyn Optimizer) -> Result<bool, Refusal> {
+        self.shape.check_values(&values)?;
+        Ok(self.contents.create(values, self.shape.slots(optimizer)))
+    }
+
+    /// The block as it is, sharing its memory until it changes; `None` if it has no values.
+    pub fn state(&self) -> Option<BlockState> {
+        let values = self.contents.values()?;
+        Some(BlockState {
+            id: self.id(),
+            values: values.clone(),
+            slots: self.contents.slots().to_vec(),
+            version: self.version(),
+            samples_applied: self.samples_applied(),
+            decided: self.groups.decided().clone(),
+        })
+    }
+
+    /// Takes a block over as it was elsewhere.
+    pub fn put(&mut self, state: BlockState, optimizer: &dyn Optimizer) -> Result<(), Refusal> {
+        self.shape.check_state(&state, optimizer)?;
+        let decided = self.contents.put(state);
+        self.groups.take_over(decided);
+        Ok(())
+    }
+
+    /// Is as new.
+    pub fn forget(&mut self) {
+        *self = Self::of(self.shape.take());
     }
 
     /// What an answer to `group` carries of the current values.
@@ -231,14 +192,14 @@ impl Block {
         wants: Wants,
         compression: Compression,
     ) -> Result<Fresh, Refusal> {
-        let values = self.values.as_ref().ok_or(Refusal::NotReady)?;
-        let current = (self.version, values);
+        let values = self.contents.values().ok_or(Refusal::NotReady)?;
+        let current = (self.contents.version(), values);
         Ok(match wants {
             Wants::Nothing => Fresh::Nothing,
             Wants::Difference { holds }
-                if self.kind == TensorKind::Parameter && compression.lossy() =>
+                if self.kind() == TensorKind::Parameter && compression.lossy() =>
             {
-                self.held.answer((group, holds), current, compression)
+                self.sent.difference((group, holds), current, compression)
             }
             Wants::Values | Wants::Difference { .. } => Fresh::Values(values.clone()),
         })
@@ -246,29 +207,104 @@ impl Block {
 
     /// The present values leave in an answer to `group`, which will compute on them.
     pub fn keep_sent(&mut self, group: GroupId) {
-        if let Some(values) = &self.values
-            && self.kind == TensorKind::Parameter
-            && self.cursors.contains_key(&group)
+        if let Some(values) = self.contents.values()
+            && self.kind() == TensorKind::Parameter
+            && self.groups.is_live(group)
         {
-            self.backups.keep(group, self.version, values);
+            self.sent.keep(group, self.contents.version(), values);
         }
     }
 
     /// The clock that was decided last of each group.
     pub fn clocks_decided(&self) -> impl Iterator<Item = (GroupId, Clock)> + '_ {
-        let decided = self.decided.iter();
+        let decided = self.groups.decided().iter();
         decided.map(|(group, (_, last))| (*group, last.clock))
     }
 
     /// The highest clock that was decided of any group.
     pub fn clock_decided(&self) -> Option<Clock> {
-        self.decided.values().map(|(_, last)| last.clock).max()
+        self.groups.clock_decided()
     }
 
     /// How far `group` is behind the fastest live group, in exchanges.
     pub fn lag(&self, group: GroupId) -> u64 {
-        let all = self.cursors.values().map(|cursor| cursor.next);
-        let own = self.cursors.get(&group);
-        own.map_or(0, |own| clock::lag(own.next, all))
+        self.groups.lag(group)
+    }
+
+    /// The live groups and those that have joined as a consistency policy sees them, in GroupId
+    /// order.
+    pub fn standing(&self) -> Vec<Standing> {
+        self.groups.standing()
+    }
+
+    /// The same without those that have not been heard since values were restored. Where they stand
+    /// is not known, and they may wait elsewhere for just those that would wait for them here.
+    pub fn heard(&self) -> Vec<Standing> {
+        self.groups.heard()
+    }
+
+    /// The block with these standings as a consistency policy sees it.
+    pub fn scene<'a>(&self, standing: &'a [Standing], now_us: u64) -> Scene<'a> {
+        Scene {
+            standing,
+            highest: self.clock_decided(),
+            now_us,
+            gap_us: self.groups.gap_us(),
+        }
+    }
+
+    /// The clock that is made next, where clocks are made for all groups; 0 while nobody is live.
+    pub fn present_clock(&self) -> Clock {
+        present(&self.scene(&self.standing(), 0)).unwrap_or_default()
+    }
+
+    /// Groups whose first contribution since values were restored waits and was not computed on what
+    /// was restored. Their exchange had begun before: a group that is answered at one block, and will
+    /// not come there again, may wait at another for one that waits here.
+    pub fn interrupted(&self) -> Vec<GroupId> {
+        self.groups.interrupted()
+    }
+
+    /// A new primary goes on with the values that there are. What the one before has made of them in
+    /// its answers is not known.
+    pub fn begin_answers(&mut self) {
+        if self.created() {
+            self.sent.begin_at(self.contents.version());
+        }
+    }
+
+    /// Takes over the groups of a view; those that have joined will not start before `earliest`.
+    /// Groups that are new here go on after what was decided of them; if `attaching`, their first
+    /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
+    /// live, whose undecided contributions are forgotten.
+    pub fn follow(
+        &mut self,
+        view: &View,
+        earliest: Clock,
+        attaching: bool,
+    ) -> Vec<(GroupId, Askers)> {
+        // Only lives that go on hold something: a new one begins with values as they are.
+        let groups = &self.groups;
+        self.sent.retain(|group| {
+            let life = groups.life(*group);
+            life.is_some() && life == view.incarnation(*group)
+        });
+        self.groups.follow(view, earliest, attaching)
+    }
+
+    /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
+    /// waited in vain.
+    pub fn retire(&mut self) -> Vec<Askers> {
+        self.sent = Sent::default();
+        self.trace = Trace::default();
+        self.groups.retire()
+    }
+
+    /// Takes a contribution in, or finds that it was decided before (rule 2).
+    pub fn push(&mut self, arriving: Arriving) -> Result<Arrival, Refusal> {
+        let (shape, version) = (&self.shape, self.contents.version());
+        let check =
+            |gradient: &Gradient, measured| shape.check_gradient(gradient, measured, version);
+        self.groups.push(shape.id(), arriving, check)
     }
 }

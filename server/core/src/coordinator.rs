@@ -3,18 +3,20 @@
 //! Whoever drives it writes [`Coordinator::durable`] down whenever [`Coordinator::take_dirty`] says
 //! so, and only then acts on outputs: nobody hears of what a successor would not know.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use tradewind_common::{GroupId, RunId, ServerId, ShardId};
 
 mod create;
+mod journal;
 mod ranks;
 mod servers;
 
+use self::journal::Journal;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::durable::Durable;
-use super::event::{EVENTS_MAX, Event, EventKind, LEASE_RAN_OUT};
+use super::event::{Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, ShardFile, ShardReport};
 pub use super::output::Output;
@@ -32,30 +34,22 @@ pub struct Coordinator {
     /// Runs that go on from a snapshot when they are joined.
     resuming: BTreeMap<RunId, Saved>,
     passed: Passed,
-    outputs: VecDeque<Output>,
-    recent: VecDeque<Event>,
-    events: u64,
-    now_ms: u64,
-    dirty: bool,
-    leased: bool,
+    journal: Journal,
 }
 
 impl Coordinator {
     /// A coordinator of a fleet of `servers` servers, at least 1, numbered from 0, whose leases
     /// last `lease_ms`. It takes snapshots if there is a folder for them.
     pub fn new(servers: u32, snapshots: bool, lease_ms: u64) -> Self {
+        let mut journal = Journal::default();
+        journal.touch();
         Self {
             fleet: Fleet::new(servers, lease_ms),
             snapshots,
             runs: BTreeMap::new(),
             resuming: BTreeMap::new(),
             passed: Passed::default(),
-            outputs: VecDeque::new(),
-            recent: VecDeque::new(),
-            events: 0,
-            now_ms: 0,
-            dirty: true,
-            leased: false,
+            journal,
         }
     }
 
@@ -69,18 +63,21 @@ impl Coordinator {
     ) -> Self {
         let mut coordinator = Self {
             fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
-            runs: durable.runs,
+            runs: durable
+                .runs
+                .into_iter()
+                .map(|(name, run)| (name, Run::recover(run, snapshots, now_ms)))
+                .collect(),
             resuming: durable.resuming,
             passed: durable.passed,
-            now_ms,
             ..Self::new(servers, snapshots, lease_ms)
         };
+        coordinator.journal.set_now(now_ms);
         let runs = coordinator.runs.len();
         let text = format!("a coordinator has taken over, with {runs} runs");
-        coordinator.tell(Event::new(EventKind::Coordinator, text));
-        for run in coordinator.runs.values_mut() {
-            run.recover(snapshots, now_ms);
-        }
+        coordinator
+            .journal
+            .tell(Event::new(EventKind::Coordinator, text));
         coordinator.drain();
         coordinator
     }
@@ -97,7 +94,11 @@ impl Coordinator {
     pub fn durable(&self) -> Durable {
         Durable {
             servers: self.fleet.known().clone(),
-            runs: self.runs.clone(),
+            runs: self
+                .runs
+                .iter()
+                .map(|(name, run)| (name.clone(), run.to_write()))
+                .collect(),
             resuming: self.resuming.clone(),
             passed: self.passed,
         }
@@ -106,20 +107,20 @@ impl Coordinator {
     /// Whether something was decided, since this was last asked, that has to be written down before
     /// it is acted on.
     pub fn take_dirty(&mut self) -> bool {
-        std::mem::take(&mut self.dirty)
+        self.journal.take_dirty()
     }
 
     /// Whether data were leased since this was last asked. What is written of that survives the
     /// coordinator's process, but need not survive its host: some samples would be seen twice.
     pub fn take_leased(&mut self) -> bool {
-        std::mem::take(&mut self.leased)
+        self.journal.take_leased()
     }
 
     /// Adds groups of so many ranks each; answered with the number of the first.
     pub fn attach(&mut self, run: &RunId, sizes: &[u32], to: ReplyTo, now_ms: u64) {
         match self.run_mut(run, now_ms) {
             Ok(run) => run.attach(sizes, to),
-            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+            Err(refused) => self.journal.reply(to, Err(refused)),
         }
         self.drain();
     }
@@ -128,7 +129,7 @@ impl Coordinator {
     pub fn ask_to_leave(&mut self, run: &RunId, groups: &[GroupId], to: ReplyTo, now_ms: u64) {
         match self.run_mut(run, now_ms) {
             Ok(run) => run.drain(groups, to, now_ms),
-            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+            Err(refused) => self.journal.reply(to, Err(refused)),
         }
         self.drain();
     }
@@ -145,7 +146,7 @@ impl Coordinator {
             self.forget(name);
         }
         let answer = idle.map(|()| Answer::Removed);
-        self.outputs.push_back(Output::Reply(to, answer));
+        self.journal.reply(to, answer);
         self.drain();
     }
 
@@ -154,11 +155,11 @@ impl Coordinator {
         if let Some(run) = self.runs.remove(name) {
             self.passed = run.passed().max(self.passed);
         }
-        self.dirty = true;
-        self.outputs.push_back(Output::DropMarks(name.clone()));
+        self.journal.touch();
+        self.journal.push(Output::DropMarks(name.clone()));
         let mut event = Event::new(EventKind::RunRemoved, format!("run {name} is removed"));
         event.run = Some(name.clone());
-        self.tell(event);
+        self.journal.tell(event);
         let servers: Vec<ServerId> = self.fleet.up().collect();
         servers
             .into_iter()
@@ -167,7 +168,7 @@ impl Coordinator {
 
     fn tell_runs(&mut self, server: ServerId) {
         let runs = self.runs.keys().cloned().collect();
-        self.outputs.push_back(Output::Runs(server, runs));
+        self.journal.push(Output::Runs(server, runs));
     }
 
     /// A server that holds a shard has followed an order, or has got further.
@@ -221,7 +222,7 @@ impl Coordinator {
     pub fn snapshot(&mut self, run: &RunId, to: ReplyTo, now_ms: u64) {
         match self.run_mut(run, now_ms) {
             Ok(run) => run.snapshot(to, now_ms),
-            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+            Err(refused) => self.journal.reply(to, Err(refused)),
         }
         self.drain();
     }
@@ -236,7 +237,7 @@ impl Coordinator {
 
     /// Time has passed.
     pub fn tick(&mut self, now_ms: u64) {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         let elapsed = self.fleet.elapse(now_ms);
         for (server, incarnation) in elapsed.lost {
             self.lose((server, incarnation), LEASE_RAN_OUT, false);
@@ -247,14 +248,16 @@ impl Coordinator {
             }
             run.tick(now_ms);
         }
-        self.dirty |= elapsed.given_up;
+        if elapsed.given_up {
+            self.journal.touch();
+        }
         self.drain();
     }
 
     /// Whether what was decided can be written down has changed; the status page shows it at once,
     /// though outputs wait.
     pub fn disk(&mut self, text: String) {
-        self.tell(Event::new(EventKind::Disk, text));
+        self.journal.tell(Event::new(EventKind::Disk, text));
     }
 
     /// The coordinator itself was held up for so long, and heard nobody: what was silent meanwhile
@@ -274,7 +277,7 @@ impl Coordinator {
 
     /// The next thing to do, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.journal.poll()
     }
 
     /// A run, for the status page.
@@ -299,53 +302,33 @@ impl Coordinator {
         &self.fleet
     }
 
-    /// What happened last, oldest first; at most [`EVENTS_MAX`].
+    /// What happened last, oldest first; at most [`EVENTS_MAX`](super::event::EVENTS_MAX).
     pub fn recent_events(&self) -> impl Iterator<Item = &Event> {
-        self.recent.iter()
+        self.journal.recent()
     }
 
     fn run_mut(&mut self, run: &RunId, now_ms: u64) -> Result<&mut Run, Refused> {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.runs
             .get_mut(run)
             .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
     }
 
-    fn tell(&mut self, mut event: Event) {
-        self.events += 1;
-        event.number = self.events;
-        event.at_ms = self.now_ms;
-        if self.recent.len() == EVENTS_MAX {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(event.clone());
-        self.outputs.push_back(Output::Event(event));
-    }
-
     /// Collects what runs want done, in the order in which it came up.
     fn collect(&mut self) {
-        let mut runs = std::mem::take(&mut self.runs);
-        for run in runs.values_mut() {
-            self.dirty |= std::mem::take(&mut run.dirty);
-            self.leased |= std::mem::take(&mut run.leased);
-            for output in std::mem::take(&mut run.outputs) {
-                match output {
-                    Output::Event(event) => self.tell(event),
-                    output => self.outputs.push_back(output),
-                }
-            }
+        for run in self.runs.values_mut() {
+            self.journal.collect(run.take_changes());
         }
-        self.runs = runs;
     }
 
     /// Collects what runs want done, and tells servers what has come of it.
     fn drain(&mut self) {
         self.collect();
         for run in self.runs.values_mut() {
-            if std::mem::take(&mut run.order_due) {
+            if run.take_order_due() {
                 let orders = self.fleet.up().map(|server| run.order(server, &self.fleet));
                 let orders = orders.map(|order| Output::Order(Box::new(order)));
-                self.outputs.extend(orders);
+                orders.for_each(|order| self.journal.push(order));
             }
         }
     }

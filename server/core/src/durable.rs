@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::{RunId, ServerId};
 
 use super::fleet::Known;
-use super::run::Run;
+use super::run::WrittenRun;
 use super::saved::{Passed, Saved};
 
 /// Everything that a coordinator must know to go on for another.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Durable {
     pub(super) servers: BTreeMap<ServerId, Known>,
-    pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) runs: BTreeMap<RunId, WrittenRun>,
     pub(super) resuming: BTreeMap<RunId, Saved>,
     pub(super) passed: Passed,
 }

@@ -5,141 +5,89 @@
 //! to Gathering whenever it loses a rank or gets one. Each arrow that shards must know about is a
 //! new generation, and the next step is taken only when every shard's primary has acknowledged it
 //! (rule 2).
+//!
+//! Each part of a run owns what it decides about, in a file of its own, and appends what comes of it to
+//! the [`Outbox`]. [`Run`] passes inputs on to the parts, and tells each what it needs to know of the
+//! others.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use tradewind_common::data::{Chunking, Ledger};
-use tradewind_common::holders::{Holders, Primary};
+use tradewind_common::data::Chunk;
+use tradewind_common::holders::Holders;
 use tradewind_common::loss::Loss;
 use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
+use tradewind_common::{Generation, GroupId, Incarnation, Rank, RunId, ServerId, ShardId};
 
+mod admission;
 mod advance;
-mod attach;
+mod calls;
+mod capture;
+mod data;
 mod group;
 mod holders;
+mod losses;
+mod member;
 mod membership;
+mod outbox;
+mod phase;
+mod place;
 mod reports;
 pub(super) mod resume;
+mod roster;
+mod rows;
 mod snapshots;
+mod written;
 
-pub use self::attach::Drained;
-use self::group::Member;
-pub use self::group::{Beat, Beaten, Caller, Group, GroupRow, GroupState, Join, RankRow};
+use self::admission::Admission;
+pub use self::calls::{Beat, Beaten, Caller, Join};
+use self::data::{DataLeases, Worker};
+pub use self::group::{Group, GroupState};
+pub(super) use self::holders::LostServer;
+use self::holders::ShardHolders;
+use self::losses::Losses;
+use self::membership::{LostRank, Membership};
+pub(super) use self::outbox::Changes;
+use self::outbox::Outbox;
+pub use self::phase::Phase;
+use self::phase::Progress;
+use self::reports::Reports;
+pub use self::roster::Drained;
+use self::roster::Roster;
+pub use self::rows::{GroupRow, RankRow};
 use self::snapshots::Snapshots;
+pub use self::written::WrittenRun;
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
-use super::event::{Event, EventKind};
+use super::event::{Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
-use super::order::{Capture, Order, Restore, ShardReport};
-use super::output::Output;
-use super::refusal::Refusal;
+use super::order::{Capture, Order};
 use super::saved::Passed;
-use super::shared;
-use super::view::{Acknowledge, View};
+use super::view::View;
 
-/// Who creates the initial values, or that they exist.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Phase {
-    /// No group has gathered yet.
-    Forming,
-    /// This incarnation creates; shards know it since this generation.
-    Creating(GroupId, Incarnation, Generation),
-    /// The run is resumed: its shards restore a snapshot.
-    Restoring,
-    /// Every shard is complete; no creation is accepted any more (rule 6).
-    Ready,
-    /// The run cannot go on, and why.
-    Failed(String),
-    /// The run was not to go on without what was lost, and why; it can be resumed.
-    Stopped(String),
-}
-
-impl Phase {
-    /// The word of the status page.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Forming => "forming",
-            Self::Creating(..) => "creating",
-            Self::Restoring => "restoring",
-            Self::Ready => "ready",
-            Self::Failed(_) => "failed",
-            Self::Stopped(_) => "stopped",
-        }
-    }
+/// What a run is: it never changes.
+#[derive(Clone, Debug)]
+struct Identity {
+    name: RunId,
+    spec: Arc<RunSpec>,
+    placement: Arc<Placement>,
 }
 
 /// One run. What is not written down is what callers and servers say again, and times.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug)]
 pub struct Run {
-    name: RunId,
-    #[serde(with = "shared")]
-    spec: Arc<RunSpec>,
-    #[serde(with = "shared")]
-    placement: Arc<Placement>,
-    generation: Generation,
-    phase: Phase,
-    /// Whether the first clock has been released.
-    formed: bool,
-    /// The generation that made the run ready.
-    ready_at: Option<Generation>,
-    /// By shard.
-    holders: Vec<Holders>,
-    /// Who held a shard whose primary is missed, as far as they had everything: until an heir is chosen.
-    #[serde(default)]
-    interrupted: BTreeMap<ShardId, Holders>,
-    /// Copies that are missed, since which generation; removed when their primary has followed it.
-    #[serde(default)]
-    departing: BTreeMap<ShardId, BTreeMap<ServerId, Generation>>,
-    /// Shards whose heir has to restore them, or has not yet been heard to have.
-    restoring: BTreeMap<ShardId, Restore>,
-    /// The highest clock that any holder of a shard has ever reported.
-    clock_seen: Option<Clock>,
-    /// By shard and lineage: what restored values lacked of what had been acknowledged; and what the run
-    /// had lost before it was resumed.
-    #[serde(default)]
-    losses: BTreeMap<ShardId, BTreeMap<Generation, Loss>>,
-    #[serde(default)]
-    lost_earlier: Loss,
-    groups: BTreeMap<GroupId, Group>,
-    /// Ranks of the groups that came on top of those that are configured.
-    attached: Vec<u32>,
-    /// Who was asked to leave.
-    drained: Drained,
-    /// Groups begin past this life.
-    lives_before: Incarnation,
-    ledger: Ledger,
-    /// Where the data of `sync` begin: at this clock so many samples had been passed.
-    origin: (Clock, u64),
+    identity: Identity,
+    progress: Progress,
+    roster: Roster,
+    membership: Membership,
+    admission: Admission,
+    data: DataLeases,
+    holders: ShardHolders,
+    reports: Reports,
+    losses: Losses,
     snapshots: Snapshots,
-    #[serde(skip)]
-    acknowledged: BTreeMap<(ShardId, ServerId), Acknowledge>,
-    /// What heirs have said of the snapshots that they restored.
-    #[serde(skip)]
-    restored: BTreeMap<ShardId, ShardReport>,
-    #[serde(skip)]
-    since_ms: u64,
-    /// When every group has had its say about data that a former coordinator leased.
-    #[serde(skip)]
-    settle_at_ms: Option<u64>,
-    #[serde(skip)]
-    pub(super) outputs: VecDeque<Output>,
-    /// Whether servers must be told.
-    #[serde(skip)]
-    pub(super) order_due: bool,
-    /// Whether something has changed that is not written down.
-    #[serde(skip)]
-    pub(super) dirty: bool,
-    /// Data have been leased, which may be written down later.
-    #[serde(skip)]
-    pub(super) leased: bool,
+    out: Outbox,
 }
-
-/// How many leases groups have to say what data a former coordinator has leased to them.
-const SETTLE_LEASES: u64 = 4;
 
 impl Run {
     /// A run that nobody has joined, placed on the fleet's servers, all of which are up.
@@ -151,100 +99,74 @@ impl Run {
         snapshots: bool,
         now_ms: u64,
     ) -> Self {
-        let chunking = Chunking {
-            epoch_samples: spec.epoch_samples,
-            chunk_samples: spec.chunk_samples,
-        };
+        let mut out = Outbox::new(name.clone(), Generation(0));
+        out.touch();
         Self {
-            name,
-            holders: holders::spread(fleet, spec.faults.replication),
-            spec,
-            placement: Arc::new(placement),
-            generation: Generation(0),
-            phase: Phase::Forming,
-            formed: false,
-            ready_at: None,
-            interrupted: BTreeMap::new(),
-            departing: BTreeMap::new(),
-            restoring: BTreeMap::new(),
-            clock_seen: None,
-            losses: BTreeMap::new(),
-            lost_earlier: Loss::default(),
-            groups: BTreeMap::new(),
-            attached: Vec::new(),
-            drained: Drained::default(),
-            lives_before: Incarnation(0),
-            ledger: Ledger::new(chunking),
-            origin: (Clock(0), 0),
+            progress: Progress::new(Phase::Forming, None),
+            roster: Roster::new(spec.clone(), Vec::new(), Drained::default()),
+            membership: Membership::default(),
+            admission: Admission::since(false, now_ms),
+            data: DataLeases::new(&spec),
+            holders: ShardHolders::first(fleet, spec.faults.replication),
+            reports: Reports::default(),
+            losses: Losses::default(),
             snapshots: Snapshots::new(snapshots),
-            acknowledged: BTreeMap::new(),
-            restored: BTreeMap::new(),
-            since_ms: now_ms,
-            settle_at_ms: None,
-            outputs: VecDeque::new(),
-            order_due: false,
-            dirty: true,
-            leased: false,
+            out,
+            identity: Identity {
+                name,
+                spec,
+                placement: Arc::new(placement),
+            },
         }
-    }
-
-    /// Takes a run over from a former coordinator: every rank has one lease to show up, and calls
-    /// that waited are made again.
-    pub(super) fn recover(&mut self, snapshots: bool, now_ms: u64) {
-        self.since_ms = now_ms;
-        let lease_ms = self.spec.lease_ms;
-        for group in self.groups.values_mut() {
-            group.recover(now_ms, lease_ms);
-        }
-        self.ledger.take_over();
-        // Groups ask for data when they step again, which may be after failovers.
-        self.settle_at_ms = Some(now_ms.saturating_add(SETTLE_LEASES * lease_ms));
-        self.recover_snapshots(snapshots, now_ms);
     }
 
     /// How far it has come in generations and lives.
     pub(super) fn passed(&self) -> Passed {
-        let lives = self.groups.values().map(|group| group.incarnation);
         Passed {
-            generation: self.generation,
-            incarnation: lives.fold(self.lives_before, Incarnation::max),
+            generation: self.generation(),
+            incarnation: self.membership.last_life(),
         }
     }
 
     /// A run that has just been made begins past these.
     pub(super) fn begin_past(&mut self, passed: Passed) {
-        self.generation = self.generation.max(passed.generation);
-        self.lives_before = self.lives_before.max(passed.incarnation);
+        self.out.begin_past(passed.generation);
+        self.membership.begin_past(passed.incarnation);
     }
 
     /// Its name.
     pub fn name(&self) -> &RunId {
-        &self.name
+        &self.identity.name
     }
 
     /// The specification that the first joiner brought.
     pub fn spec(&self) -> &Arc<RunSpec> {
-        &self.spec
+        &self.identity.spec
     }
 
     /// Which shard each block belongs to.
     pub fn placement(&self) -> &Arc<Placement> {
-        &self.placement
+        &self.identity.placement
     }
 
-    /// Who holds each shard.
-    pub fn holders(&self) -> &[Holders] {
-        &self.holders
+    /// Who holds each shard, in shard order.
+    pub fn holders(&self) -> impl ExactSizeIterator<Item = &Holders> {
+        self.holders.iter()
+    }
+
+    /// For whom a shard waits that nobody answers for.
+    pub fn waits_for(&self, shard: ShardId, fleet: &Fleet) -> Vec<String> {
+        self.holders.waits_for(shard, fleet)
     }
 
     /// Where the run stands.
     pub fn phase(&self) -> &Phase {
-        &self.phase
+        self.progress.phase()
     }
 
     /// The present generation.
     pub fn generation(&self) -> Generation {
-        self.generation
+        self.out.generation()
     }
 
     /// The number of the newest whole snapshot.
@@ -255,176 +177,350 @@ impl Run {
     /// What was acknowledged and is missing: the updates of all blocks, and the most samples of any
     /// shard, for every sample is in all of them.
     pub fn lost(&self) -> Loss {
-        let of_shard =
-            |losses: &BTreeMap<_, Loss>| losses.values().copied().fold(Loss::default(), Loss::plus);
-        let losses = || self.losses.values().map(of_shard);
-        self.lost_earlier.plus(Loss {
-            updates: losses().map(|lost| lost.updates).sum(),
-            samples: losses().map(|lost| lost.samples).max().unwrap_or(0),
-        })
+        self.losses.total()
     }
 
     /// Samples of finished chunks that filled no batch.
     pub fn samples_unused(&self) -> u64 {
-        self.ledger.unused()
+        self.data.ledger().unused()
+    }
+
+    /// Ranks of each group there may be: of those that are configured, then of those that came on top.
+    pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.roster.sizes()
+    }
+
+    /// Whether all groups were asked to leave.
+    pub fn is_draining(&self) -> bool {
+        self.roster.is_draining()
+    }
+
+    /// The groups for the status page.
+    pub fn rows(&self, now_ms: u64) -> Vec<GroupRow> {
+        self.membership.rows(&self.roster, now_ms)
+    }
+
+    /// Whether nobody trains, and no snapshot is wanted or under way.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.membership.is_there() && self.snapshots.is_idle()
+    }
+
+    /// Whether something about holders waits for a word of a server, or for time to pass.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.holders.are_unsettled()
+    }
+
+    /// The first field in which the specification of a joiner differs.
+    pub(super) fn difference(&self, other: &RunSpec) -> Option<&'static str> {
+        self.roster.difference(other)
     }
 
     /// The present view.
     pub fn view(&self) -> View {
         // Of a run that is over nobody is there any more; what it has can still be read.
-        let groups = || self.groups.iter().filter(|_| !self.is_over());
-        let live = groups()
-            .filter(|(_, g)| matches!(g.state, GroupState::Live | GroupState::Admitting(_)));
-        let joined = groups().filter(|(_, g)| matches!(g.state, GroupState::Joined(_)));
-        View {
-            generation: self.generation,
-            live: live
-                .map(|(id, g)| (*id, (g.incarnation, g.start)))
-                .collect(),
-            joined: joined.map(|(id, g)| (*id, g.incarnation)).collect(),
-            creator: match &self.phase {
-                Phase::Creating(group, life, _) => Some((*group, *life)),
-                // Nobody: group 0 has no life 0.
-                Phase::Failed(_) | Phase::Stopped(_) if self.ready_at.is_some() => None,
-                Phase::Forming | Phase::Restoring | Phase::Failed(_) | Phase::Stopped(_) => {
-                    Some((GroupId(0), Incarnation(0)))
-                }
-                Phase::Ready => None,
-            },
-            groups: self.sizes().count() as u32,
-        }
-    }
-
-    /// The groups for the status page.
-    pub fn rows(&self, now_ms: u64) -> Vec<GroupRow> {
-        let row = |(id, group): (&GroupId, &Group)| {
-            let size = self.size(*id).expect("a known group");
-            group.row((*id, size), self.drained.has(*id), now_ms)
+        let (live, joined) = match self.progress.is_over() {
+            true => Default::default(),
+            false => (self.membership.live(), self.membership.joined()),
         };
-        self.groups.iter().map(row).collect()
+        View {
+            generation: self.generation(),
+            live,
+            joined,
+            creator: self.progress.may_create(),
+            groups: self.roster.count() as u32,
+        }
     }
 
     /// The run as `server` has to hold it.
     pub(super) fn order(&self, server: ServerId, fleet: &Fleet) -> Order {
-        let is = |who: Option<Primary>| who.is_some_and(|who| who.server == server);
-        let restore = self.restoring.values().copied();
+        let captures = self
+            .holders
+            .ids()
+            .filter_map(|shard| self.snapshots.capture(shard));
+        let own = |capture: &Capture| self.holders.of(capture.shard).is_primary(server);
         Order {
             server,
-            run: self.name.clone(),
-            spec: self.spec.clone(),
-            placement: self.placement.clone(),
-            holders: self.holders.clone(),
+            run: self.name().clone(),
+            spec: self.spec().clone(),
+            placement: self.placement().clone(),
+            holders: self.holders.iter().cloned().collect(),
             servers: fleet.endpoints(),
             view: self.view(),
-            restore: restore.filter(|r| is(self.heir(r.shard))).collect(),
-            capture: self
-                .captures()
-                .filter(|c| is(self.primary(c.shard)))
-                .collect(),
+            restore: self.holders.to_restore(server).collect(),
+            capture: captures.filter(own).collect(),
         }
+    }
+
+    /// Whether servers must be told something.
+    pub(super) fn owes_orders(&self) -> bool {
+        self.out.owes_orders()
+    }
+
+    /// Whether servers must be told something; from now on they are.
+    pub(super) fn take_order_due(&mut self) -> bool {
+        self.out.take_order_due()
+    }
+
+    /// What has come up since this was last asked.
+    pub(super) fn take_changes(&mut self) -> Changes {
+        self.out.take_changes()
+    }
+
+    /// A rank joins; answered when its group is together and its former life fenced.
+    pub(super) fn join(&mut self, join: Join, to: ReplyTo, now_ms: u64) {
+        if let Err(refused) = self.try_join(join, to, now_ms) {
+            self.out.reply(to, Err(refused));
+        }
+        self.advance(now_ms);
+    }
+
+    fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
+        let group = join.group;
+        self.progress.may_go_on()?;
+        self.roster.check(group, join.rank)?;
+        if self.membership.asks_again(&join, to, &mut self.out) {
+            return Ok(());
+        }
+        if self.roster.is_drained(group) {
+            return Err(Refused::Drained(group));
+        }
+        if self.membership.breaks(&join, &mut self.out) {
+            self.gather(group);
+        }
+        self.membership.enter(join, to, now_ms, &mut self.out);
+        Ok(())
+    }
+
+    /// A rank asks to push; answered when it may, or when it shall create.
+    pub(super) fn await_ready(&mut self, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
+        // Who was not told to create has created nothing: it may have to, later.
+        let creator = self.progress.creator();
+        let creates =
+            creator.is_some_and(|c| (c.group, c.incarnation) == (caller.group, caller.incarnation));
+        match self.check_caller(caller) {
+            Ok(()) => {
+                let out = &mut self.out;
+                let has_created = created && creates;
+                let waits = self
+                    .membership
+                    .await_ready(caller, has_created, to, now_ms, out);
+                waits.expect("it was checked");
+                if created {
+                    self.out.touch();
+                }
+            }
+            Err(refused) => self.out.reply(to, Err(refused)),
+        }
+        self.advance(now_ms);
+    }
+
+    /// Renews a rank's lease.
+    pub(super) fn heartbeat(
+        &mut self,
+        caller: Caller,
+        beat: Beat,
+        now_ms: u64,
+    ) -> Result<Beaten, Refused> {
+        // A rank whose sibling has left first is not lost: the group is done.
+        if !self.membership.has_left(caller) {
+            self.check_caller(caller)?;
+            self.membership.member(caller)?.beat(beat, now_ms);
+        }
+        Ok(Beaten {
+            generation: self.generation(),
+            steps_per_second_max: self.membership.fastest_beside(caller.group),
+            leave: self.roster.is_drained(caller.group),
+        })
+    }
+
+    /// Whether a rank's life of its group is still the one; nothing is renewed.
+    pub(super) fn check(&mut self, caller: Caller) -> Result<Generation, Refused> {
+        if !self.membership.has_left(caller) {
+            self.check_caller(caller)?;
+        }
+        Ok(self.generation())
+    }
+
+    fn check_caller(&mut self, caller: Caller) -> Result<(), Refused> {
+        self.progress.may_go_on()?;
+        self.roster.check(caller.group, caller.rank)?;
+        self.membership.member(caller)?;
+        Ok(())
+    }
+
+    /// The connection that held a rank's lease has broken.
+    pub(super) fn rank_lost(&mut self, caller: Caller, now_ms: u64) {
+        if self.check_caller(caller).is_err() {
+            return;
+        }
+        let Caller { group, rank, .. } = caller;
+        let life = self.membership.groups()[&group].life(rank);
+        let lost = LostRank {
+            group,
+            rank,
+            life: life.expect("it was checked"),
+        };
+        lost.tell("its heartbeat connection broke", &mut self.out);
+        self.gather(group);
+        self.advance(now_ms);
+    }
+
+    /// The coordinator itself was held up for so long.
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        self.membership.forgive(gap_ms);
+    }
+
+    /// Leases a chunk of training data to a group; any of its ranks may ask for it.
+    pub(super) fn lease_chunk(
+        &mut self,
+        owner: (GroupId, Incarnation),
+        finished: &[u64],
+        holds: &[u64],
+    ) -> Result<Chunk, Refused> {
+        self.progress.may_go_on()?;
+        self.roster.check(owner.0, Rank(0))?;
+        let worker = self.identity.worker(owner, &self.membership)?;
+        self.data.lease(worker, finished, holds, &mut self.out)
+    }
+
+    /// A rank of a group that is done; the first one takes the group out of the view.
+    pub(super) fn leave(
+        &mut self,
+        caller: Caller,
+        finished: &[u64],
+        now_ms: u64,
+    ) -> Result<(), Refused> {
+        if !self.membership.has_left(caller) {
+            self.check_caller(caller)?;
+            let owner = (caller.group, caller.incarnation);
+            let worker = self.identity.worker(owner, &self.membership)?;
+            self.data.finish(worker, finished, &mut self.out);
+            self.take_out(caller.group);
+            self.is_done(caller.group);
+            self.advance(now_ms);
+        }
+        Ok(())
+    }
+
+    /// Adds groups of so many ranks each; answered with the number of the first.
+    pub(super) fn attach(&mut self, sizes: &[u32], to: ReplyTo) {
+        let added = match self.progress.may_go_on() {
+            Ok(()) => self.roster.attach(sizes, &mut self.out),
+            Err(over) => Err(over),
+        };
+        self.out.reply(to, added.map(Answer::Attached));
+    }
+
+    /// Asks groups to leave, or where none is named all of them and whoever comes later.
+    pub(super) fn drain(&mut self, groups: &[GroupId], to: ReplyTo, now_ms: u64) {
+        let asked = self.try_drain(groups);
+        self.out.reply(to, asked.map(|()| Answer::Draining));
+        self.advance(now_ms);
+    }
+
+    fn try_drain(&mut self, groups: &[GroupId]) -> Result<(), Refused> {
+        self.progress.may_go_on()?;
+        if self.roster.drain(groups, &mut self.out)? {
+            for id in self.membership.drained_early(&self.roster) {
+                self.membership.dismiss(id, &mut self.out);
+                self.is_done(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a group out of the view until its ranks have joined anew.
+    fn gather(&mut self, id: GroupId) {
+        self.take_out(id);
+        self.membership.gather(id);
+        if self.roster.is_drained(id) {
+            // Ranks that are left of this life may wait for one that is lost: it is over for them.
+            self.membership.end_life(id);
+            self.is_done(id);
+        }
+    }
+
+    fn take_out(&mut self, id: GroupId) {
+        self.membership.take_out(id, &mut self.out);
+        self.data.give_back(id);
+        self.progress.is_out(id);
+        self.out.change();
+    }
+
+    /// A group that is out of the view does not come back.
+    fn is_done(&mut self, id: GroupId) {
+        let asked = self.roster.is_drained(id);
+        self.membership.leave(id, asked, &mut self.out);
+        if self.progress.is_ready() && !self.membership.is_there() {
+            self.snapshots.want_last(&mut self.out);
+        }
+    }
+
+    /// Finds ranks whose leases have run out.
+    fn expire(&mut self, now_ms: u64) {
+        let expired = self.membership.expired(now_ms);
+        for lost in &expired {
+            lost.tell(LEASE_RAN_OUT, &mut self.out);
+        }
+        let mut broken: Vec<GroupId> = expired.into_iter().map(|lost| lost.group).collect();
+        broken.dedup();
+        for group in broken {
+            self.gather(group);
+        }
+    }
+
+    /// Time has passed: leases run out, graces end, snapshots are due.
+    pub(super) fn tick(&mut self, now_ms: u64) {
+        self.expire(now_ms);
+        self.data.tick(now_ms, &mut self.out);
+        self.advance(now_ms);
+    }
+
+    /// As after leases in which no group has said that it holds data which were forgotten.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        self.data.settle(&mut self.out);
     }
 
     /// The run cannot go on: every call is told why.
-    pub(super) fn fail(&mut self, reason: String) {
-        let text = format!("run {} cannot go on: {reason}", self.name);
-        self.end(
-            Phase::Failed(reason),
-            Event::new(EventKind::RunFailed, text),
-        );
+    fn fail(&mut self, reason: String) {
+        let text = format!("run {} cannot go on: {reason}", self.name());
+        let event = Event::new(EventKind::RunFailed, text);
+        self.end(Phase::Failed(reason), event);
     }
 
     /// The run does not go on without what was lost, unless a person resumes it.
-    pub(super) fn stop(&mut self, reason: String) {
-        let text = format!("run {} stops: {reason}", self.name);
-        self.end(
-            Phase::Stopped(reason),
-            Event::new(EventKind::RunStopped, text),
-        );
-    }
-
-    /// Whether it does not go on.
-    pub(super) fn is_over(&self) -> bool {
-        self.over().is_some()
-    }
-
-    /// What every call is told, if the run does not go on.
-    pub(super) fn over(&self) -> Option<Refused> {
-        match &self.phase {
-            Phase::Failed(reason) => Some(Refused::Failed(reason.clone())),
-            Phase::Stopped(reason) => Some(Refused::Stopped(reason.clone())),
-            Phase::Forming | Phase::Creating(..) | Phase::Restoring | Phase::Ready => None,
-        }
+    fn stop(&mut self, reason: String) {
+        let text = format!("run {} stops: {reason}", self.name());
+        let event = Event::new(EventKind::RunStopped, text);
+        self.end(Phase::Stopped(reason), event);
     }
 
     fn end(&mut self, phase: Phase, event: Event) {
-        if self.is_over() {
+        if self.progress.is_over() {
             return;
         }
-        self.tell(event);
-        self.phase = phase;
-        let refused = self.over().expect("it has just ended");
-        let groups = self.groups.values_mut();
-        let members = groups.flat_map(|group| group.members.values_mut());
-        let waiting: Vec<ReplyTo> = members.flat_map(Member::take_waiting).collect();
-        self.reply_all(waiting, Err(refused.clone()));
-        self.stop_snapshots(refused);
-        self.restoring.clear();
-        self.holders
-            .iter_mut()
-            .for_each(|holders| holders.heir = None);
-        self.change();
+        self.out.tell(event);
+        self.progress.end(phase);
+        let refused = self.progress.over().expect("it has just ended");
+        self.membership.refuse_all(&refused, &mut self.out);
+        self.snapshots.stop(refused, &mut self.out);
+        self.holders.end();
+        self.out.change();
     }
+}
 
-    fn check_rank(&self, group: GroupId, rank: Rank) -> Result<u32, Refused> {
-        if let Some(over) = self.over() {
-            return Err(over);
-        }
-        let last = GroupId(self.sizes().count() as u32 - 1);
-        let size = self
-            .size(group)
-            .ok_or(Refusal::UnknownGroup { group, last })?;
-        if rank.0 >= size {
-            return Err(Refusal::UnknownRank {
-                group,
-                rank,
-                last: Rank(size - 1),
-            }
-            .into());
-        }
-        Ok(size)
-    }
-
-    /// A new generation of membership and holders.
-    fn change(&mut self) {
-        self.generation = self.generation.next();
-        self.order_due = true;
-        self.dirty = true;
-    }
-
-    fn tell(&mut self, mut event: Event) {
-        event.run = Some(self.name.clone());
-        self.outputs.push_back(Output::Event(event));
-    }
-
-    fn reply(&mut self, to: ReplyTo, answer: Result<Answer, Refused>) {
-        self.outputs.push_back(Output::Reply(to, answer));
-    }
-
-    fn reply_all(
-        &mut self,
-        to: impl IntoIterator<Item = ReplyTo>,
-        answer: Result<Answer, Refused>,
-    ) {
-        let replies = to.into_iter().map(|to| Output::Reply(to, answer.clone()));
-        self.outputs.extend(replies);
-    }
-
-    fn shards(&self) -> impl Iterator<Item = ShardId> + use<> {
-        (0..self.holders.len() as u32).map(ShardId)
-    }
-
-    fn captures(&self) -> impl Iterator<Item = Capture> + '_ {
-        self.shards()
-            .filter_map(|shard| self.snapshots.capture(shard))
+impl Identity {
+    /// A life of a group that works on data of the run, if it holds leases.
+    fn worker(
+        &self,
+        owner: (GroupId, Incarnation),
+        membership: &Membership,
+    ) -> Result<Worker<'_>, Refused> {
+        Ok(Worker {
+            owner,
+            ranks: membership.ranks(owner.0, owner.1)? as u64,
+            batches: self.spec.batches(),
+        })
     }
 }

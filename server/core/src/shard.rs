@@ -2,74 +2,63 @@
 //! answers for them, a copy follows it.
 
 mod answers;
+mod blocks;
 mod copy;
 mod counters;
+mod holder;
 mod order;
+mod policies;
+mod saves;
 mod snapshot;
 mod take;
+mod timeouts;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tradewind_common::holders::Role;
-use tradewind_common::pieces::Cut;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{
-    BlockId, Clock, Generation, GroupId, Layout, ServerId, ShardId, TensorKind,
-};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Layout, ServerId, ShardId};
 
+use self::answers::Outgoing;
+use self::blocks::ShardBlocks;
 pub use self::counters::{Counters, DELAYS_MAX};
+use self::holder::Holder;
+use self::policies::{Deciding, ShardPolicies};
+use self::saves::Saves;
+use self::timeouts::Timeouts;
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
-use super::block::{Block, Terms};
-use super::capture::Capture;
-use super::consistency::{self, Consistency, Decision};
-use super::delay::{self, Delay};
+use super::block::{Block, Outcome};
+use super::consistency::{Consistency, Decision};
+use super::delay::Delay;
 pub use super::frame::{Action, Answer, Output, Push, Reply};
-use super::log::Entry;
-use super::milestones::Milestones;
-use super::momentum::{self, Momentum};
-use super::optimizer::{self, Optimizer};
-use super::pending::Pending;
+use super::log::{Confirm, Entry};
+use super::momentum::Momentum;
 use super::refusal::Refusal;
-use super::replica::{Outboxes, Position};
-use super::view::View;
 
 /// One shard at one of its holders: the blocks, the view that is followed, and what is owed to
-/// groups and to copies.
+/// groups and to copies. It passes on to its parts what concerns them: each owns what it decides about.
 pub struct Shard {
-    me: ServerId,
-    id: ShardId,
     spec: Arc<RunSpec>,
-    consistency: Box<dyn Consistency>,
-    delay: Box<dyn Delay>,
-    momentum: Box<dyn Momentum>,
-    /// Of the last update of parameters, where it is not the optimizer's own.
-    explicit: Option<f64>,
-    optimizer: Box<dyn Optimizer>,
-    blocks: BTreeMap<BlockId, Block>,
-    /// How many of them are of parameters, and how many have no value yet.
-    parameter_blocks: usize,
-    uncreated: usize,
-    /// When the policy wants to be asked again about a block, microseconds.
-    timeouts_us: BTreeMap<BlockId, u64>,
-    view: View,
-    /// What this server is to the shard in that view.
-    role: Option<Role>,
-    /// When the values were last restored.
-    lineage: Generation,
-    clock_seen: Option<Clock>,
-    /// As a copy.
-    position: Position,
-    /// As the primary.
-    log: Outboxes,
-    pending: Pending,
-    capture: Option<Capture>,
-    milestones: Milestones,
+    policies: ShardPolicies,
+    blocks: ShardBlocks,
+    timeouts: Timeouts,
+    holder: Holder,
+    out: Outgoing,
+    saves: Saves,
     counters: Counters,
-    /// When it is looked next whether copies still confirm, microseconds.
-    look_us: u64,
-    outputs: VecDeque<Output>,
+}
+
+/// What one frame or contribution is answered.
+#[derive(Clone, Copy, Debug)]
+struct Answering {
+    block: BlockId,
+    group: GroupId,
+    clock: Clock,
+    answer: Answer,
+    wants: Wants,
+    /// How long the policy held it back, microseconds.
+    waited_us: u64,
 }
 
 impl Shard {
@@ -82,63 +71,40 @@ impl Shard {
         layout: &Layout,
         blocks: impl IntoIterator<Item = BlockId>,
     ) -> Self {
-        let cut = Cut::of(&spec);
-        let blocks = blocks.into_iter().filter_map(|id| layout.block(id));
-        let blocks: BTreeMap<_, _> = blocks
-            .map(|b| (b.id, Block::new(b.id, b.kind, cut.pieces(layout, b))))
-            .collect();
-        let of_parameters = |block: &&Block| block.kind() == TensorKind::Parameter;
-        let parameter_blocks = blocks.values().filter(of_parameters).count();
         Self {
-            me,
-            id: shard,
-            consistency: consistency::from_spec(&spec),
-            delay: delay::from_spec(spec.policies.staleness),
-            momentum: momentum::from_spec(&spec),
-            explicit: None,
-            optimizer: optimizer::from_spec(spec.optimizer),
+            policies: ShardPolicies::from_spec(&spec),
+            blocks: ShardBlocks::new(&spec, layout, blocks),
             spec,
-            uncreated: blocks.len(),
-            parameter_blocks,
-            blocks,
-            timeouts_us: BTreeMap::new(),
-            view: View::default(),
-            role: None,
-            lineage: Generation::default(),
-            clock_seen: None,
-            position: Position::default(),
-            log: Outboxes::default(),
-            pending: Pending::default(),
-            capture: None,
-            milestones: Milestones::default(),
+            timeouts: Timeouts::default(),
+            holder: Holder::new(me, shard),
+            out: Outgoing::default(),
+            saves: Saves::default(),
             counters: Counters::default(),
-            look_us: 0,
-            outputs: VecDeque::new(),
         }
     }
 
     /// The same shard, which has its blocks saved whenever so many more samples are applied; 0 for
     /// never.
     pub fn with_milestones(mut self, every_samples: u64) -> Self {
-        self.milestones = Milestones::new(every_samples, self.blocks.len());
+        self.saves.set_milestones(every_samples, self.blocks.len());
         self
     }
 
     /// The same shard under another consistency policy; for tests that break a rule on purpose.
     pub fn with_consistency(mut self, consistency: Box<dyn Consistency>) -> Self {
-        self.consistency = consistency;
+        self.policies.set_consistency(consistency);
         self
     }
 
     /// The same shard under another staleness policy; for tests that break a rule on purpose.
     pub fn with_delay(mut self, delay: Box<dyn Delay>) -> Self {
-        self.delay = delay;
+        self.policies.set_delay(delay);
         self
     }
 
     /// The same shard under another momentum policy; for tests that break a rule on purpose.
     pub fn with_momentum(mut self, momentum: Box<dyn Momentum>) -> Self {
-        self.momentum = momentum;
+        self.policies.set_momentum(momentum);
         self
     }
 
@@ -158,35 +124,47 @@ impl Shard {
         self.refuse(to, refusal);
     }
 
+    /// There is a new way to a copy: what it has not confirmed comes out again.
+    pub fn handle_link(&mut self, copy: ServerId) {
+        self.out.link(copy);
+    }
+
+    /// A copy has applied what it was sent up to some record.
+    pub fn handle_confirm(&mut self, confirm: Confirm) {
+        let blocks = &self.blocks;
+        self.out.confirm(confirm, |id| blocks.state(id));
+        if self.blocks.are_complete() && self.out.look_full() {
+            self.report();
+        }
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next, microseconds; it may be
     /// later.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let asked = self.timeouts_us.values().min().copied();
-        let look = (!self.log.none()).then_some(self.look_us);
-        asked.into_iter().chain(look).min()
+        let asked = self.timeouts.next_us();
+        asked.into_iter().chain(self.out.next_look_us()).min()
     }
 
     /// Time has come to ask the policy again, or to look for copies that confirm nothing.
     pub fn handle_timeout(&mut self, now_us: u64) {
-        self.look_for_stalled(now_us);
-        let due = self
-            .timeouts_us
-            .iter()
-            .filter(|(_, at_us)| **at_us <= now_us);
-        let due: Vec<BlockId> = due.map(|(id, _)| *id).collect();
-        for id in due {
+        let lease_us = self.spec.lease_ms.saturating_mul(1_000);
+        let ready = self.holder.view().ready();
+        if self.out.look_stalled(now_us, lease_us, ready) {
+            self.report();
+        }
+        for id in self.timeouts.due(now_us) {
             self.decide(id, now_us);
         }
     }
 
     /// The next thing to do, oldest first.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
+        self.out.poll()
     }
 
     /// The explicit momentum of the last update of parameters, where that is not the optimizer's own.
     pub fn momentum(&self) -> Option<f64> {
-        self.explicit
+        self.policies.explicit()
     }
 
     /// What the shard counts.
@@ -196,130 +174,121 @@ impl Shard {
 
     /// The generation that the shard follows.
     pub fn generation(&self) -> Generation {
-        self.view.generation
+        self.holder.view().generation
     }
 
     /// What this server is to the shard; `None` before the first order, and after the last.
     pub fn role(&self) -> Option<Role> {
-        self.role
+        self.holder.role()
     }
 
     /// When the values were last restored from a snapshot; 0 if they were created.
     pub fn lineage(&self) -> Generation {
-        self.lineage
+        self.holder.lineage()
     }
 
     /// Records that copies have not confirmed.
     pub fn unconfirmed(&self) -> u64 {
-        self.log.unconfirmed()
+        self.out.unconfirmed()
     }
 
     /// The blocks, in flat order.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
-        self.blocks.iter().map(|(id, block)| (*id, block))
+        self.blocks.iter()
     }
 
     /// BLAKE3 over (block, version, values), little-endian, in block order.
     pub fn digest(&self) -> [u8; 32] {
-        let mut hasher = blake3::Hasher::new();
-        for (id, block) in &self.blocks {
-            hasher.update(&id.0.to_le_bytes());
-            hasher.update(&block.version().to_le_bytes());
-            hasher.update(bytemuck::cast_slice(block.values().unwrap_or_default()));
-        }
-        *hasher.finalize().as_bytes()
+        self.blocks.digest()
     }
 
     /// Lets the policy decide until it has to wait.
     fn decide(&mut self, id: BlockId, now_us: u64) {
-        let terms = Terms {
-            optimizer: &*self.optimizer,
-            schedule: &self.spec.schedule,
-            budget: self.spec.samples,
-            averages: self.consistency.averages(),
-            weights: self.spec.policies.weights,
-            delay: &*self.delay,
-        };
-        let block = self.blocks.get_mut(&id).expect("own block");
-        self.timeouts_us.remove(&id);
+        self.timeouts.clear(id);
+        let blocks = self.blocks.parameters();
+        let block = self.blocks.own(id);
         let mut outcomes = Vec::new();
         loop {
-            if let Some(capture) = &mut self.capture {
-                capture.look(block, self.consistency.leaves_behind());
-            }
-            // A clock that is averaged is made with everybody, or not: what was under way when values
-            // were lost is left out. But where groups may be left behind, one that is silent here
-            // may wait elsewhere for one that waits here.
-            let everybody = terms.averages && !self.consistency.leaves_behind();
-            let (standing, interrupted) = if everybody {
-                (block.standing(), block.interrupted())
-            } else {
-                (block.heard(), Vec::new())
-            };
-            let decision = if interrupted.is_empty() {
-                self.consistency.decide(&block.scene(&standing, now_us))
-            } else {
-                Decision::LeaveOut(interrupted)
-            };
-            let (groups, late) = match decision {
+            let leaves_behind = self.policies.leaves_behind();
+            self.saves.before_update(block, leaves_behind);
+            let (groups, late) = match self.policies.decide(block, now_us) {
                 Decision::Merge(groups) => (groups, false),
                 Decision::LeaveOut(groups) => (groups, true),
                 Decision::Wait => break,
                 Decision::WaitUntil(at_us) => {
-                    self.timeouts_us.insert(id, at_us);
+                    self.timeouts.set(id, at_us);
                     break;
                 }
             };
             let before = block.samples_applied();
-            let momentum = (&mut *self.momentum, self.parameter_blocks);
-            let (update, decided) = block.update(&groups, terms, momentum, late);
+            let what = Deciding {
+                groups: &groups,
+                late,
+                blocks,
+            };
+            let (update, decided) = self.policies.update(block, what, &self.spec);
             self.counters.updates += u64::from(update.applied.is_some());
-            let momentum = update.applied.as_ref().and_then(|applied| applied.momentum);
-            self.explicit = momentum.or(self.explicit);
-            self.log.append(Entry::Update(update), &mut self.outputs);
-            for (samples, states) in self.milestones.look(before, block) {
-                self.outputs
-                    .push_back(Output::Milestone { samples, states });
+            self.out.append(Entry::Update(update));
+            for (samples, states) in self.saves.after_update(before, block) {
+                self.out.push(Output::Milestone { samples, states });
             }
             outcomes.extend(decided);
         }
         for outcome in outcomes {
-            self.counters.decided(&outcome);
-            let waited_us = now_us.saturating_sub(outcome.askers.since_us);
-            let (of, answer) = (
-                (outcome.group, outcome.decided.clock),
-                Answer::Decided(outcome.decided, false),
-            );
-            for Asker { to, wants } in outcome.askers.to {
-                let result = self.reply(id, of, (answer, wants), waited_us);
-                self.answer(Output::Reply { to, result });
-            }
+            self.tell_decided(id, outcome, now_us);
         }
         self.finish_capture();
     }
 
-    /// The values of an answer that leaves now are kept, where the staleness policy needs them.
-    fn keep_sent(&mut self, id: BlockId, group: GroupId, wants: Wants) {
-        if self.delay.compensates() && wants != Wants::Nothing {
-            self.blocks
-                .get_mut(&id)
-                .expect("own block")
-                .keep_sent(group);
+    /// Whoever waits for a contribution is answered what was decided of it.
+    fn tell_decided(&mut self, id: BlockId, outcome: Outcome, now_us: u64) {
+        self.counters.decided(&outcome);
+        let waited_us = now_us.saturating_sub(outcome.askers.since_us);
+        for Asker { to, wants } in outcome.askers.to {
+            let result = self.reply(Answering {
+                block: id,
+                group: outcome.group,
+                clock: outcome.decided.clock,
+                answer: Answer::Decided(outcome.decided, false),
+                wants,
+                waited_us,
+            });
+            self.out.answer(Output::Reply { to, result });
         }
     }
 
-    fn reply(
-        &mut self,
-        id: BlockId,
-        (group, clock): (GroupId, Clock),
-        (answer, wants): (Answer, Wants),
-        waited_us: u64,
-    ) -> Result<Reply, Refusal> {
+    /// Answers with the current values what is asked again, or only for them. The copies are asked,
+    /// too: they may have another primary by now.
+    fn tell(&mut self, to: ReplyTo, answering: Answering) -> Result<Taken, Refusal> {
+        if self.out.is_crowded() {
+            return Err(Refusal::Busy);
+        }
+        let result = Ok(self.reply(answering)?);
+        self.out.ask_and_answer(Output::Reply { to, result });
+        Ok(Taken::Answered)
+    }
+
+    /// The values of an answer that leaves now are kept, where the staleness policy needs them.
+    fn keep_sent(&mut self, id: BlockId, group: GroupId, wants: Wants) {
+        if self.policies.keeps_sent(wants) {
+            self.blocks.own(id).keep_sent(group);
+        }
+    }
+
+    fn reply(&mut self, answering: Answering) -> Result<Reply, Refusal> {
+        let Answering {
+            block: id,
+            group,
+            clock,
+            answer,
+            wants,
+            waited_us,
+        } = answering;
         if matches!(answer, Answer::Decided(..)) {
             self.keep_sent(id, group, wants);
         }
-        let block = self.blocks.get_mut(&id).expect("own block");
-        let next = match self.consistency.leaves_behind() {
+        let block = self.blocks.own(id);
+        let next = match self.policies.leaves_behind() {
             true => block.present_clock(),
             false => Clock(0),
         };
@@ -333,7 +302,7 @@ impl Shard {
             waited_us,
             samples_applied: block.samples_applied(),
             stop: block.samples_applied() >= self.spec.samples,
-            lineage: self.lineage,
+            lineage: self.holder.lineage(),
             length: block.length(),
             fresh: block.fresh(group, wants, self.spec.down)?,
         })
@@ -341,14 +310,10 @@ impl Shard {
 
     fn refuse(&mut self, to: ReplyTo, refusal: Refusal) {
         self.counters.refused += 1;
-        self.outputs.push_back(Output::Reply {
+        self.out.push(Output::Reply {
             to,
             result: Err(refusal),
         });
-    }
-
-    fn complete(&self) -> bool {
-        self.uncreated == 0
     }
 }
 

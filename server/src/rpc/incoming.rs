@@ -39,7 +39,9 @@ impl Incoming {
         let (given, form) = match &head.action {
             Some(push_frame::Action::Gradient(gradient)) => (gradient.dtype, form),
             Some(push_frame::Action::Create(create)) => (create.dtype, Compression::None),
-            _ => (DType::DtypeF32.into(), Compression::None),
+            Some(push_frame::Action::Skip(_) | push_frame::Action::Pull(_)) | None => {
+                (DType::DtypeF32.into(), Compression::None)
+            }
         };
         // A claim alone sets no memory aside.
         let values = if given == i32::from(DType::DtypeF32) {

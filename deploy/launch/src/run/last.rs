@@ -47,7 +47,11 @@ pub(super) async fn of_interrupted(context: &LaunchContext<'_>, access: &Access)
 }
 
 /// Asks all groups to leave, and waits until they have: each ends its exchange before.
-async fn let_leave(context: &LaunchContext<'_>, access: &Access, patience: Duration) -> Result<(), String> {
+async fn let_leave(
+    context: &LaunchContext<'_>,
+    access: &Access,
+    patience: Duration,
+) -> Result<(), String> {
     let run = &context.config.name;
     let mut why = "the coordinator has told no address".to_owned();
     let leaving = async {
@@ -88,7 +92,11 @@ pub(super) async fn snapshot(context: &LaunchContext<'_>, access: &Access) -> Re
     within(context, access, notice).await
 }
 
-async fn within(context: &LaunchContext<'_>, access: &Access, patience: Duration) -> Result<u64, String> {
+async fn within(
+    context: &LaunchContext<'_>,
+    access: &Access,
+    patience: Duration,
+) -> Result<u64, String> {
     let mut why = "the coordinator has told no address".to_owned();
     let taking = async {
         loop {

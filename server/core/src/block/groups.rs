@@ -1,20 +1,176 @@
-//! The groups at a block: who is live, where each stands, and what each brings.
+//! The groups at a block: who is live, where each stands, what each brings, and what was decided of it
+//! (rule 2).
 
-use tradewind_common::{Clock, Generation, GroupId, Incarnation};
+use std::collections::BTreeMap;
 
-use super::{Arrival, Block, Contribution, Cursor, Decided, Waiting};
+use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, clock};
+
+use super::{Contribution, Decided, Gradient};
+use crate::ReplyTo;
 use crate::askers::{Asker, Askers};
-use crate::backups::Backups;
-use crate::consistency::{Scene, Standing, present};
-use crate::held::Holdings;
+use crate::consistency::Standing;
 use crate::refusal::Refusal;
-use crate::trace::Trace;
 use crate::view::View;
 
-impl Block {
+/// A contribution that is not decided yet.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    contribution: Contribution,
+    /// Whether its delay can be measured: the version it was computed on is of this lineage.
+    measured: bool,
+    /// Whether its group had not been heard before since values were restored.
+    first: bool,
+    askers: Askers,
+}
+
+/// When contributions arrive at the block, of whomever; the primary's alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrivals {
+    last_us: Option<u64>,
+    gap_us: Option<u64>,
+}
+
+impl Arrivals {
+    /// Of the mean gap an eighth is the last one.
+    fn note(&mut self, now_us: u64) {
+        if let Some(last_us) = self.last_us.replace(now_us) {
+            let gap_us = now_us.saturating_sub(last_us);
+            let mean_us = self.gap_us.unwrap_or(gap_us);
+            self.gap_us = Some(mean_us - mean_us / 8 + gap_us / 8);
+        }
+    }
+}
+
+/// The place of one live group at the block.
+#[derive(Clone, Debug)]
+struct Cursor {
+    incarnation: Incarnation,
+    /// The first clock of this life.
+    start: Clock,
+    next: Clock,
+    /// Values were restored since the group was last heard: its first contribution may be past
+    /// `next`.
+    attaching: bool,
+    waiting: Option<Waiting>,
+}
+
+/// What pushing a contribution came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// It waits to be decided.
+    Waits {
+        /// A stream that asked for it long ago waits no more.
+        superseded: Option<ReplyTo>,
+        /// Contributions of its group before it that it has left out, because the others had gone
+        /// on elsewhere.
+        left_out: u64,
+    },
+    /// It had been decided before.
+    Repeat(Decided),
+}
+
+/// A contribution on its way into a block.
+#[derive(Debug)]
+pub struct Arriving {
+    /// Whose.
+    pub group: GroupId,
+    /// At which clock of the group.
+    pub clock: Clock,
+    /// What it brings.
+    pub contribution: Contribution,
+    /// Of which lineage the block's values are.
+    pub lineage: Generation,
+    /// Whether groups may be left behind: then they may also leave a gap.
+    pub gap: bool,
+    /// Who waits for its verdict.
+    pub asker: Asker,
+    /// When it has come, microseconds.
+    pub now_us: u64,
+}
+
+/// A contribution that is about to be decided.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) contribution: Contribution,
+    /// Whether its delay can be measured.
+    pub(super) measured: bool,
+    pub(super) clock: Clock,
+    /// The life of its group.
+    pub(super) incarnation: Incarnation,
+    pub(super) askers: Askers,
+}
+
+/// What was decided last of each group's latest life.
+pub(super) type DecidedOf = BTreeMap<GroupId, (Incarnation, Decided)>;
+
+/// The groups at one block.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    arrivals: Arrivals,
+    /// Of each group, live or not: at most one entry for each that the run is configured with. Cursors
+    /// are made from it.
+    decided: DecidedOf,
+    /// Of the live groups; empty where the shard is not its primary's.
+    cursors: BTreeMap<GroupId, Cursor>,
+    /// Incarnations that have joined, with the earliest clock that they may start at. The others
+    /// wait for them as for live ones, or a joiner would find itself behind by more than the
+    /// staleness bound, and clocks of its own already made without it.
+    joined: BTreeMap<GroupId, (Incarnation, Clock)>,
+}
+
+impl Groups {
+    /// What was decided last of each group.
+    pub(super) fn decided(&self) -> &DecidedOf {
+        &self.decided
+    }
+
+    /// The highest clock that was decided of any group.
+    pub(super) fn clock_decided(&self) -> Option<Clock> {
+        self.decided.values().map(|(_, last)| last.clock).max()
+    }
+
+    /// Takes over what was decided elsewhere.
+    pub(super) fn take_over(&mut self, decided: DecidedOf) {
+        self.decided = decided;
+    }
+
+    /// Contributions are decided, whether here or by the primary of this copy.
+    pub(super) fn note(&mut self, decided: &[(GroupId, Incarnation, Decided)]) {
+        for (group, incarnation, last) in decided {
+            self.decided.insert(*group, (*incarnation, *last));
+        }
+    }
+
+    /// How many groups are live.
+    pub(super) fn live(&self) -> usize {
+        self.cursors.len()
+    }
+
+    pub(super) fn is_live(&self, group: GroupId) -> bool {
+        self.cursors.contains_key(&group)
+    }
+
+    /// The life of a group that is live, or has joined.
+    pub(super) fn life(&self, group: GroupId) -> Option<Incarnation> {
+        let live = self.cursors.get(&group).map(|cursor| cursor.incarnation);
+        live.or_else(|| self.joined.get(&group).map(|(life, _)| *life))
+    }
+
+    /// Mean gap between contributions of whomever, microseconds; `None` before the second one.
+    pub(super) fn gap_us(&self) -> Option<u64> {
+        self.arrivals.gap_us
+    }
+
+    /// How far `group` is behind the fastest live group, in exchanges.
+    pub(super) fn lag(&self, group: GroupId) -> u64 {
+        let all = self.cursors.values().map(|cursor| cursor.next);
+        let own = self.cursors.get(&group);
+        own.map_or(0, |own| clock::lag(own.next, all))
+    }
+
     /// The live groups and those that have joined as a consistency policy sees them, in GroupId
     /// order.
-    pub fn standing(&self) -> Vec<Standing> {
+    pub(super) fn standing(&self) -> Vec<Standing> {
         let live = |(group, cursor): (&GroupId, &Cursor)| Standing {
             group: *group,
             start: cursor.start,
@@ -42,24 +198,9 @@ impl Block {
         standing
     }
 
-    /// The block with these standings as a consistency policy sees it.
-    pub fn scene<'a>(&self, standing: &'a [Standing], now_us: u64) -> Scene<'a> {
-        Scene {
-            standing,
-            highest: self.clock_decided(),
-            now_us,
-            gap_us: self.arrivals.gap_us,
-        }
-    }
-
-    /// The clock that is made next, where clocks are made for all groups; 0 while nobody is live.
-    pub fn present_clock(&self) -> Clock {
-        present(&self.scene(&self.standing(), 0)).unwrap_or_default()
-    }
-
     /// The same without those that have not been heard since values were restored. Where they stand
     /// is not known, and they may wait elsewhere for just those that would wait for them here.
-    pub fn heard(&self) -> Vec<Standing> {
+    pub(super) fn heard(&self) -> Vec<Standing> {
         let silent = |standing: &Standing| {
             let cursor = self.cursors.get(&standing.group);
             cursor.is_some_and(|cursor| cursor.attaching)
@@ -72,7 +213,7 @@ impl Block {
     /// Groups whose first contribution since values were restored waits and was not computed on what
     /// was restored. Their exchange had begun before: a group that is answered at one block, and will
     /// not come there again, may wait at another for one that waits here.
-    pub fn interrupted(&self) -> Vec<GroupId> {
+    pub(super) fn interrupted(&self) -> Vec<GroupId> {
         let interrupted = |cursor: &Cursor| {
             let waiting = cursor.waiting.as_ref().filter(|waiting| waiting.first);
             waiting.is_some_and(|w| w.contribution.is_none() || !w.measured)
@@ -81,25 +222,16 @@ impl Block {
         all.map(|(group, _)| *group).collect()
     }
 
-    /// A new primary goes on with the values that there are. What the one before has made of them in
-    /// its answers is not known.
-    pub fn begin_answers(&mut self) {
-        if self.created() {
-            self.held = Holdings::begun_at(self.version);
-        }
-    }
-
     /// Takes over the groups of a view; those that have joined will not start before `earliest`.
     /// Groups that are new here go on after what was decided of them; if `attaching`, their first
     /// contribution may leave a gap. Answers who waited in vain: the groups that are no longer
     /// live, whose undecided contributions are forgotten.
-    pub fn follow(
+    pub(super) fn follow(
         &mut self,
         view: &View,
         earliest: Clock,
         attaching: bool,
     ) -> Vec<(GroupId, Askers)> {
-        self.forget_holdings(view);
         let stays = |group: &GroupId, cursor: &Cursor| {
             view.live
                 .get(group)
@@ -128,11 +260,8 @@ impl Block {
 
     /// Decides nothing more: forgets the groups, but not what was decided of them, and answers who
     /// waited in vain.
-    pub fn retire(&mut self) -> Vec<Askers> {
-        self.held = Holdings::default();
-        self.backups = Backups::default();
-        self.trace = Trace::default();
-        self.arrivals = super::Arrivals::default();
+    pub(super) fn retire(&mut self) -> Vec<Askers> {
+        self.arrivals = Arrivals::default();
         self.joined.clear();
         let cursors = std::mem::take(&mut self.cursors);
         cursors
@@ -147,28 +276,40 @@ impl Block {
         (*of == life).then_some(*last)
     }
 
-    /// Keeps only what lives hold that go on: a new one begins with values as they are.
-    fn forget_holdings(&mut self, view: &View) {
-        let (cursors, joined) = (&self.cursors, &self.joined);
-        let stays = |group: &GroupId| {
-            let live = cursors.get(group).map(|cursor| cursor.incarnation);
-            let life = live.or_else(|| joined.get(group).map(|(life, _)| *life));
-            life.is_some() && life == view.incarnation(*group)
-        };
-        self.held.retain(stays);
-        self.backups.retain(stays);
+    /// The contribution of a group that waits, which is decided now: its group goes on to the next clock.
+    pub(super) fn take(&mut self, group: GroupId) -> Due {
+        let cursor = self.cursors.get_mut(&group);
+        let cursor = cursor.expect("a policy names live groups");
+        let waiting = cursor.waiting.take();
+        let waiting = waiting.expect("a policy names groups that wait");
+        let clock = cursor.next;
+        cursor.next = clock.tick();
+        Due {
+            contribution: waiting.contribution,
+            measured: waiting.measured,
+            clock,
+            incarnation: cursor.incarnation,
+            askers: waiting.askers,
+        }
     }
 
-    /// Takes a contribution in, or finds that it was decided before (rule 2). The block's values
-    /// are of `lineage`; where groups may be left behind, they may also leave a `gap`.
-    pub fn push(
+    /// Takes a contribution in, or finds that it was decided before (rule 2). `check` says what is wrong
+    /// with a gradient, whose delay can be measured or not.
+    pub(super) fn push(
         &mut self,
-        (group, clock): (GroupId, Clock),
-        contribution: Contribution,
-        (lineage, gap): (Generation, bool),
-        (asker, now_us): (Asker, u64),
+        block: BlockId,
+        arriving: Arriving,
+        check: impl Fn(&Gradient, bool) -> Result<(), Refusal>,
     ) -> Result<Arrival, Refusal> {
-        let block = self.id;
+        let Arriving {
+            group,
+            clock,
+            contribution,
+            lineage,
+            gap,
+            asker,
+            now_us,
+        } = arriving;
         let cursor = self.cursors.get(&group).ok_or(Refusal::NotLive(group))?;
         let expected = cursor.next;
         // After the last clock there is none, so that no group may come to stand there by a gap.
@@ -196,7 +337,7 @@ impl Block {
         let mut measured = true;
         if let Some(gradient) = &contribution {
             measured = gradient.lineage == lineage;
-            self.check_gradient(gradient, measured)?;
+            check(gradient, measured)?;
         }
         let cursor = self.cursors.get_mut(&group).expect("looked up above");
         let superseded = match &mut cursor.waiting {
@@ -220,5 +361,99 @@ impl Block {
             superseded,
             left_out,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::askers::Wants;
+    use crate::decided::Verdict;
+
+    const GROUP: GroupId = GroupId(0);
+
+    fn groups(attaching: bool) -> Groups {
+        let mut groups = Groups::default();
+        let mut view = View::default();
+        view.live.insert(GROUP, (Incarnation(1), Clock(0)));
+        groups.follow(&view, Clock(0), attaching);
+        groups
+    }
+
+    fn push(groups: &mut Groups, clock: u64, to: u64) -> Result<Arrival, Refusal> {
+        let arriving = Arriving {
+            group: GROUP,
+            clock: Clock(clock),
+            contribution: None,
+            lineage: Generation(0),
+            gap: false,
+            asker: Asker {
+                to: ReplyTo(to),
+                wants: Wants::Nothing,
+            },
+            now_us: 0,
+        };
+        groups.push(BlockId(0), arriving, |_, _| Ok(()))
+    }
+
+    fn decide(groups: &mut Groups) -> Decided {
+        let due = groups.take(GROUP);
+        let decided = Decided {
+            clock: due.clock,
+            verdict: Verdict::Skipped,
+            delay: 0,
+        };
+        groups.note(&[(GROUP, due.incarnation, decided)]);
+        decided
+    }
+
+    #[test]
+    fn a_repeat_of_what_was_decided_gets_the_same_verdict() {
+        let mut groups = groups(false);
+        let waits = Arrival::Waits {
+            superseded: None,
+            left_out: 0,
+        };
+        assert_eq!(push(&mut groups, 0, 1), Ok(waits));
+        let decided = decide(&mut groups);
+        assert_eq!(push(&mut groups, 0, 2), Ok(Arrival::Repeat(decided)));
+        assert_eq!(push(&mut groups, 1, 3), Ok(waits));
+        decide(&mut groups);
+        let passed = push(&mut groups, 0, 4);
+        assert!(
+            matches!(passed, Err(Refusal::ClockPassed { .. })),
+            "{passed:?}"
+        );
+        let ahead = push(&mut groups, 3, 5);
+        assert!(
+            matches!(ahead, Err(Refusal::ClockAhead { .. })),
+            "{ahead:?}"
+        );
+    }
+
+    #[test]
+    fn who_attaches_after_a_restore_may_leave_a_gap_that_is_not_left_out() {
+        let mut groups = groups(true);
+        assert!(groups.heard().is_empty(), "it was not heard yet");
+        let waits = Arrival::Waits {
+            superseded: None,
+            left_out: 0,
+        };
+        assert_eq!(push(&mut groups, 7, 1), Ok(waits));
+        assert_eq!(groups.interrupted(), [GROUP], "it began before the restore");
+        assert_eq!(decide(&mut groups).clock, Clock(7));
+        assert_eq!(groups.clock_decided(), Some(Clock(7)));
+    }
+
+    #[test]
+    fn a_life_that_ends_leaves_who_waited_and_what_was_decided() {
+        let mut groups = groups(false);
+        push(&mut groups, 0, 1).unwrap();
+        decide(&mut groups);
+        push(&mut groups, 1, 2).unwrap();
+        let gone = groups.follow(&View::default(), Clock(0), false);
+        let waited: Vec<ReplyTo> = gone[0].1.to.iter().map(|asker| asker.to).collect();
+        assert_eq!((gone[0].0, waited), (GROUP, vec![ReplyTo(2)]));
+        assert_eq!((groups.live(), groups.clock_decided()), (0, Some(Clock(0))));
     }
 }

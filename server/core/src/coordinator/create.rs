@@ -26,7 +26,7 @@ impl Coordinator {
             return Err(Refused::TooManyRuns);
         }
         self.resuming.insert(run, saved);
-        self.dirty = true;
+        self.journal.touch();
         Ok(())
     }
 
@@ -34,7 +34,7 @@ impl Coordinator {
     /// join at a successor.
     pub fn ask_to_resume(&mut self, run: RunId, saved: Saved, to: ReplyTo) {
         let answer = self.resume(run, saved).map(|()| Answer::Resumes);
-        self.outputs.push_back(Output::Reply(to, answer));
+        self.journal.reply(to, answer);
     }
 
     /// The run that a rank joins; the first one creates it.
@@ -75,13 +75,13 @@ impl Coordinator {
             return Err(Refused::TooManyRuns);
         }
         let (spec, placement) = (Arc::new(spec), Placement::by_bytes(&layout, servers));
-        let (fleet, snapshots, now_ms) = (&self.fleet, self.snapshots, self.now_ms);
+        let (fleet, snapshots, now_ms) = (&self.fleet, self.snapshots, self.journal.now_ms());
         let mut run = match saved {
             Some(saved) => Run::resumed(saved, spec, placement, fleet, snapshots, now_ms),
             None => Run::new(name.clone(), spec, placement, fleet, snapshots, now_ms),
         };
         if saved.is_none() {
-            self.outputs.push_back(Output::DropMarks(name.clone()));
+            self.journal.push(Output::DropMarks(name.clone()));
         }
         run.begin_past(self.passed);
         self.resuming.remove(name);

@@ -4,7 +4,7 @@ use tradewind_common::data::Chunk;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Generation, GroupId, Incarnation, RunId};
 
-use super::{Coordinator, Output};
+use super::Coordinator;
 use crate::ReplyTo;
 use crate::answer::Refused;
 use crate::run::{Beat, Beaten, Caller, Join};
@@ -12,10 +12,10 @@ use crate::run::{Beat, Beaten, Caller, Join};
 impl Coordinator {
     /// A rank joins a run; the first one creates it, or resumes it.
     pub fn join(&mut self, run: RunId, spec: RunSpec, join: Join, to: ReplyTo, now_ms: u64) {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         match self.run_to_join(&run, spec) {
             Ok(run) => run.join(join, to, now_ms),
-            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+            Err(refused) => self.journal.reply(to, Err(refused)),
         }
         self.drain();
     }
@@ -31,7 +31,7 @@ impl Coordinator {
     ) {
         match self.run_mut(run, now_ms) {
             Ok(run) => run.await_ready(caller, created, to, now_ms),
-            Err(refused) => self.outputs.push_back(Output::Reply(to, Err(refused))),
+            Err(refused) => self.journal.reply(to, Err(refused)),
         }
         self.drain();
     }
@@ -49,7 +49,7 @@ impl Coordinator {
 
     /// Whether a rank's life of its group is still the one; nothing is renewed.
     pub fn check(&mut self, run: &RunId, caller: Caller) -> Result<Generation, Refused> {
-        let now_ms = self.now_ms;
+        let now_ms = self.journal.now_ms();
         self.run_mut(run, now_ms)?.check(caller)
     }
 
@@ -70,7 +70,7 @@ impl Coordinator {
         holds: &[u64],
     ) -> Result<Chunk, Refused> {
         let leased = self
-            .run_mut(run, self.now_ms)?
+            .run_mut(run, self.journal.now_ms())?
             .lease_chunk(owner, finished, holds);
         self.drain();
         leased

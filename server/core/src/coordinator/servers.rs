@@ -7,12 +7,12 @@ use crate::answer::Refused;
 use crate::event::{Event, EventKind};
 use crate::fleet::Presence;
 use crate::order::Server;
-use crate::run::Run;
+use crate::run::{LostServer, Run};
 
 impl Coordinator {
     /// A server registers, or comes back after a broken connection; it is told all runs.
     pub fn register(&mut self, id: ServerId, server: Server, now_ms: u64) -> Result<(), Refused> {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.fleet.check(id, server.incarnation)?;
         let (given, former) = (server.incarnation, self.fleet.incarnation(id));
         if let Some(former) = former.filter(|former| *former != given) {
@@ -25,17 +25,21 @@ impl Coordinator {
         if !self.fleet.is_up(id) {
             let text = format!("server {id} is there, at {}", server.address);
             let event = Event::new(EventKind::ServerUp, text);
-            self.tell(event.server(id).life(given.0));
+            self.journal.tell(event.server(id).life(given.0));
         }
         self.fleet.register(id, server, now_ms);
-        self.dirty = true;
+        self.journal.touch();
         // Orders that waited to be sent were for its former life, or for its former connection.
         let stale = |output: &Output| match output {
             Output::Order(order) => order.server == id,
             Output::Runs(server, _) => *server == id,
-            _ => false,
+            Output::Reply(..)
+            | Output::Event(_)
+            | Output::Manifest(_)
+            | Output::DropMarks(_)
+            | Output::Delete { .. } => false,
         };
-        self.outputs.retain(|output| !stale(output));
+        self.journal.drop_stale(stale);
         for run in self.runs.values_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
@@ -43,13 +47,13 @@ impl Coordinator {
         if self.snapshots {
             self.tell_runs(id);
         }
-        let same = |run: &&Run| !run.order_due;
+        let same = |run: &&Run| !run.owes_orders();
         let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
         let told_nothing: Vec<RunId> = told_nothing.collect();
         self.drain();
         for run in told_nothing {
             let order = self.runs[&run].order(id, &self.fleet);
-            self.outputs.push_back(Output::Order(Box::new(order)));
+            self.journal.push(Output::Order(Box::new(order)));
         }
         Ok(())
     }
@@ -61,13 +65,13 @@ impl Coordinator {
         incarnation: Incarnation,
         now_ms: u64,
     ) -> Result<(), Refused> {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.fleet.beat(id, incarnation, now_ms)
     }
 
     /// The connection of a server has broken. Of another life of it this says nothing.
     pub fn server_lost(&mut self, id: ServerId, incarnation: Incarnation, now_ms: u64) {
-        self.now_ms = now_ms;
+        self.journal.set_now(now_ms);
         self.lose((id, incarnation), "its connection broke", false);
         self.drain();
     }
@@ -75,20 +79,25 @@ impl Coordinator {
     /// A life of a server is gone; whether it is `dead` for certain, and all that it held with it.
     pub(super) fn lose(&mut self, life: (ServerId, Incarnation), reason: &str, dead: bool) {
         let (id, incarnation) = life;
-        let was_there = self.fleet.lose(id, incarnation, self.now_ms);
+        let was_there = self.fleet.lose(id, incarnation, self.journal.now_ms());
         if was_there {
             let text = format!("server {id} is gone: {reason}");
             let event = Event::new(EventKind::ServerLost, text);
-            self.tell(event.server(id).life(incarnation.0));
+            self.journal.tell(event.server(id).life(incarnation.0));
         } else if !dead {
             return;
         }
-        self.dirty = true;
+        self.journal.touch();
+        let lost = LostServer {
+            server: id,
+            incarnation,
+            dead,
+        };
         for run in self.runs.values_mut() {
-            run.server_lost(life, dead, &self.fleet);
+            run.server_lost(lost, &self.fleet);
             // Another life of it is about to register, and may be placed itself.
             if !dead {
-                run.place(None, &self.fleet, self.now_ms);
+                run.place(None, &self.fleet, self.journal.now_ms());
             }
         }
         self.collect();

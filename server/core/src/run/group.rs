@@ -3,10 +3,17 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tradewind_common::lease::Lease;
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
 
+use super::calls::Join;
+use super::member::Member;
+use super::outbox::Outbox;
+use super::rows::GroupRow;
 use crate::ReplyTo;
+use crate::answer::Answer;
+use crate::refusal::Refusal;
+use crate::saved::SavedGroup;
 
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,62 +30,36 @@ pub enum GroupState {
     Left,
 }
 
-/// A rank that is in its group, or waits there for the others.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Member {
-    pub(super) life: u64,
-    pub(super) store_address: String,
-    pub(super) created: bool,
-    /// It knows that it has joined: it has called in the group's life.
-    pub(super) entered: bool,
-    #[serde(skip)]
-    pub(super) clock: Clock,
-    /// 0 while it is not known.
-    #[serde(skip)]
-    pub(super) steps_per_second: f64,
-    #[serde(skip)]
-    pub(super) lease: Lease,
-    #[serde(skip)]
-    pub(super) joining: Option<ReplyTo>,
-    #[serde(skip)]
-    pub(super) awaiting: Option<ReplyTo>,
+/// What a group is told of its run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Standing {
+    /// The generation that every shard's primary follows; `None` if one follows none.
+    pub(super) followed: Option<Generation>,
+    /// The group that shards let create.
+    pub(super) creator: Option<GroupId>,
+    /// Where the data of `sync` begin.
+    pub(super) origin: (Clock, u64),
 }
 
-impl Member {
-    pub(super) fn new(life: u64) -> Self {
-        Self {
-            life,
-            store_address: String::new(),
-            created: false,
-            entered: false,
-            clock: Clock(0),
-            steps_per_second: 0.0,
-            lease: Lease::default(),
-            joining: None,
-            awaiting: None,
-        }
-    }
-
-    /// The callers that wait for an answer.
-    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = ReplyTo> + use<> {
-        let joining = self.joining.take().into_iter();
-        joining.chain(self.awaiting.take())
+impl Standing {
+    fn is_followed(&self, at: Generation) -> bool {
+        self.followed.is_some_and(|followed| followed >= at)
     }
 }
 
 /// One group as the coordinator knows it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Group {
-    pub(super) incarnation: Incarnation,
-    pub(super) state: GroupState,
-    pub(super) start: Clock,
+    incarnation: Incarnation,
+    state: GroupState,
+    start: Clock,
     /// Whether it has been together since it last began.
-    pub(super) formed: bool,
+    formed: bool,
     /// By rank as configured: those that are in it.
-    pub(super) members: BTreeMap<Rank, Member>,
+    members: BTreeMap<Rank, Member>,
     /// When the first of those that gather came.
     #[serde(skip)]
-    pub(super) gathering_ms: u64,
+    gathering_ms: u64,
 }
 
 impl Group {
@@ -94,50 +75,258 @@ impl Group {
         }
     }
 
-    pub(super) fn holds_leases(&self) -> bool {
-        matches!(
-            self.state,
-            GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live
-        )
-    }
-
-    pub(super) fn clock(&self) -> Clock {
-        let clocks = self.members.values().map(|member| member.clock);
-        clocks.max().unwrap_or_default()
-    }
-
-    /// Steps a second, by its heartbeats; 0 while that is not known.
-    pub(super) fn speed(&self) -> f64 {
-        let speeds = self.members.values().map(|member| member.steps_per_second);
-        speeds.fold(0.0, f64::max)
-    }
-
+    /// Goes on for a former coordinator: every rank has one lease to show up.
     pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64) {
         if self.state == GroupState::Gathering {
             // Their joins were lost with the coordinator that they waited for.
             self.members.clear();
         }
         for member in self.members.values_mut() {
-            member.lease = Lease::grant(now_ms, lease_ms);
+            member.grant(now_ms, lease_ms);
         }
     }
 
-    pub(super) fn row(
-        &self,
-        (group, size): (GroupId, u32),
-        draining: bool,
+    pub(super) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    pub(super) fn state(&self) -> GroupState {
+        self.state
+    }
+
+    /// Its first clock in this life, once it is admitted.
+    pub(super) fn start(&self) -> Clock {
+        self.start
+    }
+
+    /// How many ranks are in it.
+    pub(super) fn ranks(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether it is in the view.
+    pub(super) fn holds_leases(&self) -> bool {
+        match self.state {
+            GroupState::Joined(_) | GroupState::Admitting(_) | GroupState::Live => true,
+            GroupState::Gathering | GroupState::Left => false,
+        }
+    }
+
+    /// Whether it may push, or is about to be told so.
+    pub(super) fn is_admitted(&self) -> bool {
+        matches!(self.state, GroupState::Admitting(_) | GroupState::Live)
+    }
+
+    /// The generation that fences its former life, while it may not push yet.
+    pub(super) fn joined_at(&self) -> Option<Generation> {
+        match self.state {
+            GroupState::Joined(at) => Some(at),
+            GroupState::Gathering
+            | GroupState::Admitting(_)
+            | GroupState::Live
+            | GroupState::Left => None,
+        }
+    }
+
+    /// Whether somebody is in it, or waits there for the others.
+    pub(super) fn is_there(&self) -> bool {
+        self.state != GroupState::Left && !self.members.is_empty()
+    }
+
+    /// Whether ranks wait there for others.
+    pub(super) fn gathers(&self) -> bool {
+        self.state == GroupState::Gathering && !self.members.is_empty()
+    }
+
+    /// Its clock, by its heartbeats.
+    pub(super) fn clock(&self) -> Clock {
+        let clocks = self.members.values().map(Member::clock);
+        clocks.max().unwrap_or_default()
+    }
+
+    /// Steps a second, by its heartbeats; 0 while that is not known.
+    pub(super) fn speed(&self) -> f64 {
+        let speeds = self.members.values().map(Member::steps_per_second);
+        speeds.fold(0.0, f64::max)
+    }
+
+    pub(super) fn saved(&self) -> SavedGroup {
+        SavedGroup {
+            incarnation: self.incarnation,
+            clock: self.clock(),
+        }
+    }
+
+    /// The process of a rank that is in it.
+    pub(super) fn life(&self, rank: Rank) -> Option<u64> {
+        self.members.get(&rank).map(Member::life)
+    }
+
+    /// The rank, if it has joined as this process and has not heard of it.
+    pub(super) fn asks_again(&mut self, rank: Rank, life: u64) -> Option<&mut Member> {
+        let member = self
+            .holds_leases()
+            .then(|| self.members.get_mut(&rank))
+            .flatten();
+        member.filter(|member| member.asks_again(life))
+    }
+
+    /// A rank waits for the others; answers who waited for it before.
+    pub(super) fn enter(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Option<ReplyTo> {
+        if self.members.is_empty() {
+            self.gathering_ms = now_ms;
+        }
+        let fresh = || Member::new(join.life);
+        let member = self.members.entry(join.rank).or_insert_with(fresh);
+        member.is_process(join.life, join.store_address);
+        member.wait_to_join(to)
+    }
+
+    /// Begins its next life, which `at` fences, if all `size` ranks are there or have waited long enough.
+    /// Whether it does.
+    pub(super) fn form(
+        &mut self,
+        size: usize,
+        at: Generation,
+        spec: &RunSpec,
         now_ms: u64,
-    ) -> GroupRow {
-        let left = |member: &Member| {
-            let left = member.lease.until_ms().saturating_sub(now_ms);
-            if self.holds_leases() { left } else { 0 }
+    ) -> bool {
+        let grace_ms = match self.formed {
+            true => spec.faults.reform_grace_ms,
+            false => spec.start_grace_ms,
         };
-        let rank = |(rank, member): (&Rank, &Member)| RankRow {
-            rank: *rank,
-            life: member.life,
-            clock: member.clock,
-            lease_left_ms: left(member),
+        let waited_ms = now_ms.saturating_sub(self.gathering_ms);
+        if self.members.len() < size && waited_ms < grace_ms {
+            return false;
+        }
+        self.incarnation = self.incarnation.next();
+        self.formed = true;
+        self.state = GroupState::Joined(at);
+        for member in self.members.values_mut() {
+            member.grant(now_ms, spec.lease_ms);
+        }
+        true
+    }
+
+    /// The generation `at` lets it push, from this clock on.
+    pub(super) fn admit(&mut self, start: Clock, at: Generation) {
+        self.start = start;
+        self.state = GroupState::Admitting(at);
+    }
+
+    /// All ranks are out; answers who waited.
+    pub(super) fn take_out(&mut self) -> Vec<ReplyTo> {
+        let mut members = std::mem::take(&mut self.members);
+        let members = members.values_mut();
+        members.flat_map(Member::take_waiting).collect()
+    }
+
+    /// Who waits for an answer.
+    pub(super) fn take_waiting(&mut self) -> impl Iterator<Item = ReplyTo> + '_ {
+        self.members.values_mut().flat_map(Member::take_waiting)
+    }
+
+    /// It is out of the view until its ranks have joined anew.
+    pub(super) fn gather(&mut self) {
+        self.state = GroupState::Gathering;
+    }
+
+    /// Its present life is over for whoever is left of it.
+    pub(super) fn end_life(&mut self) {
+        self.incarnation = self.incarnation.next();
+    }
+
+    /// It is done.
+    pub(super) fn leave(&mut self) {
+        self.state = GroupState::Left;
+    }
+
+    /// Whether it is done in this life.
+    pub(super) fn has_left(&self, incarnation: Incarnation) -> bool {
+        self.state == GroupState::Left && self.incarnation == incarnation
+    }
+
+    /// Refuses another life than its present one, and any while it holds no leases.
+    pub(super) fn check(&self, id: GroupId, given: Incarnation) -> Result<(), Refusal> {
+        let current = self.incarnation;
+        if current != given {
+            return Err(Refusal::StaleIncarnation {
+                group: id,
+                given,
+                current,
+            });
+        }
+        match self.holds_leases() {
+            true => Ok(()),
+            false => Err(Refusal::NotLive(id)),
+        }
+    }
+
+    pub(super) fn member(&mut self, rank: Rank) -> Option<&mut Member> {
+        self.members.get_mut(&rank)
+    }
+
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        let members = self.members.values_mut();
+        members.for_each(|member| member.forgive(gap_ms));
+    }
+
+    /// Ranks whose leases have run out, and their processes.
+    pub(super) fn expired(&self, now_ms: u64) -> impl Iterator<Item = (Rank, u64)> + '_ {
+        let holding = self.holds_leases();
+        let members = self.members.iter().filter(move |_| holding);
+        let expired = members.filter(move |(_, member)| member.is_expired(now_ms));
+        expired.map(|(rank, member)| (*rank, member.life()))
+    }
+
+    /// Answers those who wait for what is so by now.
+    pub(super) fn answer(&mut self, id: GroupId, standing: Standing, out: &mut Outbox) {
+        if matches!(self.state, GroupState::Admitting(at) if standing.is_followed(at)) {
+            self.state = GroupState::Live;
+            out.touch();
+        }
+        let joined = match self.state {
+            GroupState::Joined(at) => standing.is_followed(at),
+            GroupState::Admitting(_) | GroupState::Live => true,
+            GroupState::Gathering | GroupState::Left => false,
         };
+        let lowest = self.members.first_key_value();
+        let store_address = lowest.map(|(_, member)| member.store_address().to_owned());
+        let group_size = self.members.len() as u32;
+        for (number, member) in self.members.values_mut().enumerate() {
+            if joined && let Some(to) = member.take_joining() {
+                let answer = Answer::Joined {
+                    incarnation: self.incarnation,
+                    store_address: store_address.clone().unwrap_or_default(),
+                    group_size,
+                    group_rank: number as u32,
+                    origin: standing.origin,
+                };
+                out.reply(to, Ok(answer));
+            }
+            let ready = if self.state == GroupState::Live {
+                Answer::Ready {
+                    generation: out.generation(),
+                    start: self.start,
+                }
+            } else if standing.creator == Some(id) && !member.has_created() {
+                Answer::Create
+            } else {
+                continue;
+            };
+            if let Some(to) = member.take_awaiting() {
+                out.reply(to, Ok(ready));
+            }
+        }
+    }
+
+    /// For the status page: group `group`, of `size` ranks as configured.
+    pub(super) fn row(&self, group: GroupId, size: u32, draining: bool, now_ms: u64) -> GroupRow {
+        let left = |member: &Member| match self.holds_leases() {
+            true => member.lease_left_ms(now_ms),
+            false => 0,
+        };
+        let rank = |(rank, member): (&Rank, &Member)| member.row(*rank, left(member));
         GroupRow {
             group,
             size,
@@ -149,96 +338,4 @@ impl Group {
             draining,
         }
     }
-}
-
-/// A row of the status page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupRow {
-    /// The group.
-    pub group: GroupId,
-    /// Its ranks as configured.
-    pub size: u32,
-    /// Its latest life.
-    pub incarnation: Incarnation,
-    /// Where it stands.
-    pub state: GroupState,
-    /// Its clock, by its heartbeats.
-    pub clock: Clock,
-    /// Time left on the shortest of its leases, milliseconds.
-    pub lease_left_ms: u64,
-    /// Those that are in it, or wait there for the others.
-    pub ranks: Vec<RankRow>,
-    /// It has been asked to leave.
-    pub draining: bool,
-}
-
-impl GroupRow {
-    /// The word of the status page.
-    pub fn word(&self) -> &'static str {
-        match self.state {
-            GroupState::Gathering if self.ranks.is_empty() => "dead",
-            GroupState::Gathering => "gathering",
-            GroupState::Joined(_) => "joined",
-            GroupState::Admitting(_) => "admitting",
-            GroupState::Live => "live",
-            GroupState::Left => "left",
-        }
-    }
-}
-
-/// A rank on the status page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankRow {
-    /// As configured.
-    pub rank: Rank,
-    /// The process, as it named itself.
-    pub life: u64,
-    /// Its clock, by its heartbeats.
-    pub clock: Clock,
-    /// Time left on its lease, milliseconds.
-    pub lease_left_ms: u64,
-}
-
-/// A rank that asks to join.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Join {
-    /// Its group.
-    pub group: GroupId,
-    /// Its number there, as configured.
-    pub rank: Rank,
-    /// Names the process.
-    pub life: u64,
-    /// A rendezvous store that it serves.
-    pub store_address: String,
-}
-
-/// Who makes a call after joining.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// The group.
-    pub group: GroupId,
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// The rank in it, as configured.
-    pub rank: Rank,
-}
-
-/// What a heartbeat tells.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beat {
-    /// The group's clock.
-    pub clock: Clock,
-    /// How fast it computes; 0 if that is not known.
-    pub steps_per_second: f64,
-}
-
-/// What a heartbeat is answered.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Beaten {
-    /// The present one.
-    pub generation: Generation,
-    /// Steps a second of the fastest live group; 0 if none is known.
-    pub steps_per_second_max: f64,
-    /// The group shall leave.
-    pub leave: bool,
 }

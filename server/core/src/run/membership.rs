@@ -1,324 +1,365 @@
-//! Ranks come, stay and go.
+//! The groups of a run: ranks come, stay and go.
 
-use tradewind_common::data::{Chunk, LeaseRefused};
-use tradewind_common::lease::Lease;
-use tradewind_common::{Generation, GroupId, Incarnation, Rank};
+use std::collections::BTreeMap;
 
-use super::group::{Beat, Beaten, Group, Member};
-use super::{Caller, GroupState, Join, Phase, Run};
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank};
+
+use super::calls::{Caller, Join};
+use super::group::{Group, GroupState, Standing};
+use super::member::Member;
+use super::outbox::Outbox;
+use super::roster::Roster;
+use super::rows::GroupRow;
 use crate::ReplyTo;
 use crate::answer::Refused;
-use crate::event::{Event, EventKind, LEASE_RAN_OUT};
+use crate::event::{Event, EventKind};
 use crate::refusal::Refusal;
+use crate::saved::SavedGroup;
 
-impl Run {
-    /// A rank joins; answered when its group is together and its former life fenced.
-    pub(crate) fn join(&mut self, join: Join, to: ReplyTo, now_ms: u64) {
-        if let Err(refused) = self.try_join(join, to, now_ms) {
-            self.reply(to, Err(refused));
+/// A process of a rank that is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LostRank {
+    /// Its group.
+    pub(super) group: GroupId,
+    /// The rank, as configured.
+    pub(super) rank: Rank,
+    /// Names the process.
+    pub(super) life: u64,
+}
+
+impl LostRank {
+    /// Says so: the group forms again.
+    pub(super) fn tell(self, reason: &str, out: &mut Outbox) {
+        let Self { group, rank, life } = self;
+        let text =
+            format!("rank {rank} of group {group} is lost, and the group forms again: {reason}");
+        let event = Event::new(EventKind::RankLost, text);
+        out.tell(event.group(group).rank(rank).life(life));
+    }
+}
+
+/// The groups that were ever joined.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Membership {
+    groups: BTreeMap<GroupId, Group>,
+    /// Groups begin past this life.
+    lives_before: Incarnation,
+}
+
+impl Membership {
+    /// These groups; others begin past a life.
+    pub(super) fn new(groups: BTreeMap<GroupId, Group>, lives_before: Incarnation) -> Self {
+        Self {
+            groups,
+            lives_before,
         }
-        self.advance(now_ms);
     }
 
-    fn try_join(&mut self, join: Join, to: ReplyTo, now_ms: u64) -> Result<(), Refused> {
-        let (id, rank) = (join.group, join.rank);
-        self.check_rank(id, rank)?;
-        if self.asks_again(&join, to) {
-            return Ok(());
-        }
-        if self.drained.has(id) {
-            return Err(Refused::Drained(id));
-        }
-        let before = self.lives_before;
-        let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
-        if group.state == GroupState::Left {
-            *group = Group::new(group.incarnation);
-        }
-        if group.holds_leases() {
-            let known = group.members.get(&rank).map(|member| member.life);
-            match known.filter(|life| *life != join.life) {
-                Some(life) => {
-                    self.tell_lost(id, rank, life, "another process has taken its place");
-                }
-                None => {
-                    let text = format!("group {id} forms again: rank {rank} has joined");
-                    let event = Event::new(EventKind::GroupReforms, text);
-                    self.tell(event.group(id).rank(rank).life(join.life));
-                }
-            }
-            self.gather(id);
-        }
-        let group = self.groups.get_mut(&id).expect("a known group");
-        if group.members.is_empty() {
-            group.gathering_ms = now_ms;
-        }
-        let fresh = || Member::new(join.life);
-        let member = group.members.entry(rank).or_insert_with(fresh);
-        member.life = join.life;
-        member.store_address = join.store_address;
-        let former = member.joining.replace(to);
-        self.replace(id, rank, former);
-        self.dirty = true;
-        Ok(())
+    pub(super) fn groups(&self) -> &BTreeMap<GroupId, Group> {
+        &self.groups
     }
 
-    /// Whether it has joined and has not heard of it: then that is its answer, also of a group that was
-    /// asked to leave meanwhile, where others wait for it.
-    fn asks_again(&mut self, join: &Join, to: ReplyTo) -> bool {
+    pub(super) fn lives_before(&self) -> Incarnation {
+        self.lives_before
+    }
+
+    /// Goes on for a former coordinator: every rank has one lease to show up.
+    pub(super) fn recover(&mut self, now_ms: u64, lease_ms: u64) {
+        for group in self.groups.values_mut() {
+            group.recover(now_ms, lease_ms);
+        }
+    }
+
+    /// The last life of any group.
+    pub(super) fn last_life(&self) -> Incarnation {
+        let lives = self.groups.values().map(Group::incarnation);
+        lives.fold(self.lives_before, Incarnation::max)
+    }
+
+    /// Groups that have not begun begin past this life.
+    pub(super) fn begin_past(&mut self, life: Incarnation) {
+        self.lives_before = self.lives_before.max(life);
+    }
+
+    /// Whether a group is there that makes clocks advance.
+    pub(super) fn trains(&self) -> bool {
+        self.groups.values().any(Group::holds_leases)
+    }
+
+    /// Whether any rank is there.
+    pub(super) fn is_there(&self) -> bool {
+        self.groups.values().any(Group::is_there)
+    }
+
+    /// The highest clock of any group, by its heartbeats; `None` before the first exchange.
+    pub(super) fn clock(&self) -> Option<Clock> {
+        let beats = self.groups.values().map(Group::clock).max();
+        beats.filter(|clock| *clock > Clock(0))
+    }
+
+    /// The groups as a manifest names them.
+    pub(super) fn saved(&self) -> BTreeMap<GroupId, SavedGroup> {
+        let saved = |(id, group): (&GroupId, &Group)| (*id, group.saved());
+        self.groups.iter().map(saved).collect()
+    }
+
+    /// Groups that may push, with their lives and first clocks.
+    pub(super) fn live(&self) -> BTreeMap<GroupId, (Incarnation, Clock)> {
+        let live = self.groups.iter().filter(|(_, group)| group.is_admitted());
+        live.map(|(id, group)| (*id, (group.incarnation(), group.start())))
+            .collect()
+    }
+
+    /// Groups that have joined and may not push yet, with their lives.
+    pub(super) fn joined(&self) -> BTreeMap<GroupId, Incarnation> {
+        let all = self.groups.iter();
+        let joined = all.filter(|(_, group)| group.joined_at().is_some());
+        joined
+            .map(|(id, group)| (*id, group.incarnation()))
+            .collect()
+    }
+
+    /// The groups for the status page.
+    pub(super) fn rows(&self, roster: &Roster, now_ms: u64) -> Vec<GroupRow> {
+        let row = |(id, group): (&GroupId, &Group)| {
+            let size = roster.size(*id).expect("a known group");
+            group.row(*id, size, roster.is_drained(*id), now_ms)
+        };
+        self.groups.iter().map(row).collect()
+    }
+
+    /// Whether a rank has joined and has not heard of it: then that is its answer, also of a group that
+    /// was asked to leave meanwhile, where others wait for it.
+    pub(super) fn asks_again(&mut self, join: &Join, to: ReplyTo, out: &mut Outbox) -> bool {
         let group = self.groups.get_mut(&join.group);
-        let group = group.filter(|group| group.holds_leases());
-        let member = group.and_then(|group| group.members.get_mut(&join.rank));
-        match member.filter(|member| member.life == join.life && !member.entered) {
-            Some(member) => {
-                let former = member.joining.replace(to);
-                self.replace(join.group, join.rank, former);
-                true
-            }
-            None => false,
-        }
+        let Some(member) = group.and_then(|group| group.asks_again(join.rank, join.life)) else {
+            return false;
+        };
+        let previous = member.wait_to_join(to);
+        replace(join.group, join.rank, previous, out);
+        true
     }
 
-    fn replace(&mut self, group: GroupId, rank: Rank, former: Option<ReplyTo>) {
-        self.reply_all(former, Err(Refused::Replaced { group, rank }));
+    /// A rank is about to join. Whether its group is in the view without it, and has to form again.
+    pub(super) fn breaks(&mut self, join: &Join, out: &mut Outbox) -> bool {
+        let (id, rank, before) = (join.group, join.rank, self.lives_before);
+        let group = self.groups.entry(id).or_insert_with(|| Group::new(before));
+        if group.state() == GroupState::Left {
+            *group = Group::new(group.incarnation());
+        }
+        if !group.holds_leases() {
+            return false;
+        }
+        match group.life(rank).filter(|life| *life != join.life) {
+            Some(life) => {
+                let lost = LostRank {
+                    group: id,
+                    rank,
+                    life,
+                };
+                lost.tell("another process has taken its place", out);
+            }
+            None => {
+                let text = format!("group {id} forms again: rank {rank} has joined");
+                let event = Event::new(EventKind::GroupReforms, text);
+                out.tell(event.group(id).rank(rank).life(join.life));
+            }
+        }
+        true
+    }
+
+    /// A rank joins a group that is out of the view.
+    pub(super) fn enter(&mut self, join: Join, to: ReplyTo, now_ms: u64, out: &mut Outbox) {
+        let (id, rank) = (join.group, join.rank);
+        let previous = self.group_mut(id).enter(join, to, now_ms);
+        replace(id, rank, previous, out);
+        out.touch();
     }
 
     /// Forms the groups whose ranks are all there, or have waited long enough.
-    pub(super) fn form(&mut self, now_ms: u64) {
-        let gathering = |g: &&GroupId| {
-            let group = &self.groups[*g];
-            group.state == GroupState::Gathering && !group.members.is_empty()
-        };
-        let gathering: Vec<GroupId> = self.groups.keys().filter(gathering).copied().collect();
-        for id in gathering {
-            let size = self.size(id).expect("a known group") as usize;
-            let group = self.groups.get_mut(&id).expect("a known group");
-            let grace_ms = if group.formed {
-                self.spec.faults.reform_grace_ms
-            } else {
-                self.spec.start_grace_ms
-            };
-            let waited_ms = now_ms.saturating_sub(group.gathering_ms);
-            let there = group.members.len();
-            if there < size && waited_ms < grace_ms {
+    pub(super) fn form(&mut self, roster: &Roster, spec: &RunSpec, now_ms: u64, out: &mut Outbox) {
+        for (id, group) in self.groups.iter_mut().filter(|(_, group)| group.gathers()) {
+            let size = roster.size(*id).expect("a known group") as usize;
+            if !group.form(size, out.next_generation(), spec, now_ms) {
                 continue;
             }
-            group.incarnation = group.incarnation.next();
-            group.formed = true;
-            group.state = GroupState::Joined(self.generation.next());
-            for member in group.members.values_mut() {
-                member.lease = Lease::grant(now_ms, self.spec.lease_ms);
-            }
-            let life = group.incarnation;
+            let (there, life) = (group.ranks(), group.incarnation());
             let text = if there == size {
                 format!("group {id} is together: {there} ranks, incarnation {life}")
             } else {
                 format!("group {id} goes on with {there} of {size} ranks, incarnation {life}")
             };
             let event = Event::new(EventKind::GroupFormed, text);
-            self.tell(event.group(id).life(life.0));
-            self.change();
+            out.tell(event.group(*id).life(life.0));
+            out.change();
         }
     }
 
-    /// Takes a group out of the view until its ranks have joined anew.
+    /// The first group that has joined and may not push yet, and its life.
+    pub(super) fn first_joined(&self) -> Option<(GroupId, Incarnation)> {
+        let mut joined = self.groups.iter().filter(|(_, g)| g.joined_at().is_some());
+        joined.next().map(|(id, group)| (*id, group.incarnation()))
+    }
+
+    /// Whether a group has joined and may not push yet.
+    pub(super) fn has_joined(&self, id: GroupId) -> bool {
+        self.joined_at(id).is_some()
+    }
+
+    fn joined_at(&self, id: GroupId) -> Option<Generation> {
+        self.groups.get(&id)?.joined_at()
+    }
+
+    /// How many groups have joined and may not push yet.
+    pub(super) fn joining(&self) -> usize {
+        let groups = self.groups.values();
+        groups.filter(|group| group.joined_at().is_some()).count()
+    }
+
+    /// Those among them whose former life every shard has fenced: all primaries follow a generation.
+    pub(super) fn fenced(&self, followed: Option<Generation>) -> Vec<GroupId> {
+        let fenced = |group: &Group| group.joined_at().is_some_and(|at| Some(at) <= followed);
+        let all = self.groups.iter().filter(|(_, group)| fenced(group));
+        all.map(|(id, _)| *id).collect()
+    }
+
+    /// A generation lets groups push, from this clock on.
+    pub(super) fn admit(&mut self, groups: &[GroupId], start: Clock, at: Generation) {
+        for id in groups {
+            self.group_mut(*id).admit(start, at);
+        }
+    }
+
+    /// Answers those who wait for what is so by now.
+    pub(super) fn answer(&mut self, standing: Standing, out: &mut Outbox) {
+        for (id, group) in &mut self.groups {
+            group.answer(*id, standing, out);
+        }
+    }
+
+    /// All ranks of a group are out of it.
+    pub(super) fn take_out(&mut self, id: GroupId, out: &mut Outbox) {
+        let waiting = self.group_mut(id).take_out();
+        out.reply_all(waiting, Err(Refusal::NotLive(id).into()));
+    }
+
+    /// A group is out of the view until its ranks have joined anew.
     pub(super) fn gather(&mut self, id: GroupId) {
-        self.take_out(id);
-        let group = self.groups.get_mut(&id).expect("a known group");
-        group.state = GroupState::Gathering;
-        if self.drained.has(id) {
-            // Ranks that are left of this life may wait for one that is lost: it is over for them.
-            group.incarnation = group.incarnation.next();
-            self.gone(id);
-        }
+        self.group_mut(id).gather();
     }
 
-    fn take_out(&mut self, id: GroupId) {
-        let group = self.groups.get_mut(&id).expect("a known group");
-        let mut members = std::mem::take(&mut group.members);
-        let waiting: Vec<ReplyTo> = members
-            .values_mut()
-            .flat_map(Member::take_waiting)
-            .collect();
-        self.reply_all(waiting, Err(Refusal::NotLive(id).into()));
-        self.ledger.give_back(id);
-        if matches!(self.phase, Phase::Creating(creator, ..) if creator == id) {
-            self.phase = Phase::Forming;
-        }
-        self.change();
+    /// The present life of a group is over: ranks that are left of it may wait for one that is lost.
+    pub(super) fn end_life(&mut self, id: GroupId) {
+        self.group_mut(id).end_life();
     }
 
-    fn tell_lost(&mut self, group: GroupId, rank: Rank, life: u64, reason: &str) {
-        let text =
-            format!("rank {rank} of group {group} is lost, and the group forms again: {reason}");
-        let event = Event::new(EventKind::RankLost, text);
-        self.tell(event.group(group).rank(rank).life(life));
+    /// A group that is out of the view does not come back; whether it was `asked` to leave.
+    pub(super) fn leave(&mut self, id: GroupId, asked: bool, out: &mut Outbox) {
+        let group = self.group_mut(id);
+        group.leave();
+        let life = group.incarnation();
+        let text = match asked {
+            true => format!("group {id} has left, as it was asked to"),
+            false => format!("group {id} is done and has left"),
+        };
+        let event = Event::new(EventKind::GroupLeft, text);
+        out.tell(event.group(id).life(life.0));
+        out.touch();
     }
 
-    /// The connection that held a rank's lease has broken.
-    pub(crate) fn rank_lost(&mut self, caller: Caller, now_ms: u64) {
-        if let Ok(member) = self.member(caller) {
-            let life = member.life;
-            let reason = "its heartbeat connection broke";
-            self.tell_lost(caller.group, caller.rank, life, reason);
-            self.gather(caller.group);
-            self.advance(now_ms);
-        }
+    /// Those that gather, or would, and were asked to leave: they have nothing to finish.
+    pub(super) fn drained_early(&self, roster: &Roster) -> Vec<GroupId> {
+        let gathering = |id: &GroupId, group: &Group| {
+            group.state() == GroupState::Gathering && roster.is_drained(*id)
+        };
+        let all = self.groups.iter().filter(|(id, g)| gathering(id, g));
+        all.map(|(id, _)| *id).collect()
     }
 
-    pub(crate) fn forgive(&mut self, gap_ms: u64) {
-        let members = self
-            .groups
-            .values_mut()
-            .flat_map(|g| g.members.values_mut());
-        for member in members {
-            member.lease.forgive(gap_ms);
-        }
+    /// Sends away who gathers in a group that was asked to leave.
+    pub(super) fn dismiss(&mut self, id: GroupId, out: &mut Outbox) {
+        let waiting = self.group_mut(id).take_out();
+        out.reply_all(waiting, Err(Refused::Drained(id)));
     }
 
-    /// Finds ranks whose leases have run out.
-    pub(super) fn expire(&mut self, now_ms: u64) {
-        let holding = self.groups.iter().filter(|(_, group)| group.holds_leases());
-        let expired = holding.flat_map(|(id, group)| {
-            let members = group.members.iter();
-            let expired = members.filter(|(_, member)| member.lease.expired(now_ms));
-            expired.map(|(rank, member)| (*id, *rank, member.life))
-        });
-        let expired: Vec<(GroupId, Rank, u64)> = expired.collect();
-        for &(group, rank, life) in &expired {
-            self.tell_lost(group, rank, life, LEASE_RAN_OUT);
-        }
-        let mut broken: Vec<GroupId> = expired.into_iter().map(|(group, ..)| group).collect();
-        broken.dedup();
-        for group in broken {
-            self.gather(group);
-        }
+    /// Who waits in any group is refused.
+    pub(super) fn refuse_all(&mut self, refused: &Refused, out: &mut Outbox) {
+        let groups = self.groups.values_mut();
+        let waiting = groups.flat_map(Group::take_waiting);
+        out.reply_all(waiting, Err(refused.clone()));
     }
 
-    /// A rank asks to push; answered when it may, or when it shall create.
-    pub(crate) fn await_ready(&mut self, caller: Caller, created: bool, to: ReplyTo, now_ms: u64) {
-        let creates = matches!(self.phase, Phase::Creating(group, life, _)
-            if (group, life) == (caller.group, caller.incarnation));
-        match self.member(caller) {
-            Ok(member) => {
-                // Who was not told to create has created nothing: it may have to, later.
-                member.created |= created && creates;
-                member.entered = true;
-                let former = member.awaiting.replace(to);
-                member.lease.renew(now_ms);
-                self.dirty |= created;
-                self.replace(caller.group, caller.rank, former);
-            }
-            Err(refused) => self.reply(to, Err(refused)),
-        }
-        self.advance(now_ms);
+    pub(super) fn forgive(&mut self, gap_ms: u64) {
+        let groups = self.groups.values_mut();
+        groups.for_each(|group| group.forgive(gap_ms));
     }
 
-    /// Renews a rank's lease.
-    pub(crate) fn heartbeat(
+    /// Ranks whose leases have run out.
+    pub(super) fn expired(&self, now_ms: u64) -> Vec<LostRank> {
+        let of_group = |(id, group): (&GroupId, &Group)| {
+            let group_id = *id;
+            let expired = group.expired(now_ms).map(move |(rank, life)| LostRank {
+                group: group_id,
+                rank,
+                life,
+            });
+            expired.collect::<Vec<_>>()
+        };
+        self.groups.iter().flat_map(of_group).collect()
+    }
+
+    /// A rank asks to push, and says whether it has created what it was told to.
+    pub(super) fn await_ready(
         &mut self,
         caller: Caller,
-        beat: Beat,
+        created: bool,
+        to: ReplyTo,
         now_ms: u64,
-    ) -> Result<Beaten, Refused> {
-        // A rank whose sibling has left first is not lost: the group is done.
-        if !self.has_left(caller) {
-            let member = self.member(caller)?;
-            // Not worth a write of its own: after a recovery the next beat says it again.
-            member.entered = true;
-            member.lease.renew(now_ms);
-            member.clock = member.clock.max(beat.clock);
-            member.steps_per_second = beat.steps_per_second;
-        }
-        // The caller knows its own speed better.
-        let others = self.groups.iter().filter(|(id, _)| **id != caller.group);
-        let live = others.filter(|(_, group)| group.state == GroupState::Live);
+        out: &mut Outbox,
+    ) -> Result<(), Refusal> {
+        let member = self.member(caller)?;
+        let previous = member.wait_to_push(created, to, now_ms);
+        replace(caller.group, caller.rank, previous, out);
+        Ok(())
+    }
+
+    /// Steps a second of the fastest live group beside one, which knows its own speed better; 0 if none
+    /// is known.
+    pub(super) fn fastest_beside(&self, group: GroupId) -> f64 {
+        let others = self.groups.iter().filter(|(id, _)| **id != group);
+        let live = others.filter(|(_, group)| group.state() == GroupState::Live);
         let speeds = live.map(|(_, group)| group.speed());
-        Ok(Beaten {
-            generation: self.generation,
-            steps_per_second_max: speeds.fold(0.0, f64::max),
-            leave: self.drained.has(caller.group),
-        })
+        speeds.fold(0.0, f64::max)
     }
 
-    /// Whether a rank's life of its group is still the one; nothing is renewed.
-    pub(crate) fn check(&mut self, caller: Caller) -> Result<Generation, Refused> {
-        if !self.has_left(caller) {
-            self.member(caller)?;
-        }
-        Ok(self.generation)
+    /// Whether a rank's group is done, in its life.
+    pub(super) fn has_left(&self, caller: Caller) -> bool {
+        let group = self.groups.get(&caller.group);
+        group.is_some_and(|group| group.has_left(caller.incarnation))
     }
 
-    /// Leases a chunk of training data to a group; any of its ranks may ask for it.
-    pub(crate) fn lease_chunk(
-        &mut self,
-        owner: (GroupId, Incarnation),
-        finished: &[u64],
-        holds: &[u64],
-    ) -> Result<Chunk, Refused> {
-        self.living(owner.0, owner.1)?;
-        self.ledger.believe(owner, holds);
-        self.ledger.check(owner, finished, holds)?;
-        self.finish(owner, finished)?;
-        let leased = self.ledger.lease(owner, holds);
-        leased.map_err(|refused: LeaseRefused| refused.into())
+    /// How many ranks a group has in this life, if it holds leases.
+    pub(super) fn ranks(&self, id: GroupId, given: Incarnation) -> Result<usize, Refusal> {
+        let group = self.groups.get(&id).ok_or(Refusal::NotLive(id))?;
+        group.check(id, given)?;
+        Ok(group.ranks())
     }
 
-    /// The samples of these chunks have all been used.
-    fn finish(&mut self, owner: (GroupId, Incarnation), finished: &[u64]) -> Result<(), Refused> {
-        let ranks = self.living(owner.0, owner.1)?.members.len() as u64;
-        let batches = self.spec.batches();
-        let batch = |begins| u64::from(batches.at(begins)) * ranks;
-        self.ledger.finish(owner, finished, batch);
-        self.leased = true;
-        Ok(())
-    }
-
-    /// A rank of a group that is done; the first one takes the group out of the view.
-    pub(crate) fn leave(
-        &mut self,
-        caller: Caller,
-        finished: &[u64],
-        now_ms: u64,
-    ) -> Result<(), Refused> {
-        if !self.has_left(caller) {
-            self.member(caller)?;
-            self.finish((caller.group, caller.incarnation), finished)?;
-            self.take_out(caller.group);
-            self.gone(caller.group);
-            self.advance(now_ms);
-        }
-        Ok(())
-    }
-
-    fn has_left(&self, caller: Caller) -> bool {
-        self.groups.get(&caller.group).is_some_and(|group| {
-            group.state == GroupState::Left && group.incarnation == caller.incarnation
-        })
-    }
-
-    /// The group in this life, if it holds leases.
-    fn living(&mut self, id: GroupId, given: Incarnation) -> Result<&mut Group, Refused> {
-        self.check_rank(id, Rank(0))?;
+    /// A rank whose group holds leases in its life.
+    pub(super) fn member(&mut self, caller: Caller) -> Result<&mut Member, Refusal> {
+        let id = caller.group;
         let group = self.groups.get_mut(&id).ok_or(Refusal::NotLive(id))?;
-        let current = group.incarnation;
-        if current != given {
-            return Err(Refusal::StaleIncarnation {
-                group: id,
-                given,
-                current,
-            }
-            .into());
-        }
-        if !group.holds_leases() {
-            return Err(Refusal::NotLive(id).into());
-        }
-        Ok(group)
+        group.check(id, caller.incarnation)?;
+        group.member(caller.rank).ok_or(Refusal::NotLive(id))
     }
 
-    fn member(&mut self, caller: Caller) -> Result<&mut Member, Refused> {
-        self.check_rank(caller.group, caller.rank)?;
-        let group = self.living(caller.group, caller.incarnation)?;
-        let member = group.members.get_mut(&caller.rank);
-        member.ok_or_else(|| Refusal::NotLive(caller.group).into())
+    fn group_mut(&mut self, id: GroupId) -> &mut Group {
+        self.groups.get_mut(&id).expect("a known group")
     }
+}
+
+/// Whoever waited before is told that the answer goes elsewhere.
+fn replace(group: GroupId, rank: Rank, previous: Option<ReplyTo>, out: &mut Outbox) {
+    out.reply_all(previous, Err(Refused::Replaced { group, rank }));
 }

@@ -1,20 +1,16 @@
 //! Snapshots of a run: when one is taken, of whom, and when it is whole (rule 10).
 
-mod manifest;
-
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::data::Ledger;
-use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::{Clock, ServerId, ShardId};
+use tradewind_common::{Clock, ShardId};
 
-use super::{Group, GroupState, Phase, Run};
+use super::outbox::Outbox;
 use crate::ReplyTo;
 use crate::answer::{Answer, Refused};
 use crate::event::{Event, EventKind};
 use crate::order::{Capture, NotCaptured, ShardFile};
-use crate::output::Output;
 use crate::refusal::Refusal;
 
 /// Callers that may wait for a snapshot.
@@ -34,7 +30,7 @@ const MARGIN_MAX: u64 = 1 << 16;
 
 /// A snapshot that is being taken.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Taking {
+pub(super) struct Taking {
     number: u64,
     at_clock: Option<Clock>,
     margin: u64,
@@ -44,6 +40,76 @@ struct Taking {
     /// The manifest is being written.
     writing: bool,
     last: bool,
+}
+
+impl Taking {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Every block is as after the clocks before this one; `None` where blocks may differ.
+    pub(super) fn at_clock(&self) -> Option<Clock> {
+        self.at_clock
+    }
+
+    /// The parts that are there, by shard.
+    pub(super) fn files(&self) -> impl Iterator<Item = &ShardFile> {
+        self.files.values()
+    }
+
+    /// Which training data were out.
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+}
+
+/// How far a run has come, for whether a snapshot of it can begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Its values are being created; whether every holder has all.
+    Creating {
+        /// Every holder has.
+        complete: bool,
+    },
+    /// It may train.
+    Ready,
+    /// There is nothing to be taken.
+    Other,
+}
+
+/// What a snapshot depends on: where the run stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Situation {
+    pub(super) stage: Stage,
+    /// Whether every block of a snapshot has to be as after the same clock.
+    pub(super) sync: bool,
+    /// How often one is taken; 0 for only when somebody asks.
+    pub(super) interval_ms: u64,
+    /// Whether a group is there that makes clocks advance.
+    pub(super) trains: bool,
+    /// Whether every shard has a primary, and none is being restored.
+    pub(super) answered: bool,
+    /// How many shards there are.
+    pub(super) shards: usize,
+    /// The highest clock that is known of any group, pushed or about to be.
+    pub(super) clock: Option<Clock>,
+    pub(super) now_ms: u64,
+}
+
+/// What a server's word of its part of a snapshot has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It is there.
+    Taken,
+    /// A block had decided this clock already; the snapshot is to be set so far ahead of it.
+    Passed {
+        /// The clock.
+        clock: Clock,
+        /// How far ahead.
+        margin: u64,
+    },
+    /// It could not be written, and why.
+    Failed(String),
 }
 
 /// The snapshots of a run.
@@ -102,6 +168,13 @@ impl Snapshots {
         }
     }
 
+    /// Goes on with what a former coordinator was at: captures are ordered again with the next order,
+    /// and a manifest is to be written again ([`written_out`](Self::written_out)).
+    pub(super) fn recover(&mut self, enabled: bool, interval_ms: u64, now_ms: u64) {
+        self.enabled = enabled;
+        self.schedule(interval_ms, now_ms);
+    }
+
     pub(super) fn newest(&self) -> Option<u64> {
         self.whole.back().copied()
     }
@@ -111,7 +184,13 @@ impl Snapshots {
         !self.enabled || !self.whole.is_empty()
     }
 
-    pub(super) fn schedule(&mut self, now_ms: u64, interval_ms: u64) {
+    /// Whether none is wanted or under way.
+    pub(super) fn is_idle(&self) -> bool {
+        !self.last_wanted && self.taking.is_none()
+    }
+
+    /// The next one is due after the run's interval.
+    pub(super) fn schedule(&mut self, interval_ms: u64, now_ms: u64) {
         self.due_ms = now_ms.saturating_add(interval_ms);
     }
 
@@ -124,252 +203,369 @@ impl Snapshots {
             at_clock: taking.at_clock,
         })
     }
-}
 
-impl Run {
-    /// Somebody asks for a snapshot, and is answered when one that begins now or later is whole.
-    pub(crate) fn snapshot(&mut self, to: ReplyTo, now_ms: u64) {
-        let waiting = self.snapshots.waiting.len() + self.snapshots.waiting_next.len();
-        let refused = match &self.phase {
-            _ if self.is_over() => self.over(),
-            _ if !self.snapshots.enabled => Some(Refused::NoFolder),
-            Phase::Ready if waiting >= WAITING_MAX => Some(Refused::TooManyWaiting(waiting)),
-            Phase::Ready => None,
-            _ => Some(Refusal::NotReady.into()),
-        };
-        match refused {
-            Some(refused) => self.reply(to, Err(refused)),
-            None => self.snapshots.waiting_next.push(to),
-        }
-        self.advance(now_ms);
+    /// The snapshot whose parts are all there, and whose manifest is being written.
+    pub(super) fn written_out(&self) -> Option<&Taking> {
+        self.taking.as_ref().filter(|taking| taking.writing)
     }
 
-    /// A primary has written its part, or could not.
-    pub(crate) fn captured(
+    /// Somebody asks for a snapshot of a run in this stage; answered when one that begins now or later is
+    /// whole.
+    pub(super) fn ask(&mut self, to: ReplyTo, stage: Stage, out: &mut Outbox) {
+        let waiting = self.waiting.len() + self.waiting_next.len();
+        let refused = match stage {
+            _ if !self.enabled => Refused::NoFolder,
+            Stage::Ready if waiting >= WAITING_MAX => Refused::TooManyWaiting(waiting),
+            Stage::Ready => return self.waiting_next.push(to),
+            Stage::Creating { .. } | Stage::Other => Refusal::NotReady.into(),
+        };
+        out.reply(to, Err(refused));
+    }
+
+    /// A primary has written its part, or could not; `None` if nobody waits for that.
+    pub(super) fn part(
         &mut self,
-        server: ServerId,
         shard: ShardId,
         number: u64,
         result: Result<ShardFile, NotCaptured>,
-        now_ms: u64,
-    ) {
-        let holders = self.holders.get(shard.0 as usize);
-        let primary = holders.and_then(|holders| holders.primary);
-        let taking = self.snapshots.taking.as_mut();
-        let taking = taking.filter(|taking| taking.number == number && !taking.writing);
-        let Some(taking) = taking.filter(|_| primary.is_some_and(|p| p.server == server)) else {
-            return;
-        };
-        self.dirty = true;
-        match result {
+        out: &mut Outbox,
+    ) -> Option<Part> {
+        let taking = self.taking.as_mut();
+        let taking = taking.filter(|taking| taking.number == number && !taking.writing)?;
+        out.touch();
+        Some(match result {
             Ok(file) => {
                 taking.files.entry(shard).or_insert(file);
+                Part::Taken
             }
             Err(NotCaptured::Passed(clock)) => {
                 taking.margin = (taking.margin * 2).min(MARGIN_MAX);
                 let margin = taking.margin;
-                self.clock_seen = self.clock_seen.max(Some(clock));
-                self.begin_snapshot(margin);
+                Part::Passed { clock, margin }
             }
-            Err(NotCaptured::Failed(why)) => {
-                let why = format!("server {server} could not write shard {shard}: {why}");
-                self.give_up_snapshot(why, now_ms);
-            }
-        }
-        self.advance(now_ms);
+            Err(NotCaptured::Failed(why)) => Part::Failed(why),
+        })
     }
 
-    /// The manifest is on disk, or could not be written.
-    pub(crate) fn written(&mut self, number: u64, result: Result<(), String>, now_ms: u64) {
-        let taking = self.snapshots.taking.as_ref();
-        let Some(taking) = taking.filter(|taking| taking.number == number && taking.writing) else {
-            return;
+    /// The manifest is on disk, or could not be written. Whether that was waited for.
+    pub(super) fn manifest_is_written(
+        &mut self,
+        number: u64,
+        result: Result<(), String>,
+        situation: Situation,
+        out: &mut Outbox,
+    ) -> bool {
+        let Some(taking) = self.written_out().filter(|t| t.number == number) else {
+            return false;
         };
+        let last = taking.last;
         match result {
             Ok(()) => {
-                self.dirty = true;
-                self.snapshots.last_wanted &= !taking.last;
-                self.snapshots.taking = None;
-                self.snapshots.whole.push_back(number);
-                self.snapshots
-                    .schedule(now_ms, self.spec.faults.snapshot_ms);
-                let text = format!("snapshot {number} of run {} is whole", self.name);
-                self.tell(Event::new(EventKind::Snapshot, text));
-                let waiting = std::mem::take(&mut self.snapshots.waiting);
-                self.reply_all(waiting, Ok(Answer::Snapshot { number }));
-                self.prune();
+                out.touch();
+                self.last_wanted &= !last;
+                self.taking = None;
+                self.whole.push_back(number);
+                self.schedule(situation.interval_ms, situation.now_ms);
+                let text = format!("snapshot {number} of run {} is whole", out.run());
+                out.tell(Event::new(EventKind::Snapshot, text));
+                let waiting = std::mem::take(&mut self.waiting);
+                out.reply_all(waiting, Ok(Answer::Snapshot { number }));
             }
             Err(why) => {
-                self.give_up_snapshot(format!("its manifest could not be written: {why}"), now_ms);
+                let why = format!("its manifest could not be written: {why}");
+                self.give_up(why, situation, out);
             }
         }
-        self.advance(now_ms);
+        true
     }
 
-    /// Begins a snapshot that is due, or ends one whose parts are all there.
-    pub(super) fn advance_snapshots(&mut self, now_ms: u64) {
-        let snapshots = &self.snapshots;
-        if !snapshots.enabled {
-            return;
+    /// Begins a snapshot that is due, or ends one whose parts are all there: whether its manifest is to
+    /// be written.
+    pub(super) fn advance(
+        &mut self,
+        situation: Situation,
+        ledger: &Ledger,
+        out: &mut Outbox,
+    ) -> bool {
+        if !self.enabled {
+            return false;
         }
-        if let Some(taking) = &snapshots.taking {
-            if taking.files.len() == self.holders.len() && !taking.writing {
-                self.write_manifest();
-            } else if taking.at_clock.is_some() && snapshots.last_wanted && !self.trains() {
+        if let Some(taking) = &mut self.taking {
+            if taking.files.len() == situation.shards && !taking.writing {
+                taking.writing = true;
+                out.touch();
+                return true;
+            }
+            if taking.at_clock.is_some() && self.last_wanted && !situation.trains {
                 // Nobody will reach that clock any more.
-                self.begin_snapshot(MARGIN);
+                self.begin(MARGIN, situation, ledger, out);
             }
-            return;
+            return false;
         }
-        let asked = !snapshots.waiting_next.is_empty();
-        let interval_ms = self.spec.faults.snapshot_ms;
-        let due = match self.phase {
-            Phase::Creating(..) => self.created_everywhere() && snapshots.whole.is_empty(),
-            Phase::Ready => {
-                let interval = interval_ms > 0 && now_ms >= snapshots.due_ms && self.trains();
-                asked || snapshots.last_wanted || interval
+        let asked = !self.waiting_next.is_empty();
+        let now_ms = situation.now_ms;
+        let due = match situation.stage {
+            Stage::Creating { complete } => complete && self.whole.is_empty(),
+            Stage::Ready => {
+                let interval =
+                    situation.interval_ms > 0 && now_ms >= self.due_ms && situation.trains;
+                asked || self.last_wanted || interval
             }
-            _ => false,
+            Stage::Other => false,
         };
-        let possible = self.answers_everywhere() && self.restoring.is_empty();
-        if due && possible && (asked || now_ms >= snapshots.retry_ms) {
-            self.begin_snapshot(MARGIN);
+        if due && situation.answered && (asked || now_ms >= self.retry_ms) {
+            self.begin(MARGIN, situation, ledger, out);
         }
-    }
-
-    /// Whether a group is there that makes clocks advance.
-    fn trains(&self) -> bool {
-        self.groups.values().any(Group::holds_leases)
+        false
     }
 
     /// Begins a snapshot under a new number, instead of the one that is being taken.
-    fn begin_snapshot(&mut self, margin: u64) {
-        self.drop_taking();
-        let training = self.phase == Phase::Ready && self.trains();
-        let sync = self.spec.consistency == ConsistencySpec::Sync;
-        let ahead = || Clock(self.clock_known().map_or(0, |clock| clock.0) + margin);
-        let at_clock = (sync && training).then(ahead);
-        let snapshots = &mut self.snapshots;
-        snapshots.number += 1;
-        snapshots.taking = Some(Taking {
-            number: snapshots.number,
+    pub(super) fn begin(
+        &mut self,
+        margin: u64,
+        situation: Situation,
+        ledger: &Ledger,
+        out: &mut Outbox,
+    ) {
+        self.drop_taking(out);
+        let training = situation.stage == Stage::Ready && situation.trains;
+        let ahead = || Clock(situation.clock.map_or(0, |clock| clock.0) + margin);
+        let at_clock = (situation.sync && training).then(ahead);
+        self.number += 1;
+        self.taking = Some(Taking {
+            number: self.number,
             at_clock,
             margin,
             files: BTreeMap::new(),
-            ledger: self.ledger.all_returned(),
+            ledger: ledger.all_returned(),
             writing: false,
-            last: snapshots.last_wanted,
+            last: self.last_wanted,
         });
-        let asked = std::mem::take(&mut snapshots.waiting_next);
-        snapshots.waiting.extend(asked);
-        self.dirty = true;
-        self.order_due = true;
+        let asked = std::mem::take(&mut self.waiting_next);
+        self.waiting.extend(asked);
+        out.order();
     }
 
-    /// The highest clock that is known of any group, pushed or about to be.
-    fn clock_known(&self) -> Option<Clock> {
-        let beats = self.groups.values().map(Group::clock).max();
-        self.clock_seen.max(beats.filter(|clock| *clock > Clock(0)))
-    }
-
-    fn drop_taking(&mut self) {
-        if let Some(taking) = self.snapshots.taking.take() {
-            let (run, number) = (self.name.clone(), taking.number);
-            self.outputs.push_back(Output::Delete { run, number });
-            self.dirty = true;
+    fn drop_taking(&mut self, out: &mut Outbox) {
+        if let Some(taking) = self.taking.take() {
+            out.delete_snapshot(taking.number);
         }
     }
 
-    fn give_up_snapshot(&mut self, why: String, now_ms: u64) {
-        let is_last = self.snapshots.taking.as_ref().is_some_and(|t| t.last);
-        self.drop_taking();
-        let doublings = self.snapshots.last_failures.min(PAUSE_DOUBLINGS);
-        self.snapshots.retry_ms = now_ms.saturating_add(RETRY_MS << doublings);
-        self.snapshots
-            .schedule(now_ms, self.spec.faults.snapshot_ms);
-        let text = format!("a snapshot of run {} was given up: {why}", self.name);
-        self.tell(Event::new(EventKind::SnapshotFailed, text));
+    /// The one that is being taken cannot be: whoever waits for it is told why.
+    pub(super) fn give_up(&mut self, why: String, situation: Situation, out: &mut Outbox) {
+        let is_last = self.taking.as_ref().is_some_and(|taking| taking.last);
+        self.drop_taking(out);
+        let doublings = self.last_failures.min(PAUSE_DOUBLINGS);
+        self.retry_ms = situation.now_ms.saturating_add(RETRY_MS << doublings);
+        self.schedule(situation.interval_ms, situation.now_ms);
+        let text = format!("a snapshot of run {} was given up: {why}", out.run());
+        out.tell(Event::new(EventKind::SnapshotFailed, text));
         if is_last {
-            self.last_failed();
+            self.last_failed(out);
         }
-        let waiting = std::mem::take(&mut self.snapshots.waiting);
-        self.reply_all(waiting, Err(Refused::Snapshot(why)));
+        let waiting = std::mem::take(&mut self.waiting);
+        out.reply_all(waiting, Err(Refused::Snapshot(why)));
     }
 
     /// Values that cannot be written, such as NaN, would otherwise keep the run for ever.
-    fn last_failed(&mut self) {
-        self.snapshots.last_failures += 1;
-        if self.snapshots.last_failures < LAST_TRIES {
+    fn last_failed(&mut self, out: &mut Outbox) {
+        self.last_failures += 1;
+        if self.last_failures < LAST_TRIES {
             return;
         }
-        self.snapshots.last_wanted = false;
-        self.dirty = true;
-        let kept = match self.newest_snapshot() {
+        self.last_wanted = false;
+        out.touch();
+        let kept = match self.newest() {
             Some(number) => format!("what was trained since snapshot {number} is not kept"),
             None => "nothing of it is kept".to_owned(),
         };
+        let run = out.run();
         let text = format!(
-            "the last snapshot of run {} is not tried again after {LAST_TRIES} times: {kept}",
-            self.name
+            "the last snapshot of run {run} is not tried again after {LAST_TRIES} times: {kept}"
         );
-        self.tell(Event::new(EventKind::SnapshotFailed, text));
+        out.tell(Event::new(EventKind::SnapshotFailed, text));
     }
 
     /// A shard that has not written its part loses its primary. What that one may still write must
     /// not count: the snapshot is taken anew, under another number, as soon as it can be.
-    pub(super) fn disturb_snapshots(&mut self) {
-        self.drop_taking();
-        let waiting = std::mem::take(&mut self.snapshots.waiting);
-        self.snapshots.waiting_next.extend(waiting);
+    pub(super) fn disturb(&mut self, out: &mut Outbox) {
+        self.drop_taking(out);
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_next.extend(waiting);
     }
 
     /// The run has failed: no snapshot of it is taken any more.
-    pub(super) fn stop_snapshots(&mut self, refused: Refused) {
-        self.drop_taking();
-        self.snapshots.last_wanted = false;
-        let mut waiting = std::mem::take(&mut self.snapshots.waiting);
-        waiting.append(&mut self.snapshots.waiting_next);
-        self.reply_all(waiting, Err(refused));
+    pub(super) fn stop(&mut self, refused: Refused, out: &mut Outbox) {
+        self.drop_taking(out);
+        self.last_wanted = false;
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.append(&mut self.waiting_next);
+        out.reply_all(waiting, Err(refused));
     }
 
-    /// Whether nobody trains, and no snapshot is wanted or under way.
-    pub(crate) fn is_idle(&self) -> bool {
-        let snapshots = &self.snapshots;
-        !self.has_groups() && !snapshots.last_wanted && snapshots.taking.is_none()
+    /// Nobody trains any more: what was trained is kept.
+    pub(super) fn want_last(&mut self, out: &mut Outbox) {
+        self.last_wanted = self.enabled;
+        self.last_failures = 0;
+        out.touch();
     }
 
-    fn has_groups(&self) -> bool {
-        let there = |group: &Group| group.state != GroupState::Left && !group.members.is_empty();
-        self.groups.values().any(there)
+    /// Deletes the oldest snapshots beyond those that are kept.
+    pub(super) fn prune(&mut self, kept: u32, out: &mut Outbox) {
+        while self.whole.len() > kept as usize {
+            let oldest = self.whole.pop_front().expect("there are some");
+            out.delete_snapshot(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_common::data::Chunking;
+    use tradewind_common::{Generation, RunId};
+
+    use super::*;
+    use crate::output::Output;
+
+    const SHARD: ShardId = ShardId(0);
+
+    /// The snapshots of a synchronous run of one shard that trains and has come to clock 5.
+    struct Bench {
+        ledger: Ledger,
+        out: Outbox,
+        snapshots: Snapshots,
     }
 
-    /// A group has left: when nobody is there any more, what was trained is kept.
-    pub(super) fn want_last_snapshot(&mut self) {
-        if self.phase == Phase::Ready && !self.has_groups() {
-            self.snapshots.last_wanted = self.snapshots.enabled;
-            self.snapshots.last_failures = 0;
-            self.dirty = true;
+    impl Bench {
+        fn new() -> Self {
+            let chunking = Chunking {
+                epoch_samples: 50,
+                chunk_samples: 10,
+            };
+            Self {
+                ledger: Ledger::new(chunking),
+                out: Outbox::new(RunId::new("r").unwrap(), Generation(1)),
+                snapshots: Snapshots::new(true),
+            }
+        }
+
+        fn situation() -> Situation {
+            Situation {
+                stage: Stage::Ready,
+                sync: true,
+                interval_ms: 0,
+                trains: true,
+                answered: true,
+                shards: 1,
+                clock: Some(Clock(5)),
+                now_ms: 1_000,
+            }
+        }
+
+        fn ask(&mut self, to: ReplyTo) {
+            self.snapshots.ask(to, Stage::Ready, &mut self.out);
+        }
+
+        fn begin(&mut self) {
+            let situation = Self::situation();
+            self.snapshots
+                .begin(MARGIN, situation, &self.ledger, &mut self.out);
+        }
+
+        fn advance(&mut self) -> bool {
+            let situation = Self::situation();
+            self.snapshots
+                .advance(situation, &self.ledger, &mut self.out)
+        }
+
+        fn part(&mut self, number: u64, result: Result<ShardFile, NotCaptured>) -> Option<Part> {
+            self.snapshots.part(SHARD, number, result, &mut self.out)
+        }
+
+        fn written(&mut self, number: u64) -> bool {
+            let situation = Self::situation();
+            self.snapshots
+                .manifest_is_written(number, Ok(()), situation, &mut self.out)
+        }
+
+        fn outputs(&mut self) -> Vec<Output> {
+            self.out.take_changes().outputs.into()
         }
     }
 
-    /// Deletes the oldest snapshots, but none while a shard may be read from it.
-    pub(super) fn prune(&mut self) {
-        let kept = self.spec.faults.snapshots_kept as usize;
-        while self.snapshots.whole.len() > kept && self.restoring.is_empty() {
-            let oldest = self.snapshots.whole.pop_front().expect("there are some");
-            let (run, number) = (self.name.clone(), oldest);
-            self.outputs.push_back(Output::Delete { run, number });
-            self.dirty = true;
+    fn file() -> ShardFile {
+        ShardFile {
+            name: "shard-0".into(),
+            bytes: 1,
+            digest: String::new(),
+            versions: (1, 1),
+            samples: (1, 1),
+            clock_next: Clock(7),
         }
     }
 
-    /// Goes on with what a former coordinator was at: captures are ordered again with the next
-    /// order, a manifest is written again.
-    pub(super) fn recover_snapshots(&mut self, enabled: bool, now_ms: u64) {
-        self.snapshots.enabled = enabled;
-        self.snapshots
-            .schedule(now_ms, self.spec.faults.snapshot_ms);
-        let manifest = self.manifest();
-        self.outputs.extend(manifest.map(Output::Manifest));
+    #[test]
+    fn one_that_is_asked_for_is_answered_when_it_is_whole() {
+        let mut bench = Bench::new();
+        bench.ask(ReplyTo(3));
+        assert!(!bench.advance());
+        let capture = bench.snapshots.capture(SHARD).unwrap();
+        assert_eq!((capture.number, capture.at_clock), (1, Some(Clock(7))));
+        assert_eq!(bench.part(1, Ok(file())), Some(Part::Taken));
+        assert!(bench.advance(), "its parts are all there");
+        assert!(bench.written(1));
+        let answer = Output::Reply(ReplyTo(3), Ok(Answer::Snapshot { number: 1 }));
+        assert!(bench.outputs().contains(&answer));
+        assert_eq!(bench.snapshots.newest(), Some(1));
+    }
+
+    #[test]
+    fn a_part_of_another_snapshot_changes_nothing() {
+        let mut bench = Bench::new();
+        bench.begin();
+        bench.out.take_changes();
+        assert_eq!(bench.part(2, Ok(file())), None);
+        assert!(!bench.written(1));
+        assert!(!bench.out.take_changes().dirty);
+    }
+
+    #[test]
+    fn a_clock_that_was_passed_doubles_the_margin() {
+        let mut bench = Bench::new();
+        bench.begin();
+        let passed = Part::Passed {
+            clock: Clock(9),
+            margin: 2 * MARGIN,
+        };
+        let part = bench.part(1, Err(NotCaptured::Passed(Clock(9))));
+        assert_eq!(part, Some(passed));
+    }
+
+    #[test]
+    fn one_that_loses_a_primary_is_deleted_and_taken_anew() {
+        let mut bench = Bench::new();
+        bench.ask(ReplyTo(1));
+        bench.advance();
+        bench.snapshots.disturb(&mut bench.out);
+        let run = RunId::new("r").unwrap();
+        assert_eq!(bench.outputs(), [Output::Delete { run, number: 1 }]);
+        bench.advance();
+        assert_eq!(bench.snapshots.capture(SHARD).unwrap().number, 2);
+    }
+
+    #[test]
+    fn the_last_one_is_not_tried_for_ever() {
+        let mut bench = Bench::new();
+        bench.snapshots.want_last(&mut bench.out);
+        for _ in 0..LAST_TRIES {
+            assert!(!bench.snapshots.is_idle());
+            bench.begin();
+            let situation = Bench::situation();
+            bench
+                .snapshots
+                .give_up("NaN".into(), situation, &mut bench.out);
+        }
+        assert!(bench.snapshots.is_idle());
     }
 }

@@ -1,12 +1,11 @@
 //! What the coordinator tells a holder: membership, and what it is to the shard.
 
+use tradewind_common::Generation;
 use tradewind_common::holders::{Holders, Role};
-use tradewind_common::{Clock, Generation};
 
 use super::{Output, Shard};
 use crate::order::NotCaptured;
 use crate::refusal::Refusal;
-use crate::replica::{Outboxes, Position};
 use crate::state::BlockState;
 use crate::view::{Acknowledge, View};
 
@@ -16,99 +15,80 @@ impl Shard {
     /// no value then.
     pub fn restore(&mut self, states: Vec<BlockState>, lineage: Generation) {
         self.close();
-        self.momentum.begin_anew();
-        self.explicit = None;
-        self.blocks.values_mut().for_each(|block| block.forget());
-        for state in states {
-            if let Some(block) = self.blocks.get_mut(&state.id)
-                && block.put(state, &*self.optimizer).is_ok()
-            {
-                let clock = block.clock_decided();
-                self.clock_seen = self.clock_seen.max(clock);
-            }
-        }
-        let blocks = self.blocks.values();
-        self.uncreated = blocks.filter(|block| !block.created()).count();
-        self.lineage = lineage;
+        self.policies.begin_anew();
+        self.blocks.restore(states, self.policies.optimizer());
+        self.holder.see(self.blocks.clock_decided());
+        self.holder.set_lineage(lineage);
     }
 
     /// Follows an order, unless it is older than the present one, and re-evaluates what waits.
     pub fn handle_order(&mut self, view: View, holders: &Holders, now_us: u64) -> Acknowledge {
-        let role = holders.role(self.me);
-        if view.generation > self.view.generation {
-            let new = role != self.role;
-            if new && matches!(self.role, Some(Role::Primary(_))) {
+        let role = self.holder.role_in(holders);
+        if view.generation > self.generation() {
+            let new = role != self.role();
+            if new && self.holder.is_primary() {
                 self.close();
             }
-            self.role = role;
+            self.holder.set_role(role);
             match role {
                 Some(Role::Primary(since)) => {
-                    self.lineage = holders.lineage;
+                    self.holder.set_lineage(holders.lineage);
                     if new {
-                        self.log = Outboxes::new(since);
-                        self.position = Position::start(since);
+                        self.out.begin_log(since);
+                        self.holder.begin_log(since);
                     }
                     self.lead(&view, holders, new, now_us);
                 }
                 Some(Role::Copy(since)) => {
-                    self.lineage = holders.lineage;
-                    if let Some(primary) = holders.primary {
-                        self.reach(primary.since, since);
+                    self.holder.set_lineage(holders.lineage);
+                    // In a new log every block is sent anew, and what was here means nothing.
+                    if let Some(primary) = holders.primary
+                        && self.holder.reach(primary.since, since)
+                    {
+                        self.blocks.forget();
                     }
                 }
                 // Records of former logs are refused from now on. What is here stays, of its lineage.
-                Some(Role::Heir(since)) => self.position = Position::start(since),
+                Some(Role::Heir(since)) => self.holder.begin_log(since),
                 Some(Role::Candidate) | None => {}
             }
-            self.view = view;
+            self.holder.set_view(view);
         }
         self.acknowledge()
     }
 
     /// Answers nothing any more: refuses all that wait, so that they ask the new primary.
     pub fn close(&mut self) {
-        let waiting: Vec<_> = self
-            .blocks
-            .values_mut()
-            .flat_map(|block| block.retire())
-            .collect();
+        let not_primary = Refusal::NotPrimary(self.holder.shard());
+        let waiting = self.blocks.retire();
         for asker in waiting.into_iter().flat_map(|askers| askers.to) {
-            self.refuse(asker.to, Refusal::NotPrimary(self.id));
+            self.refuse(asker.to, not_primary.clone());
         }
-        self.timeouts_us.clear();
-        self.drop_records(|_| true);
-        let pending: Vec<_> = self.pending.drain().collect();
-        for answer in pending {
+        self.timeouts.clear_all();
+        for answer in self.out.close() {
             match answer {
-                Output::Reply { to, .. } => self.refuse(to, Refusal::NotPrimary(self.id)),
+                Output::Reply { to, .. } => self.refuse(to, not_primary.clone()),
                 Output::Captured { number, .. } => self.not_captured(number, deposed()),
                 Output::Report(_) | Output::Record { .. } | Output::Milestone { .. } => {}
             }
         }
-        if let Some(capture) = self.capture.take() {
-            self.not_captured(capture.number, deposed());
+        if let Some(number) = self.saves.give_up() {
+            self.not_captured(number, deposed());
         }
-        self.log = Outboxes::default();
-        self.role = None;
+        self.holder.set_role(None);
     }
 
     /// As primary: has the groups of the view and the copies of the holders. A `new` one goes on
     /// where the former one was, or where a snapshot was.
     fn lead(&mut self, view: &View, holders: &Holders, new: bool, now_us: u64) {
-        let created = || {
-            let created = self.blocks.iter().filter(|(_, block)| block.created());
-            created.map(|(id, _)| *id).collect()
-        };
-        let void = self.log.follow(&holders.copies, created);
-        self.drop_records(|to| void.contains(&to));
-        self.release();
+        let blocks = &self.blocks;
+        self.out.follow(&holders.copies, || blocks.created());
         // Who was not heard since values were restored cannot be told from who was, once the
         // primary has changed again.
-        let attaching = new && self.lineage > Generation(0);
-        let earliest = self.clock_seen.map_or(Clock(0), Clock::tick);
-        let blocks: Vec<_> = self.blocks.keys().copied().collect();
-        for id in blocks {
-            let block = self.blocks.get_mut(&id).expect("own block");
+        let attaching = new && self.lineage() > Generation(0);
+        let earliest = self.holder.next_clock();
+        for id in self.blocks.ids() {
+            let block = self.blocks.own(id);
             if new {
                 block.begin_answers();
             }
@@ -119,25 +99,26 @@ impl Shard {
             }
             self.decide(id, now_us);
         }
-        self.fill();
-        if self.complete() {
+        let blocks = &self.blocks;
+        self.out.fill(|id| blocks.state(id));
+        if self.blocks.are_complete() {
             // What is answered now says it.
-            self.log.look_full();
+            self.out.look_full();
         }
     }
 
     pub(super) fn report(&mut self) {
         let seen = self.acknowledge();
-        self.outputs.push_back(Output::Report(seen));
+        self.out.push(Output::Report(seen));
     }
 
     fn acknowledge(&self) -> Acknowledge {
         Acknowledge {
-            generation: self.view.generation,
-            clock_seen: self.clock_seen,
-            complete: self.complete(),
-            full: self.log.full(),
-            stalled: self.log.stalled(),
+            generation: self.generation(),
+            clock_seen: self.holder.clock_seen(),
+            complete: self.blocks.are_complete(),
+            full: self.out.full(),
+            stalled: self.out.stalled(),
         }
     }
 }

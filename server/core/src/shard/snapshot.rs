@@ -1,41 +1,31 @@
 //! A shard's part of a snapshot (rule 10).
 
 use tradewind_common::Clock;
-use tradewind_common::holders::Role;
 
+use super::saves::Captured;
 use super::{Output, Shard};
-use crate::capture::Capture;
-use crate::log::Entry;
 use crate::order::NotCaptured;
 
 impl Shard {
     /// Captures every block for a snapshot: as it is when exactly the clocks before `at_clock` are
     /// decided, or as it is now. A newer snapshot takes the place of one that is under way.
     pub fn handle_capture(&mut self, number: u64, at_clock: Option<Clock>) {
-        if !matches!(self.role, Some(Role::Primary(_))) || !self.complete() {
+        if !self.holder.is_primary() || !self.blocks.are_complete() {
             let why = "this server does not answer for the shard, or it has no values";
             return self.not_captured(number, NotCaptured::Failed(why.into()));
         }
-        if self
-            .capture
-            .as_ref()
-            .is_some_and(|under_way| number <= under_way.number)
-        {
+        if self.saves.is_under_way(number) {
             return;
         }
-        self.capture = None;
+        self.saves.give_up();
         match at_clock {
             None => {
-                let states = self.blocks.values().filter_map(|block| block.state());
-                let result = Ok(states.collect());
-                self.captured(Output::Captured { number, result });
+                let result = Ok(self.blocks.states());
+                self.captured(Captured { number, result });
             }
             Some(at) => {
-                let mut capture = Capture::new(number, at);
-                let leaves_behind = self.consistency.leaves_behind();
-                let blocks = self.blocks.values();
-                blocks.for_each(|block| capture.look(block, leaves_behind));
-                self.capture = Some(capture);
+                let leaves_behind = self.policies.leaves_behind();
+                self.saves.begin(number, at, &self.blocks, leaves_behind);
                 self.finish_capture();
             }
         }
@@ -43,32 +33,23 @@ impl Shard {
 
     /// Lets a snapshot go that holds every block, or cannot any more.
     pub(super) fn finish_capture(&mut self) {
-        let blocks = self.blocks.len();
-        let done = |capture: &mut Capture| capture.passed() || capture.captured() == blocks;
-        let Some(capture) = self.capture.take_if(done) else {
+        let Some(captured) = self.saves.finish(&self.blocks) else {
             return;
         };
-        let number = capture.number;
-        if capture.passed() {
-            let decided = self
-                .blocks
-                .values()
-                .filter_map(|block| block.clock_decided());
-            let highest = decided.max().unwrap_or_default();
-            return self.not_captured(number, NotCaptured::Passed(highest));
+        match captured.result {
+            Ok(_) => self.captured(captured),
+            Err(why) => self.not_captured(captured.number, why),
         }
-        let result = Ok(capture.states());
-        self.captured(Output::Captured { number, result });
     }
 
     pub(super) fn not_captured(&mut self, number: u64, why: NotCaptured) {
         let result = Err(why);
-        self.outputs.push_back(Output::Captured { number, result });
+        self.out.push(Output::Captured { number, result });
     }
 
     /// It is told like values: when every copy has confirmed what is in it.
-    fn captured(&mut self, captured: Output) {
-        self.log.append(Entry::Probe, &mut self.outputs);
-        self.answer(captured);
+    fn captured(&mut self, captured: Captured) {
+        let Captured { number, result } = captured;
+        self.out.ask_and_answer(Output::Captured { number, result });
     }
 }

@@ -1,138 +1,145 @@
 //! Frames that a primary takes in: contributions, pulls, creations.
 
-use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation};
 
-use super::{Action, Answer, Output, Push, Shard, Taken};
+use super::{Action, Answer, Answering, Output, Push, Shard, Taken};
 use crate::ReplyTo;
 use crate::askers::{Asker, Wants};
-use crate::block::{Arrival, Contribution};
+use crate::block::{Arrival, Arriving, Contribution};
 use crate::log::Entry;
 use crate::refusal::Refusal;
 
+/// A frame that may be taken in: who asks what about which block.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    block: BlockId,
+    group: GroupId,
+    clock: Clock,
+    asker: Asker,
+}
+
+impl Asked {
+    /// An answer to it that was not held back.
+    fn answering(self, answer: Answer) -> Answering {
+        Answering {
+            block: self.block,
+            group: self.group,
+            clock: self.clock,
+            answer,
+            wants: self.asker.wants,
+            waited_us: 0,
+        }
+    }
+}
+
 impl Shard {
     pub(super) fn push(&mut self, push: Push, to: ReplyTo, now_us: u64) -> Result<Taken, Refusal> {
-        if !matches!(self.role, Some(Role::Primary(_))) {
-            return Err(Refusal::NotPrimary(self.id));
+        if !self.holder.is_primary() {
+            return Err(Refusal::NotPrimary(self.holder.shard()));
         }
         let Push {
             group,
             incarnation,
             clock,
-            block: id,
+            block,
             wants,
             action,
         } = push;
-        if !self.blocks.contains_key(&id) {
-            return Err(Refusal::UnknownBlock(id));
+        if !self.blocks.has(block) {
+            return Err(Refusal::UnknownBlock(block));
         }
-        let wants = match action {
+        let wants = match (&action, wants) {
             // A bare pull may come from nobody, who holds nothing.
-            Action::Pull if incarnation == Incarnation(0) => match wants {
-                Wants::Difference { .. } => Wants::Values,
-                wants => wants,
-            },
-            _ => {
-                self.check_incarnation(group, incarnation)?;
+            (Action::Pull, Wants::Difference { .. }) if incarnation == Incarnation(0) => {
+                Wants::Values
+            }
+            (Action::Pull, wants) if incarnation == Incarnation(0) => wants,
+            (Action::Pull | Action::Create(_) | Action::Contribute(_), wants) => {
+                let configured = self.spec.group_sizes.len() as u32;
+                self.holder.check(group, incarnation, configured)?;
                 wants
             }
         };
-        let asker = Asker { to, wants };
+        let asked = Asked {
+            block,
+            group,
+            clock,
+            asker: Asker { to, wants },
+        };
         match action {
-            Action::Pull if !self.view.ready() => Err(Refusal::NotReady),
-            Action::Pull => {
-                let told = self.tell(asker, id, (group, clock), Answer::Read);
-                // Whoever pulls as nobody computes nothing.
-                if told.is_ok() && incarnation != Incarnation(0) {
-                    self.keep_sent(id, group, wants);
-                }
-                told
-            }
-            Action::Create(_) if self.view.creator != Some((group, incarnation)) => {
+            Action::Pull => self.pull(asked, incarnation),
+            Action::Create(_) if self.holder.view().creator != Some((group, incarnation)) => {
                 Err(Refusal::NotCreator(group))
             }
-            Action::Create(values) => self.create(asker, id, (group, clock), values),
-            Action::Contribute(contribution) => {
-                self.contribute(asker, id, (group, clock), contribution, now_us)
-            }
+            Action::Create(values) => self.create(asked, values),
+            Action::Contribute(contribution) => self.contribute(asked, contribution, now_us),
         }
     }
 
-    fn check_incarnation(&self, group: GroupId, given: Incarnation) -> Result<(), Refusal> {
-        // Before the first view there are those of the specification.
-        let groups = self.view.groups.max(self.spec.group_sizes.len() as u32);
-        if group.0 >= groups {
-            let last = GroupId(groups - 1);
-            return Err(Refusal::UnknownGroup { group, last });
+    fn pull(&mut self, asked: Asked, incarnation: Incarnation) -> Result<Taken, Refusal> {
+        if !self.holder.view().ready() {
+            return Err(Refusal::NotReady);
         }
-        match self.view.incarnation(group) {
-            Some(current) if current == given => Ok(()),
-            Some(current) => Err(Refusal::StaleIncarnation {
-                group,
-                given,
-                current,
-            }),
-            None => Err(Refusal::NotLive(group)),
+        let told = self.tell(asked.asker.to, asked.answering(Answer::Read));
+        // Whoever pulls as nobody computes nothing.
+        if told.is_ok() && incarnation != Incarnation(0) {
+            self.keep_sent(asked.block, asked.group, asked.asker.wants);
         }
+        told
     }
 
-    fn create(
-        &mut self,
-        asker: Asker,
-        id: BlockId,
-        of: (GroupId, Clock),
-        values: Vec<f32>,
-    ) -> Result<Taken, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        if !block.create(values, &*self.optimizer)? {
-            return self.tell(asker, id, of, Answer::Created);
+    fn create(&mut self, asked: Asked, values: Vec<f32>) -> Result<Taken, Refusal> {
+        let (id, to) = (asked.block, asked.asker.to);
+        let answering = asked.answering(Answer::Created);
+        if !self.blocks.create(id, values, self.policies.optimizer())? {
+            return self.tell(to, answering);
         }
-        self.uncreated -= 1;
-        if !self.log.none() {
-            let state = block.state().expect("it was created");
-            self.log.append(Entry::State(state), &mut self.outputs);
+        if !self.out.has_no_copies() {
+            self.out.append(Entry::State(self.blocks.state(id)));
         }
-        if self.complete() {
+        if self.blocks.are_complete() {
             self.report();
         }
-        let reply = self.reply(id, of, (Answer::Created, asker.wants), 0);
-        self.answer(Output::Reply {
-            to: asker.to,
-            result: reply,
-        });
+        let result = self.reply(answering);
+        self.out.answer(Output::Reply { to, result });
         Ok(Taken::Answered)
     }
 
     fn contribute(
         &mut self,
-        mut asker: Asker,
-        id: BlockId,
-        (group, clock): (GroupId, Clock),
+        asked: Asked,
         contribution: Contribution,
         now_us: u64,
     ) -> Result<Taken, Refusal> {
-        let block = self.blocks.get_mut(&id).expect("checked by the caller");
-        if !self.view.ready() || !block.created() {
+        let (id, lineage, mut asker) = (asked.block, self.lineage(), asked.asker);
+        let block = self.blocks.own(id);
+        if !self.holder.view().ready() || !block.created() {
             return Err(Refusal::NotReady);
         }
         // Either its group has values that were restored in place of these, or it says so only: the
         // coordinator alone deposes.
         if contribution
             .as_ref()
-            .is_some_and(|gradient| gradient.lineage > self.lineage)
+            .is_some_and(|gradient| gradient.lineage > lineage)
         {
-            return Err(Refusal::NotPrimary(self.id));
+            return Err(Refusal::NotPrimary(self.holder.shard()));
         }
         if let (Some(gradient), Wants::Difference { holds }) = (&contribution, &mut asker.wants)
-            && gradient.lineage != self.lineage
+            && gradient.lineage != lineage
         {
             // What it holds has a version of another lineage, too.
             *holds = None;
         }
-        let at = (asker, now_us);
-        let values = (self.lineage, self.consistency.leaves_behind());
-        let arrival = block.push((group, clock), contribution, values, at)?;
-        self.clock_seen = self.clock_seen.max(Some(clock));
+        let arrival = block.push(Arriving {
+            group: asked.group,
+            clock: asked.clock,
+            contribution,
+            lineage,
+            gap: self.policies.leaves_behind(),
+            asker,
+            now_us,
+        })?;
+        self.holder.see(Some(asked.clock));
         match arrival {
             Arrival::Waits {
                 superseded,
@@ -146,7 +153,8 @@ impl Shard {
             }
             Arrival::Repeat(decided) => {
                 self.counters.duplicate += 1;
-                self.tell(asker, id, (group, clock), Answer::Decided(decided, true))
+                let asked = Asked { asker, ..asked };
+                self.tell(asker.to, asked.answering(Answer::Decided(decided, true)))
             }
         }
     }

@@ -221,8 +221,9 @@ impl Desk {
         let Ok(run) = self.coordinator.run(&self.run) else {
             return String::new();
         };
-        let (phase, view, holders) = (run.phase(), run.view(), run.holders());
-        format!("{phase:?} {} {}", show_view(&view), show_holders(holders))
+        let holders: Vec<_> = run.holders().cloned().collect();
+        let (phase, view) = (run.phase(), run.view());
+        format!("{phase:?} {} {}", show_view(&view), show_holders(&holders))
     }
 }
 

@@ -33,7 +33,7 @@ use tradewind_common::{TensorKind, TensorSpec};
 
 /// A run of plain SGD with rate 1 on two blocks: block 0 is a parameter of three values, block
 /// 1 a buffer of two.
-fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
+pub(crate) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
     let tensor = |name: &str, elements, kind| TensorSpec {
         name: name.into(),
         shape: vec![elements],

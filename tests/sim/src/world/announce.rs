@@ -41,7 +41,7 @@ impl World {
             };
             Directory {
                 generation: run.generation(),
-                primaries: run.holders().iter().map(primary).collect(),
+                primaries: run.holders().map(primary).collect(),
             }
         });
         let directory = directory.unwrap_or_default();

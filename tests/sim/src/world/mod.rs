@@ -27,6 +27,7 @@ use tradewind_common::placement::Placement;
 use tradewind_common::{BlockId, GroupId, RunId, ServerId};
 use tradewind_core::ReplyTo;
 use tradewind_core::mark::Mark;
+use tradewind_core::run::Run;
 use tradewind_core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
@@ -235,7 +236,8 @@ impl World {
         let since_us = self.progress_us;
         let host = self.store.address.and_then(|n| self.coordinators.get(&n));
         let run = host.and_then(|host| host.core.run(&self.common.run).ok());
-        let run = run.map(|run| (run.phase(), run.holders(), run.view(), run.rows(0)));
+        let holders = |run: &Run| run.holders().cloned().collect::<Vec<_>>();
+        let run = run.map(|run| (run.phase(), holders(run), run.view(), run.rows(0)));
         let ranks = self.groups.iter().flat_map(|(id, member)| {
             let open = member.seats.iter().filter(|(_, seat)| !seat.done);
             open.map(move |(rank, _)| {

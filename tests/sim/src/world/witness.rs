@@ -162,10 +162,10 @@ impl World {
         let made_us = self.witness.made_us.entry(run.generation());
         made_us.or_insert(self.now_us);
         let known = self.witness.seen.get(&n);
-        if known.is_some_and(|known| known == run.holders()) {
+        if known.is_some_and(|known| known.iter().eq(run.holders())) {
             return;
         }
-        let holders = run.holders().to_vec();
+        let holders: Vec<_> = run.holders().cloned().collect();
         let fleet = host.core.fleet();
         let lives = self.servers.keys().filter_map(|server| {
             let incarnation = fleet.incarnation(*server)?;

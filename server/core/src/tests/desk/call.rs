@@ -149,7 +149,9 @@ impl Desk {
             "events" => Some(Ok(self.events())),
             "holders" => {
                 let run = self.coordinator.run(&self.run).unwrap();
-                Some(Ok(show_holders(run.holders())))
+                Some(Ok(show_holders(
+                    &run.holders().cloned().collect::<Vec<_>>(),
+                )))
             }
             other => panic!("{other}?"),
         }
