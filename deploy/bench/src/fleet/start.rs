@@ -45,10 +45,10 @@ impl Fleet {
             ];
             let program = match (kind, self.addresses.first()) {
                 (Kind::Floor { .. }, _) => {
-                    arguments.splice(0..0, ["bench".into(), "floor-server".into()]);
+                    arguments.insert(0, "floor-server".into());
                     arguments.push(format!("--index={index}"));
                     arguments.extend(plan(model, servers).arguments());
-                    std::env::current_exe()?
+                    helper()?
                 }
                 (_, first) => {
                     arguments.push(format!("--server={index}"));
@@ -77,7 +77,6 @@ impl Fleet {
         ground: &Ground<'_>,
     ) -> anyhow::Result<()> {
         for index in 0..model.clients {
-            let mut arguments = vec!["bench".into()];
             let attached = |coordinator: &str| {
                 let mut arguments = vec!["client".into()];
                 arguments.extend(model.arguments());
@@ -85,7 +84,7 @@ impl Fleet {
                 arguments.push(format!("--run={}", ground.run));
                 arguments
             };
-            arguments.extend(match kind {
+            let mut arguments = match kind {
                 Kind::Exchange { .. } => attached(&self.addresses[0]),
                 Kind::Attached { coordinator } => attached(coordinator),
                 Kind::Floor { servers } => {
@@ -95,10 +94,9 @@ impl Fleet {
                     arguments.extend(addresses.map(|address| format!("--server={address}")));
                     arguments
                 }
-            });
+            };
             arguments.push(format!("--index={index}"));
-            let program = std::env::current_exe()?;
-            let (program, arguments) = ground.wrapped("client", index, program, arguments);
+            let (program, arguments) = ground.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = ground.file(role, "log");
             let environment = environment(ground.token);
@@ -109,6 +107,11 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// The program whose verbs are `Helper`.
+fn helper() -> anyhow::Result<PathBuf> {
+    beside("tradewind-bench")
 }
 
 fn plan(model: &Model, servers: u32) -> floor::Plan {
