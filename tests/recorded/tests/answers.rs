@@ -13,8 +13,8 @@ use tradewind_recorded::{Plan, Recorded, Start};
 
 const SECONDS: Duration = Duration::from_secs(1);
 
-/// Runs that are recorded at once, of all tests. They pause more than they work: so many keep one core
-/// half busy.
+/// Runs that are recorded at once, of all tests. They pause more than they work: so many keep a third of
+/// a core busy.
 const AT_ONCE: usize = 6;
 
 /// Places that no run has.
