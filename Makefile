@@ -40,7 +40,7 @@ help:
 
 demo: setup
 	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-server --package tradewind-worker
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/climate-forecast.toml
 
 test: setup
@@ -62,7 +62,7 @@ PAIRS := deploy/configs/climate-forecast.toml --convergence 5 --every 2.5 \
 chaos: setup
 ifdef SHORT
 	$(call say,a minute of faults)
-	cargo build --workspace --bins
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
 	target/debug/tradewind chaos --minutes 1 --seed $(or $(SEED),1) --out runs/chaos
 else
 	$(call say,building in release)
@@ -80,7 +80,7 @@ endif
 # Needs no libtorch. Ratios in a line come from one run; rates from a machine that may do other things.
 bench:
 	$(call say,building in release)
-	cargo build --release --package tradewind --package tradewind-server
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server
 	$(call say,optimizers beside memory)
 	target/release/tradewind bench apply
 	$(call say,100 MB between one client and one server)

@@ -121,13 +121,19 @@ fn of_folders() -> Libtorch {
     }
 }
 
+/// Compiles all parts as one file: a compiler reads the headers of libtorch for longer than it compiles any
+/// part.
 fn compile(libtorch: &Libtorch) {
+    let out = env::var_os("OUT_DIR").expect("cargo says where to build");
+    let whole = Path::new(&out).join("tradewind_c10d.cpp");
+    let includes = PARTS.map(|part| format!("#include \"{part}.cpp\"\n"));
+    std::fs::write(&whole, includes.concat()).expect("the folder of the build can be written");
     let mut build = cc::Build::new();
     build
         .cpp(true)
         .std("c++17")
         .pic(true)
-        .files(PARTS.map(|part| format!("csrc/{part}.cpp")))
+        .file(whole)
         .include("csrc");
     for folder in &libtorch.includes {
         // As system headers: their warnings are not ours.

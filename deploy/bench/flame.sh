@@ -48,9 +48,9 @@ perf record --quiet --event cpu-clock --output "$work/probe" -- true 2>"$work/er
 	fail "perf may not record: $(tail -n 1 "$work/error"); kernel.perf_event_paranoid must be at most 2, 1 with the kernel's frames"
 
 (cd "$root" && RUSTFLAGS="-C force-frame-pointers=yes" CFLAGS="-fno-omit-frame-pointer" \
-	cargo build --release --package tradewind --package tradewind-server --target-dir "$target")
+	cargo build --release --package tradewind-bench --package tradewind-server --target-dir "$target")
 
-"$bin/tradewind" bench exchange --no-floor --seconds 1 --runs 1000 --json "$@" >"$work/result" 2>"$work/log" &
+"$bin/tradewind-bench" exchange --no-floor --seconds 1 --runs 1000 --json "$@" >"$work/result" 2>"$work/log" &
 bench=$!
 
 # The processes of the bench are its children.
@@ -67,7 +67,7 @@ child() { # word of the command line
 server= client=
 for ((tries = 0; tries < 100; tries++)); do
 	kill -0 "$bench" 2>/dev/null || fail "the bench has ended: $(cat "$work/log")"
-	server=$(child tradewind-server) client=$(child 'bench client')
+	server=$(child tradewind-server) client=$(child 'tradewind-bench client')
 	[[ -z $server || -z $client ]] || break
 	sleep 0.1
 done

@@ -79,7 +79,7 @@ for name in $(names); do
 		fail "namespace $name is there already: another run, or what a killed one has left; $0 clean removes it"
 done
 
-(cd "$root" && cargo build --release --package tradewind --package tradewind-server)
+(cd "$root" && cargo build --release --package tradewind-bench --package tradewind-server)
 
 results=$(mktemp -d)
 bench=
@@ -109,7 +109,7 @@ done
 measure() { # servers clients options...
 	local file=$results/${#files[@]}.json
 	echo "bench-net: $1 servers, $2 clients, links of $RATE ${*:3}" >&2
-	"$bin/tradewind" bench exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
+	"$bin/tradewind-bench" exchange --json --servers "$1" --clients "$2" --bytes "$BYTES" \
 		--seconds 1 --runs "$RUNS" --wrap 'ip netns exec tw-{role}{index}' --host '10.77.0.{index1}' \
 		"${@:3}" >"$file" &
 	bench=$!
@@ -126,7 +126,7 @@ for ((n = 2; n <= HOSTS; n *= 2)); do
 done
 measure 1 1 --no-floor --up int8 --down int8
 if [[ -n $SHORT ]]; then
-	"$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"
+	"$bin/tradewind-bench" links --gbit "$gbit" "${files[@]}"
 	exit 0
 fi
 measure 1 1 --no-floor --up bf16 --down bf16
@@ -136,4 +136,4 @@ exchange=$(sed -n '/"exchange_seconds"/,/}/s/.*"p50": *\([0-9.]*\).*/\1/p' "$fir
 measure 1 1 --step-seconds "$exchange" --seconds "$(awk -v s="$exchange" 'BEGIN { print 4 * s }')"
 # All clients behind one link.
 measure 1 64 --wrap 'ip netns exec tw-{role}0' --no-floor --bytes 4MB --seconds 4
-"$bin/tradewind" bench links --gbit "$gbit" "${files[@]}"
+"$bin/tradewind-bench" links --gbit "$gbit" "${files[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The tests that need a Slurm cluster: brings one up, runs them, takes it down again. Without root or
-# namespaces it says so and skips them.
+# The tests that need a Slurm cluster: brings some up (CLUSTERS, 3), runs them, takes the clusters down again.
+# Without root or namespaces it says so and skips them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cluster=deploy/slurm/cluster.sh
@@ -17,6 +17,16 @@ $cluster possible || skip "this system gives no bridges between network namespac
 make setup
 # With --workspace nothing is built that `make test` has not built.
 cargo test --workspace --test it --no-run
-trap '$cluster down' EXIT
-$cluster up 8
-cargo test --workspace --test it slurm:: -- --ignored --test-threads=1
+
+# Tests wait for Slurm more than they work, so several go on at once, each with a cluster of its own.
+dirs=()
+for i in $(seq "${CLUSTERS:-3}"); do dirs+=("/tmp/tradewind-slurm-test-$i"); done
+all() { # VERB ARGUMENTS..: of all clusters at once
+  local dir one pids=()
+  for dir in "${dirs[@]}"; do SLURM_CLUSTER_DIR=$dir $cluster "$@" & pids+=($!); done
+  for one in "${pids[@]}"; do wait "$one"; done
+}
+trap 'all down' EXIT
+all up 8
+SLURM_CLUSTER_DIRS=$(IFS=:; echo "${dirs[*]}") \
+  cargo test --workspace --test it slurm:: -- --ignored --test-threads="${#dirs[@]}"

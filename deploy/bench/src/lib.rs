@@ -1,7 +1,8 @@
 //! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
 //! servers beside bare TCP that does the same work; `isolation` what one run feels of another on the
 //! same servers; `apply` measures the optimizers beside memory;
-//! `predict` measures nothing and tells what to expect.
+//! `predict` measures nothing and tells what to expect. The processes that a measurement starts are
+//! `tradewind-server` and [`Helper`]s of the program `tradewind-bench`.
 
 mod apply;
 mod client;
@@ -33,8 +34,9 @@ pub struct Arguments {
     verb: Verb,
 }
 
+/// What can be measured, or told without measuring.
 #[derive(Debug, Subcommand)]
-enum Verb {
+pub enum Verb {
     /// Exchanges between client and server processes, beside bare TCP that does the same work.
     Exchange(exchange::Arguments),
     /// Exchanges of a run while another one floods: on the same servers, and on servers of its own.
@@ -46,13 +48,18 @@ enum Verb {
     /// Compare results of `bench exchange --json` with links of a given rate.
     #[command(hide = true)]
     Links(links::Arguments),
-    /// A client of `bench exchange`: obeys lines on its input.
+}
+
+/// A process that a measurement starts: `tradewind-bench` and one of these verbs.
+#[derive(Debug, Subcommand)]
+pub enum Helper {
+    /// A client of an exchange: obeys lines on its input.
     #[command(hide = true)]
     Client(client::Arguments),
-    /// A server of the floor of `bench exchange`.
+    /// A server of the floor of an exchange.
     #[command(hide = true)]
     FloorServer(floor::server::Arguments),
-    /// A client of the floor of `bench exchange`: obeys lines on its input.
+    /// A client of the floor of an exchange: obeys lines on its input.
     #[command(hide = true)]
     FloorClient(floor::client::Arguments),
 }
@@ -75,16 +82,32 @@ impl From<anyhow::Error> for Stop {
 
 /// Measures, and prints what came of it.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let ran = match &arguments.verb {
+    measure(&arguments.verb)
+}
+
+/// The same, of the verb alone.
+pub fn measure(verb: &Verb) -> ExitCode {
+    ended(match verb {
         Verb::Exchange(arguments) => exchange::run(arguments),
         Verb::Isolation(arguments) => isolation::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
         Verb::Predict(arguments) => predict::run(arguments),
         Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
-        Verb::Client(arguments) => client::run(arguments).map_err(Stop::Failed),
-        Verb::FloorServer(arguments) => floor::server::run(arguments).map_err(Stop::Failed),
-        Verb::FloorClient(arguments) => floor::client::run(arguments).map_err(Stop::Failed),
+    })
+}
+
+/// Does the part of a process of a measurement, to its end.
+pub fn help(helper: &Helper) -> ExitCode {
+    let ran = match helper {
+        Helper::Client(arguments) => client::run(arguments),
+        Helper::FloorServer(arguments) => floor::server::run(arguments),
+        Helper::FloorClient(arguments) => floor::client::run(arguments),
     };
+    ended(ran.map_err(Stop::Failed))
+}
+
+/// Complains about what went wrong; the exit status.
+fn ended(ran: Result<(), Stop>) -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(Stop::Input(text)) => {

@@ -6,7 +6,12 @@ use tradewind_tests::cluster::programs;
 
 #[test]
 fn programs_start_from_any_folder_without_an_environment() {
-    for name in ["tradewind", "tradewind-server", "tradewind-worker"] {
+    for name in [
+        "tradewind",
+        "tradewind-bench",
+        "tradewind-server",
+        "tradewind-worker",
+    ] {
         let started = Command::new(programs().join(name))
             .arg("--version")
             .env_clear()
@@ -24,6 +29,7 @@ fn programs_start_from_any_folder_without_an_environment() {
 fn only_the_worker_needs_libtorch() {
     for (name, needs) in [
         ("tradewind", false),
+        ("tradewind-bench", false),
         ("tradewind-server", false),
         ("tradewind-worker", true),
     ] {

@@ -149,7 +149,8 @@ impl Drop for Servers {
     }
 }
 
-/// `tradewind-server`, built once in the profile of the test, so that `cargo test` alone is enough.
+/// `tradewind-server`, built once in the profile of the test, so that `cargo test` alone is enough. With
+/// `TRADEWIND_BUILT` in the environment it is taken as it is.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -160,8 +161,12 @@ fn program() -> &'static Path {
             "debug" => "dev",
             other => other,
         };
+        if std::env::var_os("TRADEWIND_BUILT").is_some() {
+            return folder.join("tradewind-server");
+        }
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", "tradewind-server"])
+            // Of the workspace: the package alone wants other features of what it depends on.
+            .args(["build", "--quiet", "--workspace"])
             .args(["--bin", "tradewind-server", "--profile", profile])
             .arg("--target-dir")
             .arg(folder.parent().expect("target/<profile>"))

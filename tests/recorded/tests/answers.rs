@@ -3,6 +3,8 @@
 //! A history that breaks a rule stays in the temporary folder that the panic names;
 //! `tradewind-history FILE` judges it again.
 
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rand::Rng;
@@ -10,6 +12,43 @@ use tradewind_history::{History, Report, Violation, check};
 use tradewind_recorded::{Plan, Recorded, Start};
 
 const SECONDS: Duration = Duration::from_secs(1);
+
+/// Runs that are recorded at once, of all tests. They pause more than they work: so many keep a third of
+/// a core busy.
+const AT_ONCE: usize = 6;
+
+/// Places that no run has.
+static FREE: Mutex<usize> = Mutex::new(AT_ONCE);
+static FREED: Condvar = Condvar::new();
+
+/// A run's place among those that are recorded at once, until it is dropped.
+struct Place;
+
+impl Place {
+    fn wait() -> Self {
+        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = FREED.wait_while(free, |free| *free == 0);
+        *free.unwrap_or_else(PoisonError::into_inner) -= 1;
+        Self
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *FREE.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        FREED.notify_one();
+    }
+}
+
+/// Checks all cases beside each other.
+fn each<C: Send>(cases: impl IntoIterator<Item = C>, check: impl Fn(C) + Sync) {
+    thread::scope(|scope| {
+        for case in cases {
+            let check = &check;
+            scope.spawn(move || check(case));
+        }
+    });
+}
 
 fn plan(seed: u64) -> Plan {
     Plan {
@@ -26,6 +65,7 @@ fn plan(seed: u64) -> Plan {
 
 /// Records a run while `what` happens to it.
 fn record(plan: Plan, what: impl FnOnce(&mut Recorded)) -> History {
+    let _place = Place::wait();
     let folder = tempfile::tempdir().unwrap();
     let mut recorded = Recorded::start(plan, folder.path());
     recorded.goes_on(5);
@@ -54,7 +94,7 @@ fn holds(history: &History) -> Report {
 
 #[test]
 fn answers_without_faults() {
-    for (bound, replication) in [(None, 1), (Some(1), 2)] {
+    each([(None, 1), (Some(1), 2)], |(bound, replication)| {
         let plan = Plan {
             bound,
             replication,
@@ -70,12 +110,12 @@ fn answers_without_faults() {
         assert!(report.applied > least, "{report:?}");
         assert_eq!((report.restores, report.told), (0, 0));
         assert_eq!(history.lives.len(), 4, "three groups, one of them twice");
-    }
+    });
 }
 
 #[test]
 fn a_server_that_dies_loses_nothing_that_was_answered() {
-    for (seed, bound) in [(2, None), (3, Some(2))] {
+    each([(2, None), (3, Some(2))], |(seed, bound)| {
         let plan = Plan {
             bound,
             ..plan(seed)
@@ -89,7 +129,7 @@ fn a_server_that_dies_loses_nothing_that_was_answered() {
         let report = holds(&history);
         assert_eq!((report.restores, report.told), (0, 0), "{report:?}");
         assert!(report.unknown + report.applied > 0);
-    }
+    });
 }
 
 /// All servers die at once, and come back with their folder: shards go back to their last snapshot.
@@ -115,21 +155,19 @@ fn all_die(replication: u32, groups_too: bool) {
 
 #[test]
 fn what_a_restore_has_lost_was_told() {
-    all_die(1, false);
-    all_die(2, false);
+    each([1, 2], |replication| all_die(replication, false));
 }
 
 #[test]
 fn what_a_restore_has_lost_was_told_though_groups_begin_anew() {
-    all_die(1, true);
-    all_die(2, true);
+    each([1, 2], |replication| all_die(replication, true));
 }
 
 /// With one copy a server that is silent for too long is replaced, and goes on answering who has not heard
 /// of that when it wakes.
 #[test]
 fn what_is_lost_with_a_server_that_slept_was_told() {
-    for seed in 20..22 {
+    each(20..22, |seed| {
         let plan = Plan {
             replication: 1,
             patience_ms: 4_000,
@@ -148,7 +186,7 @@ fn what_is_lost_with_a_server_that_slept_was_told() {
         });
         let report = holds(&history);
         assert!(report.restores > 0, "{report:?}");
-    }
+    });
 }
 
 /// Faults of all kinds at random, two within a lease now and then; nobody is asked whether it is a
@@ -189,14 +227,13 @@ fn come_back(run: &mut Recorded, server: u32) {
 
 #[test]
 fn what_random_faults_have_lost_was_told() {
-    for replication in [1, 2] {
-        for seed in 10..14 {
-            let plan = Plan {
-                replication,
-                ..plan(seed)
-            };
-            println!("seed {seed}, replication {replication}");
-            holds(&record(plan, random_faults));
-        }
-    }
+    let seeds = |replication| (10..14).map(move |seed| (seed, replication));
+    each([1, 2].into_iter().flat_map(seeds), |(seed, replication)| {
+        let plan = Plan {
+            replication,
+            ..plan(seed)
+        };
+        println!("seed {seed}, replication {replication}");
+        holds(&record(plan, random_faults));
+    });
 }

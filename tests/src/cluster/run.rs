@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -16,12 +16,14 @@ use tradewind_config::Config;
 use super::process::{alive, signal};
 use super::{programs, root, wait_for};
 
-/// One cluster at a time: a test machine may have two cores.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Runs of several tests go on beside each other; one that must be alone waits until they have ended.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// A small configuration, and how it is run.
 pub struct Run {
     folder: TempDir,
+    /// Why no other run may go on beside it, if none may.
+    alone: Option<&'static str>,
     keys: Vec<(String, String)>,
     /// An experiment's file; the configuration is its base.
     experiment: Option<String>,
@@ -52,7 +54,17 @@ pub struct Row {
 pub struct Running {
     run: Run,
     child: Child,
-    _alone: MutexGuard<'static, ()>,
+    _turn: Turn,
+}
+
+/// The machine, as long as a run goes on.
+enum Turn {
+    Shared {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
 }
 
 /// A run that has ended.
@@ -122,6 +134,7 @@ impl Run {
     fn with_keys(keys: Vec<(String, String)>) -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
+            alone: None,
             keys,
             experiment: None,
             arguments: Vec::new(),
@@ -140,6 +153,13 @@ impl Run {
     pub fn key(mut self, name: &str, value: impl Into<String>) -> Self {
         self.keys.retain(|(key, _)| key != name);
         self.keys.push((name.to_owned(), value.into()));
+        self
+    }
+
+    /// Has no other run go on beside it, for this reason.
+    #[must_use]
+    pub fn alone(mut self, why: &'static str) -> Self {
+        self.alone = Some(why);
         self
     }
 
@@ -197,7 +217,7 @@ impl Run {
     /// # Panics
     /// If it cannot be started.
     pub fn start(self) -> Running {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Turn::take(self.alone.is_some());
         let file = |name: &str| self.folder.path().join(name);
         fs::write(file("config.toml"), self.text()).expect("the configuration is written");
         let mut verb = ("run", "config.toml");
@@ -226,13 +246,26 @@ impl Run {
         Running {
             run: self,
             child,
-            _alone: alone,
+            _turn: turn,
         }
     }
 
     /// Runs it to its end.
     pub fn complete(self) -> Ended {
         self.start().end()
+    }
+}
+
+impl Turn {
+    fn take(alone: bool) -> Self {
+        match alone {
+            false => Self::Shared {
+                _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner),
+            },
+            true => Self::Alone {
+                _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner),
+            },
+        }
     }
 }
 

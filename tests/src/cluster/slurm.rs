@@ -1,9 +1,12 @@
 //! A real Slurm cluster on this machine, as `deploy/slurm/cluster.sh up` brings it up, and runs on it.
+//! There may be several, whose folders `SLURM_CLUSTER_DIRS` names: tests use them beside each other.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, PoisonError};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -12,12 +15,24 @@ use tradewind_common::record::StepRecord;
 use super::run::{Run, records};
 use super::{programs, root, wait_for};
 
-/// One test at a time has the cluster's nodes.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// What cluster.sh knows a cluster by.
+const FOLDER: &str = "SLURM_CLUSTER_DIR";
 
-/// The cluster: nodes n1 to n4 have CPUs, n5 to n8 what stands for GPUs besides.
+/// The clusters that no test has: the folder of each, `None` for that of cluster.sh's own choice.
+static FREE: LazyLock<Mutex<Vec<Option<OsString>>>> = LazyLock::new(|| {
+    Mutex::new(match env::var_os("SLURM_CLUSTER_DIRS") {
+        None => vec![env::var_os(FOLDER)],
+        Some(folders) => env::split_paths(&folders)
+            .map(|folder| Some(folder.into_os_string()))
+            .collect(),
+    })
+});
+static FREED: Condvar = Condvar::new();
+
+/// A cluster, of which one test at a time has the nodes: n1 to n4 have CPUs, n5 to n8 what stands for GPUs
+/// besides.
 pub struct Slurm {
-    _alone: MutexGuard<'static, ()>,
+    folder: Option<OsString>,
 }
 
 /// A run that was handed in.
@@ -38,13 +53,17 @@ pub struct Job {
 }
 
 impl Slurm {
-    /// The cluster, with all its nodes idle.
+    /// A cluster, with all its nodes idle.
     ///
     /// # Panics
     /// If there is none.
     pub fn take() -> Self {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let slurm = Self { _alone: alone };
+        let free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = FREED.wait_while(free, |free| free.is_empty());
+        let folder = free.unwrap_or_else(PoisonError::into_inner).pop();
+        let slurm = Self {
+            folder: folder.expect("it has waited for one"),
+        };
         slurm.run(&["scancel", "--user=root"]);
         slurm.is_idle();
         slurm
@@ -74,7 +93,7 @@ impl Slurm {
     pub fn call(&self, command: &[&str]) -> Output {
         let mut all = vec!["run"];
         all.extend_from_slice(command);
-        cluster(&all)
+        self.cluster(&all)
     }
 
     /// What `tradewind` prints on the head.
@@ -85,14 +104,14 @@ impl Slurm {
 
     /// `off`, `on`, `cut` or `uncut` a node.
     pub fn node(&self, what: &str, node: &str) {
-        let output = cluster(&[what, node]);
+        let output = self.cluster(&[what, node]);
         assert!(output.status.success(), "{what} {node}: {output:?}");
     }
 
     /// Starts `tradewind` on the head in the background. Ending this process does not end it.
     pub fn start(&self, arguments: &[&str]) -> Child {
         let program = programs().join("tradewind").display().to_string();
-        let mut command = script(&[&["run", program.as_str()], arguments].concat());
+        let mut command = self.script(&[&["run", program.as_str()], arguments].concat());
         command.stdout(Stdio::null()).stderr(Stdio::inherit());
         command.spawn().expect("the cluster's script starts")
     }
@@ -128,6 +147,28 @@ impl Slurm {
         let (config, out) = (submitted.path("config.toml"), submitted.path("out"));
         let told = self.tradewind(&[&["slurm", verb, &config, "--out", &out], more].concat());
         (submitted, told)
+    }
+
+    fn cluster(&self, arguments: &[&str]) -> Output {
+        let output = self.script(arguments).output();
+        output.expect("the cluster's script starts")
+    }
+
+    fn script(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(root().join("deploy/slurm/cluster.sh"));
+        command.args(arguments).current_dir(root());
+        if let Some(folder) = &self.folder {
+            command.env(FOLDER, folder);
+        }
+        command
+    }
+}
+
+impl Drop for Slurm {
+    fn drop(&mut self) {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        free.push(self.folder.take());
+        FREED.notify_one();
     }
 }
 
@@ -245,15 +286,4 @@ impl Drop for Submitted<'_> {
         // It may have no jobs any more.
         let _ = self.slurm.call(&[&program, "slurm", "cancel", &out]);
     }
-}
-
-fn cluster(arguments: &[&str]) -> Output {
-    let output = script(arguments).output();
-    output.expect("the cluster's script starts")
-}
-
-fn script(arguments: &[&str]) -> Command {
-    let mut command = Command::new(root().join("deploy/slurm/cluster.sh"));
-    command.args(arguments).current_dir(root());
-    command
 }

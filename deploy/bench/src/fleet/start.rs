@@ -44,7 +44,6 @@ impl Fleet {
             let listen = format!("{}:0", bare_host(&host));
             let (program, arguments) = if let Kind::Floor { .. } = kind {
                 let mut arguments = vec![
-                    "bench".into(),
                     "floor-server".into(),
                     format!("--listen={listen}"),
                     format!("--address-file={}", file.display()),
@@ -53,7 +52,7 @@ impl Fleet {
                 ];
                 arguments.extend(plan(model, servers).arguments());
                 let arguments = arguments.into_iter().map(OsString::from).collect();
-                (std::env::current_exe()?, arguments)
+                (helper()?, arguments)
             } else {
                 let arguments = ServerArguments {
                     server: index,
@@ -96,7 +95,6 @@ impl Fleet {
         ground: &Ground<'_>,
     ) -> anyhow::Result<()> {
         for index in 0..model.clients {
-            let mut arguments = vec!["bench".into()];
             let attached = |coordinator: &str| {
                 let mut arguments = vec!["client".into()];
                 arguments.extend(model.arguments());
@@ -104,7 +102,7 @@ impl Fleet {
                 arguments.push(format!("--run={}", ground.run));
                 arguments
             };
-            arguments.extend(match kind {
+            let mut arguments = match kind {
                 Kind::Exchange { .. } => attached(&self.addresses[0]),
                 Kind::Attached { coordinator } => attached(coordinator),
                 Kind::Floor { servers } => {
@@ -114,11 +112,10 @@ impl Fleet {
                     arguments.extend(addresses.map(|address| format!("--server={address}")));
                     arguments
                 }
-            });
+            };
             arguments.push(format!("--index={index}"));
-            let program = std::env::current_exe()?;
             let arguments = arguments.into_iter().map(OsString::from).collect();
-            let (program, arguments) = ground.wrapped("client", index, program, arguments);
+            let (program, arguments) = ground.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
             let log = ground.file(role, "log");
             let environment = environment(ground.token);
@@ -129,6 +126,11 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// The program whose verbs are `Helper`.
+fn helper() -> anyhow::Result<PathBuf> {
+    beside("tradewind-bench")
 }
 
 fn plan(model: &Model, servers: u32) -> floor::Plan {
