@@ -86,6 +86,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
             snapshots_kept: 3,
             patience_ms: 2 * LONG_MS,
             on_loss: OnLoss::Continue,
+            ..FaultSpec::default()
         },
     }
 }

@@ -23,7 +23,7 @@ pub(super) async fn follow<C: RunHooks>(
     let interactive = std::io::stderr().is_terminal();
     let groups = config.cluster.groups.len();
     let out = Box::new(std::io::stdout());
-    let mut progress = match company.lasts() {
+    let mut progress = match hooks.lasts() {
         Some(seconds) => Progress::lasting(groups, seconds, interactive, out),
         None => Progress::new(groups, config.train.samples, interactive, out),
     };

@@ -71,6 +71,7 @@ impl Scenario {
                     true => OnLoss::Stop,
                     false => OnLoss::Continue,
                 },
+                ..FaultSpec::default()
             },
         }
     }
