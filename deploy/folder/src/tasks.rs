@@ -189,7 +189,7 @@ mod tests {
         check(
             TELLS,
             &["rings.width=10"],
-            "--set: rings.width is 10, not integer, 1 to 9",
+            "--set: rings.width = 10; it takes an integer from 1 to 9",
         );
         check(
             TELLS,
