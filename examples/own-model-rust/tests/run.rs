@@ -90,7 +90,7 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &[],
         &[
             "widht @ rings.widht is no key; did you mean \"rings.width\"?",
-            "noise @ rings.noise is -1, not number, 0 to 10",
+            "noise @ rings.noise = -1; it takes a number from 0 to 10",
             "bacth @ train.bacth is no key; did you mean \"train.batch\"?",
         ],
     );
@@ -98,8 +98,8 @@ fn wrong_keys_are_told_with_file_and_line_before_anything_starts() {
         &[],
         &["rings.width=\"wide\"", "model.name=ring"],
         &[
-            "--set: rings.width is \"wide\", not integer, 1 to 4096",
-            "--set: model.name is \"ring\", not `forecast`, `mnist`, `resnet50`, `rings`; did you mean \"rings\"?",
+            "--set: rings.width = \"wide\"; it takes an integer from 1 to 4096",
+            "--set: model.name = \"ring\"; it takes one of \"forecast\", \"mnist\", \"resnet50\", \"rings\"; did you mean \"rings\"?",
         ],
     );
     check(
