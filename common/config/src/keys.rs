@@ -15,51 +15,9 @@ use std::sync::LazyLock;
 use tradewind_common::choice::{self, Choices, Field, Settings};
 use tradewind_common::spec::FaultSpec;
 
-use super::value::Kind::{self, Bool, Choice, Float, Int};
-
-/// Keys that belong together: a table of the file.
-#[derive(Clone, Debug)]
-pub struct Section {
-    /// As in the file: `[name]`.
-    pub name: &'static str,
-    /// What it is for, in two sentences; Markdown, whose links are relative to docs/.
-    pub about: &'static str,
-    /// Lines of TOML that are right on top of [`MINIMAL`].
-    pub example: &'static str,
-    /// Its keys, in the order in which they are told.
-    pub keys: Vec<Key>,
-}
-
-/// One key.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Key {
-    /// `section.name`.
-    pub name: &'static str,
-    /// Type and range.
-    pub kind: Kind,
-    /// As TOML; `None` for a key that has to be given.
-    pub default: Option<&'static str>,
-    /// The `model.name` that it is for; with another one it has no effect and need not be given.
-    pub task: Option<&'static str>,
-    /// What it means, with its unit, in sentences that need no other row; Markdown, whose links are
-    /// relative to docs/. On which other keys its effect depends is added where it is shown.
-    pub meaning: &'static str,
-}
-
-const fn key(
-    name: &'static str,
-    kind: Kind,
-    default: Option<&'static str>,
-    meaning: &'static str,
-) -> Key {
-    Key {
-        name,
-        kind,
-        default,
-        task: None,
-        meaning,
-    }
-}
+pub use super::key::{Key, Section, float, int};
+use super::key::{MANY, key};
+use super::value::Kind::{self, Bool, Choice};
 
 /// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
 /// names of settings of some of them.
@@ -133,18 +91,8 @@ fn add<T: Settings>(sections: &mut [Section]) {
 }
 
 /// An integer in this range.
-pub const fn int(min: i64, max: i64) -> Kind {
-    Int { min, max }
-}
-
 /// A number in this range.
-pub const fn float(min: f64, max: f64) -> Kind {
-    Float { min, max }
-}
-
 /// The most that whole numbers without a limit of their own may be.
-pub const MANY: i64 = 1_000_000_000_000;
-
 /// A configuration of the keys that have to be given, and no others.
 pub const MINIMAL: &str = r#"[run]
 name = "first"

@@ -5,6 +5,7 @@ mod checked;
 mod choice;
 mod compute;
 mod idle;
+pub mod key;
 pub mod keys;
 mod local;
 mod optimizer;
@@ -16,6 +17,7 @@ mod schedule;
 mod slurm;
 mod stragglers;
 mod task;
+mod tasks;
 mod value;
 
 use std::collections::BTreeMap;
@@ -29,9 +31,10 @@ pub use optimizer::Optimizer;
 pub use resolved::RECORDED;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{
-    Forecast, KnownTask, Mnist, Resnet, Task, TaskDefinition, TaskSettings, Tasks, Typed, Unfit,
-    Wrong, described, description,
+    Forecast, KnownTask, Mnist, Resnet, Task, TaskDefinition, TaskSettings, Typed, Unfit, Wrong,
+    described, description,
 };
+pub use tasks::Tasks;
 use toml_edit::{Document, Item, TableLike};
 pub use value::{Kind, Value};
 

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use toml_edit::Document;
 
-use super::task::{KnownTask, Task, Tasks, described, description};
+use super::task::{KnownTask, Task, described, description};
+use super::tasks::Tasks;
 use super::{Value, Values};
 
 /// The section of a resolved configuration that has no keys for people: what is known of its task.

@@ -13,12 +13,12 @@ use std::path::Path;
 
 use toml_edit::Document;
 
-use super::keys::Key;
+use super::key::Key;
 use super::{Value, Values};
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
-pub use known::{KnownTask, Tasks};
+pub use known::KnownTask;
 pub use mnist::Mnist;
 pub use resnet::Resnet;
 
@@ -191,8 +191,8 @@ impl Task {
 /// }
 /// ```
 ///
-/// Kinds of keys are those of [`Kind`](crate::Kind), besides [`int`](crate::keys::int) and
-/// [`float`](crate::keys::float). Without `checked by` everything fits together.
+/// Kinds of keys are those of [`Kind`](crate::Kind), besides [`int`](crate::key::int) and
+/// [`float`](crate::key::float). Without `checked by` everything fits together.
 #[macro_export]
 macro_rules! task {
     (@default) => { None };
@@ -227,8 +227,8 @@ macro_rules! task {
                 validation_metric: $metric,
                 keys: {
                     #[allow(unused_imports, reason = "a task has keys of some kinds")]
-                    use $crate::{keys::{float, int}, Kind::*};
-                    &[ $( $crate::keys::Key {
+                    use $crate::{key::{float, int}, Kind::*};
+                    &[ $( $crate::key::Key {
                         name: $key,
                         kind: $kind,
                         default: $crate::task!(@default $($default)?),

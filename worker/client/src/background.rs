@@ -87,6 +87,15 @@ enum Pushed {
     },
 }
 
+impl Pushed {
+    fn is_pull(&self) -> bool {
+        match self {
+            Self::Whole { purpose, .. } => *purpose == Purpose::Pull,
+            Self::Parts { .. } => false,
+        }
+    }
+}
+
 impl<V: Destination + Send + 'static> Background<V> {
     /// Takes over a rank's streams, over blocks of `layout`, and the runtime on which they have run
     /// so far.
@@ -242,7 +251,8 @@ impl<V: Destination> Order<V> {
         exchange: &mut Exchange,
         layout: &Layout,
     ) -> Result<Ended<V>, ExchangeError> {
-        let _open = open(Range::Exchange(exchange.clock()));
+        // A pull is no exchange of its own: its clock is that of the exchange to come.
+        let _open = (!self.pushed.is_pull()).then(|| open(Range::Exchange(exchange.clock())));
         let watch = Stopwatch::start();
         exchange.go_on_at(self.clock);
         if let Some(norms) = self.norms.take() {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::TaskDefinition;
-use crate::keys::Key;
+use crate::key::Key;
 use crate::value::Kind;
 
 #[derive(Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use super::Wrong;
-use crate::keys::MANY;
+use crate::key::MANY;
 use crate::task;
 
 task! {
