@@ -111,7 +111,9 @@ fn what_is_wrong_with_its_keys_is_told_with_all_else() {
     );
     check(
         &["rings.kind=norml"],
-        &["--set: rings.kind = \"norml\"; it takes one of \"normal\", \"uniform\"; did you mean \"normal\"?"],
+        &[
+            "--set: rings.kind = \"norml\"; it takes one of \"normal\", \"uniform\"; did you mean \"normal\"?",
+        ],
     );
     check(
         &["rings.width=3", "servers.replication=3"],
