@@ -1,4 +1,4 @@
-//! Lets the test binary find libtorch at run time, from any folder: the worker package, which
+//! Lets this package's programs and tests find libtorch at run time, from any folder: the worker package, which
 //! links it, says where it lives.
 
 fn main() {
