@@ -9,7 +9,7 @@ pub struct Section {
     pub name: &'static str,
     /// What it is for, in two sentences; Markdown, whose links are relative to docs/.
     pub about: &'static str,
-    /// Lines of TOML that are right on top of [`MINIMAL`].
+    /// Lines of TOML that are right on top of [`MINIMAL`](crate::keys::MINIMAL).
     pub example: &'static str,
     /// Its keys, in the order in which they are told.
     pub keys: Vec<Key>,

@@ -7,7 +7,7 @@
 //! (rule 2).
 //!
 //! Each part of a run owns what it decides about, in a file of its own, and appends what comes of it to
-//! the [`Outbox`]. [`Run`] passes inputs on to the parts, and tells each what it needs to know of the
+//! the `Outbox`. [`Run`] passes inputs on to the parts, and tells each what it needs to know of the
 //! others.
 
 use std::sync::Arc;
