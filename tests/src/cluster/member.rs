@@ -287,8 +287,7 @@ impl Member {
 /// # Panics
 /// If they cannot be read.
 pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
-    // A server that has just come back may not yet answer for its shard.
-    let reach = reach(fleet, Duration::from_secs(10));
+    let reach = reach(fleet, Duration::ZERO);
     let run = RunId::new(run).expect("a name");
     let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
     let (placement, holding) = coordinator.placement(&run).await.expect("a run");
