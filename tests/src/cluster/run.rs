@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -16,14 +15,9 @@ use tradewind_config::Config;
 use super::process::{alive, signal};
 use super::{programs, root, wait_for};
 
-/// Runs of several tests go on beside each other; one that must be alone waits until they have ended.
-static MACHINE: RwLock<()> = RwLock::new(());
-
 /// A small configuration, and how it is run.
 pub struct Run {
     folder: TempDir,
-    /// Why no other run may go on beside it, if none may.
-    alone: Option<&'static str>,
     keys: Vec<(String, String)>,
     /// An experiment's file; the configuration is its base.
     experiment: Option<String>,
@@ -54,17 +48,6 @@ pub struct Row {
 pub struct Running {
     run: Run,
     child: Child,
-    _turn: Turn,
-}
-
-/// The machine, as long as a run goes on.
-enum Turn {
-    Shared {
-        _guard: RwLockReadGuard<'static, ()>,
-    },
-    Alone {
-        _guard: RwLockWriteGuard<'static, ()>,
-    },
 }
 
 /// A run that has ended.
@@ -134,7 +117,6 @@ impl Run {
     fn with_keys(keys: Vec<(String, String)>) -> Self {
         Self {
             folder: tempfile::tempdir().expect("a temporary folder"),
-            alone: None,
             keys,
             experiment: None,
             arguments: Vec::new(),
@@ -153,13 +135,6 @@ impl Run {
     pub fn key(mut self, name: &str, value: impl Into<String>) -> Self {
         self.keys.retain(|(key, _)| key != name);
         self.keys.push((name.to_owned(), value.into()));
-        self
-    }
-
-    /// Has no other run go on beside it, for this reason.
-    #[must_use]
-    pub fn alone(mut self, why: &'static str) -> Self {
-        self.alone = Some(why);
         self
     }
 
@@ -217,7 +192,6 @@ impl Run {
     /// # Panics
     /// If it cannot be started.
     pub fn start(self) -> Running {
-        let turn = Turn::take(self.alone.is_some());
         let file = |name: &str| self.folder.path().join(name);
         fs::write(file("config.toml"), self.text()).expect("the configuration is written");
         let mut verb = ("run", "config.toml");
@@ -243,29 +217,12 @@ impl Run {
             .stderr(output("stderr"))
             .spawn()
             .expect("tradewind starts");
-        Running {
-            run: self,
-            child,
-            _turn: turn,
-        }
+        Running { run: self, child }
     }
 
     /// Runs it to its end.
     pub fn complete(self) -> Ended {
         self.start().end()
-    }
-}
-
-impl Turn {
-    fn take(alone: bool) -> Self {
-        match alone {
-            false => Self::Shared {
-                _guard: MACHINE.read().unwrap_or_else(PoisonError::into_inner),
-            },
-            true => Self::Alone {
-                _guard: MACHINE.write().unwrap_or_else(PoisonError::into_inner),
-            },
-        }
     }
 }
 
