@@ -1,16 +1,10 @@
-//! Files that are there whole or not at all: written beside their place, synced, renamed.
+//! Folders and sealed files of a server's folder.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 
-/// Most files left half-written beside one place before it is given up.
-const PARTS_MAX: u32 = 1000;
-
-/// An error that names the path.
-pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
-    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
+pub(crate) use tradewind_process::whole::{Part, at, replace, replace_by, sync_folder};
 
 /// Makes a folder and those above it. They are there after a power cut, too.
 pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
@@ -25,113 +19,6 @@ pub(crate) fn create_folders(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(at(path)(error)),
         _ => above.map_or(Ok(()), sync_folder),
     }
-}
-
-/// Makes what was created, renamed or removed in a folder last.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
-    // The parent of a bare name is the empty path.
-    let path = match path.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => path,
-    };
-    File::open(path)
-        .and_then(|folder| folder.sync_all())
-        .map_err(at(path))
-}
-
-/// A file that is being written beside its place; dropped unless it is published.
-#[derive(Debug)]
-pub(crate) struct Part {
-    path: PathBuf,
-    file: File,
-    published: bool,
-}
-
-impl Part {
-    /// Creates the file at `path`, which must not be there: so two processes never write the same.
-    pub fn create(path: PathBuf) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create_new(true).open(&path);
-        Ok(Self {
-            file: file.map_err(at(&path))?,
-            path,
-            published: false,
-        })
-    }
-
-    /// Creates the file at `path`, or empties what an interrupted write has left there: for one that
-    /// nobody else writes at the same time.
-    pub fn over(path: PathBuf) -> io::Result<Self> {
-        let file = File::create(&path).map_err(at(&path))?;
-        Ok(Self {
-            file,
-            path,
-            published: false,
-        })
-    }
-
-    /// Creates `target.part`, or the first of `target.part-1`, … that is not there.
-    pub fn beside(target: &Path) -> io::Result<Self> {
-        for number in 0..PARTS_MAX {
-            match Self::create(part_of(target, number)) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                made => return made,
-            }
-        }
-        let path = part_of(target, 0);
-        let error = "there are too many unfinished files of this name; delete them";
-        Err(at(&path)(io::Error::other(error)))
-    }
-
-    /// The file, for writing.
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Puts the file in its place, in one instant: synced, renamed, and the folder synced.
-    pub fn publish(mut self, target: &Path) -> io::Result<()> {
-        self.file.sync_all().map_err(at(&self.path))?;
-        fs::rename(&self.path, target).map_err(at(&self.path))?;
-        self.published = true;
-        target.parent().map_or(Ok(()), sync_folder)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.published {
-            // What stays behind on a failing disk is in nobody's way.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-fn part_of(target: &Path, number: u32) -> PathBuf {
-    let mut name = target.as_os_str().to_owned();
-    name.push(".part");
-    if number > 0 {
-        name.push(format!("-{number}"));
-    }
-    name.into()
-}
-
-/// Puts a file with these bytes in its place, whole.
-pub(crate) fn replace(target: &Path, bytes: &[u8]) -> io::Result<()> {
-    fill(Part::beside(target)?, target, bytes)
-}
-
-/// As [`replace`], by a file beside that nobody else writes: however often it fails, there is one.
-pub(crate) fn replace_by(part: PathBuf, target: &Path, bytes: &[u8]) -> io::Result<()> {
-    fill(Part::over(part)?, target, bytes)
-}
-
-fn fill(part: Part, target: &Path, bytes: &[u8]) -> io::Result<()> {
-    part.file().write_all(bytes).map_err(at(part.path()))?;
-    part.publish(target)
 }
 
 /// Removes a file; whether it was there.
@@ -192,6 +79,7 @@ pub(crate) mod tests {
 
     use std::cell::RefCell;
     use std::collections::BTreeMap;
+    use std::path::PathBuf;
 
     use super::*;
 

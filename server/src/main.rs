@@ -10,7 +10,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tradewind_common::{RunId, ServerId};
-use tradewind_process::{log, supervise};
+use tradewind_process::{log, supervise, whole};
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_proto::auth::Token;
 use tradewind_server::{Config, serve, telemetry};
@@ -124,7 +124,7 @@ fn host_of(address: &str) -> &str {
 async fn write_address(path: &Path, address: &str) -> anyhow::Result<()> {
     let mut told = false;
     loop {
-        let written = write_whole(path, address);
+        let written = whole::write(path, address);
         if !written.as_ref().is_err_and(lacks_room) {
             let cannot = || format!("cannot write the address to {}", path.display());
             return written.with_context(cannot);
@@ -140,11 +140,4 @@ async fn write_address(path: &Path, address: &str) -> anyhow::Result<()> {
 fn lacks_room(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
-}
-
-/// Readers see the whole file or none.
-fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    let beside = path.with_extension("part");
-    std::fs::write(&beside, text)?;
-    std::fs::rename(beside, path)
 }

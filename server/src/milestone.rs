@@ -8,8 +8,10 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tradewind_common::milestone::{SAMPLES_MAX, SAMPLES_MIN, UPDATES, WALL};
 
-use crate::disk;
 use tradewind_core::state::BlockState;
+use tradewind_process::whole;
+
+use crate::disk;
 
 /// Writes blocks as they were at time `wall`, seconds since the Unix epoch. The file is there whole
 /// or not at all. It is not synced: nothing is restored from it.
@@ -36,6 +38,5 @@ pub fn write(path: &Path, wall: f64, blocks: &[BlockState]) -> io::Result<()> {
     let views: Vec<_> = views.collect::<io::Result<_>>()?;
     let bytes = safetensors::serialize(views, Some(notes)).map_err(io::Error::other)?;
     disk::create_folders(path.parent().unwrap_or(Path::new("/")))?;
-    let beside = path.with_extension("part");
-    std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path))
+    whole::write(path, bytes)
 }

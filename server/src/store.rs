@@ -25,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::{Incarnation, run_files};
+use tradewind_process::whole;
 
 use crate::disk;
 
@@ -195,9 +196,7 @@ impl Store {
         };
         let part = self.within.join(format!("alive-{}.part", self.incarnation));
         let json = serde_json::to_vec(&own).map_err(io::Error::from);
-        let written = json.and_then(|json| fs::write(&part, json));
-        written
-            .and_then(|()| fs::rename(&part, &path))
+        json.and_then(|json| whole::write_by(part, &path, json))
             .map_err(at(&path))
     }
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
 use tradewind_common::record::{Evaluation, Measure};
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_config::Config;
+use tradewind_process::whole;
 use tradewind_proto::auth::Token;
 
 use crate::data::Split;
@@ -79,7 +79,7 @@ pub fn evaluate(
         save_picture(picture, &out.join("forecast.safetensors"))?;
     }
     let text = serde_json::to_string_pretty(&evaluation)?;
-    write_whole(&out.join("evaluation.json"), text.as_bytes())?;
+    whole::write(&out.join("evaluation.json"), text.as_bytes())?;
     if let Some(fleet) = milestones {
         let mut measure = |values: &[f32]| {
             let saved = Tensor::from_slice(values);
@@ -93,7 +93,7 @@ pub fn evaluate(
             .iter()
             .map(|v| Ok(serde_json::to_string(v)? + "\n"));
         let text = lines.collect::<anyhow::Result<String>>()?;
-        write_whole(&out.join("validation.jsonl"), text.as_bytes())?;
+        whole::write(&out.join("validation.jsonl"), text.as_bytes())?;
         milestones::remove(fleet, &config.name)?;
     }
     Ok(evaluation)
@@ -174,7 +174,10 @@ fn save_model(parameters: &[Named<'_>], task: &dyn Task, path: &Path) -> anyhow:
     });
     let views: Vec<_> = views.collect::<anyhow::Result<_>>()?;
     let notes = task.notes().into_iter().collect();
-    write_whole(path, &safetensors::serialize(views, Some(notes))?)
+    Ok(whole::write(
+        path,
+        safetensors::serialize(views, Some(notes))?,
+    )?)
 }
 
 fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
@@ -202,17 +205,8 @@ fn save_picture(picture: &Picture, path: &Path) -> anyhow::Result<()> {
         ("variable", &picture.variable),
     ];
     let notes = notes.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    write_whole(
-        path,
-        &safetensors::serialize(views, Some(notes.into_iter().collect()))?,
-    )
-}
-
-/// Readers see the whole file or none.
-fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let beside = path.with_extension("part");
-    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    let bytes = safetensors::serialize(views, Some(notes.into_iter().collect()))?;
+    Ok(whole::write(path, bytes)?)
 }
 
 #[cfg(test)]

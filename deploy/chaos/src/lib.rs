@@ -34,6 +34,7 @@ use tradewind_folder::lines::Metrics;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::{RunHooks, launch};
 use tradewind_process::log::say;
+use tradewind_process::whole;
 
 /// What is typed behind `tradewind chaos`.
 #[derive(Debug, clap::Args)]
@@ -246,7 +247,7 @@ impl Order {
         let faults = (&injected[..], left_out);
         let report = Report::new((seed, lease), faults, outcome, &records, &events);
         let text = serde_json::to_string_pretty(&report)?;
-        std::fs::write(out.join("chaos.json"), text)?;
+        whole::write(&out.join("chaos.json"), text)?;
         report.lines().iter().for_each(say);
         for violation in &report.violations {
             say(format_args!("VIOLATED: {violation}"));

@@ -19,7 +19,6 @@ pub mod runtime;
 pub mod summary;
 mod tasks;
 pub mod units;
-pub mod whole;
 
 /// This version, with the commit if it is a release.
 pub const VERSION: &str = env!("TRADEWIND_VERSION");

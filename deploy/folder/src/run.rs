@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use tradewind_common::run_files;
 
 use crate::lock;
-use crate::whole;
+use tradewind_process::whole;
 
 /// Pause between two looks.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
@@ -97,7 +97,7 @@ impl RunFolder {
 
     /// Writes a file so that readers see all of it or none.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        whole::write(&self.file(name), text)
+        Ok(whole::write(&self.file(name), text)?)
     }
 
     /// Writes a file that only its owner may read.

@@ -13,7 +13,7 @@ use super::machine::Host;
 use super::matrix::Cell;
 use super::reading::{self, MISSED_MAX, Reading};
 use tradewind_folder::parts::Parts;
-use tradewind_folder::whole;
+use tradewind_process::whole;
 
 /// Status of a run that has trained to its end.
 const COMPLETED: &str = "completed";

@@ -48,9 +48,9 @@ use reading::Reading;
 use runner::{On, Runner};
 use tradewind_folder::lock;
 use tradewind_folder::runtime::one_thread;
-use tradewind_folder::whole;
 use tradewind_launch::slurm;
 use tradewind_process::log::say;
+use tradewind_process::whole;
 use tuning::Searches;
 
 /// What is typed behind `tradewind experiment`.

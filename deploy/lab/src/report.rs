@@ -14,8 +14,8 @@ use crate::keys::{is_synchronous, setting_keys};
 use crate::line::{Line, Run, State, Sums};
 use crate::origin::Origin;
 use crate::reading::Reading;
-use tradewind_folder::whole;
 use tradewind_process::log::say;
+use tradewind_process::whole;
 
 /// What is typed behind `tradewind report`.
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ fn report(arguments: &Arguments) -> anyhow::Result<()> {
         command: &command,
         files: &[],
     });
-    whole::write(&arguments.out, html)
+    Ok(whole::write(&arguments.out, html)?)
 }
 
 /// The target on what the runs were evaluated on while they went on.

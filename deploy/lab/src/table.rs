@@ -1,6 +1,5 @@
 //! A table of results, as `results.csv` and as `results.parquet`.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use tradewind_folder::whole;
+use tradewind_process::whole::{self, Part};
 
 /// A column with the values of all rows; `None` where a row has none.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +66,7 @@ pub fn write_csv(columns: &[Column], path: &Path) -> anyhow::Result<()> {
     for row in 0..columns.first().map_or(0, Column::rows) {
         text += &line(columns.iter().map(|c| quoted(&c.text(row))).collect());
     }
-    whole::write(path, text)
+    Ok(whole::write(path, text)?)
 }
 
 fn quoted(text: &str) -> String {
@@ -97,42 +96,40 @@ pub fn write_parquet(columns: &[Column], path: &Path) -> anyhow::Result<()> {
     let schema = Type::group_type_builder("results")
         .with_fields(fields)
         .build()?;
-    whole::write_with(path, |beside| {
-        let properties = Arc::new(WriterProperties::builder().build());
-        let mut file =
-            SerializedFileWriter::new(File::create(beside)?, Arc::new(schema), properties)?;
-        let mut group = file.next_row_group()?;
-        for column in columns {
-            let mut to = group.next_column()?.expect("as many as the schema has");
-            match &column.values {
-                Values::Texts(values) => {
-                    let bytes = |text: &String| ByteArray::from(text.as_str());
-                    let (given, there) = dense(values, bytes);
-                    to.typed::<ByteArrayType>()
-                        .write_batch(&given, Some(&there), None)?;
-                }
-                Values::Ints(values) => {
-                    let (given, there) = dense(values, |n| *n);
-                    to.typed::<Int64Type>()
-                        .write_batch(&given, Some(&there), None)?;
-                }
-                Values::Floats(values) => {
-                    let (given, there) = dense(values, |x| *x);
-                    to.typed::<DoubleType>()
-                        .write_batch(&given, Some(&there), None)?;
-                }
-                Values::Flags(values) => {
-                    let (given, there) = dense(values, |flag| *flag);
-                    to.typed::<BoolType>()
-                        .write_batch(&given, Some(&there), None)?;
-                }
+    let properties = Arc::new(WriterProperties::builder().build());
+    let part = Part::beside(path)?;
+    let mut file = SerializedFileWriter::new(part.file(), Arc::new(schema), properties)?;
+    let mut group = file.next_row_group()?;
+    for column in columns {
+        let mut to = group.next_column()?.expect("as many as the schema has");
+        match &column.values {
+            Values::Texts(values) => {
+                let bytes = |text: &String| ByteArray::from(text.as_str());
+                let (given, there) = dense(values, bytes);
+                to.typed::<ByteArrayType>()
+                    .write_batch(&given, Some(&there), None)?;
             }
-            to.close()?;
+            Values::Ints(values) => {
+                let (given, there) = dense(values, |n| *n);
+                to.typed::<Int64Type>()
+                    .write_batch(&given, Some(&there), None)?;
+            }
+            Values::Floats(values) => {
+                let (given, there) = dense(values, |x| *x);
+                to.typed::<DoubleType>()
+                    .write_batch(&given, Some(&there), None)?;
+            }
+            Values::Flags(values) => {
+                let (given, there) = dense(values, |flag| *flag);
+                to.typed::<BoolType>()
+                    .write_batch(&given, Some(&there), None)?;
+            }
         }
-        group.close()?;
-        file.close()?;
-        Ok(())
-    })
+        to.close()?;
+    }
+    group.close()?;
+    file.close()?;
+    Ok(part.place(path)?)
 }
 
 /// The values that are there, and for each row whether there is one.
@@ -145,6 +142,8 @@ fn dense<T, U>(values: &[Option<T>], of: impl Fn(&T) -> U) -> (Vec<U>, Vec<i16>)
 #[cfg(test)]
 mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
+
+    use std::fs::File;
 
     use super::*;
 

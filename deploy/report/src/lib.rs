@@ -34,14 +34,17 @@ pub enum ReportError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A picture could not be written.
-    #[error("cannot write {}: {reason}", path.display())]
-    Write {
+    /// A picture could not be drawn.
+    #[error("cannot draw {}: {reason}", path.display())]
+    Draw {
         /// The file.
         path: PathBuf,
-        /// What the encoder or the system said.
+        /// What the library for drawing said.
         reason: String,
     },
+    /// A picture could not be written; the text names its file.
+    #[error("{0}")]
+    Write(io::Error),
 }
 
 impl ReportError {
@@ -52,8 +55,8 @@ impl ReportError {
         }
     }
 
-    fn write(path: &Path, reason: impl ToString) -> Self {
-        Self::Write {
+    fn draw(path: &Path, reason: impl ToString) -> Self {
+        Self::Draw {
             path: path.to_owned(),
             reason: reason.to_string(),
         }

@@ -12,6 +12,7 @@ use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, FontTransform, register_font};
+use tradewind_process::whole;
 
 use super::{PAPER, ReportError};
 
@@ -120,19 +121,21 @@ impl Picture {
 
     /// Writes the picture as PNG.
     pub fn write_png(&self, path: &Path) -> Result<(), ReportError> {
-        let pixels = self.pixels().map_err(|e| ReportError::write(path, e))?;
-        let size = (self.width, self.height);
-        let mut backend = BitMapBackend::new(path, size);
-        backend
-            .blit_bitmap((0, 0), size, &pixels)
-            .and_then(|()| backend.present())
-            .map_err(|e| ReportError::write(path, e))
+        let pixels = self.pixels().map_err(|e| ReportError::draw(path, e))?;
+        let mut file = Vec::new();
+        let mut encoder = png::Encoder::new(&mut file, self.width, self.height);
+        encoder.set_color(png::ColorType::Rgb);
+        let drawn = encoder
+            .write_header()
+            .and_then(|mut to| to.write_image_data(&pixels));
+        drawn.map_err(|e| ReportError::draw(path, e))?;
+        whole::write(path, file).map_err(ReportError::Write)
     }
 
     /// Writes the picture as SVG.
     pub fn write_svg(&self, path: &Path) -> Result<(), ReportError> {
-        let text = self.svg().map_err(|e| ReportError::write(path, e))?;
-        std::fs::write(path, text).map_err(|e| ReportError::write(path, e))
+        let text = self.svg().map_err(|e| ReportError::draw(path, e))?;
+        whole::write(path, text).map_err(ReportError::Write)
     }
 
     fn svg(&self) -> Result<String, String> {

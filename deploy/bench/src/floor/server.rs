@@ -11,7 +11,7 @@ use tradewind_core::optimizer::{Optimizer, from_spec};
 
 use super::store::{Held, Store};
 use super::{Plan, tune};
-use tradewind_folder::whole;
+use tradewind_process::whole;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -79,7 +79,7 @@ pub(super) fn serve(
 /// Readers see the whole address or none.
 fn write_address(arguments: &Arguments, listener: &TcpListener) -> anyhow::Result<()> {
     let address = listener.local_addr()?.to_string();
-    whole::write(&arguments.address_file, address)
+    Ok(whole::write(&arguments.address_file, address)?)
 }
 
 fn serve_some(

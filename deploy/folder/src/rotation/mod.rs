@@ -9,7 +9,7 @@
 mod thin;
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -20,7 +20,7 @@ use tradewind_server::events::EVENTS_PART_BYTES;
 use crate::lines::Lines;
 use crate::parts::{Parts, part_name, thinned_name};
 use crate::records::latest;
-use crate::whole;
+use tradewind_process::whole;
 
 /// Parts of `events.jsonl` that are kept, without the one that grows.
 const EVENTS_KEPT: usize = 4;
@@ -143,13 +143,8 @@ fn thin(path: &Path, bytes: usize) -> io::Result<()> {
         }
     }
     text += &thin::thinned(latest(records), bytes);
-    let written = whole::write_with(&thinned_name(path, last), |beside| {
-        let mut file = File::create(beside)?;
-        file.write_all(text.as_bytes())?;
-        // What it stands for is deleted.
-        Ok(file.sync_all()?)
-    });
-    written.map_err(io::Error::other)?;
+    // What it stands for is deleted.
+    whole::replace(&thinned_name(path, last), text)?;
     for part in parts.paths().into_iter().take(parts.thinned() + old) {
         remove(&part)?;
     }

@@ -15,6 +15,7 @@ use super::standing::unfinished;
 use super::start::resumes;
 use tradewind_folder::lock::is_held;
 use tradewind_folder::place::Place;
+use tradewind_process::whole;
 
 /// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
 const LEAVING_TRIES: u32 = 60;
@@ -74,10 +75,9 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
             fleet.display()
         );
     }
-    let part = fleet.join(format!("slurm/runs/.{name}-{}.part", std::process::id()));
-    fs::write(&part, text)
-        .and_then(|()| fs::rename(&part, &path))
-        .with_context(write)
+    // Names that begin with a dot are no runs.
+    let beside = path.with_file_name(format!(".{name}-{}.part", std::process::id()));
+    Ok(whole::write_by(beside, &path, text)?)
 }
 
 /// Takes a run off the fleet that it is on: others are on it, and what is left of this one is in

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use tradewind_folder::whole;
+use tradewind_process::whole;
 
 /// A job that was handed in for a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +53,7 @@ pub(super) fn add(run: &Path, job: &Job) -> anyhow::Result<()> {
     let path = folder(run).join(format!("{}.json", job.job));
     fs::create_dir_all(folder(run))
         .with_context(|| format!("cannot make {}", folder(run).display()))?;
-    whole::write(&path, serde_json::to_string(job)?)
+    Ok(whole::write(&path, serde_json::to_string(job)?)?)
 }
 
 /// Where they stand.

@@ -15,7 +15,7 @@ use tradewind_server::snapshot::{Folder, manifest};
 
 use crate::LOOK;
 use tradewind_folder::run::{forget_end, put_coordinator_aside};
-use tradewind_folder::whole;
+use tradewind_process::whole;
 
 /// How long a task waits for that of the first server: nodes of a job do not start at once.
 pub(super) const PATIENCE: Duration = Duration::from_secs(600);
