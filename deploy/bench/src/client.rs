@@ -9,9 +9,9 @@ use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::lease::{Lease, keep_lease};
-use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Seat, Start};
+use tradewind_client::coordinator::{Coordinator, CoordinatorAt, Joined, RankId, Start};
 use tradewind_client::network::{Reach, wire};
-use tradewind_client::pulse::Pulse;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
@@ -49,7 +49,7 @@ struct Client {
     gradient: Vec<f32>,
     seen: Seen,
     /// The group's clock, for the heartbeats.
-    pulse: Arc<Pulse>,
+    pulse: Arc<HeartbeatState>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         true => (0, arguments.index),
         false => (arguments.index, 0),
     };
-    let seat = Seat {
+    let seat = RankId {
         run: RunId::new(&arguments.run)?,
         group: GroupId(group),
         rank: Rank(rank),
@@ -79,7 +79,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let join = coordinator.join(&seat, LIFE, &spec, "", Incarnation(0));
     let joined = runtime.block_on(join)?;
     let (directory, news) = Directory::new(joined.holding.clone());
-    let pulse = Arc::new(Pulse::default());
+    let pulse = Arc::new(HeartbeatState::default());
     let heartbeat = {
         let _context = runtime.enter();
         let lease = Lease {
@@ -148,7 +148,7 @@ impl Client {
     fn create(
         &mut self,
         coordinator: &mut Coordinator,
-        seat: &Seat,
+        seat: &RankId,
         joined: &Joined,
         runtime: &Handle,
     ) -> anyhow::Result<Clock> {

@@ -15,7 +15,7 @@ use tradewind_common::TensorKind;
 use tradewind_common::spec::OptimizerSpec;
 use tradewind_config::Config;
 use tradewind_worker::data::Split;
-use tradewind_worker::data::order::permutation;
+use tradewind_client::order::permutation;
 use tradewind_worker::data::prefetch::Prefetch;
 use tradewind_worker::feed::DEPTH;
 use tradewind_worker::member::build_task;

@@ -4,7 +4,7 @@
 use tch::Tensor;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;
-use tradewind_worker::data::order::permutation;
+use tradewind_client::order::permutation;
 
 use super::distance;
 use super::plain::{Keys, Plain, RATE, SYNC, complete, configured, divided, trained, values};

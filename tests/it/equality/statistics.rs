@@ -16,7 +16,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::order::permutation;
+use tradewind_client::order::permutation;
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::evaluate::pull;
 use tradewind_worker::member::{Entry, tensor_specs};

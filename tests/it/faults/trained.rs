@@ -14,7 +14,7 @@ use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::evaluate::pull;
+use tradewind_client::reader::pull;
 use tradewind_worker::member::{Entry, tensor_specs};
 
 const BATCH: usize = 4;

@@ -24,7 +24,7 @@ use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::member::Entry;
-use tradewind_worker::telemetry::Recorder;
+use tradewind_client::recorder::Recorder;
 use turns::Turns;
 
 const BATCH: usize = 2;

@@ -10,9 +10,9 @@ use tradewind_client::directory::{Directory, News};
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
-use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
+use tradewind_client::coordinator::{Coordinator, Joined, MembershipError, RankId, Start};
 use tradewind_client::network::Reach;
-use tradewind_client::pulse::Pulse;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
@@ -70,7 +70,7 @@ pub struct Member {
 
 /// A lease that is kept.
 struct Kept {
-    pulse: Arc<Pulse>,
+    pulse: Arc<HeartbeatState>,
     lost: Arc<AtomicBool>,
     _beats: Heartbeat,
 }
@@ -81,7 +81,7 @@ pub struct Joining {
     pub joined: Joined,
     layout: Arc<Layout>,
     spec: RunSpec,
-    seat: Seat,
+    seat: RankId,
     reach: Reach,
     coordinator: Coordinator,
     directory: Directory,
@@ -112,7 +112,7 @@ impl Joining {
         spec: &RunSpec,
     ) -> Result<Self, MembershipError> {
         let reach = reach(fleet, ANSWER);
-        let seat = Seat {
+        let seat = RankId {
             run: RunId::new(who.run).expect("a name"),
             group: GroupId(who.group),
             rank: Rank(who.rank),
@@ -150,7 +150,7 @@ impl Joining {
     #[must_use]
     pub fn keeping(mut self) -> Self {
         let length = Duration::from_millis(self.spec.lease_ms);
-        let pulse = Arc::<Pulse>::default();
+        let pulse = Arc::<HeartbeatState>::default();
         let lost = Arc::<AtomicBool>::default();
         let lease = Lease {
             seat: self.seat.clone(),

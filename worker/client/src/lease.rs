@@ -15,9 +15,9 @@ use tradewind_proto::refusal;
 use tradewind_proto::v1::{Beat, BeatReply};
 
 use crate::directory::News;
-use crate::membership::{Coordinator, MembershipError, Seat};
+use crate::coordinator::{Coordinator, MembershipError, RankId};
 use crate::network::PAUSE;
-use crate::pulse::Pulse;
+use crate::heartbeat::HeartbeatState;
 use crate::stopwatch::Stopwatch;
 
 /// Beats between the task and the connection. More than one only where the connection is stuck.
@@ -27,7 +27,7 @@ const BEATS_OUT_MAX: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// Whose it is.
-    pub seat: Seat,
+    pub id: RankId,
     /// In which life of the group.
     pub incarnation: Incarnation,
     /// Pause between two beats.
@@ -35,7 +35,7 @@ pub struct Lease {
     /// For how long a beat renews it.
     pub length: Duration,
     /// What beats tell, and what they bring.
-    pub pulse: Arc<Pulse>,
+    pub heartbeat: Arc<HeartbeatState>,
     /// Who is told who holds the shards.
     pub news: News,
 }
@@ -134,18 +134,18 @@ impl Lease {
 
     fn beat(&self) -> Beat {
         Beat {
-            run: self.seat.run.to_string(),
-            group: self.seat.group.0,
+            run: self.id.run.to_string(),
+            group: self.id.group.0,
             incarnation: self.incarnation.0,
-            rank: self.seat.rank.0,
-            clock: self.pulse.clock().0,
-            steps_per_second: self.pulse.speed(),
+            rank: self.id.rank.0,
+            clock: self.heartbeat.clock().0,
+            steps_per_second: self.heartbeat.speed(),
         }
     }
 
     fn take(&self, reply: BeatReply) -> Result<(), Status> {
-        self.pulse.set_fastest(reply.steps_per_second_max);
-        self.pulse.set_leave(reply.leave);
+        self.heartbeat.set_fastest(reply.steps_per_second_max);
+        self.heartbeat.set_leave(reply.leave);
         let Some(holding) = reply.holding else {
             return Ok(());
         };

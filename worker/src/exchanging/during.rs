@@ -22,17 +22,17 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::Summary;
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_client::ranges::{Range, open, within};
-use tradewind_client::stopwatch::Stopwatch;
+use tradewind_client::step::{Computed, Ended, Step};
+use tradewind_client::stopwatch::{Stopwatch, wall};
+use tradewind_client::streams::Streams;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, Layout, TensorKind};
 
-use super::build::Streams;
-use super::{Computed, Ended, Exchanging, Replica, Step};
+use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
 use crate::host::{BucketPath, Checked, Fresh, HostError, HostSide};
-use crate::telemetry::wall;
 use crate::train_error::TrainError;
 
 /// Exchanges during backward, one at a time. Most of a gradient has left before all of it is known: so there

@@ -1,7 +1,7 @@
 //! The model of a rank, and the ranks that have the same.
 
 use tradewind_client::core::session::Summary;
-use tradewind_common::Clock;
+use tradewind_client::ranks::{self, Broken};
 
 use crate::flat::Flat;
 use crate::group::{Group, GroupError};
@@ -22,39 +22,11 @@ impl Replica<'_> {
     /// one summary. What one rank was asked, all of them do.
     pub(super) fn gather(&mut self, own: Summary) -> Result<Summary, GroupError> {
         self.group.gather(self.flat)?;
-        self.over_ranks(own)
+        Ok(self.over_ranks(own)?)
     }
 
-    /// The summary over the blocks of all ranks: every rank puts its own numbers into its slots of a
-    /// sum, and all take the largest, or of what is counted the sum. Counts stay exact below 2^53.
-    pub(super) fn over_ranks(&self, own: Summary) -> Result<Summary, GroupError> {
-        const FIELDS: usize = 9;
-        let mut slots = vec![0.0; FIELDS * self.group.size() as usize];
-        let at = FIELDS * self.group.rank().0 as usize;
-        slots[at..at + FIELDS].copy_from_slice(&[
-            own.updates as f64,
-            own.delay.map_or(0.0, |delay| delay as f64 + 1.0),
-            own.lag as f64,
-            own.waited_us as f64,
-            own.samples_applied as f64,
-            f64::from(u8::from(own.stop)),
-            own.dropped as f64,
-            own.next.0 as f64,
-            f64::from(u8::from((self.leave)())),
-        ]);
-        self.group.all_reduce_sum(&mut slots)?;
-        let of_ranks = |field: usize| slots.iter().skip(field).step_by(FIELDS);
-        let largest = |field: usize| of_ranks(field).fold(0.0, |a, b| f64::max(a, *b));
-        Ok(Summary {
-            updates: largest(0) as u64,
-            delay: (largest(1) as u64).checked_sub(1),
-            lag: largest(2) as u64,
-            waited_us: largest(3) as u64,
-            samples_applied: largest(4) as u64,
-            stop: largest(5) > 0.0,
-            dropped: of_ranks(6).sum::<f64>() as u64,
-            next: Clock(largest(7) as u64),
-            leave: largest(8) > 0.0,
-        })
+    /// The summary over the blocks of all ranks, of which this one's came to `own`.
+    pub(super) fn over_ranks(&self, own: Summary) -> Result<Summary, Broken> {
+        ranks::over(&*self.group, own, (self.leave)())
     }
 }

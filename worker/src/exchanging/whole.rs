@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use tch::Tensor;
+use tradewind_client::pushed::{Contributed, Contribution};
 use tradewind_client::ranges::{Range, within};
+use tradewind_client::step::{Computed, Step};
 use tradewind_common::Layout;
 use tradewind_common::pieces::Measured;
 
-use super::{Computed, Step};
+
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
@@ -25,14 +27,6 @@ pub(super) struct WholeGradient {
     buffers: Buffers,
     /// The scale of the loss, where it is scaled.
     scaler: Option<LossScaler>,
-}
-
-/// What an exchange pushes.
-pub(super) struct Contribution<'a> {
-    /// Over so many.
-    pub(super) samples: u32,
-    /// The gradient, and what the steps have made of buffers.
-    pub(super) values: Pushed<'a>,
 }
 
 impl WholeGradient {
@@ -124,10 +118,11 @@ impl WholeGradient {
         group: &'a dyn Group,
     ) -> Option<Contribution<'a>> {
         let samples = step.pushed?;
-        Some(Contribution {
-            samples,
-            values: self.path.push(group, &self.layout, &self.buffers),
-        })
+        let values = match self.path.push(group, &self.layout, &self.buffers) {
+            Pushed::InPlace(at) => Contributed::Whole(Box::new(move |id| at.block(id))),
+            Pushed::Parts(parts) => Contributed::Parts(parts),
+        };
+        Some(Contribution { samples, values })
     }
 
     /// What was pushed of the buffers is on its way, and not in the values that came last: the next step
