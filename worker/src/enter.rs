@@ -2,8 +2,8 @@
 //! to, and pulls.
 
 use anyhow::Context;
-use tradewind_client::core::session::Summary;
 use tradewind_client::coordinator::Joined;
+use tradewind_client::core::session::Summary;
 use tradewind_client::fence::Break;
 use tradewind_client::membership::Membership;
 use tradewind_client::rank_settings::RankSettings;

@@ -99,9 +99,11 @@ mod tests {
     #[test]
     fn a_group_that_breaks_leads_to_another() {
         let check = |error: anyhow::Error| assert_eq!(verdict(&error), Verdict::Again, "{error:#}");
-        let broken = || GroupError::Broken(Broken {
-            message: "connection reset".into(),
-        });
+        let broken = || {
+            GroupError::Broken(Broken {
+                message: "connection reset".into(),
+            })
+        };
         check(broken().into());
         check(TrainError::Group(broken()).into());
         check(anyhow::Error::from(TrainError::from(LeaseLost)).context("training"));

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::coordinator::CoordinatorAt;
+use tradewind_client::recorder::Recorder;
+use tradewind_client::stopwatch::wall;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
@@ -14,8 +16,6 @@ use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_client::recorder::Recorder;
-use tradewind_client::stopwatch::wall;
 use tradewind_worker::{device, precision};
 
 use crate::plain::read;

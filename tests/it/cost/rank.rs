@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tradewind_client::coordinator::{Coordinator, Joined, RankId, Start};
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::coordinator::{Coordinator, Joined, RankId, Start};
 use tradewind_client::network::Reach;
 use tradewind_common::cost::{Flow, Traffic};
 use tradewind_common::placement::Placement;

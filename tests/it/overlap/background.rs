@@ -7,10 +7,10 @@ use tradewind_common::optimizer::Sgd;
 
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::background::Background;
+use tradewind_client::coordinator::{Coordinator, RankId, Start};
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::coordinator::{Coordinator, RankId, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;

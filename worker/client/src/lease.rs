@@ -14,10 +14,10 @@ use tradewind_proto::holding::Holding;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{Beat, BeatReply};
 
-use crate::directory::News;
 use crate::coordinator::{Coordinator, MembershipError, RankId};
-use crate::network::PAUSE;
+use crate::directory::News;
 use crate::heartbeat::HeartbeatState;
+use crate::network::PAUSE;
 use crate::stopwatch::Stopwatch;
 
 /// Beats between the task and the connection. More than one only where the connection is stuck.

@@ -85,7 +85,9 @@ impl Membership {
         let beats = {
             let _context = settings.runtime.enter();
             let guard = fence.guard();
-            keep_lease(&settings.coordinator, lease, move |error| guard.lost(&error))
+            keep_lease(&settings.coordinator, lease, move |error| {
+                guard.lost(&error)
+            })
         };
         Self {
             settings,

@@ -94,7 +94,8 @@ impl RankProcess {
             last, fruitless, ..
         } = *self;
         if fruitless == FRUITLESS_MAX {
-            let text = format!("{FRUITLESS_MAX} incarnations of the group ended without an exchange");
+            let text =
+                format!("{FRUITLESS_MAX} incarnations of the group ended without an exchange");
             return Err(anyhow::anyhow!("{error:#}").context(text));
         }
         tracing::warn!(incarnation = %last, fruitless, "entering the group again: {error:#}");

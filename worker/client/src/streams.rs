@@ -2,9 +2,9 @@
 //! for the end.
 
 use tokio::runtime::Runtime;
+use tradewind_common::Clock;
 use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
-use tradewind_common::Clock;
 
 use crate::core::session::{Purpose, Summary};
 use crate::destination::Destination;

@@ -7,9 +7,9 @@ use tch::{Device, Kind};
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::{Directory, testing::holding};
 use tradewind_client::exchange::Exchange;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::network::{Reach, wire};
 use tradewind_client::streams::Streams;
-use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::testing::{Does, FakeShard};
 use tradewind_common::{
     BlockId, GroupId, Incarnation, Layout, RunId, ShardId, TensorKind, TensorSpec,

@@ -12,7 +12,6 @@ use tradewind_client::step::{Computed, Step};
 use tradewind_common::Layout;
 use tradewind_common::pieces::Measured;
 
-
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;

@@ -9,8 +9,8 @@ use tonic::Status;
 use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::rank_process::FRUITLESS_MAX;
 use tradewind_client::recorder::Recorder;
-use tradewind_client::verdict::Verdict;
 use tradewind_client::testing::{Does, FakeCoordinator, FakeShard, Running};
+use tradewind_client::verdict::Verdict;
 use tradewind_common::record::{Measure, StepRecord};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
@@ -352,7 +352,10 @@ fn a_rank_whose_incarnations_are_all_in_vain_gives_up() {
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
     let error = live(&mut member).unwrap_err();
-    assert!(format!("{error:#}").contains("another incarnation"), "{error:#}");
+    assert!(
+        format!("{error:#}").contains("another incarnation"),
+        "{error:#}"
+    );
     assert_eq!(verdict(&error), Verdict::Failed);
     assert_eq!(coordinator.joins_heard().len() as u32, FRUITLESS_MAX);
 }

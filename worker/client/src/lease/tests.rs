@@ -7,8 +7,8 @@ use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1::{JoinReply, Placement};
 
 use super::*;
-use crate::directory::{Directory, testing::holding};
 use crate::coordinator::{CoordinatorAt, Joined};
+use crate::directory::{Directory, testing::holding};
 use crate::network::Reach;
 use crate::testing::{Does, FakeCoordinator};
 

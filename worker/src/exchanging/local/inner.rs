@@ -86,11 +86,17 @@ impl InnerSteps {
 
     /// How many steps there are until the next exchange: the ranks of a group take as many as its first
     /// rank finds, from the group's speed and that of the fastest.
-    pub(super) fn steps(&self, group: &dyn Group, heartbeat: &HeartbeatState) -> Result<u32, GroupError> {
+    pub(super) fn steps(
+        &self,
+        group: &dyn Group,
+        heartbeat: &HeartbeatState,
+    ) -> Result<u32, GroupError> {
         if !self.config.fitted {
             return Ok(self.config.steps);
         }
-        let fitted = self.config.fitted_steps(heartbeat.speed(), heartbeat.fastest());
+        let fitted = self
+            .config
+            .fitted_steps(heartbeat.speed(), heartbeat.fastest());
         let mut steps = [i64::from(fitted)];
         group.broadcast(&mut steps)?;
         Ok(steps[0] as u32)

@@ -47,7 +47,11 @@ pub(super) struct LocalSteps {
 }
 
 impl LocalSteps {
-    pub(super) fn new(between: BetweenSteps, inner: InnerSteps, heartbeat: &Arc<HeartbeatState>) -> Self {
+    pub(super) fn new(
+        between: BetweenSteps,
+        inner: InnerSteps,
+        heartbeat: &Arc<HeartbeatState>,
+    ) -> Self {
         Self {
             between,
             inner,
@@ -59,7 +63,8 @@ impl LocalSteps {
     fn tell_speed(&self, steps: &Step) {
         let took = (steps.compute + steps.reduce).as_secs_f64();
         if took > 0.0 {
-            self.heartbeat.set_speed(f64::from(steps.local_steps) / took);
+            self.heartbeat
+                .set_speed(f64::from(steps.local_steps) / took);
         }
     }
 
