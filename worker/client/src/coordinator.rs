@@ -59,11 +59,11 @@ pub struct RankId {
 /// What a join brings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Joined {
-    /// The life of the group.
+    /// The number of the incarnation that was joined.
     pub incarnation: Incarnation,
     /// host:port of the store at which the group meets.
     pub store_address: String,
-    /// Ranks of this life, which may be fewer than are configured.
+    /// Ranks of this incarnation, which may be fewer than are configured.
     pub group_size: u32,
     /// The number of this rank among them.
     pub group_rank: Rank,
@@ -194,7 +194,7 @@ impl Coordinator {
     }
 
     /// Enters the group; returns when it is formed. `store_address` (host:port) is that of a store
-    /// which this rank serves, if it can serve one. A rank whose group has broken names that life as
+    /// which this rank serves, if it can serve one. A rank whose group has broken names that incarnation as
     /// `after`, as long as the coordinator may not have heard of its end; 0 at first.
     pub async fn join(
         &mut self,

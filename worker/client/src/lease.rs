@@ -28,7 +28,7 @@ const BEATS_OUT_MAX: usize = 2;
 pub struct Lease {
     /// Whose it is.
     pub id: RankId,
-    /// In which life of the group.
+    /// In which incarnation of the group.
     pub incarnation: Incarnation,
     /// Pause between two beats.
     pub pause: Duration,
@@ -42,7 +42,7 @@ pub struct Lease {
 
 /// Beats on a connection of its own until the answer is dropped. Call it within a runtime.
 ///
-/// A stream that breaks is made anew. `lost` is called when this life of the group is over: the
+/// A stream that breaks is made anew. `lost` is called when this incarnation of the group is over: the
 /// coordinator refuses, or has not answered for as long as the lease and the retries allow. It must
 /// not block: whoever waits for an answer is told after it.
 pub fn keep_lease(
@@ -57,7 +57,7 @@ pub fn keep_lease(
     }))
 }
 
-/// Heartbeats; they end when it is dropped, and with them the life of the group, unless it has
+/// Heartbeats; they end when it is dropped, and with them the incarnation of the group, unless it has
 /// left.
 #[derive(Debug)]
 pub struct Heartbeat(Supervised);

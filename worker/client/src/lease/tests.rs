@@ -208,7 +208,7 @@ async fn a_rank_enters_when_its_former_life_has_ended() {
     let status = tradewind_proto::refusal::status;
     let fake = FakeCoordinator::joins(move |before| match before {
         0 => Err(status(Reason::ServersMissing, "one of two".into())),
-        // The coordinator has not heard yet that the life is over.
+        // The coordinator has not heard yet that the incarnation is over.
         1 => Ok(joined(4)),
         _ => Ok(joined(5)),
     });

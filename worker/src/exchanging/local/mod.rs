@@ -3,7 +3,7 @@
 //!
 //! | | DiLoCo | elastic averaging |
 //! |---|---|---|
-//! | steps begin with | the servers' values | the group's own; in a new life the servers' |
+//! | steps begin with | the servers' values | the group's own; in a new incarnation the servers' |
 //! | pushed as a gradient | pulled minus trained values | trained values |
 //! | with the answer | the group takes the servers' values | is drawn towards them |
 //!
