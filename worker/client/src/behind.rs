@@ -5,7 +5,6 @@
 //! both only the blocks of the rank's slice are in use.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
@@ -16,9 +15,10 @@ use crate::core::session::{Purpose, Summary};
 use crate::destination::Destination;
 use crate::exchange_error::ExchangeError;
 use crate::pushed::{Contributed, Contribution};
-use crate::ranges::{Range, within};
+use crate::ranges::{Range, open, within};
+use crate::replica::Replica;
 use crate::step::{Ended, Step};
-use crate::stopwatch::wall;
+use crate::stopwatch::{Stopwatch, wall};
 use crate::streams::Streams;
 
 /// A rank's exchanges, each behind the next step, one at a time. Values come into a `V`, beside the model's.
@@ -32,6 +32,22 @@ pub struct Behind<V> {
     /// Values as last pulled; none while an exchange has them.
     fresh: Option<V>,
     under_way: Option<Step>,
+}
+
+/// A model into which fresh values do not come by themselves.
+pub trait Beside: Replica {
+    /// Where they come instead.
+    type Fresh: Destination + Send + 'static;
+
+    /// What a step pushes; `None` if it is skipped.
+    fn contribution(&mut self, step: &Step) -> Option<Contribution<'_>>;
+
+    /// Makes the slice as last pulled the model's.
+    fn load(&mut self, fresh: &mut Self::Fresh) -> Result<(), Self::Error>;
+
+    /// What was pushed of the buffers is on its way, and not in the values that came last: the next step
+    /// begins with it.
+    fn go_on_with_own_buffers(&mut self) -> Result<(), Self::Error>;
 }
 
 impl<V: Destination + Send + 'static> Behind<V> {
@@ -59,40 +75,55 @@ impl<V: Destination + Send + 'static> Behind<V> {
         self.background.measured(norms);
     }
 
-    /// Reads every block of the slice into what [`fresh`](Self::fresh) returns.
-    ///
-    /// # Panics
-    /// If an exchange is under way.
-    pub fn pull(&mut self) -> Result<Summary, ExchangeError> {
+    /// Brings all values of the shards into the model, before the first step.
+    pub fn pull<R: Beside<Fresh = V>>(&mut self, replica: &mut R) -> Result<Summary, R::Error> {
         let fresh = self.fresh.take().expect(NONE_UNDER_WAY);
-        let (pulled, fresh) = self.background.pull(fresh)?;
+        let (pulled, mut fresh) = self.background.pull(fresh)?;
+        replica.load(&mut fresh)?;
         self.fresh = Some(fresh);
-        Ok(pulled)
+        replica.gathered(pulled)
     }
 
-    /// The slice as last pulled.
-    ///
-    /// # Panics
-    /// If an exchange is under way.
-    pub fn fresh(&mut self) -> &mut V {
-        self.fresh.as_mut().expect(NONE_UNDER_WAY)
+    /// Starts the exchange of a step once that of the step before, if there was one, has ended: returns that
+    /// one. If it says stop or leave, this step is not pushed. `seen` is what was applied as the group knew
+    /// it when it had ended the one before that.
+    pub fn exchange<R: Beside<Fresh = V>>(
+        &mut self,
+        mut step: Step,
+        mut seen: Seen,
+        replica: &mut R,
+    ) -> Result<Option<Ended>, R::Error> {
+        let mut ended = within(Range::Wait, || self.wait())?;
+        let _open = open(Range::Reduce);
+        let watch = Stopwatch::start();
+        if let Some(Ended { summary, .. }) = &mut ended {
+            *summary = replica.over_ranks(*summary)?;
+            if summary.stop || summary.leave {
+                return Ok(ended);
+            }
+            seen = summary.seen();
+            self.background.go_on_at(summary.next);
+            step.clock = self.clock();
+        }
+        let mut fresh = self.fresh.take().expect(NONE_UNDER_WAY);
+        replica.load(&mut fresh)?;
+        self.start(seen, replica.contribution(&step), fresh);
+        replica.gather()?;
+        // What came with something that is not finite goes nowhere.
+        if !step.is_skipped() {
+            replica.go_on_with_own_buffers()?;
+        }
+        step.reduce += watch.elapsed();
+        self.under_way = Some(step);
+        Ok(ended)
     }
 
-    /// The group goes on at `clock`, if it is not further: see
-    /// [`Session::go_on_at`](crate::core::session::Session::go_on_at).
-    ///
-    /// # Panics
-    /// If an exchange is under way.
-    pub fn go_on_at(&mut self, clock: Clock) {
-        self.background.go_on_at(clock);
-    }
-
-    /// Waits until the exchange that is under way has ended, if there is one.
-    pub fn wait(&mut self) -> Result<Option<Ended>, ExchangeError> {
+    /// Waits for the exchange that is under way, if there is one.
+    fn wait(&mut self) -> Result<Option<Ended>, ExchangeError> {
         let Some(step) = self.under_way.take() else {
             return Ok(None);
         };
-        let ended = within(Range::Wait, || self.background.wait())?;
+        let ended = self.background.wait()?;
         (self.copied, self.fresh) = (ended.gradient, Some(ended.values));
         Ok(Some(Ended {
             step,
@@ -103,13 +134,8 @@ impl<V: Destination + Send + 'static> Behind<V> {
         }))
     }
 
-    /// Starts the exchange of a step, which skips without a contribution.
-    ///
-    /// # Panics
-    /// If one is under way.
-    pub fn start(&mut self, step: Step, seen: Seen, contribution: Option<Contribution<'_>>) {
-        let fresh = self.fresh.take().expect(NONE_UNDER_WAY);
-        self.under_way = Some(step);
+    /// Starts an exchange, which skips without a contribution.
+    fn start(&mut self, seen: Seen, contribution: Option<Contribution<'_>>, fresh: V) {
         let mut copied = std::mem::take(&mut self.copied);
         let background = &mut self.background;
         let Some(Contribution { samples, values }) = contribution else {
@@ -125,14 +151,6 @@ impl<V: Destination + Send + 'static> Behind<V> {
                 background.start(Purpose::Gradient { samples }, seen, copied, fresh);
             }
             Contributed::Parts(parts) => background.start_parts(samples, seen, parts, fresh),
-        }
-    }
-
-    /// What the group has done since the exchange was started took so long: a part of its step's
-    /// reductions.
-    pub fn reduced(&mut self, took: Duration) {
-        if let Some(step) = &mut self.under_way {
-            step.reduce += took;
         }
     }
 }

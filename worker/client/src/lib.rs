@@ -2,23 +2,25 @@
 //! with the shards, leases data, leaves, and enters its group again where that has broken.
 //!
 //! It links no libtorch, so that whatever moves blocks can use it. Who computes the gradients supplies
-//! the group ([`ranks::Ranks`]), says where values lie, and calls in this order:
+//! the group ([`ranks::Ranks`]), says where values lie ([`replica::Replica`]; [`main_memory`] has one), and
+//! calls in this order:
 //!
 //! ```text
 //! RankProcess::new
 //! for each incarnation of the group:
-//!     RankProcess::join ─► Membership
-//!     (the ranks meet), formed, await_start, streams, exchanges on them or `Behind`, pull
+//!     RankProcess::join ─► Membership: (the ranks meet), formed, await_start, streams
+//!     Between or Behind: pull
 //!     for each exchange:
-//!         Feed::next, (forward, backward), Computed::agree, exchange, (the ranks gather),
-//!         ranks::over, Membership::ended
-//!     leave; or after an error: break_off, RankProcess::again
+//!         Feed::next, Membership::check, (forward, backward), Computed::agree
+//!         Between or Behind: exchange; RankProcess::exchanged, Membership::ended
+//!     Membership::leave; or after an error break_off, and RankProcess::again says what follows
 //! ```
 
 mod arriving;
 mod away;
 pub mod background;
 pub mod behind;
+pub mod between;
 pub mod coordinator;
 pub mod core;
 pub mod destination;
@@ -31,6 +33,7 @@ pub mod heartbeat;
 pub mod lease;
 pub mod leaving;
 mod link;
+pub mod main_memory;
 pub mod membership;
 pub mod milestones;
 pub mod network;
@@ -44,6 +47,7 @@ pub mod rank_settings;
 pub mod ranks;
 pub mod reader;
 pub mod recorder;
+pub mod replica;
 mod sender;
 pub mod step;
 pub mod stopwatch;

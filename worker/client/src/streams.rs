@@ -1,9 +1,6 @@
-//! A rank's streams to the shards. With overlap 0 its exchanges run on them, one by one: whoever calls waits
-//! for the end.
+//! A rank's streams to the shards.
 
 use tokio::runtime::Runtime;
-use tradewind_common::Clock;
-use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 
 use crate::core::session::{Purpose, Summary};
@@ -12,7 +9,7 @@ use crate::exchange::Exchange;
 use crate::exchange_error::ExchangeError;
 use crate::pushed::{Contributed, Contribution};
 
-/// A rank's streams to the shards.
+/// What a rank exchanges on. Whoever calls waits for the end.
 pub struct Streams {
     /// What they carry.
     pub exchange: Exchange,
@@ -21,22 +18,6 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// The clock of the next contribution.
-    pub fn clock(&self) -> Clock {
-        self.exchange.clock()
-    }
-
-    /// The group goes on at `clock`, if it is not further: see
-    /// [`Session::go_on_at`](crate::core::session::Session::go_on_at).
-    pub fn go_on_at(&mut self, clock: Clock) {
-        self.exchange.go_on_at(clock);
-    }
-
-    /// The gradient that is pushed next has these norms: needed where updates follow from them.
-    pub fn measured(&mut self, norms: Measured) {
-        self.exchange.measured(norms);
-    }
-
     /// Reads every block of the slice into its range of `into`.
     pub fn pull(&mut self, mut into: &mut dyn Destination) -> Result<Summary, ExchangeError> {
         self.wire.block_on(self.exchange.pull(&mut into))

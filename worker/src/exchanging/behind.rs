@@ -1,17 +1,14 @@
-//! Overlap 1: the exchange of a step runs while the next step computes
-//! ([`tradewind_client::behind`]).
+//! Overlap 1: the exchange of a step runs while the next step computes ([`tradewind_client::behind`]).
 
 use tch::Tensor;
 use tradewind_client::behind::Behind;
 use tradewind_client::core::session::Summary;
-use tradewind_client::ranges::{Range, open};
 use tradewind_client::step::{Computed, Ended, Step};
-use tradewind_client::stopwatch::Stopwatch;
 use tradewind_client::streams::Streams;
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
-use super::whole::{WholeGradient, measured};
+use super::whole::{Stepping, WholeGradient, measured};
 use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
@@ -45,9 +42,11 @@ impl BehindStep {
 
 impl Exchanging for BehindStep {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
-        let pulled = self.behind.pull()?;
-        self.behind.fresh().load(replica.flat)?;
-        Ok(replica.gather(pulled)?)
+        self.behind.pull(&mut Stepping {
+            gradient: &mut self.gradient,
+            fresh: None,
+            replica,
+        })
     }
 
     fn next_clock(&self) -> Clock {
@@ -81,32 +80,16 @@ impl Exchanging for BehindStep {
     /// Starts the exchange of this step once that of the step before, if there was one, has ended.
     fn exchange(
         &mut self,
-        mut step: Step,
-        mut seen: Seen,
+        step: Step,
+        seen: Seen,
         replica: &mut Replica<'_>,
     ) -> Result<Option<Ended>, TrainError> {
-        let mut ended = self.behind.wait()?;
-        let _open = open(Range::Reduce);
-        let watch = Stopwatch::start();
-        if let Some(Ended { summary, .. }) = &mut ended {
-            *summary = replica.over_ranks(*summary)?;
-            if summary.stop || summary.leave {
-                return Ok(ended);
-            }
-            seen = summary.seen();
-            self.behind.go_on_at(summary.next);
-            step.clock = self.behind.clock();
-        }
-        self.behind.fresh().load(replica.flat)?;
-        let contribution = self.gradient.push(&step, &*replica.group);
-        self.behind.start(step, seen, contribution);
-        replica.group.gather(replica.flat)?;
-        // What came with something that is not finite goes nowhere.
-        if !step.is_skipped() {
-            self.gradient.go_on_with_own_buffers()?;
-        }
-        self.behind.reduced(watch.elapsed());
-        Ok(ended)
+        let mut stepping = Stepping {
+            gradient: &mut self.gradient,
+            fresh: None,
+            replica,
+        };
+        self.behind.exchange(step, seen, &mut stepping)
     }
 
     /// It did so before it started the exchange that is under way.

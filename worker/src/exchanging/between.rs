@@ -1,17 +1,16 @@
-//! Overlap 0: the exchange of a step has ended before the next step begins.
+//! Overlap 0: the exchange of a step has ended before the next step begins ([`tradewind_client::between`]).
 //!
 //! Where the model is in main memory, blocks go straight from libtorch's memory to the shards and back.
 
 use tch::Tensor;
+use tradewind_client::between::Between;
 use tradewind_client::core::session::Summary;
-use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::step::{Computed, Ended, Step};
-use tradewind_client::stopwatch::{Stopwatch, wall};
 use tradewind_client::streams::Streams;
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
-use super::whole::{WholeGradient, measured};
+use super::whole::{Stepping, WholeGradient, measured};
 use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
@@ -24,7 +23,7 @@ pub(super) struct BetweenSteps {
     pub(super) gradient: WholeGradient,
     /// What it is pushed with besides, where the optimizer asks for it.
     norms: Option<TensorNorms>,
-    streams: Streams,
+    between: Between,
     /// Where values come, if not into the flat vector.
     fresh: Option<Box<dyn Fresh>>,
 }
@@ -38,7 +37,7 @@ impl BetweenSteps {
         Self {
             gradient,
             norms: None,
-            streams,
+            between: Between(streams),
             fresh,
         }
     }
@@ -51,15 +50,11 @@ impl BetweenSteps {
 
 impl Exchanging for BetweenSteps {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
-        let pulled = match &mut self.fresh {
-            None => self.streams.pull(&mut replica.flat.values_mut())?,
-            Some(fresh) => {
-                let pulled = self.streams.pull(fresh)?;
-                fresh.load(replica.flat)?;
-                pulled
-            }
-        };
-        Ok(replica.gather(pulled)?)
+        self.between.pull(&mut Stepping {
+            gradient: &mut self.gradient,
+            fresh: self.fresh.as_mut(),
+            replica,
+        })
     }
 
     fn next_clock(&self) -> Clock {
@@ -67,7 +62,7 @@ impl Exchanging for BetweenSteps {
     }
 
     fn clock(&self) -> Clock {
-        self.streams.clock()
+        self.between.clock()
     }
 
     fn loss_scale(&self) -> Option<f64> {
@@ -85,42 +80,27 @@ impl Exchanging for BetweenSteps {
     fn agreed(&mut self, step: &Step, group: &dyn Group, flat: &Flat) -> Result<(), HostError> {
         self.gradient.agreed(step, group);
         if let Some(norms) = measured(self.norms.as_ref(), step, group, flat)? {
-            self.streams.measured(norms);
+            self.between.measured(norms);
         }
         Ok(())
     }
 
     fn exchange(
         &mut self,
-        mut step: Step,
+        step: Step,
         seen: Seen,
         replica: &mut Replica<'_>,
     ) -> Result<Option<Ended>, TrainError> {
-        let mut watch = Stopwatch::start();
-        let contribution = self.gradient.push(&step, &*replica.group);
-        let streams = &mut self.streams;
-        let own = within(Range::Exchange(step.clock), || match &mut self.fresh {
-            None => streams.exchange(seen, contribution, &mut replica.flat.values_mut()),
-            Some(fresh) => streams.exchange(seen, contribution, fresh),
-        })?;
-        let took = watch.lap();
-        let _open = open(Range::Reduce);
-        if let Some(fresh) = &mut self.fresh {
-            fresh.load(replica.flat)?;
-        }
-        let summary = replica.gather(own)?;
-        step.reduce += watch.lap();
-        Ok(Some(Ended {
-            step,
-            summary,
-            took,
-            exposed: took,
-            wall: wall(),
-        }))
+        let mut stepping = Stepping {
+            gradient: &mut self.gradient,
+            fresh: self.fresh.as_mut(),
+            replica,
+        };
+        self.between.exchange(step, seen, &mut stepping).map(Some)
     }
 
     fn go_on_at(&mut self, clock: Clock) -> Clock {
-        self.streams.go_on_at(clock);
+        self.between.go_on_at(clock);
         self.clock()
     }
 }

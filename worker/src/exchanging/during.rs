@@ -22,6 +22,7 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::Summary;
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_client::ranges::{Range, open, within};
+use tradewind_client::replica::Replica as _;
 use tradewind_client::step::{Computed, Ended, Step};
 use tradewind_client::stopwatch::{Stopwatch, wall};
 use tradewind_client::streams::Streams;
@@ -94,7 +95,7 @@ impl Exchanging for DuringBackward {
         let (pulled, fresh) = self.background.pull(fresh)?;
         self.fresh = Some(fresh);
         self.load(replica.flat)?;
-        Ok(replica.gather(pulled)?)
+        replica.gathered(pulled)
     }
 
     fn next_clock(&self) -> Clock {
@@ -150,7 +151,7 @@ impl Exchanging for DuringBackward {
         let mut watch = Stopwatch::start();
         let _open = open(Range::Reduce);
         self.load(replica.flat)?;
-        let summary = replica.gather(ended.summary)?;
+        let summary = replica.gathered(ended.summary)?;
         step.reduce += watch.lap();
         Ok(Some(Ended {
             step,

@@ -1,10 +1,11 @@
 //! The model of a rank, and the ranks that have the same.
 
-use tradewind_client::core::session::Summary;
-use tradewind_client::ranks::{self, Broken};
+use tradewind_client::ranks::Ranks;
+use tradewind_client::replica;
 
 use crate::flat::Flat;
-use crate::group::{Group, GroupError};
+use crate::group::Group;
+use crate::train_error::TrainError;
 
 /// What exchanges read and write: the rank's replica of the model, and the group in which all have the
 /// same one between steps.
@@ -17,16 +18,18 @@ pub struct Replica<'a> {
     pub leave: &'a dyn Fn() -> bool,
 }
 
-impl Replica<'_> {
-    /// This rank's slice is fresh, and its exchange came to `own`: the ranks share their slices and find
-    /// one summary. What one rank was asked, all of them do.
-    pub(super) fn gather(&mut self, own: Summary) -> Result<Summary, GroupError> {
-        self.group.gather(self.flat)?;
-        Ok(self.over_ranks(own)?)
+impl replica::Replica for Replica<'_> {
+    type Error = TrainError;
+
+    fn ranks(&self) -> &dyn Ranks {
+        &*self.group
     }
 
-    /// The summary over the blocks of all ranks, of which this one's came to `own`.
-    pub(super) fn over_ranks(&self, own: Summary) -> Result<Summary, Broken> {
-        ranks::over(&*self.group, own, (self.leave)())
+    fn is_asked_to_leave(&self) -> bool {
+        (self.leave)()
+    }
+
+    fn gather(&mut self) -> Result<(), TrainError> {
+        Ok(self.group.gather(self.flat)?)
     }
 }
