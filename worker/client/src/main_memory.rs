@@ -29,7 +29,7 @@ impl Gather for Alone {
 }
 
 /// A rank's replica of the model, for one exchange.
-pub struct Slices<'a> {
+pub struct MainMemory<'a> {
     /// The flat vector's blocks.
     pub layout: &'a Layout,
     /// Those that this rank exchanges.
@@ -81,10 +81,10 @@ impl Exchanges {
     }
 
     /// Brings all values of the shards into the model, before the first step.
-    pub fn pull(&mut self, slices: &mut Slices<'_>) -> anyhow::Result<Summary> {
+    pub fn pull(&mut self, replica: &mut MainMemory<'_>) -> anyhow::Result<Summary> {
         match self {
-            Self::Between(between) => between.pull(slices),
-            Self::Behind(behind) => behind.pull(slices),
+            Self::Between(between) => between.pull(replica),
+            Self::Behind(behind) => behind.pull(replica),
         }
     }
 
@@ -94,11 +94,11 @@ impl Exchanges {
         &mut self,
         step: Step,
         seen: Seen,
-        slices: &mut Slices<'_>,
+        replica: &mut MainMemory<'_>,
     ) -> anyhow::Result<Option<Ended>> {
         match self {
-            Self::Between(between) => between.exchange(step, seen, slices).map(Some),
-            Self::Behind(behind) => behind.exchange(step, seen, slices),
+            Self::Between(between) => between.exchange(step, seen, replica).map(Some),
+            Self::Behind(behind) => behind.exchange(step, seen, replica),
         }
     }
 
@@ -130,7 +130,7 @@ fn contribution<'a>(
     })
 }
 
-impl Replica for Slices<'_> {
+impl Replica for MainMemory<'_> {
     type Error = anyhow::Error;
 
     fn ranks(&self) -> &dyn Ranks {
@@ -146,7 +146,7 @@ impl Replica for Slices<'_> {
     }
 }
 
-impl Direct for Slices<'_> {
+impl Direct for MainMemory<'_> {
     fn pull(&mut self, streams: &mut Streams) -> Result<Summary, ExchangeError> {
         streams.pull(&mut self.values)
     }
@@ -162,7 +162,7 @@ impl Direct for Slices<'_> {
     }
 }
 
-impl Beside for Slices<'_> {
+impl Beside for MainMemory<'_> {
     type Fresh = Vec<f32>;
 
     fn contribution(&mut self, step: &Step) -> Option<Contribution<'_>> {

@@ -137,8 +137,8 @@ fn train(
     let mut exchanges = Exchanges::new(membership, start)?;
     let mut gradient = vec![0.0; layout.elements()];
     let mut seen = {
-        let mut slices = slices(&layout, &slice, &gradient, values);
-        exchanges.pull(&mut slices)?.seen()
+        let mut replica = replica(&layout, &slice, &gradient, values);
+        exchanges.pull(&mut replica)?.seen()
     };
     assert_eq!(values, [10.0; 6]);
     loop {
@@ -162,8 +162,8 @@ fn train(
             buckets: layout.buckets.len(),
         };
         let step = computed.agree(3, false, ahead, &Alone)?;
-        let mut slices = slices(&layout, &slice, &gradient, values);
-        let Some(ended) = exchanges.exchange(step, seen, &mut slices)? else {
+        let mut replica = replica(&layout, &slice, &gradient, values);
+        let Some(ended) = exchanges.exchange(step, seen, &mut replica)? else {
             continue;
         };
         process.exchanged();
@@ -175,13 +175,13 @@ fn train(
     }
 }
 
-fn slices<'a>(
+fn replica<'a>(
     layout: &'a Layout,
     slice: &'a [BlockId],
     gradient: &'a [f32],
     values: &'a mut [f32],
-) -> Slices<'a> {
-    Slices {
+) -> MainMemory<'a> {
+    MainMemory {
         layout,
         slice,
         gradient,
