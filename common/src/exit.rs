@@ -46,7 +46,7 @@ statuses! {
     Failed => 1, "all", "failed: another try may fare better, as after an error of a disk or of a device";
     /// What was given is wrong.
     BadInput => 2, "`tradewind`", "the arguments, the configuration, or a file, folder or device that they name cannot be used; nothing was begun";
-    /// A rank was stuck in a life of its group.
+    /// A rank was stuck in an incarnation of its group that is over.
     Fenced => 3, "worker", "stuck for longer than a lease in an incarnation of its group that is over";
     /// Another process would fail as well.
     GivenUp => 4, "worker", "given up: the configuration or the data would fail every other process, too";

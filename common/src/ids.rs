@@ -44,7 +44,7 @@ number!(
     Generation(u64)
 );
 number!(
-    /// Which life of a group or a server is speaking, from 1; 0 is nobody.
+    /// Which existence of a group or a server is speaking, from 1; 0 is nobody.
     Incarnation(u64)
 );
 
@@ -56,7 +56,7 @@ impl Generation {
 }
 
 impl Incarnation {
-    /// The life after this one.
+    /// The one after this one.
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }

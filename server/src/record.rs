@@ -39,8 +39,8 @@ pub fn encode((run, shard): (&RunId, ShardId), record: Record) -> Framed {
 }
 
 fn encode_state(state: &BlockState) -> (v1::State, Bytes) {
-    let place = |(group, (life, decided)): (&GroupId, &(Incarnation, Decided))| {
-        place_to_wire(*group, *life, decided)
+    let place = |(group, (incarnation, decided)): (&GroupId, &(Incarnation, Decided))| {
+        place_to_wire(*group, *incarnation, decided)
     };
     let head = v1::State {
         block: state.id.0,
@@ -61,8 +61,8 @@ fn encode_state(state: &BlockState) -> (v1::State, Bytes) {
 }
 
 fn encode_update(update: Update) -> (v1::Update, Bytes) {
-    let place = |(group, life, decided): &(GroupId, Incarnation, Decided)| {
-        place_to_wire(*group, *life, decided)
+    let place = |(group, incarnation, decided): &(GroupId, Incarnation, Decided)| {
+        place_to_wire(*group, *incarnation, decided)
     };
     let mut head = v1::Update {
         block: update.block.0,
@@ -81,10 +81,10 @@ fn encode_update(update: Update) -> (v1::Update, Bytes) {
     (head, convert::bulk(applied.gradient))
 }
 
-fn place_to_wire(group: GroupId, life: Incarnation, decided: &Decided) -> v1::Place {
+fn place_to_wire(group: GroupId, incarnation: Incarnation, decided: &Decided) -> v1::Place {
     v1::Place {
         group: group.0,
-        incarnation: life.0,
+        incarnation: incarnation.0,
         clock: decided.clock.0,
         verdict: verdict_to_wire(decided.verdict).into(),
         delay: decided.delay,
@@ -180,7 +180,8 @@ fn decode_state(state: v1::State, mut values: Vec<f32>) -> Result<BlockState, Re
         .chunks_exact(length.max(1))
         .map(|slot| Arc::new(slot.to_vec()));
     let places = state.places.iter().map(place);
-    let places = places.map(|place| place.map(|(group, life, decided)| (group, (life, decided))));
+    let places = places
+        .map(|place| place.map(|(group, incarnation, decided)| (group, (incarnation, decided))));
     Ok(BlockState {
         id: BlockId(state.block),
         slots: slots.collect(),

@@ -1,30 +1,21 @@
 //! How a rank enters an incarnation of its group: meets the others, creates initial values if it is told
 //! to, and pulls.
 
-use std::sync::Arc;
-
 use anyhow::Context;
-use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, Clock};
-use tradewind_proto::refusal::{self, Reason};
+use tradewind_client::coordinator::Joined;
+use tradewind_client::core::session::Summary;
+use tradewind_client::fence::Break;
+use tradewind_client::membership::Membership;
+use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::streams::Streams;
 
-use crate::c10d::Store;
-use crate::data::Split;
-use crate::data::prefetch::Prefetch;
-use crate::exchanging::{self, Exchanging, Replica, Setup, Streams};
-use crate::feed::{DEPTH, Feed, FeedError, Place};
-use crate::fence::Guard;
+use crate::c10d::{Breaker, Store};
+use crate::exchanging::{self, Exchanging, Replica, Setup};
+use crate::feed::Feed;
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::HostSide;
 use crate::member::Member;
 use crate::train::Worker;
-use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
-use tradewind_client::directory::Directory;
-use tradewind_client::exchange::{Exchange, Unplaced, placed};
-use tradewind_client::exchange_error::ExchangeError;
-use tradewind_client::membership::{Joined, Start};
-use tradewind_client::network::wire;
-use tradewind_client::pulse::Pulse;
 
 /// A rank that has entered.
 pub struct Entered<'a> {
@@ -34,24 +25,14 @@ pub struct Entered<'a> {
     pub pulled: Summary,
 }
 
-/// Enters the incarnation of the group that was joined. `directory` knows where its shards are; `pulse` is
-/// what its heartbeats tell, which have begun; `guard` knows whether the lease is lost.
-pub fn enter<'a>(
-    member: &'a mut Member,
-    joined: &Joined,
-    directory: &Directory,
-    pulse: Arc<Pulse>,
-    guard: Guard,
-) -> anyhow::Result<Entered<'a>> {
-    let mut group = form(member, joined)?;
-    guard.formed(group.breaker()?);
-    let start = await_start(member, joined, directory)?;
-    pulse.set_clock(start);
-    let streams = Streams {
-        exchange: streams(member, joined, directory, start)?,
-        wire: wire()?,
-    };
-    let mut exchanging = exchanging(member, joined, &mut *group, &pulse, streams)?;
+/// Enters the incarnation of the group that was joined.
+pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<Entered<'_>> {
+    let mut group = form(member, membership.joined())?;
+    let breaks = |breaker: Breaker| Box::new(move || breaker.break_group()) as Break;
+    membership.formed(group.breaker()?.map(breaks));
+    let start = membership.await_start(|| member.flat.read())?;
+    let streams = membership.streams(start)?;
+    let mut exchanging = exchanging(member, &membership, &mut *group, streams)?;
     let mut replica = Replica {
         group: &mut *group,
         flat: &mut member.flat,
@@ -61,30 +42,30 @@ pub fn enter<'a>(
     let pulled = exchanging.pull(&mut replica)?;
     tracing::info!(%start, "ready");
 
-    let feed = feed(member, joined, start)?;
+    let feed = Feed::new(membership.feed(start)?, &*member.task, member.device);
     let worker = Worker {
         member,
         group,
         exchanging,
         feed,
-        incarnation: joined.incarnation,
-        pulse,
-        guard,
-        exchanged: false,
+        membership,
     };
     Ok(Entered { worker, pulled })
 }
 
 /// The ranks of this incarnation.
 fn form(member: &Member, joined: &Joined) -> anyhow::Result<Box<dyn Group>> {
+    let layout = &member.process.settings.layout;
     Ok(match joined.group_size {
-        1 => Box::new(Solo::new(&member.layout, &member.tensors)?),
+        1 => Box::new(Solo::new(layout, &member.tensors)?),
         _ => Box::new(meet(member, joined)?),
     })
 }
 
 /// Forms the group of an incarnation, at the store of its first rank.
 fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
+    let settings = &member.process.settings;
+    let RankSettings { id, layout, .. } = settings;
     let own = member.store.as_ref();
     let own = own.filter(|_| joined.store_address == member.store_address());
     let connected;
@@ -97,109 +78,40 @@ fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
                     joined.store_address
                 )
             })?;
-            let store = Store::connect(host, port.parse()?, member.lease());
+            let store = Store::connect(host, port.parse()?, settings.lease());
             connected = store.map_err(GroupError::Form)?;
             &connected
         }
     };
-    let seat = &member.seat;
-    let prefix = format!("{}/{}/{}", seat.run, seat.group, joined.incarnation);
+    let prefix = format!("{}/{}/{}", id.run, id.group, joined.incarnation);
     let rendezvous = Rendezvous {
         store,
         prefix: &prefix,
         host: &member.config.cluster.host,
-        timeout: member.lease(),
+        timeout: settings.lease(),
     };
     let (rank, size) = (joined.group_rank, joined.group_size);
-    Ok(C10d::new(
-        rank,
-        size,
-        &rendezvous,
-        &member.layout,
-        &member.tensors,
-    )?)
-}
-
-/// Creates the rank's slice if it is told to, and waits for the group's first clock.
-fn await_start(
-    member: &mut Member,
-    joined: &Joined,
-    directory: &Directory,
-) -> anyhow::Result<Clock> {
-    let mut created = false;
-    loop {
-        match member.await_ready(joined.incarnation, created)? {
-            Start::At(clock) => return Ok(clock),
-            Start::Create => created = create(member, joined, directory)?,
-        }
-    }
-}
-
-/// Creates the rank's slice, from the model's initial values. `false` if somebody has created before: an
-/// answer was lost, and the run is ready now.
-fn create(member: &Member, joined: &Joined, directory: &Directory) -> anyhow::Result<bool> {
-    tracing::info!("creating initial values");
-    // Nothing has been pulled before: nobody is told to create once there are values.
-    let values = member.flat.read();
-    let initial = |id: BlockId| {
-        let block = member.layout.block(id).expect("a block of the slice");
-        &values[block.elements.clone()]
-    };
-    let mut exchange = streams(member, joined, directory, Clock(0))?;
-    let create = exchange.push(Purpose::Create, Seen::default(), &initial);
-    match member.runtime.block_on(create) {
-        Ok(_) => Ok(true),
-        Err(ExchangeError::Refused { status, .. })
-            if refusal::reason(&status) == Some(Reason::NotCreator.word()) =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The rank's streams to the shards of its slice, for contributions from `start` on.
-fn streams(
-    member: &Member,
-    joined: &Joined,
-    directory: &Directory,
-    start: Clock,
-) -> Result<Exchange, Unplaced> {
-    let identity = Identity {
-        run: member.seat.run.clone(),
-        group: member.seat.group,
-        incarnation: joined.incarnation,
-    };
-    let blocks = placed(&slice(member, joined), &joined.placement)?;
-    let session = Session::new(identity, start, blocks);
-    let session = session.with_overlap(member.config.train.overlap);
-    let exchange = Exchange::new(member.layout.clone(), session, directory, &member.reach);
-    Ok(exchange.compressing(member.spec.up, member.spec.down))
-}
-
-/// The blocks that this rank of the group exchanges.
-fn slice(member: &Member, joined: &Joined) -> Vec<BlockId> {
-    member.layout.slice(joined.group_rank, joined.group_size)
+    let group = C10d::new(rank, size, &rendezvous, layout, &member.tensors)?;
+    Ok(group)
 }
 
 /// The way of exchanging that is configured, for the rank's slice.
 fn exchanging(
     member: &Member,
-    joined: &Joined,
+    membership: &Membership,
     group: &mut dyn Group,
-    pulse: &Arc<Pulse>,
     streams: Streams,
 ) -> anyhow::Result<Box<dyn Exchanging>> {
     let Member {
         config,
-        spec,
-        layout,
         tensors,
         flat,
         staged,
+        process,
         ..
     } = member;
-    let host = HostSide::new(layout, slice(member, joined), *staged, spec.up);
+    let RankSettings { spec, layout, .. } = &process.settings;
+    let host = HostSide::new(layout, membership.slice(), *staged, spec.up);
     let setup = Setup {
         config,
         spec,
@@ -207,19 +119,7 @@ fn exchanging(
         tensors,
         flat,
         group,
-        pulse,
+        heartbeat: membership.heartbeat(),
     };
     Ok(exchanging::build(setup, streams)?)
-}
-
-/// The rank's batches from a clock on.
-fn feed(member: &Member, joined: &Joined, start: Clock) -> Result<Feed, FeedError> {
-    let prefetch = Prefetch::new(member.task.dataset(), Split::Train, DEPTH, member.device);
-    let place = Place {
-        group: member.seat.group,
-        rank: member.seat.rank,
-        start,
-        origin: joined.origin,
-    };
-    Feed::new(&member.spec, place, prefetch)
 }

@@ -6,8 +6,12 @@ use std::sync::Arc;
 use safetensors::tensor::{Dtype, TensorView};
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
+use tradewind_client::coordinator::CoordinatorAt;
+use tradewind_client::milestones;
+use tradewind_client::reader::pull;
+use tradewind_client::verdict::Diverged;
+use tradewind_common::Layout;
 use tradewind_common::record::{Evaluation, Measure};
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_config::Config;
 use tradewind_process::whole;
 use tradewind_proto::auth::Token;
@@ -15,15 +19,8 @@ use tradewind_proto::auth::Token;
 use crate::data::Split;
 use crate::flat::Flat;
 use crate::member::{named, reach, run_spec};
-use crate::milestones;
 use crate::model::{Picture, Task};
 use crate::precision::{autocast, libtorch_version};
-use crate::verdict::Diverged;
-use tradewind_client::core::session::{Identity, Session};
-use tradewind_client::directory::Directory;
-use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::membership::{Coordinator, CoordinatorAt};
-use tradewind_client::network::Reach;
 
 /// Where an evaluation reads and writes files.
 #[derive(Clone, Copy, Debug)]
@@ -105,33 +102,6 @@ fn check_finite(measures: &[&Measure]) -> Result<(), Diverged> {
         None => Ok(()),
         Some(Measure { name, value, .. }) => Err(Diverged(format!("{name} is {value}"))),
     }
-}
-
-/// Reads the flat vector of a run from its servers, as somebody who takes no part in it.
-pub async fn pull(
-    run: &RunId,
-    coordinator: &CoordinatorAt,
-    reach: &Reach,
-    layout: &Arc<Layout>,
-    values: &mut [f32],
-) -> anyhow::Result<()> {
-    let mut coordinator = Coordinator::new(coordinator.clone(), reach.clone());
-    let (placement, holding) = coordinator.placement(run).await?;
-    let (directory, news) = Directory::new(holding);
-    let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
-    // A bare pull may come from nobody.
-    let nobody = Identity {
-        run: run.clone(),
-        group: GroupId(0),
-        incarnation: Incarnation(0),
-    };
-    let session = Session::new(nobody, Clock(0), placed(&all, &placement)?);
-    let mut exchange = Exchange::new(layout.clone(), session, &directory, reach);
-    tokio::select! {
-        pulled = exchange.pull(values) => pulled?,
-        never = coordinator.follow(run, &news) => match never {},
-    };
-    Ok(())
 }
 
 /// A tensor of the flat vector: name, shape, values.

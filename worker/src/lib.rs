@@ -1,4 +1,5 @@
-//! One process per rank: libtorch, the group's collectives, the exchange with the shards.
+//! One process per rank: libtorch, the group's collectives, training. What a rank does that needs no libtorch
+//! is `tradewind-client`.
 //!
 //! A worker program with models of somebody's own, besides the built-in ones, is [`main`] with a list of
 //! them; [`model`] says what a model is.
@@ -10,22 +11,17 @@ pub mod enter;
 pub mod evaluate;
 pub mod exchanging;
 pub mod feed;
-pub mod fence;
 pub mod flat;
 pub mod gpu_stats;
 pub mod group;
 pub mod host;
-pub mod leaving;
 pub mod lives;
 pub mod member;
-pub mod milestones;
 pub mod model;
 pub mod norms;
-pub mod pace;
 pub mod precision;
 pub mod program;
 pub mod stream;
-pub mod telemetry;
 pub mod train;
 pub mod train_error;
 pub mod verdict;

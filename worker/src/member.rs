@@ -6,22 +6,21 @@ use std::time::Duration;
 use anyhow::Context;
 use tch::{Device, Tensor};
 use tokio::runtime::Handle;
-use tradewind_client::membership::{
-    Coordinator, CoordinatorAt, Joined, MembershipError, Seat, Start,
-};
+use tradewind_client::coordinator::{Coordinator, CoordinatorAt, RankId};
 use tradewind_client::network::Reach;
+use tradewind_client::rank_process::RankProcess;
+use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::recorder::Recorder;
+use tradewind_client::verdict::GivenUp;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorKind, TensorSpec};
+use tradewind_common::{GroupId, Rank, TensorKind, TensorSpec};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 
 use crate::c10d::Store;
 use crate::flat::Flat;
 use crate::gpu_stats::GpuStats;
-use crate::leaving::Leaving;
 use crate::model::{Registry, Task, TaskError};
-use crate::telemetry::Recorder;
-use crate::verdict::GivenUp;
 
 /// What a rank is told at its start.
 #[derive(Clone, Debug)]
@@ -46,16 +45,8 @@ pub struct Entry {
 pub struct Member {
     /// The run's configuration.
     pub config: Config,
-    /// Who this is, as configured.
-    pub seat: Seat,
-    /// Names this process among the lives of the rank.
-    pub life: u64,
     /// What it computes on.
     pub device: Device,
-    /// What all processes of the run agree on.
-    pub spec: RunSpec,
-    /// The flat vector's blocks.
-    pub layout: Arc<Layout>,
     /// Model, loss, data.
     pub task: Box<dyn Task>,
     /// The model's tensors, named, in order of creation.
@@ -68,18 +59,12 @@ pub struct Member {
     /// Where the group may meet, if it can have more ranks than this: it does so at the store of
     /// the first rank that is there.
     pub store: Option<Store>,
-    /// Where data are leased.
-    pub coordinator: Coordinator,
-    /// How servers are reached.
-    pub reach: Reach,
     /// Where the group's first rank writes its steps down.
     pub recorder: Recorder,
     /// Looks at the GPU, if it computes on one.
     pub gpu_stats: Option<GpuStats>,
-    /// Where the coordinator is spoken to.
-    pub runtime: Handle,
-    /// Whether it was asked to leave.
-    pub leaving: Leaving,
+    /// The same without its model: it joins, again and again.
+    pub process: RankProcess,
 }
 
 impl Member {
@@ -111,34 +96,34 @@ impl Member {
         let serve = || Store::serve(host, lease).context("serving the group's store");
         let store = (size > 1).then(serve).transpose()?;
         let reach = reach(&config, token);
-        Ok(Self {
-            seat: Seat {
+        let settings = RankSettings {
+            id: RankId {
                 run: config.name.clone(),
                 group,
                 rank,
             },
             life,
-            device,
-            spec,
+            spec: Arc::new(spec),
             layout,
+            coordinator: Coordinator::new(coordinator, reach.clone()),
+            reach,
+            heartbeat: Duration::from_millis(config.liveness.heartbeat_ms),
+            patience: lease,
+            overlap: config.train.overlap,
+            runtime: runtime.clone(),
+        };
+        Ok(Self {
+            device,
             task,
             tensors,
             staged: flat.device() != Device::Cpu,
             flat,
             store,
-            coordinator: Coordinator::new(coordinator, reach.clone()),
-            reach,
             recorder,
             gpu_stats: GpuStats::of(device),
-            runtime: runtime.clone(),
-            leaving: Leaving::default(),
+            process: RankProcess::new(settings),
             config,
         })
-    }
-
-    /// Length of a rank's lease. It bounds whatever a rank waits for from its peers alone.
-    pub fn lease(&self) -> Duration {
-        Duration::from_millis(self.config.liveness.lease_ms)
     }
 
     /// host:port of the own store; empty without one.
@@ -146,37 +131,6 @@ impl Member {
         let host = &self.config.cluster.host;
         let store = self.store.as_ref();
         store.map_or(String::new(), |store| format!("{host}:{}", store.port()))
-    }
-
-    /// Enters the group, in a later life of it than `after`; returns when it is formed.
-    pub fn join(&mut self, after: Incarnation) -> Result<Joined, MembershipError> {
-        let own = self.store_address();
-        let (seat, life, spec) = (&self.seat, self.life, &self.spec);
-        let join = self.coordinator.join(seat, life, spec, &own, after);
-        self.runtime.block_on(join)
-    }
-
-    /// Waits until the incarnation may begin, or this rank is told to create its slice; `created` says
-    /// that it has.
-    pub fn await_ready(
-        &mut self,
-        incarnation: Incarnation,
-        created: bool,
-    ) -> Result<Start, MembershipError> {
-        let ready = self
-            .coordinator
-            .await_ready(&self.seat, incarnation, created);
-        self.runtime.block_on(ready)
-    }
-
-    /// The group is done, and so are these chunks of data.
-    pub fn leave(
-        &mut self,
-        incarnation: Incarnation,
-        finished: Vec<u64>,
-    ) -> Result<(), MembershipError> {
-        let leave = self.coordinator.leave(&self.seat, incarnation, finished);
-        self.runtime.block_on(leave)
     }
 }
 

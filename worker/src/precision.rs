@@ -15,7 +15,7 @@ use tradewind_config::{Compute, Precision};
 
 use crate::c10d::{C10dError, check, made};
 
-pub use scaler::{LossScaler, SCALE_MIN};
+pub use scaler::LossScaler;
 
 /// Sets how this process computes: TF32 for f32 products on a GPU, and whether an operation whose
 /// bits do not repeat is an error. Before the first product on the device: cuBLAS reads its part

@@ -10,7 +10,13 @@ use clap::Parser;
 use tch::Device;
 use tokio::runtime::{Handle, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tradewind_client::membership::CoordinatorAt;
+use tradewind_client::coordinator::CoordinatorAt;
+use tradewind_client::feed::check_batch;
+use tradewind_client::leaving::{Asked, Leaving};
+use tradewind_client::membership::End;
+use tradewind_client::recorder::Recorder;
+use tradewind_client::stopwatch::wall;
+use tradewind_client::verdict::GivenUp;
 use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
 use tradewind_config::{Config, DeviceChoice, Task as Chosen, Tasks, description, page};
@@ -24,15 +30,11 @@ use tradewind_proto::auth::Token;
 use crate::data::Split;
 use crate::device::{self, Devices};
 use crate::evaluate::{Folders, evaluate};
-use crate::feed::check_batch;
-use crate::leaving::{Asked, Leaving};
 use crate::lives::live;
 use crate::member::{Entry, Member, run_spec};
 use crate::model::{Registry, TaskEntry};
 use crate::precision;
-use crate::telemetry::{Recorder, wall};
-use crate::train::End;
-use crate::verdict::{GivenUp, Verdict, without_task};
+use crate::verdict::{verdict, without_task};
 
 /// Every worker program has it: memory of finished transfers is used again, as fresh pages cost more than
 /// the copies into them.
@@ -66,7 +68,7 @@ fn begin(own: Vec<TaskEntry>) -> ExitCode {
         Ok(End::Left) => Exit::Left,
         Err(error) => {
             tracing::error!("{error:#}");
-            Verdict::of(&error).exit()
+            verdict(&error).exit()
         }
     }
     .into()
@@ -126,7 +128,7 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
             let runtime = runtime()?;
             let task = registry.build(&entry.config).map_err(without_task)?;
             let mut member = Member::with_task(entry, task, recorder, runtime.handle())?;
-            leave_when_told(member.leaving.clone(), runtime.handle())?;
+            leave_when_told(member.process.leaving.clone(), runtime.handle())?;
             let end = live(&mut member)?;
             tracing::info!(
                 "{}",

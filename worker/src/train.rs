@@ -1,31 +1,27 @@
 //! The training loop.
 
-mod record;
-
-use std::sync::Arc;
 use std::time::Duration;
 
 use tch::{Kind, Tensor};
+use tradewind_client::core::session::Summary;
+use tradewind_client::membership::{End, Membership};
+use tradewind_client::pace::Pace;
+use tradewind_client::ranges::{Range, open, within};
+use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::step::{Ahead, Ended, Step};
+use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
-use tradewind_common::{Incarnation, Rank, TensorKind};
+use tradewind_common::{Rank, TensorKind};
 
 use crate::data::Batch;
-use crate::exchanging::{Computed, Ended, Exchanging, Replica, Step};
-use crate::feed::{Feed, FeedError};
-use crate::fence::Guard;
+use crate::exchanging::{Exchanging, Replica};
+use crate::feed::Feed;
 use crate::gpu_stats::GpuStats;
 use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::member::Member;
-use crate::pace::Pace;
 use crate::precision::autocast;
-use tradewind_client::core::session::Summary;
-use tradewind_client::pulse::Pulse;
-use tradewind_client::ranges::{Range, open, within};
-use tradewind_client::stopwatch::Stopwatch;
-
-use crate::train_error::{SKIPS_MAX, TrainError};
-use record::step_record;
+use crate::train_error::TrainError;
 
 /// A rank in one incarnation of its group.
 pub struct Worker<'a> {
@@ -37,23 +33,8 @@ pub struct Worker<'a> {
     pub exchanging: Box<dyn Exchanging>,
     /// Which samples come next.
     pub feed: Feed,
-    /// Which incarnation.
-    pub incarnation: Incarnation,
-    /// What heartbeats tell and bring.
-    pub pulse: Arc<Pulse>,
-    /// Knows whether the lease is lost.
-    pub guard: Guard,
-    /// Whether an exchange has ended.
-    pub exchanged: bool,
-}
-
-/// Why training has come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The run's budget is applied.
-    Applied,
-    /// The group was asked to leave; others go on.
-    Left,
+    /// Of the group, in this incarnation. Dropped last: whoever drops the group may get stuck.
+    pub membership: Membership,
 }
 
 impl Worker<'_> {
@@ -63,9 +44,8 @@ impl Worker<'_> {
         if pulled.stop {
             return Ok(End::Applied);
         }
-        let _trains = self.member.leaving.train();
+        let _trains = self.member.process.leaving.train();
         let mut seen = pulled.seen();
-        let mut skips = 0;
         loop {
             let _step = open(Range::Step(self.exchanging.next_clock()));
             let step = self.steps(seen)?;
@@ -74,31 +54,16 @@ impl Worker<'_> {
                 continue;
             };
 
-            let Ended { step, summary, .. } = ended;
             self.feed.done();
-            self.exchanged = true;
-            self.pulse.set_clock(step.clock.tick());
-            seen = summary.seen();
+            self.member.process.exchanged();
+            seen = ended.summary.seen();
             self.record(&ended);
-            if summary.stop {
-                return Ok(End::Applied);
-            }
-            if summary.leave {
-                return Ok(End::Left);
+            if let Some(end) = self.membership.ended(&ended)? {
+                return Ok(end);
             }
             // Only where groups may be left behind this is further than it is anyway.
-            let next = self.exchanging.go_on_at(summary.next);
+            let next = self.exchanging.go_on_at(ended.summary.next);
             self.feed.go_on_at(next);
-            skips = match (step.buckets_skipped, step.lowered_scale()) {
-                (0, _) => 0,
-                // The next one may fare better.
-                (_, true) => skips,
-                (_, false) => skips + 1,
-            };
-            if skips == SKIPS_MAX {
-                let clock = step.clock.0;
-                return Err(TrainError::Diverged { clock });
-            }
         }
     }
 
@@ -119,9 +84,7 @@ impl Worker<'_> {
     /// One step: the gradient of the next batch, and what the ranks have agreed to do with it. It is the
     /// `nth` step since the last exchange, from 0.
     fn step(&mut self, nth: u32, seen: Seen) -> Result<Step, TrainError> {
-        if self.guard.is_lost() {
-            return Err(TrainError::LeaseLost);
-        }
+        self.membership.check()?;
         self.exchanging.begin_step()?;
         let mut watch = Stopwatch::start();
         let batch = within(Range::Data, || self.batch())?;
@@ -148,26 +111,10 @@ impl Worker<'_> {
     }
 
     fn batch(&mut self) -> Result<Batch, TrainError> {
-        Ok(self.next_batch()?.to(self.member.device)?)
-    }
-
-    fn next_batch(&mut self) -> Result<Batch, FeedError> {
-        let Self {
-            member,
-            feed,
-            group,
-            incarnation,
-            ..
-        } = self;
-        let Member {
-            coordinator,
-            seat,
-            runtime,
-            ..
-        } = &mut **member;
-        feed.next(&**group, &mut |finished, held| {
-            runtime.block_on(coordinator.lease_chunk(seat, *incarnation, finished, held))
-        })
+        let membership = &mut self.membership;
+        let mut lease = |finished, held| membership.lease_chunk(finished, held);
+        let batch = self.feed.next(&*self.group, &mut lease)?;
+        Ok(batch.to(self.member.device)?)
     }
 
     /// In as few bits as is configured; itself f32.
@@ -193,77 +140,41 @@ impl Worker<'_> {
     /// How many times as long this step takes this rank, by what is configured.
     fn slowness(&self, nth: u32) -> f64 {
         let Member {
-            config, seat, spec, ..
+            config, process, ..
         } = &*self.member;
+        let RankSettings { id, spec, .. } = &process.settings;
         let step = first_step(self.exchanging.clock(), spec.local_steps).0 + u64::from(nth);
-        let stragglers = &config.stragglers;
-        stragglers.factor(seat.group, seat.rank, step)
+        config.stragglers.factor(id.group, id.rank, step)
     }
 
-    /// Ranks agree on finiteness before the first block leaves (rule 7), and on the mean loss. By
-    /// bucket they have come to the same result about the gradient, and agree about the buffers.
+    /// By bucket the ranks have come to the same result about the gradient, and agree about the buffers.
     fn agree(
         &mut self,
         loss: &Tensor,
         samples: usize,
         missed_pace: bool,
     ) -> Result<Step, TrainError> {
-        let Computed {
-            loss,
-            finite,
-            skips,
-        } = self.exchanging.computed(loss, &*self.group)?;
-        let mut sums = [
-            loss * samples as f64,
-            samples as f64,
-            f64::from(u8::from(!finite)),
-            f64::from(u8::from(missed_pace)),
-        ];
-        self.group.all_reduce_sum(&mut sums)?;
-        let [loss, samples, not_finite, missed_pace] = sums;
-        let buckets_skipped = if not_finite == 0.0 { 0 } else { skips };
-        let (clock, loss_scale) = (self.exchanging.clock(), self.exchanging.loss_scale());
-        let buckets = self.member.layout.buckets.len();
-        let overflowed = buckets_skipped > 0 && loss_scale.is_some();
-        if overflowed {
-            tracing::info!(%clock, loss_scale, "scaled gradients overflowed: the group skips");
-        } else if buckets_skipped > 0 {
-            tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
-        }
-        let pushed = (buckets_skipped < buckets).then_some(samples as u32);
+        let computed = self.exchanging.computed(loss, &*self.group)?;
+        let ahead = Ahead {
+            clock: self.exchanging.clock(),
+            loss_scale: self.exchanging.loss_scale(),
+            buckets: self.member.process.settings.layout.buckets.len(),
+        };
+        let step = computed.agree(samples, missed_pace, ahead, &*self.group)?;
         Ok(Step {
-            clock,
-            pushed,
-            buckets_skipped,
-            overflowed,
-            loss_scale,
-            loss: loss / samples,
-            samples: samples as u64,
-            local_steps: 1,
-            local_skipped: u32::from(pushed.is_none()),
-            compute: Duration::ZERO,
-            reduce: Duration::ZERO,
-            missed_pace: u32::from(missed_pace > 0.0),
             reduce_bytes_per_second: self.bus_bandwidth()?,
+            ..step
         })
     }
 
     fn exchange(&mut self, step: Step, seen: Seen) -> Result<Option<Ended>, TrainError> {
-        let Self {
-            member,
-            group,
-            exchanging,
-            pulse,
-            ..
-        } = self;
-        let Member { flat, leaving, .. } = &mut **member;
-        let leave = || leaving.is_asked() || pulse.leave();
+        let membership = &self.membership;
         let mut replica = Replica {
-            group: &mut **group,
-            flat,
-            leave: &leave,
+            group: &mut *self.group,
+            flat: &mut self.member.flat,
+            leave: &|| membership.is_asked_to_leave(),
         };
-        exchanging.exchange(step, seen, &mut replica)
+        self.exchanging.exchange(step, seen, &mut replica)
     }
 
     /// In the metrics, by the group's first rank.
@@ -272,12 +183,12 @@ impl Worker<'_> {
             return;
         }
         let gpu = self.member.gpu_stats.as_ref().and_then(GpuStats::latest);
-        let record = step_record(self.member.seat.group, ended, gpu);
-        self.member.recorder.write(&record);
+        let group = self.member.process.settings.id.group;
+        self.member.recorder.write(&ended.record(group, gpu));
     }
 
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
-        let buckets = self.member.layout.buckets.iter();
+        let buckets = self.member.process.settings.layout.buckets.iter();
         let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);
         let bytes = trained.map(|bucket| size_of::<f32>() * bucket.elements.len());
         let took = self.group.reduced()?;

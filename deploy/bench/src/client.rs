@@ -4,16 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::{Handle, Runtime};
-use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
-use tradewind_client::directory::Directory;
-use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::lease::{Lease, keep_lease};
-use tradewind_client::membership::{Coordinator, CoordinatorAt, Joined, Seat, Start};
-use tradewind_client::network::{Reach, wire};
-use tradewind_client::pulse::Pulse;
+use tradewind_client::coordinator::{Coordinator, CoordinatorAt, RankId};
+use tradewind_client::core::session::{Purpose, Summary};
+use tradewind_client::heartbeat::HeartbeatState;
+use tradewind_client::network::Reach;
+use tradewind_client::rank_process::RankProcess;
+use tradewind_client::rank_settings::RankSettings;
+use tradewind_client::streams::Streams;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
+use tradewind_common::{BlockId, Clock, GroupId, Layout, Rank, RunId};
 use tradewind_proto::auth::Token;
 
 use super::model::{LEASE_MS, Model, gradient, values};
@@ -43,13 +42,13 @@ pub struct Arguments {
 
 /// What a rank exchanges with, and what it exchanges.
 struct Client {
-    exchange: Exchange,
+    streams: Streams,
     layout: Arc<Layout>,
     values: Vec<f32>,
     gradient: Vec<f32>,
     seen: Seen,
     /// The group's clock, for the heartbeats.
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<HeartbeatState>,
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -64,118 +63,69 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         true => (0, arguments.index),
         false => (arguments.index, 0),
     };
-    let seat = Seat {
-        run: RunId::new(&arguments.run)?,
-        group: GroupId(group),
-        rank: Rank(rank),
-    };
     let reach = Reach {
         token: Token::from_env()?,
         retry: RETRY,
         connections: arguments.model.connections,
     };
     let at = CoordinatorAt::Address(arguments.coordinator.clone());
-    let mut coordinator = Coordinator::new(at, reach.clone());
-    let join = coordinator.join(&seat, LIFE, &spec, "", Incarnation(0));
-    let joined = runtime.block_on(join)?;
-    let (directory, news) = Directory::new(joined.holding.clone());
-    let pulse = Arc::new(Pulse::default());
-    let heartbeat = {
-        let _context = runtime.enter();
-        let lease = Lease {
-            seat: seat.clone(),
-            incarnation: joined.incarnation,
-            pause: Duration::from_millis(LEASE_MS / 6),
-            length: Duration::from_millis(LEASE_MS),
-            pulse: pulse.clone(),
-            news,
-        };
-        keep_lease(&coordinator, lease, |error| {
-            tradewind_process::complain!("the lease is lost: {error}");
-            tradewind_process::exit(1);
-        })
-    };
-    let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);
-    let blocks = placed(&slice, &joined.placement)?;
-    let open = |start: Clock| {
-        let identity = Identity {
-            run: seat.run.clone(),
-            group: seat.group,
-            incarnation: joined.incarnation,
-        };
-        let session = Session::new(identity, start, blocks.clone())
-            .with_overlap(arguments.model.step_seconds.is_some());
-        let exchange = Exchange::new(layout.clone(), session, &directory, &reach);
-        exchange.compressing(spec.up, spec.down)
-    };
+    let lease = Duration::from_millis(LEASE_MS);
+    let mut process = RankProcess::new(RankSettings {
+        id: RankId {
+            run: RunId::new(&arguments.run)?,
+            group: GroupId(group),
+            rank: Rank(rank),
+        },
+        life: LIFE,
+        spec: Arc::new(spec),
+        layout: layout.clone(),
+        coordinator: Coordinator::new(at, reach.clone()),
+        reach,
+        heartbeat: lease / 6,
+        patience: lease,
+        overlap: arguments.model.step_seconds.is_some(),
+        runtime: runtime.handle().clone(),
+    });
+    let mut membership = process.join("")?;
+    let start = membership.await_start(|| values(layout.elements()))?;
     let mut client = Client {
-        exchange: open(Clock(0)),
+        streams: membership.streams(start)?,
         layout: layout.clone(),
         values: values(layout.elements()),
         gradient: gradient(layout.elements()),
         seen: Seen::default(),
-        pulse,
+        heartbeat: membership.heartbeat().clone(),
     };
-    let wire = wire()?;
-    let start = client.create(&mut coordinator, &seat, &joined, runtime.handle())?;
-    client.exchange = open(start);
-    client.work(Work::Pull, &wire)?;
+    client.work(Work::Pull)?;
     let bytes = |id: &BlockId| layout.block(*id).map_or(0, |block| block.bytes());
     let ready = Ready {
-        servers: joined.holding.servers.len(),
-        bytes: slice.iter().map(bytes).sum(),
+        servers: membership.joined().holding.servers.len(),
+        bytes: membership.slice().iter().map(bytes).sum(),
     };
     match arguments.model.step_seconds {
-        None => obey(&ready, |work| client.work(work, &wire))?,
+        None => obey(&ready, |work| client.work(work))?,
         Some(seconds) => {
-            let (pulse, computation) = (client.pulse, Duration::from_secs_f64(seconds));
+            let (heartbeat, computation) = (client.heartbeat, Duration::from_secs_f64(seconds));
             let vectors = (client.gradient, client.values);
-            let mut steps = Steps::new((client.exchange, wire), layout, vectors, computation);
+            let mut steps = Steps::new(client.streams, layout, vectors, computation);
             obey(&ready, |work| {
-                pulse.set_clock(Clock(steps.step(work)?));
+                heartbeat.set_clock(Clock(steps.step(work)?));
                 Ok(())
             })?;
         }
     }
-    // The first rank to leave takes its group out; what the others' beats hear then is no news.
-    runtime.block_on(coordinator.leave(&seat, joined.incarnation, Vec::new()))?;
-    drop(heartbeat);
+    membership.leave(Vec::new())?;
     Ok(())
 }
 
 impl Client {
-    /// Creates the slice's values if this group is told to; returns the group's first clock.
-    fn create(
-        &mut self,
-        coordinator: &mut Coordinator,
-        seat: &Seat,
-        joined: &Joined,
-        runtime: &Handle,
-    ) -> anyhow::Result<Clock> {
-        let mut created = false;
-        loop {
-            let ready = coordinator.await_ready(seat, joined.incarnation, created);
-            match runtime.block_on(ready)? {
-                Start::At(clock) => return Ok(clock),
-                Start::Create => {
-                    let initial = values(self.layout.elements());
-                    let source = |id| of(&self.layout, &initial, id);
-                    let create = self
-                        .exchange
-                        .push(Purpose::Create, Seen::default(), &source);
-                    runtime.block_on(create)?;
-                    created = true;
-                }
-            }
-        }
-    }
-
     /// Moves the slice once.
-    fn work(&mut self, work: Work, wire: &Runtime) -> anyhow::Result<()> {
+    fn work(&mut self, work: Work) -> anyhow::Result<()> {
         let gradient = Purpose::Gradient { samples: 1 };
         let source = |id| of(&self.layout, &self.gradient, id);
         let seen = self.seen;
-        let (exchange, values) = (&mut self.exchange, &mut self.values);
+        let Streams { exchange, wire } = &mut self.streams;
+        let values = &mut self.values;
         let summary: Summary = wire.block_on(async {
             match work {
                 Work::Exchange => exchange.run(gradient, seen, &source, values).await,
@@ -184,7 +134,7 @@ impl Client {
             }
         })?;
         self.seen = summary.seen();
-        self.pulse.set_clock(self.exchange.clock());
+        self.heartbeat.set_clock(self.streams.exchange.clock());
         Ok(())
     }
 }

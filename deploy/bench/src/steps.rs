@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use tokio::runtime::Runtime;
 use tradewind_client::background::Background;
 use tradewind_client::core::session::Purpose;
-use tradewind_client::exchange::Exchange;
+use tradewind_client::streams::Streams;
 use tradewind_common::Layout;
 use tradewind_common::schedule::Seen;
 
@@ -25,9 +24,9 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// `exchange` has pulled `values` on `wire`.
+    /// The streams have pulled `values`.
     pub fn new(
-        (exchange, wire): (Exchange, Runtime),
+        Streams { exchange, wire }: Streams,
         layout: Arc<Layout>,
         (gradient, values): (Vec<f32>, Vec<f32>),
         computation: Duration,

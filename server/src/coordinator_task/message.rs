@@ -44,7 +44,7 @@ pub enum Message {
     AwaitReady(RunId, Caller, bool, Reply<Answer>),
     /// A rank is alive, and says so on the stream of this number.
     Heartbeat(RunId, Caller, (u64, Beat), Reply<Beaten>),
-    /// Whether a rank's life of its group is still the one.
+    /// Whether a rank's incarnation of its group is still the one.
     Check(RunId, Caller, Reply<Generation>),
     /// The stream of this number of a rank's heartbeats has ended.
     RankLost(RunId, Caller, u64),

@@ -1,5 +1,5 @@
 //! The stream of a rank's heartbeats. When it breaks, the coordinator hears of it at once; when this
-//! life of the group is over, the rank does.
+//! incarnation of the group is over, the rank does.
 
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ impl Keeper {
                     // It has ended its side, or the connection broke.
                     Ok(None) | Err(_) => break,
                 },
-                // Something has changed: is this life still the group's, and where are the shards?
+                // Something has changed: is this incarnation still the group's, and where are the shards?
                 changed = changes.changed() => {
                     if changed.is_err() {
                         return Err(Status::unavailable("the coordinator is shutting down"));

@@ -12,7 +12,7 @@ use tradewind_core::mark::Lacking;
 use tradewind_core::order::{Capture, NotCaptured, Order, Restore, Server, ShardFile, ShardReport};
 use tradewind_core::view::{Acknowledge, View};
 
-/// An order of the coordinator's life `coordinator`.
+/// An order of the coordinator's incarnation `coordinator`.
 pub fn encode_order(order: &Order, coordinator: u64) -> v1::ServerOrder {
     let restore = |restore: &Restore| v1::Restore {
         shard: restore.shard.0,
@@ -220,30 +220,32 @@ fn encode_view(view: &View) -> v1::View {
         live: view
             .live
             .iter()
-            .map(|(g, (life, start))| group(*g, *life, *start))
+            .map(|(g, (incarnation, start))| group(*g, *incarnation, *start))
             .collect(),
         joined: view
             .joined
             .iter()
-            .map(|(g, life)| group(*g, *life, Clock(0)))
+            .map(|(g, incarnation)| group(*g, *incarnation, Clock(0)))
             .collect(),
-        creator: view.creator.map(|(g, life)| group(g, life, Clock(0))),
+        creator: view
+            .creator
+            .map(|(g, incarnation)| group(g, incarnation, Clock(0))),
         groups: view.groups,
     }
 }
 
 /// A view from the wire.
 fn decode_view(view: v1::View) -> View {
-    let life = |g: &v1::GroupView| (GroupId(g.group), Incarnation(g.incarnation));
+    let incarnation = |g: &v1::GroupView| (GroupId(g.group), Incarnation(g.incarnation));
     View {
         generation: Generation(view.generation),
         live: view
             .live
             .iter()
-            .map(|g| (life(g).0, (life(g).1, Clock(g.start_clock))))
+            .map(|g| (incarnation(g).0, (incarnation(g).1, Clock(g.start_clock))))
             .collect(),
-        joined: view.joined.iter().map(life).collect(),
-        creator: view.creator.as_ref().map(life),
+        joined: view.joined.iter().map(incarnation).collect(),
+        creator: view.creator.as_ref().map(incarnation),
         groups: view.groups,
     }
 }

@@ -5,7 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_client::membership::CoordinatorAt;
+use tradewind_client::coordinator::CoordinatorAt;
+use tradewind_client::recorder::Recorder;
+use tradewind_client::stopwatch::wall;
 use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
@@ -14,7 +16,6 @@ use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::model::{Report, Task, TaskError};
-use tradewind_worker::telemetry::{Recorder, wall};
 use tradewind_worker::{device, precision};
 
 use crate::plain::read;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tradewind_client::coordinator::{Coordinator, Joined, RankId, Start};
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::membership::{Coordinator, Joined, Seat, Start};
 use tradewind_client::network::Reach;
 use tradewind_common::cost::{Flow, Traffic};
 use tradewind_common::placement::Placement;
@@ -50,26 +50,26 @@ impl Counting<'_> {
             retry: PATIENCE,
             connections: self.connections,
         };
-        let seat = Seat {
+        let id = RankId {
             run: RunId::new(RUN).unwrap(),
             group: self.group,
             rank: self.rank,
         };
         let layout = Arc::new(self.spec.check().unwrap());
         let mut coordinator = Coordinator::new(self.fleet.coordinator(), reach.clone());
-        let joined = coordinator.join(&seat, 1, self.spec, "", Incarnation(0));
+        let joined = coordinator.join(&id, 1, self.spec, "", Incarnation(0));
         let joined = joined.await.unwrap();
         let mut proxies = Vec::new();
         for address in self.fleet.addresses() {
             proxies.push(Proxy::start(address.clone()).await);
         }
-        let open = |start| self.open(&layout, &joined, start, &proxies, (&seat, &reach));
+        let open = |start| self.open(&layout, &joined, start, &proxies, (&id, &reach));
 
         let vector = vec![0.5; layout.elements()];
         let source = |id| &vector[layout.block(id).unwrap().elements.clone()];
         let mut created = false;
         let start = loop {
-            let ready = coordinator.await_ready(&seat, joined.incarnation, created);
+            let ready = coordinator.await_ready(&id, joined.incarnation, created);
             match ready.await.unwrap() {
                 Start::At(clock) => break clock,
                 Start::Create => {
@@ -115,15 +115,15 @@ impl Counting<'_> {
         joined: &Joined,
         start: Clock,
         proxies: &[Proxy],
-        (seat, reach): (&Seat, &Reach),
+        (id, reach): (&RankId, &Reach),
     ) -> Exchange {
         let identity = Identity {
-            run: seat.run.clone(),
-            group: seat.group,
+            run: id.run.clone(),
+            group: id.group,
             incarnation: joined.incarnation,
         };
-        let size = self.spec.group_sizes[seat.group.0 as usize];
-        let slice = layout.slice(seat.rank, size);
+        let size = self.spec.group_sizes[id.group.0 as usize];
+        let slice = layout.slice(id.rank, size);
         let blocks = placed(&slice, &joined.placement).unwrap();
         let session = Session::new(identity, start, blocks);
         let mut holding = joined.holding.clone();

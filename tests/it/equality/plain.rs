@@ -7,11 +7,11 @@ use std::fs;
 use safetensors::SafeTensors;
 use tch::Tensor;
 use tch::nn::{self, OptimizerConfig};
+use tradewind_client::order::permutation;
 use tradewind_config::Config;
 use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;
-use tradewind_worker::data::order::permutation;
 use tradewind_worker::member::build_task;
 use tradewind_worker::model::Task;
 

@@ -2,9 +2,9 @@
 //! mode each sample in a batch of the size that is due where its chunk begins.
 
 use tch::Tensor;
+use tradewind_client::order::permutation;
 use tradewind_tests::cluster::run::{Ended, Run};
 use tradewind_worker::data::Split;
-use tradewind_worker::data::order::permutation;
 
 use super::distance;
 use super::plain::{Keys, Plain, RATE, SYNC, complete, configured, divided, trained, values};

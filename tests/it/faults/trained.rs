@@ -7,6 +7,7 @@ use std::time::Duration;
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Builder;
 use tradewind_client::network::Reach;
+use tradewind_client::reader::pull;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -14,7 +15,6 @@ use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::evaluate::pull;
 use tradewind_worker::member::{Entry, tensor_specs};
 
 const BATCH: usize = 4;

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Builder;
+use tradewind_client::recorder::Recorder;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -24,7 +25,6 @@ use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
 use tradewind_worker::member::Entry;
-use tradewind_worker::telemetry::Recorder;
 use turns::Turns;
 
 const BATCH: usize = 2;

@@ -7,10 +7,10 @@ use tradewind_common::optimizer::Sgd;
 
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::background::Background;
+use tradewind_client::coordinator::{Coordinator, RankId, Start};
 use tradewind_client::core::session::{Identity, Purpose, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::membership::{Coordinator, Seat, Start};
 use tradewind_client::network::{Reach, wire};
 use tradewind_common::compress::Compression;
 use tradewind_common::policy::Policies;
@@ -91,22 +91,22 @@ pub(super) fn enter(
         retry: PATIENCE,
         connections: 1,
     };
-    let seat = Seat {
+    let id = RankId {
         run: RunId::new("behind").unwrap(),
         group: GroupId(group),
         rank: Rank(rank),
     };
     let layout = Arc::new(spec.check().unwrap());
-    let slice = layout.slice(seat.rank, spec.group_sizes[group as usize]);
+    let slice = layout.slice(id.rank, spec.group_sizes[group as usize]);
     let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
     let joined = runtime
-        .block_on(coordinator.join(&seat, 1, spec, "", Incarnation(0)))
+        .block_on(coordinator.join(&id, 1, spec, "", Incarnation(0)))
         .unwrap();
     let directory = Directory::fixed(joined.holding.clone());
     let exchange = |start| {
         let identity = Identity {
-            run: seat.run.clone(),
-            group: seat.group,
+            run: id.run.clone(),
+            group: id.group,
             incarnation: joined.incarnation,
         };
         let blocks = placed(&slice, &joined.placement).unwrap();
@@ -118,7 +118,7 @@ pub(super) fn enter(
     let initial = |id| &initial[layout.block(id).unwrap().elements.clone()];
     let mut created = false;
     let start = loop {
-        let ready = coordinator.await_ready(&seat, joined.incarnation, created);
+        let ready = coordinator.await_ready(&id, joined.incarnation, created);
         match runtime.block_on(ready).unwrap() {
             Start::At(clock) => break clock,
             Start::Create => {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Runtime};
+use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::exchange_error::ExchangeError;
-use tradewind_client::membership::CoordinatorAt;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
-use tradewind_client::membership::CoordinatorAt as Sought;
+use tradewind_client::coordinator::CoordinatorAt as Sought;
 use tradewind_common::ServerId;
 use tradewind_proto::auth::Token;
 use tradewind_server::store::read_address;

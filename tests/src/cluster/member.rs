@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tradewind_client::coordinator::{Coordinator, Joined, MembershipError, RankId, Start};
 use tradewind_client::core::session::{Identity, Purpose, Session, Summary};
 use tradewind_client::directory::{Directory, News};
 use tradewind_client::exchange::{Exchange, placed};
 use tradewind_client::exchange_error::ExchangeError;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::lease::{Heartbeat, Lease, keep_lease};
-use tradewind_client::membership::{Coordinator, Joined, MembershipError, Seat, Start};
 use tradewind_client::network::Reach;
-use tradewind_client::pulse::Pulse;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, Rank, RunId};
@@ -38,12 +38,12 @@ pub struct Who<'a> {
     pub rank: u32,
     /// Names the process.
     pub life: u64,
-    /// The life of the group that has broken, for a rank that joins again.
+    /// The incarnation of the group that has broken, for a rank that joins again.
     pub after: u64,
 }
 
 impl<'a> Who<'a> {
-    /// The only rank of a group, in its only life.
+    /// The only rank of a group, in its only process.
     pub fn group(run: &'a str, group: u32) -> Self {
         Self {
             run,
@@ -61,7 +61,7 @@ pub struct Member {
     pub layout: Arc<Layout>,
     /// The flat vector, of which the last exchange has left this rank's slice.
     pub values: Vec<f32>,
-    /// The life of its group.
+    /// That of its group.
     pub incarnation: Incarnation,
     exchange: Exchange,
     seen: Seen,
@@ -70,7 +70,7 @@ pub struct Member {
 
 /// A lease that is kept.
 struct Kept {
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<HeartbeatState>,
     lost: Arc<AtomicBool>,
     _beats: Heartbeat,
 }
@@ -81,7 +81,7 @@ pub struct Joining {
     pub joined: Joined,
     layout: Arc<Layout>,
     spec: RunSpec,
-    seat: Seat,
+    id: RankId,
     reach: Reach,
     coordinator: Coordinator,
     directory: Directory,
@@ -112,20 +112,20 @@ impl Joining {
         spec: &RunSpec,
     ) -> Result<Self, MembershipError> {
         let reach = reach(fleet, ANSWER);
-        let seat = Seat {
+        let id = RankId {
             run: RunId::new(who.run).expect("a name"),
             group: GroupId(who.group),
             rank: Rank(who.rank),
         };
         let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
         let after = Incarnation(who.after);
-        let joined = coordinator.join(&seat, who.life, spec, "", after).await?;
+        let joined = coordinator.join(&id, who.life, spec, "", after).await?;
         let (directory, news) = Directory::new(joined.holding.clone());
         Ok(Self {
             joined,
             layout: Arc::new(spec.check().expect("a specification that can be followed")),
             spec: spec.clone(),
-            seat,
+            id,
             reach,
             coordinator,
             directory,
@@ -150,14 +150,14 @@ impl Joining {
     #[must_use]
     pub fn keeping(mut self) -> Self {
         let length = Duration::from_millis(self.spec.lease_ms);
-        let pulse = Arc::<Pulse>::default();
+        let heartbeat = Arc::<HeartbeatState>::default();
         let lost = Arc::<AtomicBool>::default();
         let lease = Lease {
-            seat: self.seat.clone(),
+            id: self.id.clone(),
             incarnation: self.joined.incarnation,
             pause: (length / BEATS).min(BEAT),
             length,
-            pulse: pulse.clone(),
+            heartbeat: heartbeat.clone(),
             news: self.news.clone(),
         };
         let over = lost.clone();
@@ -165,7 +165,7 @@ impl Joining {
             over.store(true, Ordering::Relaxed);
         });
         self.kept = Some(Kept {
-            pulse,
+            heartbeat,
             lost,
             _beats: beats,
         });
@@ -192,9 +192,7 @@ impl Joining {
         let mut created = false;
         let start = loop {
             let incarnation = self.joined.incarnation;
-            let ready = self
-                .coordinator
-                .await_ready(&self.seat, incarnation, created);
+            let ready = self.coordinator.await_ready(&self.id, incarnation, created);
             match ready.await? {
                 Start::At(clock) => break clock,
                 Start::Create => {
@@ -224,8 +222,8 @@ impl Joining {
 
     fn exchange(&self, start: Clock) -> Exchange {
         let identity = Identity {
-            run: self.seat.run.clone(),
-            group: self.seat.group,
+            run: self.id.run.clone(),
+            group: self.id.group,
             incarnation: self.joined.incarnation,
         };
         let slice = self
@@ -244,7 +242,7 @@ impl Member {
         self.exchange.clock().0
     }
 
-    /// Whether it was told that this life of its group is over.
+    /// Whether it was told that this incarnation of its group is over.
     pub fn lost(&self) -> bool {
         let kept = self.kept.as_ref();
         kept.is_some_and(|kept| kept.lost.load(Ordering::Relaxed))
@@ -252,7 +250,9 @@ impl Member {
 
     /// Whether its group was asked to leave.
     pub fn asked_to_leave(&self) -> bool {
-        self.kept.as_ref().is_some_and(|kept| kept.pulse.leave())
+        self.kept
+            .as_ref()
+            .is_some_and(|kept| kept.heartbeat.leave())
     }
 
     /// One exchange of a flat gradient, the mean over so many samples.
@@ -276,7 +276,7 @@ impl Member {
             self.seen = summary.seen();
         }
         if let Some(kept) = &self.kept {
-            kept.pulse.set_clock(self.exchange.clock());
+            kept.heartbeat.set_clock(self.exchange.clock());
         }
         done
     }

@@ -65,7 +65,7 @@ impl Exchange {
         }
     }
 
-    /// Uses the run's forms. Gradients go up with error feedback; a life of a group begins without
+    /// Uses the run's forms. Gradients go up with error feedback; an incarnation of a group begins without
     /// residuals: what the one before left out is lost.
     pub fn compressing(mut self, up: Compression, down: Compression) -> Self {
         self.sender = Sender::new(up, self.layout.elements());

@@ -14,10 +14,10 @@ use tradewind_proto::holding::Holding;
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{Beat, BeatReply};
 
+use crate::coordinator::{Coordinator, MembershipError, RankId};
 use crate::directory::News;
-use crate::membership::{Coordinator, MembershipError, Seat};
+use crate::heartbeat::HeartbeatState;
 use crate::network::PAUSE;
-use crate::pulse::Pulse;
 use crate::stopwatch::Stopwatch;
 
 /// Beats between the task and the connection. More than one only where the connection is stuck.
@@ -27,22 +27,22 @@ const BEATS_OUT_MAX: usize = 2;
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// Whose it is.
-    pub seat: Seat,
-    /// In which life of the group.
+    pub id: RankId,
+    /// In which incarnation of the group.
     pub incarnation: Incarnation,
     /// Pause between two beats.
     pub pause: Duration,
     /// For how long a beat renews it.
     pub length: Duration,
     /// What beats tell, and what they bring.
-    pub pulse: Arc<Pulse>,
+    pub heartbeat: Arc<HeartbeatState>,
     /// Who is told who holds the shards.
     pub news: News,
 }
 
 /// Beats on a connection of its own until the answer is dropped. Call it within a runtime.
 ///
-/// A stream that breaks is made anew. `lost` is called when this life of the group is over: the
+/// A stream that breaks is made anew. `lost` is called when this incarnation of the group is over: the
 /// coordinator refuses, or has not answered for as long as the lease and the retries allow. It must
 /// not block: whoever waits for an answer is told after it.
 pub fn keep_lease(
@@ -57,7 +57,7 @@ pub fn keep_lease(
     }))
 }
 
-/// Heartbeats; they end when it is dropped, and with them the life of the group, unless it has
+/// Heartbeats; they end when it is dropped, and with them the incarnation of the group, unless it has
 /// left.
 #[derive(Debug)]
 pub struct Heartbeat(Supervised);
@@ -134,18 +134,18 @@ impl Lease {
 
     fn beat(&self) -> Beat {
         Beat {
-            run: self.seat.run.to_string(),
-            group: self.seat.group.0,
+            run: self.id.run.to_string(),
+            group: self.id.group.0,
             incarnation: self.incarnation.0,
-            rank: self.seat.rank.0,
-            clock: self.pulse.clock().0,
-            steps_per_second: self.pulse.speed(),
+            rank: self.id.rank.0,
+            clock: self.heartbeat.clock().0,
+            steps_per_second: self.heartbeat.speed(),
         }
     }
 
     fn take(&self, reply: BeatReply) -> Result<(), Status> {
-        self.pulse.set_fastest(reply.steps_per_second_max);
-        self.pulse.set_leave(reply.leave);
+        self.heartbeat.set_fastest(reply.steps_per_second_max);
+        self.heartbeat.set_leave(reply.leave);
         let Some(holding) = reply.holding else {
             return Ok(());
         };

@@ -1,341 +1,302 @@
-//! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
+//! A rank in one incarnation of its group, from joining to leaving.
+//!
+//! It begins afresh, by pulling: what compression has left out of the gradients of the one before, values of
+//! buffers that were on their way, and leased data that were not used up are nobody's any more. The data are
+//! leased again, the rest is lost.
 
-use std::convert::Infallible;
-use std::time::Duration;
+use std::sync::Arc;
 
-use tonic::Status;
 use tradewind_common::data::Chunk;
-use tradewind_common::placement::Placement;
-use tradewind_common::spec::{GROUP_SIZE_MAX, RunSpec};
-use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
-use tradewind_proto::holding::{Holding, placement_from_wire};
-use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
-use tradewind_proto::refusal;
-use tradewind_proto::v1::coordinator_client::CoordinatorClient;
-use tradewind_proto::v1::{
-    self, AwaitReadyRequest, JoinReply, JoinRequest, LeaseChunkRequest, LeaveRequest, StatusRequest,
-};
+use tradewind_common::schedule::Seen;
+use tradewind_common::{BlockId, Clock};
+use tradewind_proto::refusal::{self, Reason};
 
-use crate::away::Away;
-use crate::directory::News;
-use crate::network::{Authorized, PAUSE, Reach};
-pub use crate::whereabouts::CoordinatorAt;
+use crate::coordinator::{Joined, MembershipError, Start};
+use crate::core::session::{Identity, Purpose, Session};
+use crate::directory::Directory;
+use crate::exchange::{Exchange, Unplaced, placed};
+use crate::exchange_error::ExchangeError;
+use crate::feed::{Feed, FeedError, Place};
+use crate::fence::{Break, Fence};
+use crate::heartbeat::HeartbeatState;
+use crate::lease::{Heartbeat, Lease, keep_lease};
+use crate::leaving::Leaving;
+use crate::network::wire;
+use crate::rank_settings::RankSettings;
+use crate::step::Ended;
+use crate::streams::Streams;
 
-/// Pause between two questions of somebody who has no lease.
-const FOLLOW: Duration = Duration::from_secs(1);
+/// A group that has skipped so many exchanges in a row, or a part of each, gives up: something of
+/// the model would never be trained.
+const SKIPS_MAX: u32 = 100;
 
-/// Why the coordinator did not do what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum MembershipError {
-    /// It could not be reached, or was not ready, for as long as `liveness.retry_ms` allows.
-    #[error("the coordinator at {address} does not serve: {}", status.message())]
-    Unreachable {
-        /// host:port
-        address: String,
-        /// The last failure.
-        status: Status,
-    },
-    /// It refused.
-    #[error("the coordinator refused to {what}: {}", status.message())]
-    Refused {
-        /// What was asked.
-        what: &'static str,
-        /// What it said.
-        status: Status,
-    },
+/// A rank that has joined. When it is dropped its heartbeats end, and with them the incarnation, unless the
+/// group has left.
+pub struct Membership {
+    settings: RankSettings,
+    leaving: Leaving,
+    joined: Joined,
+    directory: Directory,
+    heartbeat: Arc<HeartbeatState>,
+    /// Exchanges in a row that were skipped, or a part of each.
+    skips: u32,
+    beats: Option<Heartbeat>,
+    fence: Fence,
 }
 
-/// Which rank speaks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
-    /// The run.
-    pub run: RunId,
-    /// The group.
-    pub group: GroupId,
-    /// The rank in it, as configured.
-    pub rank: Rank,
-}
-
-/// What a join brings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Joined {
-    /// The life of the group.
-    pub incarnation: Incarnation,
-    /// host:port of the store at which the group meets.
-    pub store_address: String,
-    /// Ranks of this life, which may be fewer than are configured.
-    pub group_size: u32,
-    /// The number of this rank among them.
-    pub group_rank: Rank,
-    /// Where the run's data begin under `sync`: before this clock so many positions of the training
-    /// data had been passed.
-    pub origin: (Clock, u64),
-    /// Which shard each block belongs to.
-    pub placement: Placement,
-    /// Who holds the shards.
-    pub holding: Holding,
-}
-
-/// What waiting for readiness brings.
+/// Why training has come to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// Create the blocks of the slice and ask again.
-    Create,
-    /// Push from this clock on.
-    At(Clock),
+pub enum End {
+    /// The run's budget is applied.
+    Applied,
+    /// The group was asked to leave; others go on.
+    Left,
 }
 
-/// Calls to the coordinator; each is tried again while the coordinator cannot be reached, wherever
-/// it is then.
-#[derive(Clone, Debug)]
-pub struct Coordinator {
-    at: CoordinatorAt,
-    reach: Reach,
-    /// Where it was looked for last.
-    address: String,
-    client: Option<CoordinatorClient<Authorized>>,
+/// The coordinator has taken the group out, or has not been heard for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lease is lost")]
+pub struct LeaseLost;
+
+/// The training has diverged, or the data are not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{SKIPS_MAX} exchanges in a row had no finite gradient, or not of all (the last at clock {clock}): training has diverged; lower optimizer.learning_rate or lengthen schedule.warmup_samples"
+)]
+pub struct NoneFinite {
+    /// The last of them.
+    pub clock: u64,
 }
 
-macro_rules! call {
-    ($self:ident, $what:literal, $method:ident, $request:expr) => {{
-        let request = $request;
-        let mut away = Away::default();
+impl Membership {
+    /// Of a rank that has joined. It sends heartbeats from here on.
+    pub(crate) fn new(settings: RankSettings, leaving: Leaving, joined: Joined) -> Self {
+        let fence = Fence::new(&settings.runtime, settings.patience);
+        let heartbeat = Arc::<HeartbeatState>::default();
+        let (directory, news) = Directory::new(joined.holding.clone());
+        let lease = Lease {
+            id: settings.id.clone(),
+            incarnation: joined.incarnation,
+            pause: settings.heartbeat,
+            length: settings.lease(),
+            heartbeat: heartbeat.clone(),
+            news,
+        };
+        let beats = {
+            let _context = settings.runtime.enter();
+            let guard = fence.guard();
+            keep_lease(&settings.coordinator, lease, move |error| {
+                guard.lost(&error)
+            })
+        };
+        Self {
+            settings,
+            leaving,
+            joined,
+            directory,
+            heartbeat,
+            skips: 0,
+            beats: Some(beats),
+            fence,
+        }
+    }
+
+    /// What the rank is.
+    pub fn settings(&self) -> &RankSettings {
+        &self.settings
+    }
+
+    /// What the join has brought.
+    pub fn joined(&self) -> &Joined {
+        &self.joined
+    }
+
+    /// What heartbeats tell and bring.
+    pub fn heartbeat(&self) -> &Arc<HeartbeatState> {
+        &self.heartbeat
+    }
+
+    /// The blocks that this rank exchanges.
+    pub fn slice(&self) -> Vec<BlockId> {
+        let Joined {
+            group_rank,
+            group_size,
+            ..
+        } = self.joined;
+        self.settings.layout.slice(group_rank, group_size)
+    }
+
+    /// The ranks have met. `break_group` breaks their collectives, where those can hang: it is called when
+    /// the lease is lost, or now if it is already.
+    pub fn formed(&self, break_group: Option<Break>) {
+        self.fence.guard().formed(break_group);
+    }
+
+    /// Waits until the group may begin; returns its first clock. If this rank is told to create its slice,
+    /// it does so from `initial`, a flat vector.
+    ///
+    /// # Errors
+    /// What the coordinator or a shard refuses, [`MembershipError`] or [`ExchangeError`]; or [`Unplaced`].
+    pub fn await_start<V: AsRef<[f32]>>(
+        &mut self,
+        initial: impl Fn() -> V,
+    ) -> anyhow::Result<Clock> {
+        let mut created = false;
         loop {
-            away.begin();
-            let answer = match $self.client().await {
-                Ok(mut client) => {
-                    away.end();
-                    client.$method(request.clone()).await
+            let RankSettings {
+                coordinator,
+                id,
+                runtime,
+                ..
+            } = &mut self.settings;
+            let ready = coordinator.await_ready(id, self.joined.incarnation, created);
+            match runtime.block_on(ready)? {
+                Start::At(clock) => {
+                    self.heartbeat.set_clock(clock);
+                    return Ok(clock);
                 }
-                Err(status) => Err(status),
-            };
-            match answer {
-                Ok(answer) => break Ok(answer.into_inner()),
-                Err(status) => {
-                    let passes = refusal::retryable(&status);
-                    if let Err(error) = $self.again($what, status, passes, &mut away).await {
-                        break Err(error);
-                    }
-                }
+                Start::Create => created = self.create(initial().as_ref())?,
             }
         }
-    }};
-}
-
-impl Coordinator {
-    /// The coordinator; nothing is sent yet.
-    pub fn new(at: CoordinatorAt, reach: Reach) -> Self {
-        Self {
-            address: at.to_string(),
-            at,
-            reach,
-            client: None,
-        }
     }
 
-    /// The same, on a connection of its own.
-    pub(crate) fn apart(&self) -> Self {
-        let client = None;
-        Self {
-            client,
-            ..self.clone()
-        }
-    }
-
-    pub(crate) fn reach(&self) -> &Reach {
-        &self.reach
-    }
-
-    pub(crate) async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
-        if self.client.is_none() {
-            self.address = self.at.find().await?;
-            let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
-            let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
-            self.client = Some(client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX));
-        }
-        Ok(self.client.clone().expect("set above"))
-    }
-
-    /// Looks for the coordinator anew at the next call.
-    pub(crate) fn disconnect(&mut self) {
-        self.client = None;
-    }
-
-    pub(crate) fn unreachable(&self, status: Status) -> MembershipError {
-        MembershipError::Unreachable {
-            address: self.address.clone(),
-            status,
-        }
-    }
-
-    /// After a failure: waits for the next try; an error where there is none.
-    async fn again(
-        &mut self,
-        what: &'static str,
-        status: Status,
-        passes: bool,
-        away: &mut Away,
-    ) -> Result<(), MembershipError> {
-        if !passes {
-            return Err(MembershipError::Refused { what, status });
-        }
-        away.begin();
-        if away.so_far() >= self.reach.retry {
-            return Err(self.unreachable(status));
-        }
-        tracing::debug!("trying again to {what}: {}", status.message());
-        // One that answers may be no longer the one that the file names.
-        let moves = matches!(self.at, CoordinatorAt::File(_));
-        if moves || refusal::reason(&status).is_none() {
-            self.disconnect();
-        }
-        tokio::time::sleep(PAUSE).await;
-        Ok(())
-    }
-
-    /// Enters the group; returns when it is formed. `store_address` (host:port) is that of a store
-    /// which this rank serves, if it can serve one. A rank whose group has broken names that life as
-    /// `after`, as long as the coordinator may not have heard of its end; 0 at first.
-    pub async fn join(
-        &mut self,
-        seat: &Seat,
-        life: u64,
-        spec: &RunSpec,
-        store_address: &str,
-        after: Incarnation,
-    ) -> Result<Joined, MembershipError> {
-        let request = JoinRequest {
-            run: seat.run.to_string(),
-            group: seat.group.0,
-            rank: seat.rank.0,
-            life,
-            spec: Some(spec.into()),
-            store_address: store_address.to_owned(),
+    /// Creates the rank's slice. `false` if somebody has created before: an answer was lost, and the run is
+    /// ready now.
+    fn create(&self, initial: &[f32]) -> anyhow::Result<bool> {
+        tracing::info!("creating initial values");
+        let source = |id: BlockId| {
+            let block = self.settings.layout.block(id);
+            &initial[block.expect("a block of the slice").elements.clone()]
         };
-        let mut away = Away::default();
-        loop {
-            let reply = call!(self, "join", join, request.clone())?;
-            if reply.incarnation > after.0 {
-                return Joined::from_wire(reply).map_err(|status| MembershipError::Refused {
-                    what: "join",
-                    status,
-                });
+        let mut exchange = self.exchange(Clock(0))?;
+        let create = exchange.push(Purpose::Create, Seen::default(), &source);
+        match self.settings.runtime.block_on(create) {
+            Ok(_) => Ok(true),
+            Err(ExchangeError::Refused { status, .. })
+                if refusal::reason(&status) == Some(Reason::NotCreator.word()) =>
+            {
+                Ok(false)
             }
-            let status = Status::unavailable("the group has not been formed again yet");
-            self.again("join", status, true, &mut away).await?;
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Waits until the group may push, or shall create.
-    pub async fn await_ready(
-        &mut self,
-        seat: &Seat,
-        incarnation: Incarnation,
-        created: bool,
-    ) -> Result<Start, MembershipError> {
-        let request = AwaitReadyRequest {
-            run: seat.run.to_string(),
-            group: seat.group.0,
-            rank: seat.rank.0,
-            incarnation: incarnation.0,
-            created,
-        };
-        let reply = call!(self, "let the group begin", await_ready, request)?;
-        Ok(if reply.create {
-            Start::Create
-        } else {
-            Start::At(Clock(reply.start_clock))
+    /// The rank's streams to the shards of its slice, for contributions from `start` on.
+    ///
+    /// # Errors
+    /// [`Unplaced`], or a system without room for them.
+    pub fn streams(&self, start: Clock) -> anyhow::Result<Streams> {
+        Ok(Streams {
+            exchange: self.exchange(start)?,
+            wire: wire()?,
         })
     }
 
-    /// Leases the next chunk of data to the group.
-    pub async fn lease_chunk(
+    fn exchange(&self, start: Clock) -> Result<Exchange, Unplaced> {
+        let RankSettings {
+            id,
+            layout,
+            reach,
+            spec,
+            overlap,
+            ..
+        } = &self.settings;
+        let identity = Identity {
+            run: id.run.clone(),
+            group: id.group,
+            incarnation: self.joined.incarnation,
+        };
+        let blocks = placed(&self.slice(), &self.joined.placement)?;
+        let session = Session::new(identity, start, blocks).with_overlap(*overlap);
+        let exchange = Exchange::new(layout.clone(), session, &self.directory, reach);
+        Ok(exchange.compressing(spec.up, spec.down))
+    }
+
+    /// The rank's samples from a clock on.
+    pub fn feed(&self, start: Clock) -> Result<Feed, FeedError> {
+        let place = Place {
+            group: self.settings.id.group,
+            rank: self.settings.id.rank,
+            start,
+            origin: self.joined.origin,
+        };
+        Feed::new(&self.settings.spec, place)
+    }
+
+    /// Leases the next chunk of data to the group, which holds some and has finished others.
+    pub fn lease_chunk(
         &mut self,
-        seat: &Seat,
-        incarnation: Incarnation,
         finished: Vec<u64>,
         held: Vec<u64>,
     ) -> Result<Chunk, MembershipError> {
-        let request = LeaseChunkRequest {
-            run: seat.run.to_string(),
-            group: seat.group.0,
-            incarnation: incarnation.0,
-            finished,
-            held,
+        let RankSettings {
+            coordinator,
+            id,
+            runtime,
+            ..
+        } = &mut self.settings;
+        let lease = coordinator.lease_chunk(id, self.joined.incarnation, finished, held);
+        runtime.block_on(lease)
+    }
+
+    /// Before a step: an error if the lease is lost.
+    pub fn check(&self) -> Result<(), LeaseLost> {
+        match self.fence.guard().is_lost() {
+            true => Err(LeaseLost),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the group was asked to leave, as far as this rank knows.
+    pub fn is_asked_to_leave(&self) -> bool {
+        self.leaving.is_asked() || self.heartbeat.leave()
+    }
+
+    /// An exchange has ended, the same for all ranks: whether the group takes another step.
+    ///
+    /// # Errors
+    /// If nothing finite comes any more.
+    pub fn ended(&mut self, ended: &Ended) -> Result<Option<End>, NoneFinite> {
+        let Ended { step, summary, .. } = ended;
+        self.heartbeat.set_clock(step.clock.tick());
+        if summary.stop {
+            return Ok(Some(End::Applied));
+        }
+        if summary.leave {
+            return Ok(Some(End::Left));
+        }
+        self.skips = match (step.buckets_skipped, step.lowered_scale()) {
+            (0, _) => 0,
+            // The next one may fare better.
+            (_, true) => self.skips,
+            (_, false) => self.skips + 1,
         };
-        let reply = call!(self, "lease data", lease_chunk, request)?;
-        Ok(Chunk {
-            number: reply.chunk,
-            epoch: reply.epoch,
-            positions: reply.begin..reply.end,
-        })
+        if self.skips == SKIPS_MAX {
+            let clock = step.clock.0;
+            return Err(NoneFinite { clock });
+        }
+        Ok(None)
     }
 
     /// The group is done, and so are these chunks of data.
-    pub async fn leave(
-        &mut self,
-        seat: &Seat,
-        incarnation: Incarnation,
-        finished: Vec<u64>,
-    ) -> Result<(), MembershipError> {
-        let request = LeaveRequest {
-            run: seat.run.to_string(),
-            group: seat.group.0,
-            rank: seat.rank.0,
-            incarnation: incarnation.0,
-            finished,
-        };
-        call!(self, "leave", leave, request).map(|_| ())
+    pub fn leave(&mut self, finished: Vec<u64>) -> Result<(), MembershipError> {
+        // The first rank to leave takes the group out, which is no news for the others.
+        self.fence.over();
+        let RankSettings {
+            coordinator,
+            id,
+            runtime,
+            ..
+        } = &mut self.settings;
+        let left = runtime.block_on(coordinator.leave(id, self.joined.incarnation, finished));
+        self.beats = None;
+        left
     }
 
-    /// Where the blocks are, for somebody who takes no part.
-    pub async fn placement(
-        &mut self,
-        run: &RunId,
-    ) -> Result<(Placement, Holding), MembershipError> {
-        let request = StatusRequest {
-            run: run.to_string(),
-        };
-        let what = "tell the status";
-        let reply = call!(self, "tell the status", status, request)?;
-        placement(reply.placement).map_err(|status| MembershipError::Refused { what, status })
+    /// This incarnation of the group is over for the rank, which may get stuck before it comes back: dropping
+    /// the group waits for the end of its collectives. The coordinator hears of it now.
+    pub fn break_off(&mut self) {
+        self.fence.ending();
+        self.beats = None;
     }
-
-    /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
-    /// them. Does not return.
-    pub async fn follow(&mut self, run: &RunId, news: &News) -> Infallible {
-        loop {
-            tokio::time::sleep(FOLLOW).await;
-            match self.placement(run).await {
-                Ok((_, holding)) => _ = news.tell(holding),
-                Err(error) => tracing::debug!("no news of the shards: {error}"),
-            }
-        }
-    }
-}
-
-impl Joined {
-    fn from_wire(reply: JoinReply) -> Result<Self, Status> {
-        let (placement, holding) = placement(reply.placement)?;
-        let (rank, size) = (reply.group_rank, reply.group_size);
-        // Tables are as large as the group.
-        if rank >= size || size > GROUP_SIZE_MAX {
-            let text = format!("rank {rank} of a group of {size} cannot be");
-            return Err(Status::internal(text));
-        }
-        Ok(Self {
-            incarnation: Incarnation(reply.incarnation),
-            store_address: reply.store_address,
-            group_size: size,
-            group_rank: Rank(rank),
-            origin: (Clock(reply.origin_clock), reply.origin_samples),
-            placement,
-            holding,
-        })
-    }
-}
-
-fn placement(wire: Option<v1::Placement>) -> Result<(Placement, Holding), Status> {
-    let placed = placement_from_wire(wire.unwrap_or_default());
-    placed.map_err(|malformed| Status::internal(malformed.to_string()))
 }

@@ -1,6 +1,13 @@
 //! The one place of this package that reads a clock.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Seconds since the Unix epoch.
+#[expect(clippy::disallowed_methods, reason = "the shell's clock")]
+pub fn wall() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
 
 /// Time since it was made, or since the last lap.
 #[derive(Clone, Copy, Debug)]

@@ -234,13 +234,13 @@ impl FakeCoordinator {
         Self { join, ..self }
     }
 
-    /// The same; a life of a group begins at `clock`, given its incarnation.
+    /// The same; an incarnation of a group begins at `clock`, given its number.
     pub fn starting(self, clock: fn(u64) -> u64) -> Self {
         let start = clock;
         Self { start, ..self }
     }
 
-    /// The same; what it says to a life of a group that leaves, given its incarnation.
+    /// The same; what it says to a group that leaves, given its incarnation.
     pub fn leaving(self, leave: fn(u64) -> Result<(), Status>) -> Self {
         Self { leave, ..self }
     }

@@ -1,13 +1,12 @@
 //! Samples: what a data set is to training, and what can be wrong with one.
 //!
 //! A form of data is one file here that implements [`Dataset`]. The order in which samples are
-//! visited is in [`order`], preparing them ahead of their use in [`prefetch`].
+//! visited is in [`tradewind_client::order`], preparing them ahead of their use in [`prefetch`].
 
 pub mod digits;
 pub mod hdf5;
 pub mod idx;
 pub mod netcdf;
-pub mod order;
 pub mod prefetch;
 pub mod series;
 pub mod synthetic;

@@ -1,24 +1,21 @@
-//! Overlap 0: the exchange of a step has ended before the next step begins.
+//! Overlap 0: the exchange of a step has ended before the next step begins ([`tradewind_client::between`]).
 //!
 //! Where the model is in main memory, blocks go straight from libtorch's memory to the shards and back.
 
 use tch::Tensor;
-use tradewind_client::core::session::{Purpose, Summary};
-use tradewind_client::destination::Destination;
-use tradewind_client::exchange_error::ExchangeError;
-use tradewind_client::ranges::{Range, open, within};
-use tradewind_client::stopwatch::Stopwatch;
+use tradewind_client::between::Between;
+use tradewind_client::core::session::Summary;
+use tradewind_client::step::{Computed, Ended, Step};
+use tradewind_client::streams::Streams;
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
-use super::build::Streams;
-use super::whole::{Contribution, WholeGradient, measured};
-use super::{Computed, Ended, Exchanging, Replica, Step};
+use super::whole::{Stepping, WholeGradient, measured};
+use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
-use crate::host::{Fresh, HostError, Pushed};
+use crate::host::{Fresh, HostError};
 use crate::norms::TensorNorms;
-use crate::telemetry::wall;
 use crate::train_error::TrainError;
 
 /// Exchanges between steps.
@@ -26,7 +23,7 @@ pub(super) struct BetweenSteps {
     pub(super) gradient: WholeGradient,
     /// What it is pushed with besides, where the optimizer asks for it.
     norms: Option<TensorNorms>,
-    streams: Streams,
+    between: Between,
     /// Where values come, if not into the flat vector.
     fresh: Option<Box<dyn Fresh>>,
 }
@@ -40,7 +37,7 @@ impl BetweenSteps {
         Self {
             gradient,
             norms: None,
-            streams,
+            between: Between(streams),
             fresh,
         }
     }
@@ -53,16 +50,11 @@ impl BetweenSteps {
 
 impl Exchanging for BetweenSteps {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
-        let Streams { exchange, wire } = &mut self.streams;
-        let pulled = match &mut self.fresh {
-            None => wire.block_on(exchange.pull(replica.flat.values_mut()))?,
-            Some(fresh) => {
-                let pulled = wire.block_on(exchange.pull(fresh))?;
-                fresh.load(replica.flat)?;
-                pulled
-            }
-        };
-        Ok(replica.gather(pulled)?)
+        self.between.pull(&mut Stepping {
+            gradient: &mut self.gradient,
+            fresh: self.fresh.as_mut(),
+            replica,
+        })
     }
 
     fn next_clock(&self) -> Clock {
@@ -70,7 +62,7 @@ impl Exchanging for BetweenSteps {
     }
 
     fn clock(&self) -> Clock {
-        self.streams.exchange.clock()
+        self.between.clock()
     }
 
     fn loss_scale(&self) -> Option<f64> {
@@ -88,71 +80,27 @@ impl Exchanging for BetweenSteps {
     fn agreed(&mut self, step: &Step, group: &dyn Group, flat: &Flat) -> Result<(), HostError> {
         self.gradient.agreed(step, group);
         if let Some(norms) = measured(self.norms.as_ref(), step, group, flat)? {
-            self.streams.exchange.measured(norms);
+            self.between.measured(norms);
         }
         Ok(())
     }
 
     fn exchange(
         &mut self,
-        mut step: Step,
+        step: Step,
         seen: Seen,
         replica: &mut Replica<'_>,
     ) -> Result<Option<Ended>, TrainError> {
-        let mut watch = Stopwatch::start();
-        let pushed = self.gradient.push(&step, &*replica.group);
-        let (streams, fresh) = (&mut self.streams, &mut self.fresh);
-        let run = || run(streams, seen, pushed, fresh, replica.flat);
-        let own = within(Range::Exchange(step.clock), run)?;
-        let took = watch.lap();
-        let _open = open(Range::Reduce);
-        if let Some(fresh) = &mut self.fresh {
-            fresh.load(replica.flat)?;
-        }
-        let summary = replica.gather(own)?;
-        step.reduce += watch.lap();
-        Ok(Some(Ended {
-            step,
-            summary,
-            took,
-            exposed: took,
-            wall: wall(),
-        }))
+        let mut stepping = Stepping {
+            gradient: &mut self.gradient,
+            fresh: self.fresh.as_mut(),
+            replica,
+        };
+        self.between.exchange(step, seen, &mut stepping).map(Some)
     }
 
     fn go_on_at(&mut self, clock: Clock) -> Clock {
-        self.streams.exchange.go_on_at(clock);
+        self.between.go_on_at(clock);
         self.clock()
     }
-}
-
-/// An exchange, which pushes nothing if the step is skipped. Values come into `fresh` or, without it,
-/// into `flat`.
-fn run(
-    Streams { exchange, wire }: &mut Streams,
-    seen: Seen,
-    pushed: Option<Contribution<'_>>,
-    fresh: &mut Option<Box<dyn Fresh>>,
-    flat: &mut Flat,
-) -> Result<Summary, ExchangeError> {
-    let mut own;
-    let into: &mut dyn Destination = match fresh {
-        Some(fresh) => fresh,
-        None => {
-            own = flat.values_mut();
-            &mut own
-        }
-    };
-    wire.block_on(async {
-        let Some(Contribution { samples, values }) = pushed else {
-            return exchange.run(Purpose::Skip, seen, &|_| &[], into).await;
-        };
-        match values {
-            Pushed::InPlace(at) => {
-                let (purpose, source) = (Purpose::Gradient { samples }, |id| at.block(id));
-                exchange.run(purpose, seen, &source, into).await
-            }
-            Pushed::Parts(parts) => exchange.run_parts(samples, seen, &parts, into).await,
-        }
-    })
 }

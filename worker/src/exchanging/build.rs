@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use tch::Tensor;
-use tokio::runtime::Runtime;
-use tradewind_client::exchange::Exchange;
-use tradewind_client::pulse::Pulse;
+use tradewind_client::heartbeat::HeartbeatState;
+use tradewind_client::streams::Streams;
 use tradewind_common::pieces::Cut;
 use tradewind_common::spec::RunSpec;
 use tradewind_config::{Config, Local, Precision};
@@ -22,14 +21,6 @@ use crate::host::{HostError, HostSide, Leaves};
 use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
 
-/// A rank's streams to the shards.
-pub struct Streams {
-    /// What they carry.
-    pub exchange: Exchange,
-    /// On which they run.
-    pub wire: Runtime,
-}
-
 /// What a way of exchanging is made from.
 pub struct Setup<'a> {
     /// The run's configuration.
@@ -45,7 +36,7 @@ pub struct Setup<'a> {
     /// The ranks that step together. It tells the host's side of its buckets from here on.
     pub group: &'a mut dyn Group,
     /// What heartbeats tell and bring.
-    pub pulse: &'a Arc<Pulse>,
+    pub heartbeat: &'a Arc<HeartbeatState>,
 }
 
 /// The way of exchanging that the configuration asks for, on the rank's streams.
@@ -94,12 +85,12 @@ impl Setup<'_> {
             rate: self.config.optimizer.schedule.learning_rate,
             budget: self.config.train.samples,
         };
-        let (layout, pulse) = (self.host.layout(), self.pulse);
+        let (layout, heartbeat) = (self.host.layout(), self.heartbeat);
         let inner = InnerSteps::new(local, outer, layout, self.flat, self.tensors)?;
         let fresh = self.host.fresh_if_staged(self.flat)?;
         let gradient = self.whole_gradient(Leaves::Later)?;
         let between = BetweenSteps::new(gradient, streams, fresh);
-        Ok(LocalSteps::new(between, inner, pulse))
+        Ok(LocalSteps::new(between, inner, heartbeat))
     }
 
     fn norms(&self) -> Option<TensorNorms> {

@@ -22,17 +22,18 @@ use tradewind_client::background::Background;
 use tradewind_client::core::session::Summary;
 use tradewind_client::parts::{Parts, Plan};
 use tradewind_client::ranges::{Range, open, within};
-use tradewind_client::stopwatch::Stopwatch;
+use tradewind_client::replica::Replica as _;
+use tradewind_client::step::{Computed, Ended, Step};
+use tradewind_client::stopwatch::{Stopwatch, wall};
+use tradewind_client::streams::Streams;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Clock, Layout, TensorKind};
 
-use super::build::Streams;
-use super::{Computed, Ended, Exchanging, Replica, Step};
+use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
 use crate::host::{BucketPath, Checked, Fresh, HostError, HostSide};
-use crate::telemetry::wall;
 use crate::train_error::TrainError;
 
 /// Exchanges during backward, one at a time. Most of a gradient has left before all of it is known: so there
@@ -94,7 +95,7 @@ impl Exchanging for DuringBackward {
         let (pulled, fresh) = self.background.pull(fresh)?;
         self.fresh = Some(fresh);
         self.load(replica.flat)?;
-        Ok(replica.gather(pulled)?)
+        replica.gathered(pulled)
     }
 
     fn next_clock(&self) -> Clock {
@@ -150,7 +151,7 @@ impl Exchanging for DuringBackward {
         let mut watch = Stopwatch::start();
         let _open = open(Range::Reduce);
         self.load(replica.flat)?;
-        let summary = replica.gather(ended.summary)?;
+        let summary = replica.gathered(ended.summary)?;
         step.reduce += watch.lap();
         Ok(Some(Ended {
             step,

@@ -24,11 +24,11 @@ mod build;
 mod during;
 mod local;
 mod replica;
-mod step;
 mod whole;
 
 use tch::Tensor;
 use tradewind_client::core::session::Summary;
+use tradewind_client::step::{Computed, Ended, Step};
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
@@ -37,9 +37,8 @@ use crate::group::{Group, GroupError};
 use crate::host::HostError;
 use crate::train_error::TrainError;
 
-pub use build::{Setup, Streams, build};
+pub use build::{Setup, build};
 pub use replica::Replica;
-pub use step::{Computed, Ended, Step};
 
 /// One way in which exchanges stand to steps, with the streams to the shards that it uses. It lives as
 /// long as one incarnation of the group. All ranks of a group have the same one, and make the same calls.

@@ -7,8 +7,9 @@ use tch::{Device, Kind};
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::{Directory, testing::holding};
 use tradewind_client::exchange::Exchange;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::network::{Reach, wire};
-use tradewind_client::pulse::Pulse;
+use tradewind_client::streams::Streams;
 use tradewind_client::testing::{Does, FakeShard};
 use tradewind_common::{
     BlockId, GroupId, Incarnation, Layout, RunId, ShardId, TensorKind, TensorSpec,
@@ -135,7 +136,7 @@ impl OneRank {
             tensors: &tensors,
             flat: &flat,
             group: &mut group,
-            pulse: &Arc::<Pulse>::default(),
+            heartbeat: &Arc::<HeartbeatState>::default(),
         };
         let wire = wire().unwrap();
         let exchanging = build(setup, Streams { exchange, wire }).unwrap();

@@ -6,17 +6,28 @@
 use std::sync::Arc;
 
 use tch::Tensor;
+use tradewind_client::behind::Beside;
+use tradewind_client::between::Direct;
+use tradewind_client::core::session::Summary;
+use tradewind_client::exchange_error::ExchangeError;
+use tradewind_client::pushed::{Contributed, Contribution};
 use tradewind_client::ranges::{Range, within};
+use tradewind_client::ranks::Ranks;
+use tradewind_client::replica;
+use tradewind_client::step::{Computed, Step};
+use tradewind_client::streams::Streams;
 use tradewind_common::Layout;
 use tradewind_common::pieces::Measured;
+use tradewind_common::schedule::Seen;
 
-use super::{Computed, Step};
+use super::Replica;
 use crate::flat::Flat;
 use crate::group::Group;
 use crate::host::buffers::Buffers;
-use crate::host::{Checked, GradientPath, HostError, Pushed};
+use crate::host::{Checked, Fresh, GradientPath, HostError, Pushed};
 use crate::norms::TensorNorms;
 use crate::precision::LossScaler;
+use crate::train_error::TrainError;
 
 /// The gradient of the step at hand, and the buffers that are pushed with it.
 pub(super) struct WholeGradient {
@@ -25,14 +36,6 @@ pub(super) struct WholeGradient {
     buffers: Buffers,
     /// The scale of the loss, where it is scaled.
     scaler: Option<LossScaler>,
-}
-
-/// What an exchange pushes.
-pub(super) struct Contribution<'a> {
-    /// Over so many.
-    pub(super) samples: u32,
-    /// The gradient, and what the steps have made of buffers.
-    pub(super) values: Pushed<'a>,
 }
 
 impl WholeGradient {
@@ -124,16 +127,80 @@ impl WholeGradient {
         group: &'a dyn Group,
     ) -> Option<Contribution<'a>> {
         let samples = step.pushed?;
-        Some(Contribution {
-            samples,
-            values: self.path.push(group, &self.layout, &self.buffers),
-        })
+        let values = match self.path.push(group, &self.layout, &self.buffers) {
+            Pushed::InPlace(at) => Contributed::Whole(Box::new(move |id| at.block(id))),
+            Pushed::Parts(parts) => Contributed::Parts(parts),
+        };
+        Some(Contribution { samples, values })
+    }
+}
+
+/// A replica whose gradient is pushed as a whole, for one exchange.
+pub(super) struct Stepping<'s, 'r> {
+    pub(super) gradient: &'s mut WholeGradient,
+    /// Where values come, if not into the flat vector, and no exchange has it.
+    pub(super) fresh: Option<&'s mut Box<dyn Fresh>>,
+    pub(super) replica: &'s mut Replica<'r>,
+}
+
+impl replica::Replica for Stepping<'_, '_> {
+    type Error = TrainError;
+
+    fn ranks(&self) -> &dyn Ranks {
+        self.replica.ranks()
     }
 
-    /// What was pushed of the buffers is on its way, and not in the values that came last: the next step
-    /// begins with it.
-    pub(super) fn go_on_with_own_buffers(&mut self) -> Result<(), HostError> {
-        self.buffers.go_on_with_own()
+    fn is_asked_to_leave(&self) -> bool {
+        self.replica.is_asked_to_leave()
+    }
+
+    fn gather(&mut self) -> Result<(), TrainError> {
+        self.replica.gather()
+    }
+}
+
+impl Direct for Stepping<'_, '_> {
+    fn pull(&mut self, streams: &mut Streams) -> Result<Summary, ExchangeError> {
+        match &mut self.fresh {
+            None => streams.pull(&mut self.replica.flat.values_mut()),
+            Some(fresh) => streams.pull(*fresh),
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        streams: &mut Streams,
+        step: &Step,
+        seen: Seen,
+    ) -> Result<Summary, ExchangeError> {
+        let contribution = self.gradient.push(step, &*self.replica.group);
+        match &mut self.fresh {
+            None => streams.exchange(seen, contribution, &mut self.replica.flat.values_mut()),
+            Some(fresh) => streams.exchange(seen, contribution, *fresh),
+        }
+    }
+
+    fn load(&mut self) -> Result<(), TrainError> {
+        if let Some(fresh) = &mut self.fresh {
+            fresh.load(self.replica.flat)?;
+        }
+        Ok(())
+    }
+}
+
+impl Beside for Stepping<'_, '_> {
+    type Fresh = Box<dyn Fresh>;
+
+    fn contribution(&mut self, step: &Step) -> Option<Contribution<'_>> {
+        self.gradient.push(step, &*self.replica.group)
+    }
+
+    fn load(&mut self, fresh: &mut Box<dyn Fresh>) -> Result<(), TrainError> {
+        Ok(fresh.load(self.replica.flat)?)
+    }
+
+    fn go_on_with_own_buffers(&mut self) -> Result<(), TrainError> {
+        Ok(self.gradient.buffers.go_on_with_own()?)
     }
 }
 

@@ -7,6 +7,7 @@ mod together;
 use std::time::Duration;
 
 use tch::{Device, Tensor};
+use tradewind_client::ranks::{Broken, Ranks};
 use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
@@ -121,7 +122,7 @@ impl Drop for C10d {
     }
 }
 
-impl Group for C10d {
+impl Ranks for C10d {
     fn rank(&self) -> Rank {
         self.rank
     }
@@ -130,6 +131,19 @@ impl Group for C10d {
         self.size
     }
 
+    fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), Broken> {
+        let reduced = self.process_group.all_reduce_sum(values);
+        // What a step decides here rests on what a GPU has computed.
+        let checked = reduced.and_then(|()| self.process_group.check());
+        checked.map_err(broken)
+    }
+
+    fn broadcast(&self, values: &mut [i64]) -> Result<(), Broken> {
+        self.process_group.broadcast(values, 0).map_err(broken)
+    }
+}
+
+impl Group for C10d {
     fn device(&self) -> Device {
         self.device
     }
@@ -152,14 +166,14 @@ impl Group for C10d {
     }
 
     fn check(&self) -> Result<(), GroupError> {
-        self.process_group.check().map_err(broken)
+        Ok(self.process_group.check().map_err(broken)?)
     }
 
     fn backward(&mut self, loss: &Tensor) -> Result<Duration, GroupError> {
         check_loss(loss)?;
         self.reducer.prepare().map_err(broken)?;
         // The reducer's hooks run inside, so a peer's death arrives here as libtorch's error.
-        loss.f_backward().map_err(|error| GroupError::Broken {
+        loss.f_backward().map_err(|error| Broken {
             message: without_stack(&error.to_string()),
         })?;
         wait_for(self.device)?;
@@ -172,30 +186,21 @@ impl Group for C10d {
     }
 
     fn reduced(&self) -> Result<Option<Duration>, GroupError> {
-        self.reducer.reduced().map_err(broken)
+        Ok(self.reducer.reduced().map_err(broken)?)
     }
 
     fn gradient(&self, bucket: usize) -> Option<&Tensor> {
         self.buckets[bucket].as_ref()
     }
 
-    fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError> {
-        self.process_group.all_reduce_sum(values).map_err(broken)?;
-        // What a step decides here rests on what a GPU has computed.
-        self.check()
-    }
-
-    fn broadcast(&self, values: &mut [i64]) -> Result<(), GroupError> {
-        self.process_group.broadcast(values, 0).map_err(broken)
-    }
-
     fn all_reduce_mean(&self, values: &mut Tensor) -> Result<(), GroupError> {
         let reduced = self.process_group.all_reduce_sum_tensor(values);
         reduced.map_err(broken)?;
         let divided = values.f_divide_scalar_(f64::from(self.size));
-        divided.map(drop).map_err(|error| GroupError::Broken {
+        let divided = divided.map(drop).map_err(|error| Broken {
             message: without_stack(&error.to_string()),
-        })
+        });
+        Ok(divided?)
     }
 
     fn gather(&mut self, flat: &mut Flat) -> Result<(), GroupError> {
@@ -203,8 +208,8 @@ impl Group for C10d {
     }
 }
 
-fn broken(error: C10dError) -> GroupError {
-    GroupError::Broken {
+fn broken(error: C10dError) -> Broken {
+    Broken {
         message: error.to_string(),
     }
 }

@@ -16,7 +16,7 @@ mod solo;
 use std::time::Duration;
 
 use tch::{Device, Tensor};
-use tradewind_common::ids::Rank;
+use tradewind_client::ranks::{Broken, Ranks};
 
 use crate::c10d::{Breaker, C10dError, NcclError, Told};
 use crate::flat::{Flat, FlatError};
@@ -72,11 +72,8 @@ pub enum GroupError {
         names: Vec<String>,
     },
     /// A peer is gone, or backward failed here and the peers cannot know. The group can no longer be used: drop it and form another.
-    #[error("the group is broken: {message}")]
-    Broken {
-        /// What libtorch said.
-        message: String,
-    },
+    #[error(transparent)]
+    Broken(#[from] Broken),
     /// A flat vector of another model.
     #[error("a flat vector of {got} values where the group's has {want}")]
     Length {
@@ -87,16 +84,9 @@ pub enum GroupError {
     },
 }
 
-/// Ranks that step together. All ranks make the same calls in the same order, with slices of
-/// equal lengths; a call returns when this rank's part is done. Elements are counted and buckets
-/// numbered as in the layout that the group was made with.
-pub trait Group: Send {
-    /// This process's rank in the group.
-    fn rank(&self) -> Rank;
-
-    /// How many ranks there are.
-    fn size(&self) -> u32;
-
+/// Ranks that step together, with the gradients of their models. Elements are counted and buckets numbered
+/// as in the layout that the group was made with.
+pub trait Group: Ranks + Send {
     /// Where the flat vector and the gradients are.
     fn device(&self) -> Device;
 
@@ -147,12 +137,6 @@ pub trait Group: Send {
     /// # Panics
     /// If there is no such bucket.
     fn gradient(&self, bucket: usize) -> Option<&Tensor>;
-
-    /// Sums over the ranks, in place: for small control messages such as loss sums and flags.
-    fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError>;
-
-    /// Copies the values of rank 0 to all ranks.
-    fn broadcast(&self, values: &mut [i64]) -> Result<(), GroupError>;
 
     /// Mean over the ranks, in place, of a contiguous f32 tensor on the group's device: for buffers
     /// such as BatchNorm's statistics.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
+use tradewind_client::ranks::{Alone, Broken, Ranks};
 use tradewind_common::ids::Rank;
 use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
@@ -62,15 +63,25 @@ impl Solo {
     }
 }
 
-impl Group for Solo {
+impl Ranks for Solo {
     fn rank(&self) -> Rank {
-        Rank(0)
+        Alone.rank()
     }
 
     fn size(&self) -> u32 {
-        1
+        Alone.size()
     }
 
+    fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), Broken> {
+        Alone.all_reduce_sum(values)
+    }
+
+    fn broadcast(&self, values: &mut [i64]) -> Result<(), Broken> {
+        Alone.broadcast(values)
+    }
+}
+
+impl Group for Solo {
     fn device(&self) -> Device {
         self.gradients.device()
     }
@@ -106,14 +117,6 @@ impl Group for Solo {
 
     fn gradient(&self, bucket: usize) -> Option<&Tensor> {
         self.buckets[bucket].as_ref()
-    }
-
-    fn all_reduce_sum(&self, _values: &mut [f64]) -> Result<(), GroupError> {
-        Ok(())
-    }
-
-    fn broadcast(&self, _values: &mut [i64]) -> Result<(), GroupError> {
-        Ok(())
     }
 
     fn all_reduce_mean(&self, _values: &mut Tensor) -> Result<(), GroupError> {

@@ -1,12 +1,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tokio::runtime::Runtime;
 use tonic::Status;
-use tradewind_client::membership::CoordinatorAt;
+use tradewind_client::coordinator::CoordinatorAt;
+use tradewind_client::rank_process::FRUITLESS_MAX;
+use tradewind_client::recorder::Recorder;
 use tradewind_client::testing::{Does, FakeCoordinator, FakeShard, Running};
+use tradewind_client::verdict::Verdict;
 use tradewind_common::record::{Measure, StepRecord};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
@@ -25,7 +29,6 @@ use super::*;
 use crate::data::{Batch, DataError, Dataset, Split};
 use crate::member::Entry;
 use crate::model::{Report, Task, TaskError};
-use crate::telemetry::Recorder;
 
 const CONFIG: &str = r#"
 [run]
@@ -158,7 +161,7 @@ fn joined(incarnation: u64, shard: &str) -> JoinReply {
 }
 
 fn fenced() -> Status {
-    status(Reason::NotLive, "another life".into())
+    status(Reason::NotLive, "another incarnation".into())
 }
 
 /// A rank whose coordinator and shard are fakes.
@@ -194,7 +197,9 @@ fn member_with(
         token: Token::default(),
     };
     let recorder = Recorder::open(metrics).unwrap();
-    Member::with_task(entry, task, recorder, runtime.handle()).unwrap()
+    let mut member = Member::with_task(entry, task, recorder, runtime.handle()).unwrap();
+    member.process.pause = Duration::ZERO;
+    member
 }
 
 fn runtime() -> Runtime {
@@ -243,14 +248,14 @@ fn train(task: Box<dyn Task>, staged: bool, last: u64, overrides: &[&str]) -> Tr
     let runtime = runtime();
     let mut member = member_with(&coordinator_runs, task, overrides, Some(&metrics), &runtime);
     member.staged = staged;
-    let ended = live_pausing(&mut member, Duration::ZERO);
+    let ended = live(&mut member);
     let text = std::fs::read_to_string(&metrics).unwrap();
     let steps = text.lines().map(|line| serde_json::from_str(line).unwrap());
     let heard = std::mem::take(&mut *heard.lock().unwrap());
     (heard, steps.collect(), ended.map(|_| ()))
 }
 
-/// The first life is refused by the shard, the second by the coordinator, the third reaches the
+/// The first incarnation is refused by the shard, the second by the coordinator, the third reaches the
 /// budget.
 #[test]
 fn a_rank_enters_until_the_budget_is_applied() {
@@ -280,14 +285,14 @@ fn a_rank_enters_until_the_budget_is_applied() {
         let metrics = folder.path().join("metrics.jsonl");
         let runtime = runtime();
         let mut member = member(&coordinator_runs, &[mode], Some(&metrics), &runtime);
-        live_pausing(&mut member, Duration::ZERO).unwrap();
+        live(&mut member).unwrap();
 
         let joins = coordinator.joins_heard();
-        let lives: Vec<_> = joins.iter().map(|join| (join.life, join.rank)).collect();
-        assert_eq!(lives, [(77, 0); 3], "{mode}");
+        let processes: Vec<_> = joins.iter().map(|join| (join.life, join.rank)).collect();
+        assert_eq!(processes, [(77, 0); 3], "{mode}");
         assert_eq!(coordinator.left(), [3], "{mode}");
         assert_eq!(member.flat.values(), [last; 4], "{mode}");
-        // Steps of all lives, in one file.
+        // Steps of all incarnations, in one file.
         let text = std::fs::read_to_string(&metrics).unwrap();
         let step = |line| serde_json::from_str::<StepRecord>(line).unwrap().clock;
         let clocks: Vec<u64> = text.lines().map(step).collect();
@@ -327,7 +332,7 @@ fn a_group_that_comes_when_the_budget_is_applied_pulls_and_leaves() {
         let coordinator_runs = coordinator.run();
         let runtime = runtime();
         let mut member = member(&coordinator_runs, &[mode], None, &runtime);
-        let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+        let end = live(&mut member).unwrap();
         assert_eq!(end, End::Applied, "{mode}");
         let is_pull = |frame: &PushFrame| matches!(frame.action, Some(push_frame::Action::Pull(_)));
         assert!(shard.heard().iter().all(is_pull), "{mode}");
@@ -337,7 +342,7 @@ fn a_group_that_comes_when_the_budget_is_applied_pulls_and_leaves() {
 }
 
 #[test]
-fn a_rank_whose_lives_are_all_in_vain_gives_up() {
+fn a_rank_whose_incarnations_are_all_in_vain_gives_up() {
     let shard = FakeShard::new(|_| Does::Ends(Err(fenced())));
     let shard_runs = shard.run();
     let address = shard_runs.address.clone();
@@ -346,8 +351,11 @@ fn a_rank_whose_lives_are_all_in_vain_gives_up() {
     let coordinator_runs = coordinator.run();
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
-    let error = live_pausing(&mut member, Duration::ZERO).unwrap_err();
-    assert!(format!("{error:#}").contains("another life"), "{error:#}");
-    assert_eq!(Verdict::of(&error), Verdict::Failed);
+    let error = live(&mut member).unwrap_err();
+    assert!(
+        format!("{error:#}").contains("another incarnation"),
+        "{error:#}"
+    );
+    assert_eq!(verdict(&error), Verdict::Failed);
     assert_eq!(coordinator.joins_heard().len() as u32, FRUITLESS_MAX);
 }

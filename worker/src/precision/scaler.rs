@@ -1,9 +1,7 @@
 //! The scale of the loss in f16.
 
+use tradewind_client::step::SCALE_MIN;
 use tradewind_config::LossScaling;
-
-/// The scale is halved down to here. A gradient that overflows without a scale is divergence.
-pub const SCALE_MIN: f64 = 1.0;
 
 /// The scale is doubled up to here: 2^24.
 const SCALE_MAX: f64 = 16_777_216.0;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
+use tradewind_client::stopwatch::wall;
 use tradewind_common::record::StepRecord;
-use tradewind_worker::telemetry::wall;
 
 use crate::cluster::{Cluster, Ranks};
 use crate::ground::{Ground, Keys};

@@ -149,7 +149,7 @@ pub struct Identity {
     pub run: RunId,
     /// The group.
     pub group: GroupId,
-    /// Its life.
+    /// Its incarnation.
     pub incarnation: Incarnation,
 }
 

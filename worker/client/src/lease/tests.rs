@@ -7,8 +7,8 @@ use tradewind_proto::refusal::Reason;
 use tradewind_proto::v1::{JoinReply, Placement};
 
 use super::*;
+use crate::coordinator::{CoordinatorAt, Joined};
 use crate::directory::{Directory, testing::holding};
-use crate::membership::{CoordinatorAt, Joined};
 use crate::network::Reach;
 use crate::testing::{Does, FakeCoordinator};
 
@@ -20,8 +20,8 @@ const BEAT: Duration = Duration::from_millis(5);
 /// Steps a second of the fastest group.
 const FASTEST: f64 = 12.5;
 
-fn seat() -> Seat {
-    Seat {
+fn id() -> RankId {
+    RankId {
         run: RunId::new("r").unwrap(),
         group: GroupId(2),
         rank: Rank(1),
@@ -39,34 +39,34 @@ fn coordinator(at: CoordinatorAt, retry: Duration) -> Coordinator {
 
 /// A rank that beats.
 struct Rig {
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<HeartbeatState>,
     directory: Directory,
     lost: oneshot::Receiver<MembershipError>,
-    _heartbeat: Heartbeat,
+    _beats: Heartbeat,
 }
 
 fn beating(at: CoordinatorAt, patience: Duration) -> Rig {
     let (directory, news) = Directory::new(holding(3, Some((0, "a:1"))));
-    let pulse = Arc::<Pulse>::default();
-    pulse.set_clock(Clock(9));
-    pulse.set_speed(2.5);
+    let heartbeat = Arc::<HeartbeatState>::default();
+    heartbeat.set_clock(Clock(9));
+    heartbeat.set_speed(2.5);
     let lease = Lease {
-        seat: seat(),
+        id: id(),
         incarnation: Incarnation(4),
         pause: BEAT,
         length: patience,
-        pulse: pulse.clone(),
+        heartbeat: heartbeat.clone(),
         news,
     };
     let (lose, lost) = oneshot::channel();
-    let heartbeat = keep_lease(&coordinator(at, patience), lease, |error| {
+    let beats = keep_lease(&coordinator(at, patience), lease, |error| {
         lose.send(error).unwrap();
     });
     Rig {
-        pulse,
+        heartbeat,
         directory,
         lost,
-        _heartbeat: heartbeat,
+        _beats: beats,
     }
 }
 
@@ -107,8 +107,8 @@ async fn beats_tell_clock_and_speed_and_bring_news() {
     assert_eq!((first.run.as_str(), first.group, first.rank), ("r", 2, 1));
     assert_eq!((first.incarnation, first.clock), (4, 9));
     assert_eq!(first.steps_per_second, 2.5);
-    until(|| rig.pulse.fastest() == FASTEST).await;
-    rig.pulse.set_clock(Clock(10));
+    until(|| rig.heartbeat.fastest() == FASTEST).await;
+    rig.heartbeat.set_clock(Clock(10));
     let moved = || rig.directory.primary(ShardId(0)).unwrap().endpoint.address == "b:1";
     until(moved).await;
     assert_eq!(fake.streams(), 1);
@@ -125,7 +125,7 @@ async fn a_refusal_is_the_end_of_the_life() {
     let running = fake.run();
     let rig = beating(CoordinatorAt::Address(running.address.clone()), PATIENCE);
     until(|| fake.heard().len() > 1).await;
-    rig.pulse.set_clock(Clock(10));
+    rig.heartbeat.set_clock(Clock(10));
     let lost = tokio::time::timeout(PATIENCE, rig.lost).await.unwrap();
     let lost = lost.unwrap();
     assert!(matches!(lost, MembershipError::Refused { .. }), "{lost}");
@@ -141,7 +141,7 @@ async fn a_stream_that_ends_is_made_anew() {
     let running = fake.run();
     let mut rig = beating(CoordinatorAt::Address(running.address.clone()), PATIENCE);
     until(|| fake.streams() > 2).await;
-    rig.pulse.set_clock(Clock(10));
+    rig.heartbeat.set_clock(Clock(10));
     until(|| fake.heard().iter().filter(|beat| beat.clock == 10).count() > 2).await;
     assert!(rig.lost.try_recv().is_err());
 }
@@ -198,8 +198,8 @@ async fn join(fake: &FakeCoordinator, after: u64) -> Result<Joined, MembershipEr
     let running = fake.run();
     let at = CoordinatorAt::Address(running.address.clone());
     let mut coordinator = coordinator(at, PATIENCE);
-    let (seat, spec) = (seat(), crate::testing::spec());
-    let join = coordinator.join(&seat, 1, &spec, "", Incarnation(after));
+    let (id, spec) = (id(), crate::testing::spec());
+    let join = coordinator.join(&id, 1, &spec, "", Incarnation(after));
     tokio::time::timeout(PATIENCE, join).await.unwrap()
 }
 
@@ -208,7 +208,7 @@ async fn a_rank_enters_when_its_former_life_has_ended() {
     let status = tradewind_proto::refusal::status;
     let fake = FakeCoordinator::joins(move |before| match before {
         0 => Err(status(Reason::ServersMissing, "one of two".into())),
-        // The coordinator has not heard yet that the life is over.
+        // The coordinator has not heard yet that the incarnation is over.
         1 => Ok(joined(4)),
         _ => Ok(joined(5)),
     });

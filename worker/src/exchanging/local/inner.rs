@@ -2,7 +2,7 @@
 
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
-use tradewind_client::pulse::Pulse;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_common::layout::Bucket;
 use tradewind_common::schedule::Seen;
 use tradewind_common::{Layout, TensorKind};
@@ -86,11 +86,17 @@ impl InnerSteps {
 
     /// How many steps there are until the next exchange: the ranks of a group take as many as its first
     /// rank finds, from the group's speed and that of the fastest.
-    pub(super) fn steps(&self, group: &dyn Group, pulse: &Pulse) -> Result<u32, GroupError> {
+    pub(super) fn steps(
+        &self,
+        group: &dyn Group,
+        heartbeat: &HeartbeatState,
+    ) -> Result<u32, GroupError> {
         if !self.config.fitted {
             return Ok(self.config.steps);
         }
-        let fitted = self.config.fitted_steps(pulse.speed(), pulse.fastest());
+        let fitted = self
+            .config
+            .fitted_steps(heartbeat.speed(), heartbeat.fastest());
         let mut steps = [i64::from(fitted)];
         group.broadcast(&mut steps)?;
         Ok(steps[0] as u32)

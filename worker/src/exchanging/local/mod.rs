@@ -3,7 +3,7 @@
 //!
 //! | | DiLoCo | elastic averaging |
 //! |---|---|---|
-//! | steps begin with | the servers' values | the group's own; in a new life the servers' |
+//! | steps begin with | the servers' values | the group's own; in a new incarnation the servers' |
 //! | pushed as a gradient | pulled minus trained values | trained values |
 //! | with the answer | the group takes the servers' values | is drawn towards them |
 //!
@@ -21,14 +21,15 @@ use std::sync::Arc;
 
 use tch::Tensor;
 use tradewind_client::core::session::Summary;
-use tradewind_client::pulse::Pulse;
+use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::ranges::{Range, within};
+use tradewind_client::step::{Computed, Ended, Step};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
 use super::between::BetweenSteps;
-use super::{Computed, Ended, Exchanging, Replica, Step};
+use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::{Group, GroupError};
 use crate::host::HostError;
@@ -42,15 +43,19 @@ pub(super) struct LocalSteps {
     between: BetweenSteps,
     inner: InnerSteps,
     /// Where the group's speed is told, and that of others comes.
-    pulse: Arc<Pulse>,
+    heartbeat: Arc<HeartbeatState>,
 }
 
 impl LocalSteps {
-    pub(super) fn new(between: BetweenSteps, inner: InnerSteps, pulse: &Arc<Pulse>) -> Self {
+    pub(super) fn new(
+        between: BetweenSteps,
+        inner: InnerSteps,
+        heartbeat: &Arc<HeartbeatState>,
+    ) -> Self {
         Self {
             between,
             inner,
-            pulse: pulse.clone(),
+            heartbeat: heartbeat.clone(),
         }
     }
 
@@ -58,7 +63,8 @@ impl LocalSteps {
     fn tell_speed(&self, steps: &Step) {
         let took = (steps.compute + steps.reduce).as_secs_f64();
         if took > 0.0 {
-            self.pulse.set_speed(f64::from(steps.local_steps) / took);
+            self.heartbeat
+                .set_speed(f64::from(steps.local_steps) / took);
         }
     }
 
@@ -96,7 +102,7 @@ impl Exchanging for LocalSteps {
     }
 
     fn steps(&self, group: &dyn Group) -> Result<u32, GroupError> {
-        self.inner.steps(group, &self.pulse)
+        self.inner.steps(group, &self.heartbeat)
     }
 
     fn begin_step(&mut self) -> Result<(), HostError> {

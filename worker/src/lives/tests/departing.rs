@@ -1,14 +1,13 @@
 //! Groups that leave before the budget is applied, or too late.
 
-use std::sync::Mutex;
+use tradewind_client::leaving::{Asked, Leaving};
 
 use super::*;
-use crate::leaving::{Asked, Leaving};
 
 /// The coordinator has taken it for dead meanwhile: what it has used up is leased out again, so the next
-/// life says how the run stands.
+/// incarnation says how the run stands.
 #[test]
-fn a_life_that_may_not_leave_any_more_is_followed_by_another() {
+fn an_incarnation_that_may_not_leave_any_more_is_followed_by_another() {
     let shard = FakeShard::new(|frame| match (frame.incarnation, decided(frame, true)) {
         (2, Does::Answers(answer)) => Does::Answers(PullFrame {
             stop: true,
@@ -27,7 +26,7 @@ fn a_life_that_may_not_leave_any_more_is_followed_by_another() {
     let coordinator_runs = coordinator.run();
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
-    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+    let end = live(&mut member).unwrap();
     assert_eq!(end, End::Applied);
     assert_eq!(coordinator.left(), [1, 2]);
 }
@@ -67,8 +66,8 @@ fn a_group_that_is_asked_to_leave_ends_its_exchange_and_leaves() {
         let coordinator_runs = coordinator.run();
         let runtime = runtime();
         let mut member = member(&coordinator_runs, &[mode], None, &runtime);
-        member.leaving = leaving;
-        let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+        member.process.leaving = leaving;
+        let end = live(&mut member).unwrap();
         assert_eq!(end, End::Left, "{mode}");
         assert_eq!(coordinator.left(), [1], "{mode}");
         if !by_beat {
@@ -86,13 +85,13 @@ fn a_group_that_was_asked_to_leave_while_it_was_not_together_does_not_come_back(
     let coordinator_runs = coordinator.run();
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
-    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+    let end = live(&mut member).unwrap();
     assert_eq!(end, End::Left);
     assert_eq!(coordinator.joins_heard().len(), 1);
 }
 
 #[test]
-fn a_rank_that_was_asked_to_leave_does_not_come_back_when_its_life_breaks_first() {
+fn a_rank_that_was_asked_to_leave_does_not_come_back_when_its_group_breaks_first() {
     let leaving = Leaving::default();
     let asks = leaving.clone();
     let shard = FakeShard::new(move |frame| match frame.clock {
@@ -110,8 +109,8 @@ fn a_rank_that_was_asked_to_leave_does_not_come_back_when_its_life_breaks_first(
     let coordinator_runs = coordinator.run();
     let runtime = runtime();
     let mut member = member(&coordinator_runs, &[], None, &runtime);
-    member.leaving = leaving;
-    let end = live_pausing(&mut member, Duration::ZERO).unwrap();
+    member.process.leaving = leaving;
+    let end = live(&mut member).unwrap();
     assert_eq!(end, End::Left);
     assert_eq!(coordinator.joins_heard().len(), 1);
 }

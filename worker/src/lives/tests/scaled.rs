@@ -1,6 +1,8 @@
 //! Losses that are scaled for f16. Autocast to it works on the CPU as well, though runs may not ask
 //! for it there.
 
+use tradewind_client::membership::NoneFinite;
+
 use super::*;
 use crate::train_error::TrainError;
 
@@ -80,7 +82,7 @@ fn overflows_are_divergence_once_the_scale_is_at_its_least() {
     );
     let error = ended.unwrap_err();
     // At 4 and 2 the scale can fall.
-    let Some(TrainError::Diverged { clock: 101 }) = error.downcast_ref() else {
+    let Some(TrainError::Diverged(NoneFinite { clock: 101 })) = error.downcast_ref() else {
         panic!("{error:#}");
     };
     assert_eq!(heard.len(), 102);

@@ -83,7 +83,7 @@ fn trains(
     }
 }
 
-/// The gradients of a step in a new life of the group.
+/// The gradients of a step in a new incarnation of the group.
 fn lives_on(store: &Store, rank: u32, prefix: &str) -> Vec<u32> {
     let model = Model::new();
     let mut group = form(store, rank, prefix, 2, LONG, &model).unwrap();

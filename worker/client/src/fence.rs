@@ -1,4 +1,4 @@
-//! The end of a life of the group that a rank is stuck in: with a peer that hangs, a collective
+//! The end of an incarnation of the group that a rank is stuck in: with a peer that hangs, a collective
 //! never ends. The group is broken from here then; and should not even that help, the process ends.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tradewind_client::membership::MembershipError;
 use tradewind_common::exit::Exit;
 use tradewind_process::{supervise_thread, watched};
 
-use crate::c10d::Breaker;
+use crate::coordinator::MembershipError;
 
-/// Status of a process that was stuck in a life of its group that is over.
+/// Status of a process that was stuck in an incarnation of its group that is over.
 const FENCED: i32 = Exit::Fenced.number() as i32;
 
-/// Watches over one life of the group, which is over when it is dropped.
+/// Watches over one incarnation of the group, which is over when it is dropped.
 pub struct Fence(Guard);
 
-/// A handle for those who hear of the end of the life before the rank does.
+/// A handle for those who hear of the end of the incarnation before the rank does.
 #[derive(Clone)]
 pub struct Guard(Arc<Inner>);
 
@@ -30,8 +29,8 @@ struct Inner {
     exit: fn(i32),
 }
 
-/// Breaks the group. With a driver that hangs it never returns.
-type Break = Box<dyn Fn() + Send>;
+/// Breaks the collectives of a group, from another thread. With a driver that hangs it never returns.
+pub type Break = Box<dyn Fn() + Send>;
 
 enum State {
     Alive,
@@ -44,8 +43,8 @@ enum State {
 }
 
 impl Fence {
-    /// For a life that begins. A rank that has not come back when `patience` has passed since the
-    /// end of its life ends its process.
+    /// For one that begins. A rank that has not come back when `patience` has passed since the
+    /// end of it ends its process.
     pub fn new(runtime: &Handle, patience: Duration) -> Self {
         Self::exiting(runtime, patience, |status| tradewind_process::exit(status))
     }
@@ -65,12 +64,12 @@ impl Fence {
         self.0.clone()
     }
 
-    /// The rank is on its way out of the life, and may get stuck there.
+    /// The rank is on its way out of it, and may get stuck there.
     pub fn ending(&self) {
         self.0.end(false);
     }
 
-    /// The life is over, well or not: nothing is stuck.
+    /// The incarnation is over, well or not: nothing is stuck.
     pub fn over(&self) {
         let mut state = self.0.state();
         if let State::Ending { timer, .. } = std::mem::replace(&mut *state, State::Over) {
@@ -90,7 +89,7 @@ impl Guard {
     /// runtime's only one, which has to see the end of the process if breaking never ends.
     pub fn lost(&self, error: &MembershipError) {
         if self.end(true) {
-            tracing::warn!("this life of the group is over: {error}");
+            tracing::warn!("this incarnation of the group is over: {error}");
             let own = self.clone();
             let breaks = move || {
                 if let Some(break_group) = &*own.breaker() {
@@ -104,11 +103,7 @@ impl Guard {
     }
 
     /// The group has been formed: this breaks it when the lease is lost, or if it is already.
-    pub fn formed(&self, breaker: Option<Breaker>) {
-        self.breaks_by(breaker.map(|breaker| Box::new(move || breaker.break_group()) as Break));
-    }
-
-    fn breaks_by(&self, break_group: Option<Break>) {
+    pub fn formed(&self, break_group: Option<Break>) {
         let mut place = self.breaker();
         *place = break_group;
         if let Some(break_group) = &*place
@@ -150,7 +145,7 @@ impl Inner {
         tokio::time::sleep(self.patience).await;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*state, State::Ending { .. }) {
-            tracing::error!("stuck in a life of the group that is over: the process ends");
+            tracing::error!("stuck in an incarnation of the group that is over: the process ends");
             (self.exit)(FENCED);
         }
     }
@@ -179,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stuck_in_a_lost_life_is_ended() {
+    fn who_is_stuck_where_the_lease_is_lost_is_ended() {
         static STATUS: AtomicI32 = AtomicI32::new(0);
         let runtime = runtime();
         let exit = |status| STATUS.store(status, Ordering::Relaxed);
@@ -206,7 +201,7 @@ mod tests {
         let never = move || {
             let _ = holds.recv();
         };
-        guard.breaks_by(Some(Box::new(never)));
+        guard.formed(Some(Box::new(never)));
         runtime.spawn(async move { guard.lost(&error()) });
         while STATUS.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();

@@ -1,18 +1,10 @@
-//! What a worker writes down, and the one place of the worker that reads a clock.
+//! What a rank writes down of its steps.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use tradewind_common::record::{METRICS_PART_BYTES, StepRecord};
-
-/// Seconds since the Unix epoch.
-#[expect(clippy::disallowed_methods, reason = "the shell's clock")]
-pub fn wall() -> f64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
-}
 
 /// For appending; what others write into it stays.
 fn open(path: &Path) -> std::io::Result<File> {
@@ -53,8 +45,8 @@ impl Recorder {
         }
     }
 
-    /// Appends a line; after one that may be torn, on a new line. A full disk does not stop the training: it is told once, and again when
-    /// writing works again.
+    /// Appends a line; after one that may be torn, on a new line. A full disk does not stop the training: it
+    /// is told once, and again when writing works again.
     pub fn write(&mut self, record: &StepRecord) {
         self.follow();
         let Some((_, file)) = &mut self.file else {

@@ -7,7 +7,7 @@ use tradewind_common::Clock;
 /// Shared between whoever trains and whoever beats. Each value is by itself: none of them orders
 /// anything.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct HeartbeatState {
     clock: AtomicU64,
     /// Bits of f64, as the next.
     speed: AtomicU64,
@@ -15,7 +15,7 @@ pub struct Pulse {
     leave: AtomicBool,
 }
 
-impl Pulse {
+impl HeartbeatState {
     /// The group's clock.
     pub fn clock(&self) -> Clock {
         Clock(self.clock.load(Ordering::Relaxed))

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use tradewind_client::core::session::Summary;
-use tradewind_common::Clock;
+use tradewind_common::record::{Gpu, StepRecord};
+use tradewind_common::{Clock, GroupId};
 
-use crate::precision::SCALE_MIN;
+use crate::core::session::Summary;
+use crate::ranks::{Broken, Ranks};
+
+/// The scale of a loss is halved down to here. A gradient that overflows without a scale is divergence.
+pub const SCALE_MIN: f64 = 1.0;
 
 /// What a rank knows of a step that it has computed.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +20,67 @@ pub struct Computed {
     pub finite: bool,
     /// Buckets that are skipped if it is not finite on some rank; the same on all ranks.
     pub skips: usize,
+}
+
+/// The exchange that a step is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead {
+    /// Its clock.
+    pub clock: Clock,
+    /// What the loss was multiplied by, if it was.
+    pub loss_scale: Option<f64>,
+    /// Buckets of the model.
+    pub buckets: usize,
+}
+
+impl Computed {
+    /// The step, as all ranks know it: they agree on finiteness before the first block leaves (rule 7), and
+    /// on the mean loss. The rank has computed `samples`, and may have missed its pace. Times are still to
+    /// be filled in.
+    pub fn agree(
+        self,
+        samples: usize,
+        missed_pace: bool,
+        ahead: Ahead,
+        ranks: &dyn Ranks,
+    ) -> Result<Step, Broken> {
+        let Ahead {
+            clock,
+            loss_scale,
+            buckets,
+        } = ahead;
+        let mut sums = [
+            self.loss * samples as f64,
+            samples as f64,
+            f64::from(u8::from(!self.finite)),
+            f64::from(u8::from(missed_pace)),
+        ];
+        ranks.all_reduce_sum(&mut sums)?;
+        let [loss, samples, not_finite, missed_pace] = sums;
+        let buckets_skipped = if not_finite == 0.0 { 0 } else { self.skips };
+        let overflowed = buckets_skipped > 0 && loss_scale.is_some();
+        if overflowed {
+            tracing::info!(%clock, loss_scale, "scaled gradients overflowed: the group skips");
+        } else if buckets_skipped > 0 {
+            tracing::warn!(%clock, buckets_skipped, buckets, "no finite gradient: the group skips");
+        }
+        let pushed = (buckets_skipped < buckets).then_some(samples as u32);
+        Ok(Step {
+            clock,
+            pushed,
+            buckets_skipped,
+            overflowed,
+            loss_scale,
+            loss: loss / samples,
+            samples: samples as u64,
+            local_steps: 1,
+            local_skipped: u32::from(pushed.is_none()),
+            compute: Duration::ZERO,
+            reduce: Duration::ZERO,
+            missed_pace: u32::from(missed_pace > 0.0),
+            reduce_bytes_per_second: None,
+        })
+    }
 }
 
 /// A step whose gradient is there.
@@ -110,4 +175,39 @@ pub struct Ended {
     pub exposed: Duration,
     /// When it ended, seconds since the Unix epoch.
     pub wall: f64,
+}
+
+impl Ended {
+    /// Its record, by the group's first rank; `gpu` is how its GPU was doing, if it has one.
+    pub fn record(&self, GroupId(group): GroupId, gpu: Option<Gpu>) -> StepRecord {
+        let Ended { step, summary, .. } = self;
+        let wait_seconds = summary.waited_us as f64 / 1e6;
+        StepRecord {
+            wall: self.wall,
+            group,
+            clock: step.clock.0,
+            exchanges: 1,
+            loss: Some(step.loss).filter(|loss| loss.is_finite()),
+            samples: step.samples,
+            samples_applied: summary.samples_applied,
+            updates: summary.updates,
+            lag: summary.lag,
+            delay: summary.delay,
+            dropped: summary.dropped,
+            skipped: step.is_skipped(),
+            buckets_skipped: step.buckets_skipped as u64,
+            local_steps: u64::from(step.local_steps),
+            local_skipped: u64::from(step.local_skipped),
+            missed_pace: step.missed_pace.into(),
+            overflowed: step.overflowed,
+            loss_scale: step.loss_scale,
+            compute_seconds: step.compute.as_secs_f64(),
+            reduce_seconds: step.reduce.as_secs_f64(),
+            exchange_seconds: (self.took.as_secs_f64() - wait_seconds).max(0.0),
+            exposed_seconds: self.exposed.as_secs_f64(),
+            wait_seconds,
+            reduce_bytes_per_second: step.reduce_bytes_per_second,
+            gpu,
+        }
+    }
 }

@@ -1,0 +1,341 @@
+//! A rank's calls to the coordinator: it joins, waits, leases data, leaves.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tonic::Status;
+use tradewind_common::data::Chunk;
+use tradewind_common::placement::Placement;
+use tradewind_common::spec::{GROUP_SIZE_MAX, RunSpec};
+use tradewind_common::{Clock, GroupId, Incarnation, Rank, RunId};
+use tradewind_proto::holding::{Holding, placement_from_wire};
+use tradewind_proto::limits::COORDINATOR_MESSAGE_BYTES_MAX;
+use tradewind_proto::refusal;
+use tradewind_proto::v1::coordinator_client::CoordinatorClient;
+use tradewind_proto::v1::{
+    self, AwaitReadyRequest, JoinReply, JoinRequest, LeaseChunkRequest, LeaveRequest, StatusRequest,
+};
+
+use crate::away::Away;
+use crate::directory::News;
+use crate::network::{Authorized, PAUSE, Reach};
+pub use crate::whereabouts::CoordinatorAt;
+
+/// Pause between two questions of somebody who has no lease.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+/// Why the coordinator did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum MembershipError {
+    /// It could not be reached, or was not ready, for as long as `liveness.retry_ms` allows.
+    #[error("the coordinator at {address} does not serve: {}", status.message())]
+    Unreachable {
+        /// host:port
+        address: String,
+        /// The last failure.
+        status: Status,
+    },
+    /// It refused.
+    #[error("the coordinator refused to {what}: {}", status.message())]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// What it said.
+        status: Status,
+    },
+}
+
+/// Which rank speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankId {
+    /// The run.
+    pub run: RunId,
+    /// The group.
+    pub group: GroupId,
+    /// The rank in it, as configured.
+    pub rank: Rank,
+}
+
+/// What a join brings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joined {
+    /// The number of the incarnation that was joined.
+    pub incarnation: Incarnation,
+    /// host:port of the store at which the group meets.
+    pub store_address: String,
+    /// Ranks of this incarnation, which may be fewer than are configured.
+    pub group_size: u32,
+    /// The number of this rank among them.
+    pub group_rank: Rank,
+    /// Where the run's data begin under `sync`: before this clock so many positions of the training
+    /// data had been passed.
+    pub origin: (Clock, u64),
+    /// Which shard each block belongs to.
+    pub placement: Placement,
+    /// Who holds the shards.
+    pub holding: Holding,
+}
+
+/// What waiting for readiness brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// Create the blocks of the slice and ask again.
+    Create,
+    /// Push from this clock on.
+    At(Clock),
+}
+
+/// Calls to the coordinator; each is tried again while the coordinator cannot be reached, wherever
+/// it is then.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    at: CoordinatorAt,
+    reach: Reach,
+    /// Where it was looked for last.
+    address: String,
+    client: Option<CoordinatorClient<Authorized>>,
+}
+
+macro_rules! call {
+    ($self:ident, $what:literal, $method:ident, $request:expr) => {{
+        let request = $request;
+        let mut away = Away::default();
+        loop {
+            away.begin();
+            let answer = match $self.client().await {
+                Ok(mut client) => {
+                    away.end();
+                    client.$method(request.clone()).await
+                }
+                Err(status) => Err(status),
+            };
+            match answer {
+                Ok(answer) => break Ok(answer.into_inner()),
+                Err(status) => {
+                    let passes = refusal::retryable(&status);
+                    if let Err(error) = $self.again($what, status, passes, &mut away).await {
+                        break Err(error);
+                    }
+                }
+            }
+        }
+    }};
+}
+
+impl Coordinator {
+    /// The coordinator; nothing is sent yet.
+    pub fn new(at: CoordinatorAt, reach: Reach) -> Self {
+        Self {
+            address: at.to_string(),
+            at,
+            reach,
+            client: None,
+        }
+    }
+
+    /// The same, on a connection of its own.
+    pub(crate) fn apart(&self) -> Self {
+        let client = None;
+        Self {
+            client,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    pub(crate) async fn client(&mut self) -> Result<CoordinatorClient<Authorized>, Status> {
+        if self.client.is_none() {
+            self.address = self.at.find().await?;
+            let client = CoordinatorClient::new(self.reach.connect(&self.address).await?);
+            let client = client.max_decoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX);
+            self.client = Some(client.max_encoding_message_size(COORDINATOR_MESSAGE_BYTES_MAX));
+        }
+        Ok(self.client.clone().expect("set above"))
+    }
+
+    /// Looks for the coordinator anew at the next call.
+    pub(crate) fn disconnect(&mut self) {
+        self.client = None;
+    }
+
+    pub(crate) fn unreachable(&self, status: Status) -> MembershipError {
+        MembershipError::Unreachable {
+            address: self.address.clone(),
+            status,
+        }
+    }
+
+    /// After a failure: waits for the next try; an error where there is none.
+    async fn again(
+        &mut self,
+        what: &'static str,
+        status: Status,
+        passes: bool,
+        away: &mut Away,
+    ) -> Result<(), MembershipError> {
+        if !passes {
+            return Err(MembershipError::Refused { what, status });
+        }
+        away.begin();
+        if away.so_far() >= self.reach.retry {
+            return Err(self.unreachable(status));
+        }
+        tracing::debug!("trying again to {what}: {}", status.message());
+        // One that answers may be no longer the one that the file names.
+        let moves = matches!(self.at, CoordinatorAt::File(_));
+        if moves || refusal::reason(&status).is_none() {
+            self.disconnect();
+        }
+        tokio::time::sleep(PAUSE).await;
+        Ok(())
+    }
+
+    /// Enters the group; returns when it is formed. `store_address` (host:port) is that of a store
+    /// which this rank serves, if it can serve one. A rank whose group has broken names that incarnation as
+    /// `after`, as long as the coordinator may not have heard of its end; 0 at first.
+    pub async fn join(
+        &mut self,
+        rank: &RankId,
+        life: u64,
+        spec: &RunSpec,
+        store_address: &str,
+        after: Incarnation,
+    ) -> Result<Joined, MembershipError> {
+        let request = JoinRequest {
+            run: rank.run.to_string(),
+            group: rank.group.0,
+            rank: rank.rank.0,
+            life,
+            spec: Some(spec.into()),
+            store_address: store_address.to_owned(),
+        };
+        let mut away = Away::default();
+        loop {
+            let reply = call!(self, "join", join, request.clone())?;
+            if reply.incarnation > after.0 {
+                return Joined::from_wire(reply).map_err(|status| MembershipError::Refused {
+                    what: "join",
+                    status,
+                });
+            }
+            let status = Status::unavailable("the group has not been formed again yet");
+            self.again("join", status, true, &mut away).await?;
+        }
+    }
+
+    /// Waits until the group may push, or shall create.
+    pub async fn await_ready(
+        &mut self,
+        rank: &RankId,
+        incarnation: Incarnation,
+        created: bool,
+    ) -> Result<Start, MembershipError> {
+        let request = AwaitReadyRequest {
+            run: rank.run.to_string(),
+            group: rank.group.0,
+            rank: rank.rank.0,
+            incarnation: incarnation.0,
+            created,
+        };
+        let reply = call!(self, "let the group begin", await_ready, request)?;
+        Ok(if reply.create {
+            Start::Create
+        } else {
+            Start::At(Clock(reply.start_clock))
+        })
+    }
+
+    /// Leases the next chunk of data to the group.
+    pub async fn lease_chunk(
+        &mut self,
+        rank: &RankId,
+        incarnation: Incarnation,
+        finished: Vec<u64>,
+        held: Vec<u64>,
+    ) -> Result<Chunk, MembershipError> {
+        let request = LeaseChunkRequest {
+            run: rank.run.to_string(),
+            group: rank.group.0,
+            incarnation: incarnation.0,
+            finished,
+            held,
+        };
+        let reply = call!(self, "lease data", lease_chunk, request)?;
+        Ok(Chunk {
+            number: reply.chunk,
+            epoch: reply.epoch,
+            positions: reply.begin..reply.end,
+        })
+    }
+
+    /// The group is done, and so are these chunks of data.
+    pub async fn leave(
+        &mut self,
+        rank: &RankId,
+        incarnation: Incarnation,
+        finished: Vec<u64>,
+    ) -> Result<(), MembershipError> {
+        let request = LeaveRequest {
+            run: rank.run.to_string(),
+            group: rank.group.0,
+            rank: rank.rank.0,
+            incarnation: incarnation.0,
+            finished,
+        };
+        call!(self, "leave", leave, request).map(|_| ())
+    }
+
+    /// Where the blocks are, for somebody who takes no part.
+    pub async fn placement(
+        &mut self,
+        run: &RunId,
+    ) -> Result<(Placement, Holding), MembershipError> {
+        let request = StatusRequest {
+            run: run.to_string(),
+        };
+        let what = "tell the status";
+        let reply = call!(self, "tell the status", status, request)?;
+        placement(reply.placement).map_err(|status| MembershipError::Refused { what, status })
+    }
+
+    /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
+    /// them. Does not return.
+    pub async fn follow(&mut self, run: &RunId, news: &News) -> Infallible {
+        loop {
+            tokio::time::sleep(FOLLOW).await;
+            match self.placement(run).await {
+                Ok((_, holding)) => _ = news.tell(holding),
+                Err(error) => tracing::debug!("no news of the shards: {error}"),
+            }
+        }
+    }
+}
+
+impl Joined {
+    fn from_wire(reply: JoinReply) -> Result<Self, Status> {
+        let (placement, holding) = placement(reply.placement)?;
+        let (rank, size) = (reply.group_rank, reply.group_size);
+        // Tables are as large as the group.
+        if rank >= size || size > GROUP_SIZE_MAX {
+            let text = format!("rank {rank} of a group of {size} cannot be");
+            return Err(Status::internal(text));
+        }
+        Ok(Self {
+            incarnation: Incarnation(reply.incarnation),
+            store_address: reply.store_address,
+            group_size: size,
+            group_rank: Rank(rank),
+            origin: (Clock(reply.origin_clock), reply.origin_samples),
+            placement,
+            holding,
+        })
+    }
+}
+
+fn placement(wire: Option<v1::Placement>) -> Result<(Placement, Holding), Status> {
+    let placed = placement_from_wire(wire.unwrap_or_default());
+    placed.map_err(|malformed| Status::internal(malformed.to_string()))
+}

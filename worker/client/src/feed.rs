@@ -1,0 +1,290 @@
+//! Which samples a rank takes, batch by batch. Batches may be prepared ahead: they are asked for before they
+//! are handed out.
+//!
+//! Under `sync` they follow from (clock, rank), whoever else is there. Otherwise the group's rank 0 leases
+//! chunks from the coordinator and tells the others; every rank counts the same, so all ask at the same step.
+
+use std::collections::VecDeque;
+
+use tradewind_common::batch::{BatchStep, Batches};
+use tradewind_common::data::Chunk;
+use tradewind_common::shares::{first_step, sync_share};
+use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::{Clock, GroupId, Rank};
+
+use crate::coordinator::MembershipError;
+use crate::order::permutation;
+use crate::ranks::{Broken, Ranks};
+
+/// Where chunks come from: finished and held chunk numbers in, the next chunk out. Called on
+/// rank 0 only.
+pub type Lease<'a> = &'a mut dyn FnMut(Vec<u64>, Vec<u64>) -> Result<Chunk, MembershipError>;
+
+/// Why there is no next batch.
+#[derive(Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The group broke.
+    #[error(transparent)]
+    Group(#[from] Broken),
+    /// No chunk could be leased.
+    #[error(transparent)]
+    Lease(#[from] MembershipError),
+    /// An epoch is too short for a single global batch.
+    #[error(
+        "the training split has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch or what train.batch_ramp ends with"
+    )]
+    TooFew {
+        /// Samples in the split.
+        samples: u64,
+        /// Samples per rank.
+        batch: u32,
+        /// Ranks that share a step.
+        ranks: u32,
+    },
+}
+
+/// Whose batches, and from where on.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The group.
+    pub group: GroupId,
+    /// The rank in it, as configured.
+    pub rank: Rank,
+    /// The first clock.
+    pub start: Clock,
+    /// Where the run's data begin under `sync`.
+    pub origin: (Clock, u64),
+}
+
+/// The batches of one rank.
+pub struct Feed {
+    plan: Plan,
+    place: Place,
+    /// Under `sync`, in steps: of the next batch to be handed out, and to be asked for.
+    due: Clock,
+    clock: Clock,
+    order: Order,
+    leased: Option<Leased>,
+    /// Chunks with the number of steps that they still have to come.
+    held: VecDeque<(u64, u64)>,
+    finished: Vec<u64>,
+}
+
+/// Checks that an epoch holds at least one batch of the ranks that share a step with `group`.
+pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
+    let sizes = &spec.group_sizes;
+    let ranks = match spec.consistency {
+        ConsistencySpec::Sync => sizes.iter().sum(),
+        ConsistencySpec::Async | ConsistencySpec::Bounded { .. } => sizes[group.0 as usize],
+    };
+    let (samples, batch) = (spec.epoch_samples, spec.batches().largest());
+    if u64::from(ranks) * u64::from(batch) <= samples {
+        return Ok(());
+    }
+    Err(FeedError::TooFew {
+        samples,
+        batch,
+        ranks,
+    })
+}
+
+struct Plan {
+    seed: u64,
+    sizes: Vec<u32>,
+    batch: u32,
+    batch_ramp: Vec<BatchStep>,
+    local_steps: u32,
+    samples: u64,
+    sync: bool,
+}
+
+/// A chunk that batches are taken from.
+struct Leased {
+    chunk: Chunk,
+    /// Samples per rank and step: the same in all of it.
+    batch: u64,
+    /// Where the next batch of the group begins.
+    next: u64,
+}
+
+/// The permutation of the epoch at hand.
+#[derive(Default)]
+struct Order {
+    epoch: Option<u64>,
+    samples: Vec<u32>,
+}
+
+impl Plan {
+    fn batches(&self) -> Batches<'_> {
+        Batches {
+            first: self.batch,
+            ramp: &self.batch_ramp,
+        }
+    }
+}
+
+impl Feed {
+    /// The batches of `place`.
+    pub fn new(spec: &RunSpec, place: Place) -> Result<Self, FeedError> {
+        let plan = Plan {
+            seed: spec.seed,
+            sizes: spec.group_sizes.clone(),
+            batch: spec.batch,
+            batch_ramp: spec.batch_ramp.clone(),
+            local_steps: spec.local_steps,
+            samples: spec.epoch_samples,
+            sync: spec.consistency == ConsistencySpec::Sync,
+        };
+        check_batch(spec, place.group)?;
+        let start = first_step(place.start, plan.local_steps);
+        Ok(Self {
+            plan,
+            place,
+            due: start,
+            clock: start,
+            order: Order::default(),
+            leased: None,
+            held: VecDeque::new(),
+            finished: Vec::new(),
+        })
+    }
+
+    /// The samples of the next batch to be prepared, by number in the training split.
+    pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
+        match self.plan.sync {
+            true => Ok(self.share()),
+            false => self.leased(ranks, lease),
+        }
+    }
+
+    /// Of the batches that were asked for and not handed out, the first is now.
+    pub fn handed_out(&mut self) {
+        self.due = self.due.tick();
+    }
+
+    /// The group goes on at `clock`, if it is not further: under `sync` the next batch is that of
+    /// this clock, and those before it are left out. Returns how many of those that were asked for
+    /// and not handed out are.
+    pub fn go_on_at(&mut self, clock: Clock) -> u64 {
+        if !self.plan.sync {
+            return 0;
+        }
+        let clock = first_step(clock, self.plan.local_steps);
+        let left_out = clock.min(self.clock).0.saturating_sub(self.due.0);
+        self.due = self.due.max(clock);
+        self.clock = self.clock.max(clock);
+        left_out
+    }
+
+    /// The batch that was handed out first has been applied, or skipped, or is in the values of a
+    /// group between two exchanges.
+    pub fn done(&mut self) {
+        if let Some((chunk, left)) = self.held.front_mut() {
+            *left -= 1;
+            if *left == 0 {
+                self.finished.push(*chunk);
+                self.held.pop_front();
+            }
+        }
+    }
+
+    /// Chunks of which every step has been applied, and that nobody was told of.
+    pub fn take_finished(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.finished)
+    }
+
+    fn share(&mut self) -> Vec<usize> {
+        let Place {
+            group,
+            rank,
+            origin,
+            ..
+        } = self.place;
+        let who = (self.clock, group, rank);
+        let (plan, batches) = (&self.plan, self.plan.batches());
+        let (origin, passed) = origin;
+        let origin = (first_step(origin, plan.local_steps), passed);
+        let share = sync_share(&plan.sizes, batches, plan.samples, origin, who);
+        let share = share.expect("checked when the feed was made");
+        self.clock = self.clock.tick();
+        self.order.pick(&self.plan, share.epoch, share.positions)
+    }
+
+    fn leased(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
+        let size = u64::from(ranks.size());
+        loop {
+            if let Some(Leased { chunk, batch, next }) = &mut self.leased
+                && *next + *batch * size <= chunk.positions.end
+            {
+                let begin = *next + u64::from(ranks.rank().0) * *batch;
+                *next += *batch * size;
+                let positions = begin..begin + *batch;
+                return Ok(self.order.pick(&self.plan, chunk.epoch, positions));
+            }
+            let chunk = self.next_chunk(ranks, lease)?;
+            let begins = chunk.begins(self.plan.samples);
+            let batch = u64::from(self.plan.batches().at(begins));
+            match (chunk.positions.end - chunk.positions.start) / (batch * size) {
+                // What is left of a chunk, and fills no batch of this group, is dropped; of the last
+                // one of an epoch that may be all.
+                0 => self.finished.push(chunk.number),
+                steps => self.held.push_back((chunk.number, steps)),
+            }
+            let next = chunk.positions.start;
+            self.leased = Some(Leased { chunk, batch, next });
+        }
+    }
+
+    fn next_chunk(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Chunk, FeedError> {
+        let mut told = [0i64; 5];
+        let mut failure = None;
+        if ranks.rank() == Rank(0) {
+            let held = self.held.iter().map(|(number, _)| *number).collect();
+            match lease(std::mem::take(&mut self.finished), held) {
+                Ok(chunk) => {
+                    let Chunk {
+                        number,
+                        epoch,
+                        positions,
+                    } = chunk;
+                    told = [
+                        1,
+                        number as i64,
+                        epoch as i64,
+                        positions.start as i64,
+                        positions.end as i64,
+                    ];
+                }
+                Err(error) => failure = Some(error),
+            }
+        } else {
+            self.finished.clear();
+        }
+        ranks.broadcast(&mut told)?;
+        match (failure, told) {
+            (Some(error), _) => Err(error.into()),
+            (None, [1, number, epoch, begin, end]) => Ok(Chunk {
+                number: number as u64,
+                epoch: epoch as u64,
+                positions: begin as u64..end as u64,
+            }),
+            _ => Err(FeedError::Group(Broken {
+                message: "rank 0 could not lease data; its log says why".into(),
+            })),
+        }
+    }
+}
+
+impl Order {
+    fn pick(&mut self, plan: &Plan, epoch: u64, positions: std::ops::Range<u64>) -> Vec<usize> {
+        if self.epoch != Some(epoch) {
+            self.samples = permutation(plan.seed, epoch, plan.samples as usize);
+            self.epoch = Some(epoch);
+        }
+        let positions = positions.start as usize..positions.end as usize;
+        self.samples[positions]
+            .iter()
+            .map(|sample| *sample as usize)
+            .collect()
+    }
+}

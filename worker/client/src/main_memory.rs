@@ -1,0 +1,193 @@
+//! A model in main memory, whose flat vector and gradient are slices.
+
+use tradewind_common::schedule::Seen;
+use tradewind_common::{BlockId, Clock, Layout, TensorKind};
+
+use crate::behind::{Behind, Beside};
+use crate::between::{Between, Direct};
+use crate::core::session::Summary;
+use crate::exchange_error::ExchangeError;
+use crate::membership::Membership;
+use crate::pushed::{Contributed, Contribution};
+use crate::rank_settings::RankSettings;
+use crate::ranks::{Alone, Broken, Ranks};
+use crate::replica::Replica;
+use crate::step::{Ended, Step};
+use crate::streams::Streams;
+
+/// Ranks that also share what each of them has pulled.
+pub trait Gather: Ranks {
+    /// In the flat vector `values` the blocks of this rank's slice are fresh; on return all blocks are,
+    /// bit for bit.
+    fn gather(&self, values: &mut [f32]) -> Result<(), Broken>;
+}
+
+impl Gather for Alone {
+    fn gather(&self, _values: &mut [f32]) -> Result<(), Broken> {
+        Ok(())
+    }
+}
+
+/// A rank's replica of the model, for one exchange.
+pub struct MainMemory<'a> {
+    /// The flat vector's blocks.
+    pub layout: &'a Layout,
+    /// Those that this rank exchanges.
+    pub slice: &'a [BlockId],
+    /// As long as the flat vector: the gradient, averaged over the group; in the ranges of buffers, what its
+    /// steps have made of them, averaged as well.
+    pub gradient: &'a [f32],
+    /// The flat vector.
+    pub values: &'a mut [f32],
+    /// The ranks that step together.
+    pub group: &'a dyn Gather,
+    /// Whether this rank has been asked to leave by now.
+    pub leave: &'a dyn Fn() -> bool,
+}
+
+/// A rank's exchanges, between steps or behind the next one, as the rank's settings say.
+pub enum Exchanges {
+    /// Without overlap.
+    Between(Between),
+    /// With overlap.
+    Behind(Behind<Vec<f32>>),
+}
+
+impl Exchanges {
+    /// Those of a member, from a clock on.
+    ///
+    /// # Errors
+    /// As [`Membership::streams`].
+    pub fn new(membership: &Membership, start: Clock) -> anyhow::Result<Self> {
+        let streams = membership.streams(start)?;
+        let RankSettings {
+            layout, overlap, ..
+        } = membership.settings();
+        Ok(match overlap {
+            false => Self::Between(Between(streams)),
+            true => {
+                let fresh = vec![0.0; layout.elements()];
+                Self::Behind(Behind::new(streams, layout, &membership.slice(), fresh))
+            }
+        })
+    }
+
+    /// The clock of the contribution that the step at hand is for.
+    pub fn clock(&self) -> Clock {
+        match self {
+            Self::Between(between) => between.clock(),
+            Self::Behind(behind) => behind.clock(),
+        }
+    }
+
+    /// Brings all values of the shards into the model, before the first step.
+    pub fn pull(&mut self, replica: &mut MainMemory<'_>) -> anyhow::Result<Summary> {
+        match self {
+            Self::Between(between) => between.pull(replica),
+            Self::Behind(behind) => behind.pull(replica),
+        }
+    }
+
+    /// The exchange of a step. What has ended when this returns, and is in the model: the exchange of this
+    /// step or, with overlap, of the one before.
+    pub fn exchange(
+        &mut self,
+        step: Step,
+        seen: Seen,
+        replica: &mut MainMemory<'_>,
+    ) -> anyhow::Result<Option<Ended>> {
+        match self {
+            Self::Between(between) => between.exchange(step, seen, replica).map(Some),
+            Self::Behind(behind) => behind.exchange(step, seen, replica),
+        }
+    }
+
+    /// After the end of an exchange: the group goes on at `clock`, if it is not further. Returns the clock of
+    /// the step that comes next.
+    pub fn go_on_at(&mut self, clock: Clock) -> Clock {
+        match self {
+            Self::Between(between) => between.go_on_at(clock),
+            // It did so before it started the exchange that is under way.
+            Self::Behind(_) => {}
+        }
+        self.clock()
+    }
+}
+
+/// What a step pushes; `None` if it is skipped.
+fn contribution<'a>(
+    layout: &'a Layout,
+    gradient: &'a [f32],
+    step: &Step,
+) -> Option<Contribution<'a>> {
+    let of = move |id: BlockId| {
+        let block = layout.block(id).expect("a block of the slice");
+        &gradient[block.elements.clone()]
+    };
+    Some(Contribution {
+        samples: step.pushed?,
+        values: Contributed::Whole(Box::new(of)),
+    })
+}
+
+impl Replica for MainMemory<'_> {
+    type Error = anyhow::Error;
+
+    fn ranks(&self) -> &dyn Ranks {
+        self.group
+    }
+
+    fn is_asked_to_leave(&self) -> bool {
+        (self.leave)()
+    }
+
+    fn gather(&mut self) -> Result<(), anyhow::Error> {
+        Ok(self.group.gather(self.values)?)
+    }
+}
+
+impl Direct for MainMemory<'_> {
+    fn pull(&mut self, streams: &mut Streams) -> Result<Summary, ExchangeError> {
+        streams.pull(&mut self.values)
+    }
+
+    fn exchange(
+        &mut self,
+        streams: &mut Streams,
+        step: &Step,
+        seen: Seen,
+    ) -> Result<Summary, ExchangeError> {
+        let contribution = contribution(self.layout, self.gradient, step);
+        streams.exchange(seen, contribution, &mut self.values)
+    }
+}
+
+impl Beside for MainMemory<'_> {
+    type Fresh = Vec<f32>;
+
+    fn contribution(&mut self, step: &Step) -> Option<Contribution<'_>> {
+        contribution(self.layout, self.gradient, step)
+    }
+
+    fn load(&mut self, fresh: &mut Vec<f32>) -> Result<(), anyhow::Error> {
+        for id in self.slice {
+            let block = self.layout.block(*id).expect("a block of the slice");
+            let elements = block.elements.clone();
+            self.values[elements.clone()].copy_from_slice(&fresh[elements]);
+        }
+        Ok(())
+    }
+
+    fn go_on_with_own_buffers(&mut self) -> Result<(), anyhow::Error> {
+        for bucket in &self.layout.buckets {
+            if bucket.kind == TensorKind::Buffer {
+                let elements = bucket.elements.clone();
+                self.values[elements.clone()].copy_from_slice(&self.gradient[elements]);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
