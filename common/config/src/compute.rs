@@ -39,6 +39,16 @@ pub enum Precision {
     Fp16(LossScaling),
 }
 
+impl Precision {
+    /// Whether the loss is scaled, so that a step whose gradients overflow is skipped as a whole.
+    pub fn scales_loss(self) -> bool {
+        match self {
+            Self::F32 | Self::Bf16 => false,
+            Self::Fp16(_) => true,
+        }
+    }
+}
+
 /// How the loss is scaled, so that small gradients do not vanish in f16 (Micikevicius et al. 2018,
 /// "Mixed Precision Training", section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,17 +84,10 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
         "f32" => Precision::F32,
         other => unreachable!("compute.precision has no choice {other}"),
     };
-    let fp16 = matches!(precision, Precision::Fp16(_));
-    if fp16 && device == Some(DeviceChoice::Cpu) {
+    if precision.scales_loss() && device == Some(DeviceChoice::Cpu) {
         wrong(
             "compute.precision",
             "needs a GPU; on the CPU take \"bf16\"".into(),
-        );
-    }
-    if fp16 && values.flag("exchange.per_bucket") {
-        wrong(
-            "compute.precision",
-            "excludes exchange.per_bucket: a step whose scaled gradients overflow is skipped as a whole, and its first buckets would have left".into(),
         );
     }
     Compute {

@@ -61,7 +61,7 @@ fn people_are_told_what_cannot_be_and_why() {
             run: "dealt".into(),
             life: 1,
             spec: Some(RunSpec {
-                consistency: Consistency::Sync.into(),
+                consistency: Some(choice("sync", &[])),
                 ..spec(&[1])
             }),
             ..JoinRequest::default()

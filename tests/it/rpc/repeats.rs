@@ -199,7 +199,7 @@ fn a_frame_that_waits_may_be_repeated() {
         let client = fleet.client().await;
         for group in 0..2 {
             let mut spec = spec(&[1, 1]);
-            spec.consistency = Consistency::Sync.into();
+            spec.consistency = Some(choice("sync", &[]));
             let request = JoinRequest {
                 run: "r".into(),
                 group,

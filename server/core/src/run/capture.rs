@@ -124,7 +124,7 @@ impl Run {
         let spec = &self.identity.spec;
         Situation {
             stage: self.stage(),
-            sync: spec.consistency == ConsistencySpec::Sync,
+            sync: spec.consistency.waits_for_all(),
             interval_ms: spec.faults.snapshot_ms,
             trains: self.membership.trains(),
             answered: self.holders.answer_everywhere() && !self.holders.restore_any(),

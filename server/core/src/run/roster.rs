@@ -117,7 +117,7 @@ impl Roster {
 
     /// Adds groups of so many ranks each; answers the number of the first.
     pub(super) fn attach(&mut self, sizes: &[u32], out: &mut Outbox) -> Result<GroupId, Refused> {
-        if self.spec.consistency == ConsistencySpec::Sync {
+        if self.spec.consistency.waits_for_all() {
             return Err(Refused::FixedGroups);
         }
         let first = self.count();
