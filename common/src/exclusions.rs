@@ -61,10 +61,14 @@ impl Chosen<'_> {
     pub fn problems(&self) -> Vec<Unfit> {
         let excluded = self.exclusions().into_iter();
         let excluded = excluded.filter(|row| row.excludes && row.is_there);
-        let excluded = excluded.map(|Exclusion { key, other, why, .. }| Unfit {
-            key,
-            problem: format!("excludes {other}: {why}"),
-        });
+        let excluded = excluded.map(
+            |Exclusion {
+                 key, other, why, ..
+             }| Unfit {
+                key,
+                problem: format!("excludes {other}: {why}"),
+            },
+        );
         let mut problems = self.out_of_range();
         problems.extend(excluded);
         problems.extend(self.needs().into_iter().filter_map(Result::err));
@@ -97,7 +101,7 @@ impl Chosen<'_> {
             checks.push(fit(
                 merge.min_groups <= 1 || merge.wait_ms_max > 0,
                 "merge.wait_ms_max",
-                "is 0 beside merge.min_groups above 1: nobody would be waited for",
+                "is not above 0 beside merge.min_groups above 1: nobody would be waited for",
             ));
         }
         let mut problems: Vec<Unfit> = checks.into_iter().filter_map(Result::err).collect();

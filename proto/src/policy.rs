@@ -12,9 +12,8 @@ use crate::v1;
 impl From<&Policies> for v1::Policies {
     fn from(policies: &Policies) -> Self {
         let merge = policies.merge.iter();
-        let merge = merge.flat_map(|merge| {
-            choice::settings_to_wire(MergeSpec::FIELDS, merge.settings())
-        });
+        let merge =
+            merge.flat_map(|merge| choice::settings_to_wire(MergeSpec::FIELDS, merge.settings()));
         Self {
             backup_groups: policies.backup_groups,
             merge: merge.collect(),

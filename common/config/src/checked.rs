@@ -308,12 +308,16 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             paced: step_seconds > 0.0,
             scales_loss: compute.precision.scales_loss(),
             local: local.is_some(),
-            pushes_values: local.as_ref().is_some_and(|own| own.algorithm.pushes_values()),
+            pushes_values: local
+                .as_ref()
+                .is_some_and(|own| own.algorithm.pushes_values()),
             fitted: values.flag("local.fitted"),
             decays: values.float("optimizer.weight_decay") > 0.0,
         }),
     };
-    let schedule = local.as_ref().map_or(&optimizer.schedule, |own| &own.schedule);
+    let schedule = local
+        .as_ref()
+        .map_or(&optimizer.schedule, |own| &own.schedule);
     let mut unfit = schedule.problems();
     unfit.extend(optimizer.unfit(values));
     unfit.extend(chosen.problems());

@@ -6,10 +6,10 @@ use tradewind_common::policy::{MomentumSpec, StalenessSpec};
 use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UPDATES};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec};
 
+use super::Values;
 use super::keys::{self, Key};
 use super::local::{self, Algorithm, Inner};
 use super::optimizer::OUTER_NESTEROV;
-use super::Values;
 
 /// A key that only matters while another key has one of some values.
 struct Only {

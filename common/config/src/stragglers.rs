@@ -131,7 +131,10 @@ mod tests {
         assert_eq!(of("none").factor(GroupId(1), Rank(0), 3), 1.0);
         assert_eq!(of("jitter").dials.jitter, 0.1);
         assert_eq!(
-            (of("pauses").dials.pause_rate, of("pauses").dials.pause_factor),
+            (
+                of("pauses").dials.pause_rate,
+                of("pauses").dials.pause_factor
+            ),
             (0.01, 10.0)
         );
         let slow = of("one-slow");

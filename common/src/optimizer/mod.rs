@@ -211,7 +211,10 @@ mod tests {
             nesterov: true,
             ..sgd
         };
-        check(nesterov.into(), "optimizer.nesterov needs optimizer.momentum");
+        check(
+            nesterov.into(),
+            "optimizer.nesterov needs optimizer.momentum",
+        );
         let delayed = DelayedNesterov {
             momentum: 0.9,
             every: 4,

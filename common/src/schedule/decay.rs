@@ -102,13 +102,19 @@ impl Decay {
         match self {
             Self::Constant | Self::Cosine { .. } => Ok(()),
             Self::Step { milestones, .. } => {
-                let few = (1..=MILESTONES_MAX).contains(&milestones.len());
-                fit(few, MILESTONES.key, "are not 1 to 1000 points, as schedule.decay = \"step\" needs them")?;
+                fit(
+                    !milestones.is_empty(),
+                    MILESTONES.key,
+                    "is empty, and schedule.decay = \"step\" needs one",
+                )?;
+                let few = milestones.len() <= MILESTONES_MAX;
+                fit(few, MILESTONES.key, "are more than 1000")?;
                 let increasing = milestones.is_sorted_by(|a, b| a < b);
                 fit(increasing, MILESTONES.key, "do not increase")
             }
             Self::Polynomial { power, .. } => {
-                let problem = "is 0, which is no power of a decay; take schedule.decay = \"constant\", or more than 0";
+                let problem =
+                    "is no power of a decay; take schedule.decay = \"constant\", or more than 0";
                 fit(*power > 0.0, POWER.key, problem)
             }
         }

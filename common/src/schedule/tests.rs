@@ -115,7 +115,11 @@ fn what_cannot_be_followed_is_named() {
     let check = |change: &dyn Fn(&mut Schedule), want: &str| {
         let mut schedule = Schedule::constant(1.0);
         change(&mut schedule);
-        let told: Vec<String> = schedule.problems().iter().map(ToString::to_string).collect();
+        let told: Vec<String> = schedule
+            .problems()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert!(told[0].contains(want), "{told:?}");
     };
     let step = |milestones: &[u64], gamma| Decay::Step {
@@ -126,14 +130,17 @@ fn what_cannot_be_followed_is_named() {
     check(&|s| s.learning_rate = f64::NAN, "learning_rate is NaN");
     check(
         &|s| s.decay = step(&[], 0.1),
-        "schedule.milestones are not 1 to 1000 points",
+        "schedule.milestones is empty",
     );
     check(
         &|s| s.decay = step(&[5, 5], 0.1),
         "schedule.milestones do not increase",
     );
     check(&|s| s.decay = step(&[5], 1.5), "schedule.gamma is 1.5");
-    check(&|s| s.decay = polynomial(0.0, 0.0), "schedule.power is 0");
+    check(
+        &|s| s.decay = polynomial(0.0, 0.0),
+        "schedule.power is no power",
+    );
     check(
         &|s| s.decay = Decay::Cosine { floor: 2.0 },
         "schedule.floor is 2",

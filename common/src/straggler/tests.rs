@@ -42,8 +42,8 @@ fn constant_factors_are_of_groups_and_of_ranks_over_all_groups() {
 #[test]
 fn jitter_is_log_normal() {
     let jitter = Stragglers {
-dials: Dials {
-        jitter: 0.1,
+        dials: Dials {
+            jitter: 0.1,
             ..Dials::default()
         },
         ..stragglers(3)
@@ -75,9 +75,9 @@ dials: Dials {
 #[test]
 fn pauses_come_at_their_rate_and_to_each_rank_by_itself() {
     let pauses = Stragglers {
-dials: Dials {
-        pause_rate: 0.01,
-        pause_factor: 10.0,
+        dials: Dials {
+            pause_rate: 0.01,
+            pause_factor: 10.0,
             ..Dials::default()
         },
         ..stragglers(5)
@@ -99,8 +99,10 @@ dials: Dials {
 #[test]
 fn spells_last_and_come_again() {
     let spells = Stragglers {
-dials: Dials {
-        spell_every: 100, spell_steps: 30, spell_factor: 3.0,
+        dials: Dials {
+            spell_every: 100,
+            spell_steps: 30,
+            spell_factor: 3.0,
             ..Dials::default()
         },
         ..stragglers(7)
@@ -120,11 +122,13 @@ dials: Dials {
 #[test]
 fn what_is_random_happens_to_those_that_are_named() {
     let everyone = Stragglers {
-dials: Dials {
-        jitter: 0.1,
-        pause_rate: 0.2,
-        pause_factor: 4.0,
-        spell_every: 10, spell_steps: 5, spell_factor: 3.0,
+        dials: Dials {
+            jitter: 0.1,
+            pause_rate: 0.2,
+            pause_factor: 4.0,
+            spell_every: 10,
+            spell_steps: 5,
+            spell_factor: 3.0,
             ..Dials::default()
         },
         slow: vec![(Who::Rank(0), 2.0)],
@@ -148,10 +152,10 @@ dials: Dials {
 #[test]
 fn the_seed_decides_and_the_grouping_does_not() {
     let make = |seed, group_sizes: &[u32]| Stragglers {
-dials: Dials {
-        jitter: 0.2,
-        pause_rate: 0.1,
-        pause_factor: 4.0,
+        dials: Dials {
+            jitter: 0.2,
+            pause_rate: 0.1,
+            pause_factor: 4.0,
             ..Dials::default()
         },
         ..Stragglers::none(seed, group_sizes.to_vec())

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::exit::Exit;
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 
 use super::machine::Host;

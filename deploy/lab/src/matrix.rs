@@ -6,7 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use tradewind_common::milestone::PASSED_MAX;
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::{Config, ConfigError, Task};
 
 use super::file::{Assign, Choice, Plan};

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Measure, StepRecord, Validation};
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 
 use super::file::{Goal, Target};

@@ -82,7 +82,9 @@ impl Bulk for PushFrame {
                 create.encode_raw(&mut inner);
                 CREATE
             }
-            Some(push_frame::Action::Skip(_) | push_frame::Action::Pull(_)) | None => return self.encode_raw(out),
+            Some(push_frame::Action::Skip(_) | push_frame::Action::Pull(_)) | None => {
+                return self.encode_raw(out);
+            }
         };
         let outer = Self {
             action: None,

@@ -2,6 +2,7 @@
 //! stragglers, while everything fails in turn.
 
 use std::collections::BTreeSet;
+use tradewind_common::choice::Choices;
 use tradewind_common::optimizer::{Elastic, Sgd};
 use tradewind_common::policy::momentum::{ClosedLoop, Lowered};
 use tradewind_common::policy::staleness::{Compensate, CompensateAdaptive, Drop, Scale};

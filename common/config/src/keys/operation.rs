@@ -158,7 +158,10 @@ step_seconds = 0.2
             chooser::<Profile>(
                 "stragglers.profile",
                 "\"none\"",
-                ("Ready-made set of slow ranks.", " Other keys of section `stragglers` take precedence where they are not at their defaults."),
+                (
+                    "Ready-made set of slow ranks.",
+                    " Other keys of section `stragglers` take precedence where they are not at their defaults.",
+                ),
                 &[],
             ),
             key(

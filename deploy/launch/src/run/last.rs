@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 use tradewind_proto::refusal::retryable;
 use tradewind_server::store::read_address;

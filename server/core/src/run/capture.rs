@@ -1,6 +1,5 @@
 //! Snapshots of a run as a whole: its parts tell when one can be taken, and what its manifest says.
 
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, ServerId, ShardId};
 
 use super::Run;

@@ -3,7 +3,7 @@
 use tradewind_common::batch::Batches;
 use tradewind_common::data::{Chunk, Chunking, DataPosition, Ledger};
 use tradewind_common::shares::{first_step, sync_position};
-use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation};
 
 use super::outbox::Outbox;
@@ -146,6 +146,7 @@ fn position(manifest: &ManifestData) -> DataPosition {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_common::spec::ConsistencySpec;
     use tradewind_common::{Generation, RunId};
 
     use super::*;

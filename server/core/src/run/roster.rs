@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::range::RangeError;
-use tradewind_common::spec::{ConsistencySpec, GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
+use tradewind_common::spec::{GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
 use tradewind_common::{GroupId, Rank};
 
 use super::outbox::Outbox;
@@ -171,6 +171,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_common::spec::ConsistencySpec;
     use tradewind_common::{Generation, RunId};
 
     use super::*;

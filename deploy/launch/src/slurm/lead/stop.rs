@@ -49,11 +49,7 @@ impl Lead {
         ));
         let time = match why {
             Why::Ended => ENDING,
-            Why::TimeIsUp
-            | Why::NodesLost
-            | Why::Cancelled
-            | Why::Completed
-            | Why::Failed(_) => {
+            Why::TimeIsUp | Why::NodesLost | Why::Cancelled | Why::Completed | Why::Failed(_) => {
                 Duration::from_millis(self.place.config.liveness.notice_ms)
             }
         };
