@@ -59,6 +59,15 @@ choices! {
     /// The optimizer of the steps between exchanges.
     #[derive(Clone, Copy, Debug, PartialEq)]
     "inner optimizer" is Inner {
+        /// As `torch.optim.SGD`, dampening 0.
+        "sgd" ("as `torch.optim.SGD`") is Sgd {
+            /// μ, in `0..1`.
+            momentum: f64 = LOCAL_MOMENTUM,
+            /// Nesterov's form; needs momentum.
+            nesterov: bool = LOCAL_NESTEROV,
+            /// L2 penalty, added to the gradient.
+            weight_decay: f64 = LOCAL_WEIGHT_DECAY,
+        },
         /// As `torch.optim.AdamW`.
         "adamw" ("as `torch.optim.AdamW`") is AdamW {
             /// β₁, in `0..1`.
@@ -68,15 +77,6 @@ choices! {
             /// ε.
             epsilon: f64 = LOCAL_EPSILON,
             /// λ.
-            weight_decay: f64 = LOCAL_WEIGHT_DECAY,
-        },
-        /// As `torch.optim.SGD`, dampening 0.
-        "sgd" ("as `torch.optim.SGD`") is Sgd {
-            /// μ, in `0..1`.
-            momentum: f64 = LOCAL_MOMENTUM,
-            /// Nesterov's form; needs momentum.
-            nesterov: bool = LOCAL_NESTEROV,
-            /// L2 penalty, added to the gradient.
             weight_decay: f64 = LOCAL_WEIGHT_DECAY,
         },
     }

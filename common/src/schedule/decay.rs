@@ -20,17 +20,17 @@ choices! {
             /// γ, in `0..=1`.
             gamma: f64 = GAMMA,
         },
-        /// Half a cosine from the end of the warm-up to the end of the decay (Loshchilov and Hutter
-        /// 2017, "SGDR", equation 5, without restarts).
-        "cosine" ("it falls along half a cosine to `schedule.floor`") is Cosine {
-            /// Where it ends, as a fraction of the rate, in `0..=1`.
-            floor: f64 = FLOOR,
-        },
         /// floor + (1 − floor)(1 − x)^power, x going from 0 at the end of the warm-up to 1 at the end
         /// of the decay (You et al. 2017, section 5, with power 2 and floor 0).
         "polynomial" ("it falls to `schedule.floor` as a power of the remaining time, `schedule.power`") is Polynomial {
             /// In `(0, 100]`; 1 is a straight line.
             power: f64 = POWER,
+            /// Where it ends, as a fraction of the rate, in `0..=1`.
+            floor: f64 = FLOOR,
+        },
+        /// Half a cosine from the end of the warm-up to the end of the decay (Loshchilov and Hutter
+        /// 2017, "SGDR", equation 5, without restarts).
+        "cosine" ("it falls along half a cosine to `schedule.floor`") is Cosine {
             /// Where it ends, as a fraction of the rate, in `0..=1`.
             floor: f64 = FLOOR,
         },

@@ -62,7 +62,7 @@ down = "bf16"
             chooser::<Compression>(
                 "exchange.down",
                 "\"none\"",
-                ("Form in which fresh parameters travel to the groups: with `none` they do themselves, with the others their differences to what the group has.", " [Compression](compression.md) describes them."),
+                ("Form in which fresh parameters travel to the groups: with `none` the parameters themselves, with the others their differences to what the group has.", " [Compression](compression.md) describes them."),
                 &[],
             ),
             ],

@@ -6,7 +6,7 @@ use tradewind_common::spec::{DecayExempt, OptimizerSpec};
 use crate::local::{Algorithm, Inner};
 use crate::optimizer::OUTER_NESTEROV;
 
-use super::{Section, chooser, fields, float, int, key, of_field};
+use super::{Key, Section, chooser, fields, float, int, key, of_field};
 use crate::value::Kind::Bool;
 
 pub(super) fn sections() -> Vec<Section> {
@@ -94,8 +94,15 @@ consistency = "sync"
                 Some("0.001"),
                 "Learning rate of the inner optimizer at the end of the warm-up. Section `schedule` shapes this rate, and not `optimizer.learning_rate`.",
             ),
-        ], fields::<Inner>()].concat(),
+        ], of_inner()].concat(),
     }
+}
+
+/// Weight decay comes last, as in records of trials, which are known by the order of their keys.
+fn of_inner() -> Vec<Key> {
+    let mut keys = fields::<Inner>();
+    keys.sort_by_key(|key| key.name == "local.weight_decay");
+    keys
 }
 
 fn schedule() -> Section {
@@ -116,12 +123,18 @@ floor = 0.1
             ),
             of_field(&WARMUP_SAMPLES),
             of_field(&WARMUP_UPDATES),
+            ],
+            fields::<Unit>(),
+            vec![
             chooser::<Decay>(
                 "schedule.decay",
                 "\"constant\"",
                 ("Learning rate after the warm-up.", ""),
                 &[],
             ),
+            ],
+            fields::<Decay>(),
+            vec![
             chooser::<Scaling>(
                 "schedule.scaling",
                 "\"none\"",
@@ -129,10 +142,7 @@ floor = 0.1
                 &[],
             ),
             ],
-            fields::<Unit>(),
-            fields::<Decay>(),
-            fields::<Scaling>(),
-        ]
+        fields::<Scaling>(),]
         .concat(),
     }
 }

@@ -49,6 +49,9 @@ vec![
                 ("When a server applies the gradient of a group.", " [Policies](policies.md#consistency) compares them."),
                 &[],
             ),
+            ],
+            fields::<ConsistencySpec>(),
+            vec![
             key(
                 "train.chunk_samples",
                 int(0, MANY),
@@ -74,7 +77,6 @@ vec![
                 &[],
             ),
         ],
-        fields::<ConsistencySpec>(),
         ]
         .concat(),
     }
