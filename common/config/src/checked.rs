@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::choice;
 use super::compute::{self, Compute};
+use super::liveness::Liveness;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
@@ -122,21 +123,6 @@ pub struct Exchange {
     pub connections: u32,
 }
 
-/// Leases and waiting times, milliseconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Liveness {
-    /// Length of a rank's lease.
-    pub lease_ms: u64,
-    /// Pause between heartbeats.
-    pub heartbeat_ms: u64,
-    /// How long clock 0 waits for all groups.
-    pub start_grace_ms: u64,
-    /// How long a rank tries to reach a shard or the coordinator again.
-    pub retry_ms: u64,
-    /// How long the last snapshot may take.
-    pub notice_ms: u64,
-}
-
 /// What is published.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Telemetry {
@@ -242,36 +228,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         );
     }
     let task = Task::read(values, folder, &mut wrong);
-    let liveness = Liveness {
-        lease_ms: values.int("liveness.lease_ms") as u64,
-        heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
-        start_grace_ms: values.int("liveness.start_grace_ms") as u64,
-        retry_ms: values.int("liveness.retry_ms") as u64,
-        notice_ms: values.int("liveness.notice_ms") as u64,
-    };
-    if liveness.heartbeat_ms * 3 > liveness.lease_ms {
-        wrong(
-            "liveness.heartbeat_ms",
-            "is more than a third of liveness.lease_ms".into(),
-        );
-    }
-    if liveness.retry_ms < liveness.lease_ms * 2 {
-        wrong(
-            "liveness.retry_ms",
-            "is less than two of liveness.lease_ms: ranks would give up before a successor is there"
-                .into(),
-        );
-    }
+    let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
-    if faults.patience_ms <= liveness.lease_ms {
-        wrong(
-            "liveness.patience_ms",
-            format!(
-                "is not longer than liveness.lease_ms = {}: a shard would be restored from a snapshot while a server that holds all of it may only be cut off",
-                liveness.lease_ms
-            ),
-        );
-    }
     if i64::from(faults.replication) > values.int("cluster.servers") {
         wrong(
             "servers.replication",
@@ -321,6 +279,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let mut unfit = schedule.problems();
     unfit.extend(optimizer.unfit(values));
     unfit.extend(chosen.problems());
+    unfit.extend(liveness.problems(faults.patience_ms));
     for Unfit { key, problem } in unfit {
         wrong(key, problem);
     }

@@ -7,6 +7,7 @@ use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UP
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec};
 
 use super::Values;
+use super::compute::Precision;
 use super::keys::{self, Key};
 use super::local::{self, Algorithm, Inner};
 use super::optimizer::OUTER_NESTEROV;
@@ -28,9 +29,8 @@ fn only_with() -> Vec<Only> {
     let mut all = vec![
         only(WARMUP_SAMPLES.key, "schedule.unit", &["samples"]),
         only(WARMUP_UPDATES.key, "schedule.unit", &["updates"]),
-        only("compute.loss_scale", "compute.precision", &["fp16"]),
-        only("compute.loss_scale_steps", "compute.precision", &["fp16"]),
     ];
+    all.extend(fields_of::<Precision>("compute.precision"));
     all.extend(fields_of::<ConsistencySpec>("train.consistency"));
     all.extend(fields_of::<Unit>("schedule.unit"));
     all.extend(fields_of::<Decay>("schedule.decay"));

@@ -19,6 +19,7 @@ use tradewind_common::straggler::Dials;
 
 pub use super::key::{Key, Section, float, int};
 use super::key::{MANY, key};
+use super::liveness::Liveness;
 use super::value::Kind::{self, Bool, Choice};
 
 /// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
@@ -130,6 +131,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
             slurm::sections(),
         ];
         let mut sections = lists.concat();
+        add::<Liveness>(&mut sections);
         add::<FaultSpec>(&mut sections);
         add::<MergeSpec>(&mut sections);
         add::<Dials>(&mut sections);

@@ -81,38 +81,7 @@ lease_ms = 20000
 heartbeat_ms = 2000
 snapshot_ms = 600000    # every ten minutes
 "#,
-        keys: vec![
-            key(
-                "liveness.lease_ms",
-                int(100, 86_400_000),
-                Some("10000"),
-                "Time in milliseconds after which a rank or a server that is silent counts as dead.",
-            ),
-            key(
-                "liveness.heartbeat_ms",
-                int(10, 86_400_000),
-                Some("1000"),
-                "Time in milliseconds between two heartbeats of a rank or a server, at most a third of `liveness.lease_ms`.",
-            ),
-            key(
-                "liveness.start_grace_ms",
-                int(0, 86_400_000),
-                Some("120000"),
-                "Longest time in milliseconds that the first exchange waits for all configured groups. Then the groups that are there begin.",
-            ),
-            key(
-                "liveness.retry_ms",
-                int(0, 86_400_000),
-                Some("60000"),
-                "Time in milliseconds for which a rank tries to reach a server or the coordinator again before it gives up; at least twice `liveness.lease_ms`, because the process that takes over may be lost, too.",
-            ),
-            key(
-                "liveness.notice_ms",
-                int(0, 86_400_000),
-                Some("30000"),
-                "Longest time in milliseconds for the last snapshot when a run is asked to end, by Ctrl-C, by SIGTERM or before the time limit of its job.",
-            ),
-        ],
+        keys: vec![],
     }
 }
 
