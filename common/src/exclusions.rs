@@ -96,7 +96,7 @@ impl Chosen<'_> {
             checks.push(fit(
                 merge.min_groups as usize <= self.groups,
                 "merge.min_groups",
-                "is more than the number of cluster.groups",
+                "is not from 1 to the number of cluster.groups",
             ));
             checks.push(fit(
                 merge.min_groups <= 1 || merge.wait_ms_max > 0,
