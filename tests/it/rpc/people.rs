@@ -2,13 +2,13 @@
 
 use tonic::Code;
 use tradewind_proto::v1::{
-    AttachRequest, Consistency, DrainRequest, JoinRequest, RemoveRequest, ResumeRequest, RunSpec,
+    AttachRequest, DrainRequest, JoinRequest, RemoveRequest, ResumeRequest, RunSpec,
 };
 use tradewind_tests::cluster::client::{Client, answer};
 use tradewind_tests::cluster::fleet::Setup;
 
 use super::stage::{join, join_as};
-use super::{Expected, assert_refused, spec};
+use super::{Expected, assert_refused, choice, spec};
 
 const FIXED: Expected = (
     Code::FailedPrecondition,
