@@ -2,7 +2,8 @@
 //!
 //! [`settings!`](macro@crate::settings) defines fields with their keys, ranges, defaults and meanings.
 //! [`choice!`](macro@crate::choice) defines such fields for one of several, an optimizer or a policy, in a
-//! file of its own, with what other settings may ask of it; [`choices!`](macro@crate::choices) lists them.
+//! file of its own, with what other settings may ask of it; [`choices!`](macro@crate::choices) lists them,
+//! or defines them all in place where each is a few lines.
 //! The configuration's keys and their documentation, the form on the wire and in records, and the check of
 //! ranges follow from these definitions.
 
@@ -40,9 +41,16 @@ pub enum Kind {
     /// A whole number.
     Count {
         /// The least.
-        min: u32,
+        min: u64,
         /// The most.
-        max: u32,
+        max: u64,
+    },
+    /// Whole numbers, any number of them.
+    Counts {
+        /// The least of each.
+        min: u64,
+        /// The most of each.
+        max: u64,
     },
     /// True or false.
     Flag,
@@ -62,7 +70,12 @@ pub enum Setting {
     Number(f64),
     /// Of [`Kind::Word`].
     Word(String),
+    /// Of [`Kind::Counts`].
+    Counts(Vec<u64>),
 }
+
+/// More than anybody counts to.
+pub const MANY: u64 = 1_000_000_000_000;
 
 impl Field {
     /// The value that it has if nobody says another.
@@ -72,6 +85,7 @@ impl Field {
             Kind::Count { .. } => self.default.parse().ok().map(Setting::Count),
             Kind::Flag => self.default.parse().ok().map(Setting::Flag),
             Kind::Word(_) => Some(Setting::Word(self.default.trim_matches('"').to_owned())),
+            Kind::Counts { .. } => (self.default == "[]").then(|| Setting::Counts(Vec::new())),
         };
         read.expect("defaults are of their kind")
     }
@@ -82,12 +96,20 @@ impl Kind {
     fn holds(self, setting: &Setting) -> bool {
         match (self, setting) {
             (Self::Number { min, max }, Setting::Number(x)) => (min..=max).contains(x),
-            (Self::Count { min, max }, Setting::Count(n)) => {
-                (u64::from(min)..=u64::from(max)).contains(n)
+            (Self::Count { min, max }, Setting::Count(n)) => (min..=max).contains(n),
+            (Self::Counts { min, max }, Setting::Counts(list)) => {
+                list.iter().all(|n| (min..=max).contains(n))
             }
             (Self::Flag, Setting::Flag(_)) => true,
             (Self::Word(words), Setting::Word(word)) => words.contains(&word.as_str()),
-            (Self::Number { .. } | Self::Count { .. } | Self::Flag | Self::Word(_), _) => false,
+            (
+                Self::Number { .. }
+                | Self::Count { .. }
+                | Self::Counts { .. }
+                | Self::Flag
+                | Self::Word(_),
+                _,
+            ) => false,
         }
     }
 }
@@ -97,6 +119,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Number { min, max } => write!(f, "{min} to {max}"),
             Self::Count { min, max } => write!(f, "a whole number, {min} to {max}"),
+            Self::Counts { min, max } => write!(f, "a list of whole numbers, {min} to {max}"),
             Self::Flag => f.write_str("true or false"),
             Self::Word(words) => write!(f, "one of {}", words.join(", ")),
         }
@@ -110,95 +133,71 @@ impl fmt::Display for Setting {
             Self::Count(count) => count.fmt(f),
             Self::Number(number) => number.fmt(f),
             Self::Word(word) => word.fmt(f),
+            Self::Counts(list) => write!(f, "{list:?}"),
         }
     }
 }
 
 /// The type of a field in Rust.
-pub trait Of: Copy {
+pub trait Of: Clone {
     /// As a value.
-    fn setting(self) -> Setting;
+    fn setting(&self) -> Setting;
     /// From a value; `None` if it has another type. Records have whole numbers for numbers.
     fn read(setting: Setting) -> Option<Self>;
 }
 
-impl Of for f64 {
-    fn setting(self) -> Setting {
-        Setting::Number(self)
-    }
+macro_rules! of {
+    ($($type:ty: $value:ident => $setting:expr, $($pattern:pat => $read:expr),+;)+) => { $(
+        impl Of for $type {
+            fn setting(&self) -> Setting {
+                let $value = self;
+                $setting
+            }
 
-    fn read(setting: Setting) -> Option<Self> {
-        match setting {
-            Setting::Number(number) => Some(number),
-            Setting::Count(count) => Some(count as f64),
-            Setting::Flag(_) | Setting::Word(_) => None,
+            fn read(setting: Setting) -> Option<Self> {
+                match setting {
+                    $($pattern => $read,)+
+                    _ => None,
+                }
+            }
         }
-    }
+    )+ };
 }
 
-impl Of for u32 {
-    fn setting(self) -> Setting {
-        Setting::Count(self.into())
-    }
-
-    fn read(setting: Setting) -> Option<Self> {
-        match setting {
-            Setting::Count(count) => count.try_into().ok(),
-            Setting::Flag(_) | Setting::Number(_) | Setting::Word(_) => None,
-        }
-    }
+of! {
+    f64: number => Setting::Number(*number),
+        Setting::Number(number) => Some(number),
+        Setting::Count(count) => Some(count as f64);
+    u32: count => Setting::Count(u64::from(*count)), Setting::Count(count) => count.try_into().ok();
+    u64: count => Setting::Count(*count), Setting::Count(count) => Some(count);
+    bool: flag => Setting::Flag(*flag), Setting::Flag(flag) => Some(flag);
+    Vec<u64>: list => Setting::Counts(list.clone()), Setting::Counts(list) => Some(list);
 }
 
-impl Of for u64 {
-    fn setting(self) -> Setting {
-        Setting::Count(self)
-    }
-
-    fn read(setting: Setting) -> Option<Self> {
-        match setting {
-            Setting::Count(count) => Some(count),
-            Setting::Flag(_) | Setting::Number(_) | Setting::Word(_) => None,
-        }
-    }
-}
-
-impl Of for bool {
-    fn setting(self) -> Setting {
-        Setting::Flag(self)
-    }
-
-    fn read(setting: Setting) -> Option<Self> {
-        match setting {
-            Setting::Flag(flag) => Some(flag),
-            Setting::Count(_) | Setting::Number(_) | Setting::Word(_) => None,
-        }
-    }
-}
-
-/// A field whose value cannot be.
+/// A key whose value cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} {problem}")]
+#[error("{key} {problem}")]
 pub struct Unfit {
-    /// Its name in Rust.
-    pub field: &'static str,
-    /// What is wrong with it.
+    /// The key.
+    pub key: &'static str,
+    /// What is wrong with its value, to stand behind the key.
     pub problem: String,
 }
 
-/// Refuses a field's value unless it is `good`.
+/// Refuses the value of a key unless it is `good`.
 ///
 /// # Errors
 /// It is not.
-pub fn fit(good: bool, field: &'static str, problem: &str) -> Result<(), Unfit> {
+pub fn fit(good: bool, key: &'static str, problem: &str) -> Result<(), Unfit> {
     if good {
         return Ok(());
     }
     let problem = problem.to_owned();
-    Err(Unfit { field, problem })
+    Err(Unfit { key, problem })
 }
 
 /// Fields that a configuration sets; [`settings!`](macro@crate::settings) defines them.
-pub trait Settings: Copy {
+pub trait Settings: Clone {
     /// With the names that they have in Rust and in records.
     const FIELDS: &'static [(&'static str, Field)];
 
@@ -243,7 +242,7 @@ pub struct Definition {
 }
 
 /// All of several; [`choices!`](macro@crate::choices) lists them.
-pub trait Choices: Copy {
+pub trait Choices: Sized {
     /// What they are, as in "`sgd` is no optimizer".
     const WHAT: &'static str;
     /// In their order.
@@ -265,6 +264,11 @@ pub trait Choices: Copy {
         Self::of(definition, &settings).expect("defaults are of their fields")
     }
 
+    /// All of them, their fields with their defaults.
+    fn every() -> impl Iterator<Item = Self> {
+        Self::ALL.iter().map(Self::of_defaults)
+    }
+
     /// The definition that has this name in the configuration.
     fn named(name: &str) -> Option<&'static Definition> {
         Self::ALL.iter().find(|definition| definition.name == name)
@@ -284,10 +288,13 @@ pub trait Choices: Copy {
 /// # Errors
 /// Names the first that is not.
 pub fn all_in_range(fields: &[(&'static str, Field)], settings: &[Setting]) -> Result<(), Unfit> {
-    for ((field, is), setting) in fields.iter().zip(settings) {
+    for ((_, is), setting) in fields.iter().zip(settings) {
         if !is.kind.holds(setting) {
             let problem = format!("is {setting}, which is not {}", is.kind);
-            return Err(Unfit { field, problem });
+            return Err(Unfit {
+                key: is.key,
+                problem,
+            });
         }
     }
     Ok(())
@@ -314,7 +321,7 @@ macro_rules! settings {
                 &[ $( (stringify!($field), $definition) ),* ];
 
             fn settings(&self) -> Vec<$crate::choice::Setting> {
-                vec![ $( $crate::choice::Of::setting(self.$field) ),* ]
+                vec![ $( $crate::choice::Of::setting(&self.$field) ),* ]
             }
 
             fn of(settings: &[$crate::choice::Setting]) -> Option<Self> {
@@ -395,9 +402,69 @@ macro_rules! choice {
     };
 }
 
-/// Lists what there is of something, a line each, as an enumeration of it.
+/// Lists what there is of something, a line each, as an enumeration of it; or defines them in place: the
+/// name in the configuration, what it is in a few words, the variant and its fields. Of those defined in
+/// place the form in records is what the enumeration derives.
 #[macro_export]
 macro_rules! choices {
+    (
+        $(#[$doc:meta])*
+        $what:literal is $Enum:ident {
+            $(
+                $(#[$variant_doc:meta])*
+                $name:literal ($about:literal) is $Variant:ident $({
+                    $( $(#[$field_doc:meta])* $field:ident: $type:ty = $definition:expr ),* $(,)?
+                })?
+            ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        pub enum $Enum {
+            $( $(#[$variant_doc])* $Variant $({ $( $(#[$field_doc])* $field: $type ),* })? ),*
+        }
+
+        impl $crate::choice::Choices for $Enum {
+            const WHAT: &'static str = $what;
+            const ALL: &'static [$crate::choice::Definition] = &[ $(
+                $crate::choice::Definition {
+                    record: stringify!($Variant),
+                    name: $name,
+                    about: $about,
+                    fields: &[ $( $( (stringify!($field), $definition) ),* )? ],
+                }
+            ),* ];
+
+            fn definition(&self) -> &'static $crate::choice::Definition {
+                let name = match self {
+                    $( Self::$Variant { .. } => $name ),*
+                };
+                Self::named(name).expect("all are listed")
+            }
+
+            fn settings(&self) -> Vec<$crate::choice::Setting> {
+                match self {
+                    $( Self::$Variant { $( $( $field ),* )? } => {
+                        vec![ $( $( $crate::choice::Of::setting($field) ),* )? ]
+                    } )*
+                }
+            }
+
+            fn of(
+                definition: &$crate::choice::Definition,
+                settings: &[$crate::choice::Setting],
+            ) -> Option<Self> {
+                let mut settings = settings.iter().cloned();
+                let made = $( if definition.name == $name {
+                    Self::$Variant { $( $(
+                        $field: <$type as $crate::choice::Of>::read(settings.next()?)?
+                    ),* )? }
+                } else )* {
+                    return None;
+                };
+                settings.next().is_none().then_some(made)
+            }
+        }
+    };
     (
         $(#[$doc:meta])*
         $what:literal is $Enum:ident, of which one may ask $Can:ident {

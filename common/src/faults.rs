@@ -1,12 +1,12 @@
 //! What keeps a run going when something fails. A server follows these settings for each run that it
 //! holds; ranks bring them when they join.
 
-use crate::choice::{Field, Kind, Of, Setting};
+use crate::choice::{Field, Kind, MANY, Of, Setting};
 use crate::loss::Loss;
 use crate::settings;
 
 /// Longest time that may be configured, milliseconds: a day.
-const DAY_MS: u32 = 86_400_000;
+const DAY_MS: u64 = 86_400_000;
 
 settings! {
     /// What keeps a run going when something fails.
@@ -57,7 +57,7 @@ settings! {
         /// Samples that a restored shard may lack in a run that stops at a loss.
         tolerated_samples: u64 = Field {
             key: "faults.tolerated_samples",
-            kind: Kind::Count { min: 0, max: u32::MAX },
+            kind: Kind::Count { min: 0, max: MANY },
             default: "0",
             meaning: "Number of samples whose updates a restored shard may lack in a run that stops at a loss (`faults.on_loss`): up to this number the run says what is lost and goes on. 0: it stops at any loss.",
         },
@@ -118,7 +118,7 @@ impl OnLoss {
 }
 
 impl Of for OnLoss {
-    fn setting(self) -> Setting {
+    fn setting(&self) -> Setting {
         Setting::Word(self.word().to_owned())
     }
 

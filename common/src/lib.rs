@@ -11,6 +11,7 @@ mod consistency;
 pub mod cost;
 pub mod data;
 pub mod environment;
+pub mod exclusions;
 pub mod exit;
 pub mod faults;
 pub mod finite;

@@ -12,11 +12,6 @@ pub struct RangeError {
     pub wanted: &'static str,
 }
 
-pub(crate) fn finite(x: f64, field: &'static str) -> Result<(), RangeError> {
-    let good = x.is_finite() && x >= 0.0;
-    ranged(good, field, x, "a finite number of at least 0")
-}
-
 pub(crate) fn ranged(
     good: bool,
     field: &'static str,

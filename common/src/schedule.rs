@@ -9,7 +9,8 @@ mod decay;
 pub use decay::{Decay, MILESTONES_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::range::{RangeError, finite, ranged};
+use crate::choice::{Choices, Field, Kind, MANY, Unfit, fit};
+use crate::choices;
 
 /// A learning-rate schedule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,35 +28,84 @@ pub struct Schedule {
     pub scaling: Scaling,
 }
 
-/// What a schedule counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unit {
-    /// Applied samples; the decay ends with the budget.
-    Samples,
-    /// Updates: the largest version of a block.
-    Updates {
-        /// Where the decay ends.
-        end: u64,
-    },
+choices! {
+    /// What a schedule counts.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    "unit of a schedule" is Unit {
+        /// Applied samples; the decay ends with the budget.
+        #[default]
+        "samples" ("samples that have been applied, so that runs with different numbers of groups can be compared") is Samples,
+        /// Updates: the largest version of a block.
+        "updates" ("updates that servers have made") is Updates {
+            /// Where the decay ends.
+            end: u64 = END,
+        },
+    }
 }
 
-/// How the rate, or what counts as much, follows the samples of an update. Never the number of ranks or groups: eight
-/// asynchronous groups must not get eight times the rate, because their updates are no larger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Scaling {
-    /// Not at all.
-    None,
-    /// In proportion to the samples (Goyal et al. 2017, section 2.1).
-    Linear {
-        /// Samples of an update at the configured rate, more than 0.
-        reference: u64,
-    },
-    /// With their square root (Krizhevsky 2014, section 5; Malladi et al. 2022 for adaptive
-    /// optimizers).
-    Sqrt {
-        /// Samples of an update at the configured rate, more than 0.
-        reference: u64,
-    },
+choices! {
+    /// How the rate, or what counts as much, follows the samples of an update. Never the number of ranks
+    /// or groups: eight asynchronous groups must not get eight times the rate, because their updates are
+    /// no larger.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    "scaling of the rate" is Scaling {
+        /// Not at all.
+        #[default]
+        "none" ("1") is None,
+        /// In proportion to the samples (Goyal et al. 2017, section 2.1).
+        "linear" ("n / r") is Linear {
+            /// Samples of an update at the configured rate, more than 0.
+            reference: u64 = REFERENCE,
+        },
+        /// With their square root (Krizhevsky 2014, section 5; Malladi et al. 2022 for adaptive
+        /// optimizers).
+        "sqrt" ("√(n / r)") is Sqrt {
+            /// Samples of an update at the configured rate, more than 0.
+            reference: u64 = REFERENCE,
+        },
+    }
+}
+
+/// A whole number that may be 0, the default.
+const fn count(key: &'static str, meaning: &'static str) -> Field {
+    Field {
+        key,
+        kind: Kind::Count { min: 0, max: MANY },
+        default: "0",
+        meaning,
+    }
+}
+
+/// [`Schedule::warmup`], where samples are counted.
+pub const WARMUP_SAMPLES: Field = count(
+    "schedule.warmup_samples",
+    "Length of the warm-up, in applied samples, over which the learning rate grows linearly from 0. 0 is no warm-up.",
+);
+
+/// [`Schedule::warmup`], where updates are counted.
+pub const WARMUP_UPDATES: Field = count(
+    "schedule.warmup_updates",
+    "Length of the warm-up, in updates, over which the learning rate grows linearly from 0. 0 is no warm-up.",
+);
+
+const END: Field = count(
+    "schedule.end_updates",
+    "Number of updates after which the decays `cosine` and `polynomial` have come to their end, more than `schedule.warmup_updates`. Where samples are counted, decays end with `train.samples`.",
+);
+
+const REFERENCE: Field = count(
+    "schedule.reference_batch",
+    "Number of samples in an update at which the learning rate holds as it is configured; more than 0.",
+);
+
+impl Unit {
+    /// The key of [`Schedule::warmup`].
+    pub fn warmup(self) -> Field {
+        match self {
+            Self::Samples => WARMUP_SAMPLES,
+            Self::Updates { .. } => WARMUP_UPDATES,
+        }
+    }
 }
 
 /// What has been applied in a run as a group knows it: a schedule's argument, the same for all
@@ -116,25 +166,37 @@ impl Schedule {
         self.decay.factor(at, done)
     }
 
-    /// Checks every field against its range.
-    pub(crate) fn check(&self) -> Result<(), RangeError> {
-        finite(self.learning_rate, "learning_rate")?;
-        self.decay.check()?;
-        if let Unit::Updates { end } = self.unit
-            && self.decay.ends()
-        {
-            let wanted = "more than the warm-up, which a decay that ends needs";
-            ranged(end > self.warmup, "schedule.end_updates", end, wanted)?;
-        }
-        match self.scaling {
-            Scaling::None => Ok(()),
-            Scaling::Linear { reference } | Scaling::Sqrt { reference } => ranged(
-                reference > 0,
-                "schedule.reference_batch",
-                reference,
-                "more than 0",
+    /// What cannot be followed, all of it.
+    pub fn problems(&self) -> Vec<Unfit> {
+        let rate = self.learning_rate;
+        let sound = rate.is_finite() && rate >= 0.0;
+        let problem = format!("is {rate}, which is not a finite number of at least 0");
+        let ends_late = match self.unit {
+            Unit::Updates { end } => end > self.warmup || !self.decay.ends(),
+            Unit::Samples => true,
+        };
+        let reference = match self.scaling {
+            Scaling::None => 1,
+            Scaling::Linear { reference } | Scaling::Sqrt { reference } => reference,
+        };
+        let checks = [
+            fit(sound, "optimizer.learning_rate", &problem),
+            self.unit.in_range(),
+            self.scaling.in_range(),
+            self.decay.in_range(),
+            self.decay.check(),
+            fit(
+                ends_late,
+                END.key,
+                "is not more than schedule.warmup_updates, and this schedule.decay has to end",
             ),
-        }
+            fit(
+                reference > 0,
+                REFERENCE.key,
+                "is 0; schedule.scaling needs the samples of an update at which optimizer.learning_rate holds",
+            ),
+        ];
+        checks.into_iter().filter_map(Result::err).collect()
     }
 }
 

@@ -4,12 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::{BatchStep, Batches, RampError};
 use crate::choice::{Settings, Unfit, all_in_range};
-use crate::compress::{Compression, FractionError};
+use crate::compress::Compression;
 pub use crate::consistency::ConsistencySpec;
+use crate::exclusions::Chosen;
 pub use crate::faults::{FaultSpec, OnLoss};
 use crate::layout::{Layout, LayoutError, TensorSpec};
 pub use crate::optimizer::{DecayExempt, OptimizerSpec};
-use crate::policy::{Beside, Policies, PolicyError};
+use crate::policy::Policies;
 use crate::range::{RangeError, ranged};
 use crate::schedule::Schedule;
 
@@ -90,39 +91,27 @@ pub enum SpecError {
     /// The tensors have no layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A compression with a fraction that it cannot follow.
-    #[error("{direction}: {error}")]
-    Compression {
-        /// `up` or `down`.
-        direction: &'static str,
-        /// Why.
-        error: FractionError,
-    },
     /// A ramp that cannot be followed.
     #[error("batch_ramp {0}")]
     Ramp(#[from] RampError),
-    /// Policies that do not go together.
+    /// A setting is outside its range, or does not go together with others.
     #[error(transparent)]
-    Policy(#[from] PolicyError),
-    /// A field of the optimizer cannot be.
-    #[error("optimizer: {0}")]
-    Optimizer(#[from] Unfit),
-    /// A setting for faults is outside its range.
-    #[error("faults: {0}")]
-    Faults(Unfit),
+    Setting(#[from] Unfit),
     /// A field is outside its range.
     #[error(transparent)]
     Range(#[from] RangeError),
 }
 
-impl From<&RunSpec> for Beside {
-    fn from(spec: &RunSpec) -> Self {
+impl<'a> From<&'a RunSpec> for Chosen<'a> {
+    fn from(spec: &'a RunSpec) -> Self {
         Self {
             consistency: spec.consistency,
             groups: spec.group_sizes.len(),
+            policies: &spec.policies,
+            optimizer: spec.optimizer,
             up: spec.up,
             down: spec.down,
-            optimizer: spec.optimizer,
+            ranks: None,
         }
     }
 }
@@ -165,7 +154,7 @@ impl RunSpec {
         positive(u64::from(self.local_steps), "local_steps")?;
         positive(self.chunk_samples, "chunk_samples")?;
         positive(self.lease_ms, "lease_ms")?;
-        all_in_range(FaultSpec::FIELDS, &self.faults.settings()).map_err(SpecError::Faults)?;
+        all_in_range(FaultSpec::FIELDS, &self.faults.settings())?;
         let patience = self.faults.patience_ms;
         let longer = patience > self.lease_ms;
         ranged(longer, "patience_ms", patience, "longer than lease_ms")?;
@@ -173,14 +162,13 @@ impl RunSpec {
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
         self.batches().check()?;
-        self.schedule.check()?;
-        self.optimizer.check(&self.schedule)?;
-        for (direction, compression) in [("up", self.up), ("down", self.down)] {
-            let checked = compression.check();
-            checked.map_err(|error| SpecError::Compression { direction, error })?;
+        let mut unfit = self.schedule.problems();
+        unfit.extend(self.optimizer.check(&self.schedule).err());
+        unfit.extend(Chosen::from(self).problems());
+        match unfit.into_iter().next() {
+            Some(unfit) => Err(unfit.into()),
+            None => Ok(self.layout()?),
         }
-        self.policies.check(&self.into())?;
-        Ok(self.layout()?)
     }
 
     /// The first field in which `other` differs, for a joiner that brought another configuration.

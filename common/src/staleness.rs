@@ -29,7 +29,7 @@ impl StalenessBound {
             Self::Finite(s) if clock.0.saturating_sub(min.0) > s => {
                 Admit::WaitFor(Clock(clock.0 - s))
             }
-            _ => Admit::Now,
+            Self::Finite(_) | Self::Unbounded => Admit::Now,
         }
     }
 }

@@ -6,7 +6,9 @@
 
 use std::f64::consts::TAU;
 
+use crate::choice::{Field, Kind, MANY};
 use crate::ids::{GroupId, Rank};
+use crate::{choices, settings};
 
 /// What makes ranks slow. The factors of what applies are multiplied.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,14 +21,8 @@ pub struct Stragglers {
     pub slow: Vec<(Who, f64)>,
     /// To whom jitter, pauses and spells happen; empty for everyone.
     pub among: Vec<Who>,
-    /// σ: a step takes exp(σ·z) times as long, z standard normal; its median is 1.
-    pub jitter: f64,
-    /// Part of a rank's steps that pause.
-    pub pause_rate: f64,
-    /// How many times as long such a step takes.
-    pub pause_factor: f64,
-    /// A slow-down that comes and goes.
-    pub spell: Spell,
+    /// What happens to them.
+    pub dials: Dials,
     /// A group that stops for good.
     pub dying: Option<Dying>,
 }
@@ -40,16 +36,61 @@ pub enum Who {
     Rank(u32),
 }
 
-/// A slow-down that comes and goes: of each `every` steps, `steps` in a row take `factor` times as
-/// long. When they begin differs from rank to rank.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Spell {
-    /// Steps from one beginning to the next; 0 for none.
-    pub every: u64,
-    /// Steps that it lasts.
-    pub steps: u64,
-    /// How many times as long they take.
-    pub factor: f64,
+settings! {
+    /// What makes the steps of a rank slow now and then.
+    Dials {
+        /// σ: a step takes exp(σ·z) times as long, z standard normal; its median is 1.
+        jitter: f64 = Field {
+            key: "stragglers.jitter",
+            kind: Kind::Number { min: 0.0, max: 3.0 },
+            default: "0.0",
+            meaning: "Standard deviation σ of the logarithm of the factor that the time of each step is multiplied by. 0 leaves it to `stragglers.profile`.",
+        },
+        /// Part of a rank's steps that pause.
+        pause_rate: f64 = Field {
+            key: "stragglers.pause_rate",
+            kind: Kind::Number { min: 0.0, max: 1.0 },
+            default: "0.0",
+            meaning: "Fraction of the steps of a rank that take `stragglers.pause_factor` times as long. 0 leaves it to `stragglers.profile`.",
+        },
+        /// How many times as long such a step takes.
+        pause_factor: f64 = Field {
+            key: "stragglers.pause_factor",
+            kind: Kind::Number { min: 1.0, max: 1e3 },
+            default: "10.0",
+            meaning: "Factor by which a step with a pause takes longer. Used only if `stragglers.pause_rate` is above 0 or `stragglers.profile` is `pauses`.",
+        },
+        /// Of each so many steps some in a row are slow, and when they begin differs from rank to rank; 0
+        /// for none.
+        spell_every: u64 = Field {
+            key: "stragglers.spell_every",
+            kind: Kind::Count { min: 0, max: MANY },
+            default: "0",
+            meaning: "Number of steps of a rank from the beginning of one slow spell to the beginning of the next. 0 is no slow spells.",
+        },
+        /// Steps that such a spell lasts.
+        spell_steps: u64 = Field {
+            key: "stragglers.spell_steps",
+            kind: Kind::Count { min: 0, max: MANY },
+            default: "0",
+            meaning: "Number of steps in a row that a slow spell lasts, at most `stragglers.spell_every`.",
+        },
+        /// How many times as long they take.
+        spell_factor: f64 = Field {
+            key: "stragglers.spell_factor",
+            kind: Kind::Number { min: 1.0, max: 1e3 },
+            default: "2.0",
+            meaning: "Factor by which a step in a slow spell takes longer.",
+        },
+    }
+}
+
+impl Dials {
+    /// Whether any step is slow.
+    pub fn act(&self) -> bool {
+        let spells = self.spell_every > 0 && self.spell_steps > 0;
+        self.jitter > 0.0 || self.pause_rate > 0.0 || spells
+    }
 }
 
 /// A group that stops for good.
@@ -61,42 +102,24 @@ pub struct Dying {
     pub at_samples: u64,
 }
 
-/// Names for what is compared most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
-    /// Nobody is slow.
-    None,
-    /// Every rank's steps are log-normal, σ = 0.1.
-    Jitter,
-    /// 1% of a rank's steps take ten times as long.
-    Pauses,
-    /// The last rank is at half speed throughout.
-    OneSlow,
-    /// The last group stops for good when half of the budget is applied.
-    Dying,
+choices! {
+    /// Names for what is compared most.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    "profile of stragglers" is Profile {
+        /// Nobody is slow.
+        "none" ("no rank is slow") is None,
+        /// Every rank's steps are log-normal, σ = 0.1.
+        "jitter" ("the time of every step varies (log-normal, σ = 0.1)") is Jitter,
+        /// 1% of a rank's steps take ten times as long.
+        "pauses" ("1 % of the steps of a rank take ten times as long") is Pauses,
+        /// The last rank is at half speed throughout.
+        "one-slow" ("the last rank has half the speed") is OneSlow,
+        /// The last group stops for good when half of the budget is applied.
+        "dying" ("the last group ends for good when half of `train.samples` is applied; not under Slurm") is Dying,
+    }
 }
 
 impl Profile {
-    /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::None,
-        Self::Jitter,
-        Self::Pauses,
-        Self::OneSlow,
-        Self::Dying,
-    ];
-
-    /// As in the configuration.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Jitter => "jitter",
-            Self::Pauses => "pauses",
-            Self::OneSlow => "one-slow",
-            Self::Dying => "dying",
-        }
-    }
-
     /// What it stands for in a run of these groups with a budget of so many samples.
     pub fn stragglers(self, seed: u64, group_sizes: Vec<u32>, samples: u64) -> Stragglers {
         let ranks = group_sizes
@@ -106,8 +129,8 @@ impl Profile {
         let mut found = Stragglers::none(seed, group_sizes);
         match self {
             Self::None => {}
-            Self::Jitter => found.jitter = 0.1,
-            Self::Pauses => (found.pause_rate, found.pause_factor) = (0.01, 10.0),
+            Self::Jitter => found.dials.jitter = 0.1,
+            Self::Pauses => found.dials.pause_rate = 0.01,
             Self::OneSlow => found.slow = vec![(Who::Rank(ranks.saturating_sub(1)), 2.0)],
             Self::Dying => {
                 found.dying = Some(Dying {
@@ -137,14 +160,7 @@ impl Stragglers {
             group_sizes,
             slow: Vec::new(),
             among: Vec::new(),
-            jitter: 0.0,
-            pause_rate: 0.0,
-            pause_factor: 1.0,
-            spell: Spell {
-                every: 0,
-                steps: 0,
-                factor: 1.0,
-            },
+            dials: Dials::default(),
             dying: None,
         }
     }
@@ -180,29 +196,30 @@ impl Stragglers {
     }
 
     fn jittered(&self, rank: u32, step: u64) -> f64 {
-        if self.jitter == 0.0 {
+        if self.dials.jitter == 0.0 {
             return 1.0;
         }
         // Box and Muller 1958; the radius is never infinite, for 1 − u is never 0.
         let radius = (-2.0 * (1.0 - self.uniform(rank, step, Stream::Radius)).ln()).sqrt();
         let normal = radius * (TAU * self.uniform(rank, step, Stream::Angle)).cos();
-        (self.jitter * normal).exp()
+        (self.dials.jitter * normal).exp()
     }
 
     fn paused(&self, rank: u32, step: u64) -> f64 {
-        if self.uniform(rank, step, Stream::Pause) < self.pause_rate {
-            self.pause_factor
+        if self.uniform(rank, step, Stream::Pause) < self.dials.pause_rate {
+            self.dials.pause_factor
         } else {
             1.0
         }
     }
 
     fn spelled(&self, rank: u32, step: u64) -> f64 {
-        let Spell {
-            every,
-            steps,
-            factor,
-        } = self.spell;
+        let Dials {
+            spell_every: every,
+            spell_steps: steps,
+            spell_factor: factor,
+            ..
+        } = self.dials;
         if every == 0 {
             return 1.0;
         }

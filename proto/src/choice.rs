@@ -19,6 +19,7 @@ pub(crate) fn settings_to_wire<'a>(
             Setting::Count(count) => Value::Count(count),
             Setting::Flag(flag) => Value::Flag(flag),
             Setting::Word(word) => Value::Word(word),
+            Setting::Counts(values) => Value::Counts(v1::Counts { values }),
         });
         (field.key.to_owned(), v1::Setting { value })
     })
@@ -42,6 +43,7 @@ fn settings_from_wire(
                 Value::Count(count) => Setting::Count(count),
                 Value::Flag(flag) => Setting::Flag(flag),
                 Value::Word(word) => Setting::Word(word),
+                Value::Counts(v1::Counts { values }) => Setting::Counts(values),
             },
         )
     });
@@ -90,10 +92,23 @@ pub(crate) fn from_wire<C: Choices>(field: &'static str, wire: v1::Choice) -> Re
     C::of(definition, &settings).ok_or_else(wrong)
 }
 
+/// The default if nothing was chosen.
+///
+/// # Errors
+/// As of [`from_wire`].
+pub(crate) fn or_default<C: Choices + Default>(
+    field: &'static str,
+    wire: Option<v1::Choice>,
+) -> Result<C, Malformed> {
+    wire.map_or_else(|| Ok(C::default()), |wire| from_wire(field, wire))
+}
+
 #[cfg(test)]
 mod tests {
-    use tradewind_common::policy::{MomentumSpec, StalenessSpec};
-    use tradewind_common::spec::OptimizerSpec;
+    use tradewind_common::compress::Compression;
+    use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
+    use tradewind_common::schedule::{Decay, Scaling, Unit};
+    use tradewind_common::spec::{ConsistencySpec, DecayExempt, OptimizerSpec};
 
     use super::*;
 
@@ -108,6 +123,7 @@ mod tests {
                     Setting::Count(_) => Setting::Count(nth as u64),
                     Setting::Flag(_) => Setting::Flag(true),
                     Setting::Word(word) => Setting::Word(word),
+                    Setting::Counts(_) => Setting::Counts(vec![3, 9]),
                 }
             });
             let settings: Vec<Setting> = settings.collect();
@@ -123,6 +139,13 @@ mod tests {
         check::<OptimizerSpec>();
         check::<StalenessSpec>();
         check::<MomentumSpec>();
+        check::<Weights>();
+        check::<ConsistencySpec>();
+        check::<DecayExempt>();
+        check::<Compression>();
+        check::<Unit>();
+        check::<Decay>();
+        check::<Scaling>();
     }
 
     #[test]

@@ -9,12 +9,12 @@ use tradewind_common::choice::Settings;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::loss::Loss;
-use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
+use tradewind_common::spec::{FaultSpec, RunSpec};
 
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
 use crate::refusal::Reason;
-use crate::{choice, optimizer, v1};
+use crate::{choice, v1};
 
 #[cfg(target_endian = "big")]
 compile_error!("bulk values travel little-endian; a big-endian host needs a swap in convert.rs");
@@ -122,24 +122,16 @@ impl From<v1::BatchStep> for BatchStep {
 
 impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
-        let (consistency, staleness_bound) = match spec.consistency {
-            ConsistencySpec::Sync => (v1::Consistency::Sync, 0),
-            ConsistencySpec::Bounded { staleness_bound } => {
-                (v1::Consistency::Bounded, staleness_bound)
-            }
-            ConsistencySpec::Async => (v1::Consistency::Async, 0),
-        };
         Self {
             seed: spec.seed,
             group_sizes: spec.group_sizes.clone(),
             tensors: spec.tensors.iter().map(Into::into).collect(),
             bucket_bytes: spec.bucket_bytes as u64,
             block_bytes: spec.block_bytes as u64,
-            consistency: consistency.into(),
-            staleness_bound,
+            consistency: Some(choice::to_wire(&spec.consistency)),
             policies: Some(v1::Policies::from(&spec.policies)),
             optimizer: Some(choice::to_wire(&spec.optimizer)),
-            decay_exempt: v1::DecayExempt::from(spec.decay_exempt).into(),
+            decay_exempt: Some(choice::to_wire(&spec.decay_exempt)),
             schedule: Some(v1::Schedule::from(&spec.schedule)),
             samples: spec.samples,
             epoch_samples: spec.epoch_samples,
@@ -151,8 +143,8 @@ impl From<&RunSpec> for v1::RunSpec {
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
             milestone_samples: spec.milestone_samples,
-            up: compression_to_wire(spec.up),
-            down: compression_to_wire(spec.down),
+            up: Some(choice::to_wire(&spec.up)),
+            down: Some(choice::to_wire(&spec.down)),
             faults: choice::settings_to_wire(FaultSpec::FIELDS, spec.faults.settings()).collect(),
         }
     }
@@ -161,14 +153,7 @@ impl From<&RunSpec> for v1::RunSpec {
 impl TryFrom<v1::RunSpec> for RunSpec {
     type Error = Malformed;
     fn try_from(spec: v1::RunSpec) -> Result<Self, Malformed> {
-        let consistency = match spec.consistency() {
-            v1::Consistency::Sync => ConsistencySpec::Sync,
-            v1::Consistency::Bounded => ConsistencySpec::Bounded {
-                staleness_bound: spec.staleness_bound,
-            },
-            v1::Consistency::Async => ConsistencySpec::Async,
-            v1::Consistency::Unspecified => return Err(malformed("consistency", "is missing")),
-        };
+        let consistency = required("consistency", spec.consistency)?;
         let tensors = spec.tensors.into_iter().map(TryInto::try_into);
         Ok(Self {
             seed: spec.seed,
@@ -176,9 +161,9 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             tensors: tensors.collect::<Result<_, _>>()?,
             bucket_bytes: usize::try_from(spec.bucket_bytes).unwrap_or(usize::MAX),
             block_bytes: usize::try_from(spec.block_bytes).unwrap_or(usize::MAX),
-            consistency,
+            consistency: choice::from_wire("consistency", consistency)?,
             policies: spec.policies.unwrap_or_default().try_into()?,
-            decay_exempt: optimizer::decay_exempt(spec.decay_exempt)?,
+            decay_exempt: choice::or_default("decay_exempt", spec.decay_exempt)?,
             optimizer: choice::from_wire("optimizer", required("optimizer", spec.optimizer)?)?,
             schedule: required("schedule", spec.schedule)?.try_into()?,
             samples: spec.samples,
@@ -191,8 +176,8 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
             milestone_samples: spec.milestone_samples,
-            up: compression("up", spec.up)?,
-            down: compression("down", spec.down)?,
+            up: choice::or_default("up", spec.up)?,
+            down: choice::or_default("down", spec.down)?,
             faults: choice::together("faults", spec.faults)?,
         })
     }
@@ -220,38 +205,5 @@ pub fn dtype(compression: Compression) -> v1::DType {
         Compression::Bf16 => v1::DType::DtypeBf16,
         Compression::Int8 => v1::DType::DtypeInt8,
         Compression::TopK { .. } => v1::DType::DtypeTopK,
-    }
-}
-
-fn compression_to_wire(compression: Compression) -> Option<v1::Compression> {
-    let fraction = match compression {
-        Compression::None => return None,
-        Compression::TopK { fraction } => fraction,
-        Compression::Bf16 | Compression::Int8 => 0.0,
-    };
-    Some(v1::Compression {
-        dtype: dtype(compression).into(),
-        fraction,
-    })
-}
-
-fn compression(
-    field: &'static str,
-    wire: Option<v1::Compression>,
-) -> Result<Compression, Malformed> {
-    let Some(wire) = wire else {
-        return Ok(Compression::None);
-    };
-    match v1::DType::try_from(wire.dtype) {
-        Ok(v1::DType::DtypeF32) => Ok(Compression::None),
-        Ok(v1::DType::DtypeBf16) => Ok(Compression::Bf16),
-        Ok(v1::DType::DtypeInt8) => Ok(Compression::Int8),
-        Ok(v1::DType::DtypeTopK) => Ok(Compression::TopK {
-            fraction: wire.fraction,
-        }),
-        _ => Err(malformed(
-            field,
-            format!("dtype {} is not a form in which values travel", wire.dtype),
-        )),
     }
 }

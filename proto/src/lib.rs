@@ -13,8 +13,6 @@ pub mod frame;
 pub mod holding;
 pub mod limits;
 mod malformed;
-mod optimizer;
 mod policy;
 pub mod refusal;
-mod schedule;
 pub mod socket;

@@ -119,10 +119,9 @@ SPEC = types.RunSpec(
     ],
     bucket_bytes=64,
     block_bytes=64,
-    consistency=types.CONSISTENCY_BOUNDED,
-    staleness_bound=3,
+    consistency=types.Choice(name="bounded"),
     optimizer=types.Choice(name="sgd"),
-    schedule=types.Schedule(learning_rate=RATE, constant=True),
+    schedule=types.Schedule(learning_rate=RATE, decay=types.Choice(name="constant")),
     samples=1000,
     epoch_samples=100,
     batch=4,
@@ -132,8 +131,8 @@ SPEC = types.RunSpec(
         "snapshots.kept": types.Setting(count=1),
         "liveness.patience_ms": types.Setting(count=1_200_000),
     },
-    up=types.Compression(dtype=types.DTYPE_BF16),
-    down=types.Compression(dtype=types.DTYPE_BF16),
+    up=types.Choice(name="bf16"),
+    down=types.Choice(name="bf16"),
 )
 BLOCKS = layout(SPEC)
 ELEMENTS = BLOCKS[-1][1]

@@ -45,7 +45,7 @@ pub fn autocast<T>(
     let _on = match precision {
         Precision::F32 => None,
         Precision::Bf16 => Some(Autocast::enter(device, ffi::BF16)?),
-        Precision::Fp16(_) => Some(Autocast::enter(device, ffi::F16)?),
+        Precision::Fp16 { .. } => Some(Autocast::enter(device, ffi::F16)?),
     };
     Ok(forward())
 }

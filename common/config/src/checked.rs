@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::choice;
 use super::compute::{self, Compute};
+use super::liveness::Liveness;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
@@ -15,11 +16,13 @@ use super::task::Task;
 use super::tasks::Tasks;
 use super::{Problem, Values};
 use tradewind_common::batch::{BatchStep, Batches};
+use tradewind_common::choice::Unfit;
 use tradewind_common::compress::Compression;
 use tradewind_common::data::Chunking;
+use tradewind_common::exclusions::{Chosen, OfRanks};
 use tradewind_common::ids::RunId;
 use tradewind_common::layout::TensorSpec;
-use tradewind_common::policy::{Beside, Policies};
+use tradewind_common::policy::Policies;
 use tradewind_common::spec::{ConsistencySpec, FaultSpec, RunSpec};
 use tradewind_common::straggler::Stragglers;
 
@@ -118,21 +121,6 @@ pub struct Exchange {
     pub per_bucket: bool,
     /// Connections of a rank to each server.
     pub connections: u32,
-}
-
-/// Leases and waiting times, milliseconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Liveness {
-    /// Length of a rank's lease.
-    pub lease_ms: u64,
-    /// Pause between heartbeats.
-    pub heartbeat_ms: u64,
-    /// How long clock 0 waits for all groups.
-    pub start_grace_ms: u64,
-    /// How long a rank tries to reach a shard or the coordinator again.
-    pub retry_ms: u64,
-    /// How long the last snapshot may take.
-    pub notice_ms: u64,
 }
 
 /// What is published.
@@ -240,36 +228,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         );
     }
     let task = Task::read(values, folder, &mut wrong);
-    let liveness = Liveness {
-        lease_ms: values.int("liveness.lease_ms") as u64,
-        heartbeat_ms: values.int("liveness.heartbeat_ms") as u64,
-        start_grace_ms: values.int("liveness.start_grace_ms") as u64,
-        retry_ms: values.int("liveness.retry_ms") as u64,
-        notice_ms: values.int("liveness.notice_ms") as u64,
-    };
-    if liveness.heartbeat_ms * 3 > liveness.lease_ms {
-        wrong(
-            "liveness.heartbeat_ms",
-            "is more than a third of liveness.lease_ms".into(),
-        );
-    }
-    if liveness.retry_ms < liveness.lease_ms * 2 {
-        wrong(
-            "liveness.retry_ms",
-            "is less than two of liveness.lease_ms: ranks would give up before a successor is there"
-                .into(),
-        );
-    }
+    let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
-    if faults.patience_ms <= liveness.lease_ms {
-        wrong(
-            "liveness.patience_ms",
-            format!(
-                "is not longer than liveness.lease_ms = {}: a shard would be restored from a snapshot while a server that holds all of it may only be cut off",
-                liveness.lease_ms
-            ),
-        );
-    }
     if i64::from(faults.replication) > values.int("cluster.servers") {
         wrong(
             "servers.replication",
@@ -280,45 +240,48 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let local = local::read(values, &mut optimizer, &mut wrong);
     let compute = compute::read(values, &mut wrong);
     let stragglers = stragglers::read(values, &groups, &mut wrong);
-    let consistency = match values.text("train.consistency") {
-        "sync" => ConsistencySpec::Sync,
-        "async" => ConsistencySpec::Async,
-        "bounded" => ConsistencySpec::Bounded {
-            staleness_bound: values.int("train.staleness_bound") as u64,
-        },
-        other => unreachable!("train.consistency has no choice {other}"),
-    };
+    let consistency = choice::read(values, "train.consistency");
     let slurm = slurm::read(values, groups.len(), &mut wrong);
     let policies = policy::read(values);
-    let beside = Beside {
+    let overlap = values.int("train.overlap") == 1;
+    let exchange = Exchange {
+        bucket_bytes: values.int("exchange.bucket_bytes") as usize,
+        block_bytes: values.int("exchange.block_bytes") as usize,
+        per_bucket: values.flag("exchange.per_bucket"),
+        up: choice::read(values, "exchange.up"),
+        down: choice::read(values, "exchange.down"),
+        connections: values.int("exchange.connections") as u32,
+    };
+    let step_seconds = values.float("pace.step_seconds");
+    let chosen = Chosen {
         consistency,
         groups: groups.len(),
-        up: values.compression("exchange.up"),
-        down: values.compression("exchange.down"),
+        policies: &policies,
         optimizer: optimizer.spec,
+        up: exchange.up,
+        down: exchange.down,
+        ranks: Some(OfRanks {
+            overlap,
+            per_bucket: exchange.per_bucket,
+            paced: step_seconds > 0.0,
+            scales_loss: compute.precision.scales_loss(),
+            local: local.is_some(),
+            pushes_values: local
+                .as_ref()
+                .is_some_and(|own| own.algorithm.pushes_values()),
+            fitted: values.flag("local.fitted"),
+            decays: values.float("optimizer.weight_decay") > 0.0,
+        }),
     };
-    if let Err(error) = policies.check(&beside) {
-        wrong(error.key, error.problem.to_string());
-    }
-    let per_bucket = values.flag("exchange.per_bucket");
-    if per_bucket && values.int("train.overlap") == 1 {
-        wrong(
-            "exchange.per_bucket",
-            "excludes train.overlap = 1: the exchange of the step before is still under way during backward, and only one may be".into(),
-        );
-    }
-    if per_bucket && values.float("pace.step_seconds") > 0.0 {
-        wrong(
-            "exchange.per_bucket",
-            "excludes pace.step_seconds: buckets leave during backward, before the pace has made the computation longer".into(),
-        );
-    }
-    let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
-    if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
-        wrong(
-            "exchange.topk_fraction",
-            "is 0, so nothing would ever be sent".into(),
-        );
+    let schedule = local
+        .as_ref()
+        .map_or(&optimizer.schedule, |own| &own.schedule);
+    let mut unfit = schedule.problems();
+    unfit.extend(optimizer.unfit(values));
+    unfit.extend(chosen.problems());
+    unfit.extend(liveness.problems(faults.patience_ms));
+    for Unfit { key, problem } in unfit {
+        wrong(key, problem);
     }
     let prometheus = match values.text("telemetry.prometheus") {
         "" => None,
@@ -366,23 +329,16 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             batch_ramp,
             consistency,
             chunk_samples,
-            overlap: values.int("train.overlap") == 1,
+            overlap,
         },
         policies,
         optimizer,
         local,
         compute,
-        exchange: Exchange {
-            bucket_bytes: values.int("exchange.bucket_bytes") as usize,
-            block_bytes: values.int("exchange.block_bytes") as usize,
-            per_bucket,
-            up: values.compression("exchange.up"),
-            down: values.compression("exchange.down"),
-            connections: values.int("exchange.connections") as u32,
-        },
+        exchange,
         liveness,
         faults,
-        step_seconds: values.float("pace.step_seconds"),
+        step_seconds,
         stragglers,
         evaluation_samples: values.int("evaluation.every_samples") as u64,
         telemetry: Telemetry { prometheus },

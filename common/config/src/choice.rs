@@ -6,7 +6,12 @@ use super::Values;
 
 /// The one that `key` names, with its fields.
 pub(super) fn read<C: Choices>(values: &Values<'_>, key: &str) -> C {
-    let definition = C::named(values.text(key)).expect("the key has no other choices");
+    named(values, values.text(key))
+}
+
+/// The one of this name, with its fields.
+pub(super) fn named<C: Choices>(values: &Values<'_>, name: &str) -> C {
+    let definition = C::named(name).expect("the key has no other choices");
     let fields = definition.fields.iter();
     let settings: Vec<Setting> = fields.map(|(_, field)| setting(values, field)).collect();
     C::of(definition, &settings).expect("values are of their fields")
@@ -21,14 +26,8 @@ fn setting(values: &Values<'_>, field: &Field) -> Setting {
     match field.kind {
         Kind::Number { .. } => Setting::Number(values.float(field.key)),
         Kind::Count { .. } => Setting::Count(values.int(field.key).unsigned_abs()),
+        Kind::Counts { .. } => Setting::Counts(values.counts(field.key)),
         Kind::Flag => Setting::Flag(values.flag(field.key)),
         Kind::Word(_) => Setting::Word(values.text(field.key).to_owned()),
     }
-}
-
-/// The key of a field of one of several.
-pub(super) fn key_of<C: Choices>(choice: &C, field: &str) -> Option<&'static str> {
-    let mut fields = choice.definition().fields.iter();
-    let (_, is) = fields.find(|(name, _)| *name == field)?;
-    Some(is.key)
 }

@@ -1,6 +1,8 @@
 //! Where and how precisely ranks compute: section `compute`.
 
-use super::Values;
+use super::{Values, choice};
+use tradewind_common::choice::{Field, Kind};
+use tradewind_common::choices;
 
 /// Where and how precisely ranks compute.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,25 +30,53 @@ pub enum DeviceChoice {
     CudaAt(u32),
 }
 
-/// What forward computes in. Parameters, gradients and what shards hold are f32 in all of them.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Precision {
-    /// f32.
-    F32,
-    /// bf16 where libtorch's autocast thinks it safe.
-    Bf16,
-    /// f16 where libtorch's autocast thinks it safe, with the loss scaled.
-    Fp16(LossScaling),
+choices! {
+    /// What forward computes in. Parameters, gradients and what shards hold are f32 in all of them.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    "precision" is Precision {
+        /// f32.
+        "f32" ("no autocast") is F32,
+        /// bf16 where libtorch's autocast thinks it safe.
+        "bf16" ("libtorch's autocast to bf16, on GPUs and CPUs") is Bf16,
+        /// f16 where libtorch's autocast thinks it safe, with the loss scaled, so that small gradients do
+        /// not vanish (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2).
+        "fp16" ("autocast to f16 with a scaled loss, on GPUs only and not with `exchange.per_bucket`") is Fp16 {
+            /// The first scale, a power of two.
+            initial: f64 = LOSS_SCALE,
+            /// Steps without an overflow after which the scale is doubled.
+            growth_steps: u32 = LOSS_SCALE_STEPS,
+        },
+    }
 }
 
-/// How the loss is scaled, so that small gradients do not vanish in f16 (Micikevicius et al. 2018,
-/// "Mixed Precision Training", section 3.2).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LossScaling {
-    /// The first scale, a power of two.
-    pub initial: f64,
-    /// Steps without an overflow after which the scale is doubled.
-    pub growth_steps: u32,
+const LOSS_SCALE: Field = Field {
+    key: "compute.loss_scale",
+    kind: Kind::Number {
+        min: 1.0,
+        max: 16_777_216.0,
+    },
+    default: "65536.0",
+    meaning: "First factor that the loss is multiplied by, a power of two. It is halved when gradients overflow.",
+};
+
+const LOSS_SCALE_STEPS: Field = Field {
+    key: "compute.loss_scale_steps",
+    kind: Kind::Count {
+        min: 1,
+        max: 1_000_000,
+    },
+    default: "2000",
+    meaning: "Number of steps without overflow after which the factor of the loss is doubled.",
+};
+
+impl Precision {
+    /// Whether the loss is scaled, so that a step whose gradients overflow is skipped as a whole.
+    pub fn scales_loss(self) -> bool {
+        match self {
+            Self::F32 | Self::Bf16 => false,
+            Self::Fp16 { .. } => true,
+        }
+    }
 }
 
 /// What the configuration says of it; `wrong` hears what does not fit together.
@@ -58,33 +88,18 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             "is none of \"auto\", \"cpu\", \"cuda\" and \"cuda:N\", such as \"cuda:0\"".into(),
         );
     }
-    let initial = values.float("compute.loss_scale");
+    let initial = values.float(LOSS_SCALE.key);
     if initial.log2().fract() != 0.0 {
         wrong(
-            "compute.loss_scale",
+            LOSS_SCALE.key,
             "is no power of two: scaling would round gradients".into(),
         );
     }
-    let precision = match values.text("compute.precision") {
-        "bf16" => Precision::Bf16,
-        "fp16" => Precision::Fp16(LossScaling {
-            initial,
-            growth_steps: values.int("compute.loss_scale_steps") as u32,
-        }),
-        "f32" => Precision::F32,
-        other => unreachable!("compute.precision has no choice {other}"),
-    };
-    let fp16 = matches!(precision, Precision::Fp16(_));
-    if fp16 && device == Some(DeviceChoice::Cpu) {
+    let precision: Precision = choice::read(values, "compute.precision");
+    if precision.scales_loss() && device == Some(DeviceChoice::Cpu) {
         wrong(
             "compute.precision",
             "needs a GPU; on the CPU take \"bf16\"".into(),
-        );
-    }
-    if fp16 && values.flag("exchange.per_bucket") {
-        wrong(
-            "compute.precision",
-            "excludes exchange.per_bucket: a step whose scaled gradients overflow is skipped as a whole, and its first buckets would have left".into(),
         );
     }
     Compute {

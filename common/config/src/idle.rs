@@ -3,86 +3,83 @@
 use tradewind_common::choice::Choices;
 use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
 use tradewind_common::policy::{MomentumSpec, StalenessSpec};
-use tradewind_common::spec::OptimizerSpec;
+use tradewind_common::schedule::{Decay, Scaling, Unit, WARMUP_SAMPLES, WARMUP_UPDATES};
+use tradewind_common::spec::{ConsistencySpec, OptimizerSpec};
 
+use super::Values;
+use super::compute::Precision;
 use super::keys::{self, Key};
+use super::local::{self, Algorithm, Inner};
 use super::optimizer::OUTER_NESTEROV;
-use super::{Values, local};
 
-/// Keys that only matter while another key has one of some values.
-const ONLY_WITH: &[(&str, &str, &[&str])] = &[
-    ("train.staleness_bound", "train.consistency", &["bounded"]),
-    ("schedule.warmup_samples", "schedule.unit", &["samples"]),
-    ("schedule.warmup_updates", "schedule.unit", &["updates"]),
-    ("schedule.end_updates", "schedule.unit", &["updates"]),
-    ("schedule.milestones", "schedule.decay", &["step"]),
-    ("schedule.gamma", "schedule.decay", &["step"]),
-    ("schedule.power", "schedule.decay", &["polynomial"]),
-    (
-        "schedule.floor",
-        "schedule.decay",
-        &["cosine", "polynomial"],
-    ),
-    (
-        "schedule.reference_batch",
-        "schedule.scaling",
-        &["linear", "sqrt"],
-    ),
-    ("local.steps", "local.algorithm", LOCAL),
-    ("local.fitted", "local.algorithm", LOCAL),
-    ("local.inner", "local.algorithm", LOCAL),
-    ("local.learning_rate", "local.algorithm", LOCAL),
-    ("local.momentum", "local.algorithm", LOCAL),
-    ("local.nesterov", "local.algorithm", LOCAL),
-    ("local.beta1", "local.algorithm", LOCAL),
-    ("local.beta2", "local.algorithm", LOCAL),
-    ("local.epsilon", "local.algorithm", LOCAL),
-    ("local.weight_decay", "local.algorithm", LOCAL),
-    ("compute.loss_scale", "compute.precision", &["fp16"]),
-    ("compute.loss_scale_steps", "compute.precision", &["fp16"]),
-];
+/// A key that only matters while another key has one of some values.
+struct Only {
+    key: &'static str,
+    with: &'static str,
+    active: Vec<&'static str>,
+}
 
-/// The table above, and the fields of optimizers and policies, which only matter where one is chosen that
-/// has them.
-fn only_with() -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
-    let listed = ONLY_WITH.iter();
-    let mut all: Vec<_> = listed
-        .map(|(key, other, active)| (*key, *other, active.to_vec()))
-        .collect();
+/// All of them: the fields of what one chooses, where some lack them, and the keys below.
+fn only_with() -> Vec<Only> {
+    let only = |key, with, active: &[&'static str]| Only {
+        key,
+        with,
+        active: active.to_vec(),
+    };
+    let mut all = vec![
+        only(WARMUP_SAMPLES.key, "schedule.unit", &["samples"]),
+        only(WARMUP_UPDATES.key, "schedule.unit", &["updates"]),
+    ];
+    all.extend(fields_of::<Precision>("compute.precision"));
+    all.extend(fields_of::<ConsistencySpec>("train.consistency"));
+    all.extend(fields_of::<Unit>("schedule.unit"));
+    all.extend(fields_of::<Decay>("schedule.decay"));
+    all.extend(fields_of::<Scaling>("schedule.scaling"));
     all.extend(fields_of::<StalenessSpec>("staleness.policy"));
     all.extend(fields_of::<MomentumSpec>("momentum.policy"));
-    for (key, other, mut active) in fields_of::<OptimizerSpec>("optimizer.name") {
-        if key == MOMENTUM.key {
-            active.push(OUTER_NESTEROV);
+    for mut only in fields_of::<OptimizerSpec>("optimizer.name") {
+        if only.key == MOMENTUM.key {
+            only.active.push(OUTER_NESTEROV);
         }
         // What excludes it is told as an error.
-        if key != WEIGHT_DECAY.key {
-            all.push((key, other, active));
+        if only.key != WEIGHT_DECAY.key {
+            all.push(only);
         }
     }
+    let of_local = keys::all().map(|key| key.name);
+    let of_local = of_local.filter(|name| name.starts_with("local.") && *name != LOCAL);
+    all.extend(of_local.map(|key| Only {
+        key,
+        with: LOCAL,
+        active: Algorithm::ALL.iter().map(|is| is.name).collect(),
+    }));
     all
 }
 
-/// Each field of several, the key that chooses one of them, and those that have the field.
-fn fields_of<C: Choices>(
-    chooser: &'static str,
-) -> Vec<(&'static str, &'static str, Vec<&'static str>)> {
-    let mut found: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+/// Each field of several that not all of them have, with the key that chooses one of them.
+fn fields_of<C: Choices>(with: &'static str) -> Vec<Only> {
+    let mut found: Vec<Only> = Vec::new();
     for definition in C::ALL {
         for (_, field) in definition.fields {
-            match found.iter_mut().find(|(key, ..)| *key == field.key) {
-                Some((_, _, active)) => active.push(definition.name),
-                None => found.push((field.key, chooser, vec![definition.name])),
+            match found.iter_mut().find(|only| only.key == field.key) {
+                Some(only) => only.active.push(definition.name),
+                None => found.push(Only {
+                    key: field.key,
+                    with,
+                    active: vec![definition.name],
+                }),
             }
         }
     }
+    found.retain(|only| only.active.len() < C::ALL.len());
     found
 }
 
-/// Whoever takes steps between exchanges.
-const LOCAL: &[&str] = &["diloco", "easgd"];
+/// What decides whether there are steps between exchanges.
+const LOCAL: &str = "local.algorithm";
 
-/// Keys of which one has to be `topk`, or the fraction does not matter.
+/// A key that only matters while one of the next two is `topk`.
+const FRACTION: &str = "exchange.topk_fraction";
 const DIRECTIONS: [&str; 2] = ["exchange.up", "exchange.down"];
 
 /// Keys that only matter while another one is more than so much.
@@ -92,35 +89,30 @@ const ONLY_ABOVE: &[(&str, &str, i64)] = &[
     ("stragglers.spell_factor", "stragglers.spell_every", 0),
 ];
 
-/// Keys of one inner optimizer, by its name.
-const OF_INNER: &[(&str, &str)] = &[
-    ("local.momentum", "sgd"),
-    ("local.nesterov", "sgd"),
-    ("local.beta1", "adamw"),
-    ("local.beta2", "adamw"),
-    ("local.epsilon", "adamw"),
-];
-
 /// What has to hold for a key to have an effect, where these tables know of something; in Markdown.
 pub(super) fn condition(key: &Key) -> Option<String> {
     let mut needs = Vec::new();
     if let Some(task) = key.task {
         needs.push(format!("`model.name` is `{task}`"));
     }
-    for (name, other, active) in only_with() {
-        if name == key.name {
-            needs.push(format!("`{other}` is {}", either(&active)));
+    for only in only_with() {
+        if only.key == key.name {
+            needs.push(format!("`{}` is {}", only.with, either(&only.active)));
         }
     }
-    for (name, inner) in OF_INNER {
-        if *name == key.name {
-            needs.push(format!("the inner optimizer is `{inner}`"));
+    for only in fields_of::<Inner>("local.inner") {
+        if only.key == key.name {
+            needs.push(format!("the inner optimizer is {}", either(&only.active)));
         }
     }
     for (name, other, least) in ONLY_ABOVE {
         if *name == key.name {
             needs.push(format!("`{other}` is above {least}"));
         }
+    }
+    if key.name == FRACTION {
+        let [up, down] = DIRECTIONS;
+        needs.push(format!("`{up}` or `{down}` is `topk`"));
     }
     (!needs.is_empty()).then(|| needs.join(" and "))
 }
@@ -141,10 +133,10 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         let key = keys::find(name).expect("a known key");
         values.departure(key).is_some()
     };
-    for (name, other, active) in only_with() {
-        let now = values.text(other);
-        if !active.contains(&now) && given(name) {
-            lines.push(format!("{name} has no effect while {other} = {now:?}"));
+    for Only { key, with, active } in only_with() {
+        let now = values.text(with);
+        if !active.contains(&now) && given(key) {
+            lines.push(format!("{key} has no effect while {with} = {now:?}"));
         }
     }
     for (name, other, least) in ONLY_ABOVE {
@@ -154,11 +146,9 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         }
     }
     if let Some(inner) = local::inner_name(values) {
-        for (name, of) in OF_INNER {
-            if *of != inner && given(name) {
-                lines.push(format!(
-                    "{name} has no effect while local.inner is {inner:?}"
-                ));
+        for Only { key, with, active } in fields_of::<Inner>("local.inner") {
+            if !active.contains(&inner) && given(key) {
+                lines.push(format!("{key} has no effect while {with} is {inner:?}"));
             }
         }
     }
@@ -191,12 +181,11 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
             ));
         }
     }
-    let fraction = "exchange.topk_fraction";
     let topk = |key: &&str| values.text(key) == "topk";
-    if !DIRECTIONS.iter().any(topk) && given(fraction) {
+    if !DIRECTIONS.iter().any(topk) && given(FRACTION) {
         let [up, down] = DIRECTIONS;
         lines.push(format!(
-            "{fraction} has no effect while neither {up} nor {down} is \"topk\""
+            "{FRACTION} has no effect while neither {up} nor {down} is \"topk\""
         ));
     }
     lines.extend(gpus_under_slurm(values));

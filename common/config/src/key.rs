@@ -32,7 +32,7 @@ pub struct Key {
 }
 
 /// A key of no task in particular.
-pub(crate) const fn key(
+pub const fn key(
     name: &'static str,
     kind: Kind,
     default: Option<&'static str>,
@@ -58,4 +58,4 @@ pub const fn float(min: f64, max: f64) -> Kind {
 }
 
 /// More than anybody counts to.
-pub(crate) const MANY: i64 = 1_000_000_000_000;
+pub const MANY: i64 = 1_000_000_000_000;

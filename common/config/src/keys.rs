@@ -13,10 +13,13 @@ mod update;
 use std::sync::LazyLock;
 
 use tradewind_common::choice::{self, Choices, Field, Settings};
+use tradewind_common::policy::MergeSpec;
 use tradewind_common::spec::FaultSpec;
+use tradewind_common::straggler::Dials;
 
 pub use super::key::{Key, Section, float, int};
 use super::key::{MANY, key};
+use super::liveness::Liveness;
 use super::value::Kind::{self, Bool, Choice};
 
 /// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
@@ -73,10 +76,18 @@ fn of_field(field: &Field) -> Key {
 pub(super) fn kind_of(field: &Field) -> Kind {
     match field.kind {
         choice::Kind::Number { min, max } => float(min, max),
-        choice::Kind::Count { min, max } => int(min.into(), max.into()),
+        choice::Kind::Count { min, max } => int(whole(min), whole(max)),
+        choice::Kind::Counts { min, max } => Kind::IntsOrNone {
+            min: whole(min),
+            max: whole(max),
+        },
         choice::Kind::Flag => Bool,
         choice::Kind::Word(words) => Choice(words),
     }
+}
+
+fn whole(bound: u64) -> i64 {
+    bound.try_into().expect("bounds are integers of TOML")
 }
 
 /// Adds the keys of settings that are defined elsewhere, each to its section.
@@ -90,9 +101,6 @@ fn add<T: Settings>(sections: &mut [Section]) {
     }
 }
 
-/// An integer in this range.
-/// A number in this range.
-/// The most that whole numbers without a limit of their own may be.
 /// A configuration of the keys that have to be given, and no others.
 pub const MINIMAL: &str = r#"[run]
 name = "first"
@@ -123,7 +131,10 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
             slurm::sections(),
         ];
         let mut sections = lists.concat();
+        add::<Liveness>(&mut sections);
         add::<FaultSpec>(&mut sections);
+        add::<MergeSpec>(&mut sections);
+        add::<Dials>(&mut sections);
         sections
     });
     ALL.iter()

@@ -7,6 +7,7 @@ mod compute;
 mod idle;
 pub mod key;
 pub mod keys;
+mod liveness;
 mod local;
 mod optimizer;
 pub mod page;
@@ -14,6 +15,7 @@ mod policy;
 mod read;
 mod resolved;
 mod schedule;
+pub mod sheet;
 mod slurm;
 mod stragglers;
 mod task;
@@ -24,8 +26,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use checked::{Cluster, Config, Exchange, Liveness, Telemetry, Train};
-pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
+pub use checked::{Cluster, Config, Exchange, Telemetry, Train};
+pub use compute::{Compute, DeviceChoice, Precision};
+pub use liveness::Liveness;
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
 pub use resolved::RECORDED;
@@ -178,17 +181,9 @@ impl Config {
 }
 
 fn read_file(text: &str, values: &mut Values<'_>, problems: &mut Vec<Problem>) {
-    let document = match Document::parse(text) {
+    let document = match sheet::document(text, values.file) {
         Ok(document) => document,
-        Err(error) => {
-            let line = error.span().map_or(1, |span| line_of(text, span.start));
-            let text = format!("{}, line {line}: {}", values.file, error.message());
-            problems.push(Problem {
-                key: String::new(),
-                text,
-            });
-            return;
-        }
+        Err(ConfigError(found)) => return problems.extend(found),
     };
     read_table(text, "", document.as_table(), values, problems);
 }
@@ -202,10 +197,7 @@ fn read_table(
 ) {
     for (name, item) in table.iter() {
         let full = format!("{prefix}{name}");
-        let key_span = table.key(name).and_then(|key| key.span());
-        let line = key_span
-            .or_else(|| item.span())
-            .map_or(1, |span| line_of(text, span.start));
+        let line = sheet::line(text, table, name);
         match item.as_table_like() {
             Some(_) if full == RECORDED => {}
             Some(inner) if prefix.is_empty() => {
@@ -327,19 +319,9 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
                 values.map.insert(key.name, (value, Place::Default));
             }
             None if key.task.is_some_and(|needs| !chosen || needs != task) => {}
-            None => {
-                let text = format!("{}: {} is missing. {}", values.file, key.name, key.meaning);
-                problems.push(Problem {
-                    key: key.name.into(),
-                    text,
-                });
-            }
+            None => problems.push(sheet::missing(values.file, key)),
         }
     }
-}
-
-fn line_of(text: &str, offset: usize) -> usize {
-    text[..offset.min(text.len())].matches('\n').count() + 1
 }
 
 #[cfg(test)]

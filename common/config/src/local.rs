@@ -1,10 +1,14 @@
 //! Steps between exchanges: section `local`.
 
-use super::optimizer::{Optimizer, epsilon};
+use super::optimizer::Optimizer;
 use super::{Values, choice};
-use tradewind_common::policy::StalenessSpec;
+use tradewind_common::choice::{Field, Kind, Unfit, fit};
+use tradewind_common::choices;
+use tradewind_common::optimizer::fields::{
+    BETA1, BETA2, EPSILON, MOMENTUM, WEIGHT_DECAY, epsilon_fits,
+};
 use tradewind_common::schedule::Schedule;
-use tradewind_common::spec::{DecayExempt, OptimizerSpec};
+use tradewind_common::spec::DecayExempt;
 
 /// What a group does between two exchanges.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,178 +42,152 @@ impl Local {
     }
 }
 
-/// What a group exchanges after its steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// The difference between the values that it was given and its own, as if that were a gradient
-    /// (Douillard et al. 2023, algorithm 1).
-    DiLoCo,
-    /// Its own values, which it keeps, drawn towards the servers' (Zhang, Choromanska and LeCun
-    /// 2015, algorithm 1).
-    Elastic,
+choices! {
+    /// What a group exchanges after its steps.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    "algorithm of local steps" is Algorithm {
+        /// The difference between the values that it was given and its own, as if that were a gradient
+        /// (Douillard et al. 2023, algorithm 1).
+        "diloco" ("the difference between its parameters before and after `local.steps` steps") is DiLoCo,
+        /// Its own values, which it keeps, drawn towards the servers' (Zhang, Choromanska and LeCun
+        /// 2015, algorithm 1).
+        "easgd" ("its parameters, which stay its own and are drawn towards those of the servers; this needs `optimizer.name = \"elastic\"` and `train.consistency = \"async\"`") is Elastic,
+    }
 }
 
-/// The optimizer of the steps between exchanges.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Inner {
-    /// As `torch.optim.AdamW`.
-    AdamW {
-        /// β₁, in `0..1`.
-        beta1: f64,
-        /// β₂, in `0..1`.
-        beta2: f64,
-        /// ε.
-        epsilon: f64,
-        /// λ.
-        weight_decay: f64,
-    },
-    /// As `torch.optim.SGD`, dampening 0.
-    Sgd {
-        /// μ, in `0..1`.
-        momentum: f64,
-        /// Nesterov's form; needs momentum.
-        nesterov: bool,
-        /// L2 penalty, added to the gradient.
-        weight_decay: f64,
-    },
+choices! {
+    /// The optimizer of the steps between exchanges.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    "inner optimizer" is Inner {
+        /// As `torch.optim.SGD`, dampening 0.
+        "sgd" ("as `torch.optim.SGD`") is Sgd {
+            /// μ, in `0..1`.
+            momentum: f64 = LOCAL_MOMENTUM,
+            /// Nesterov's form; needs momentum.
+            nesterov: bool = LOCAL_NESTEROV,
+            /// L2 penalty, added to the gradient.
+            weight_decay: f64 = LOCAL_WEIGHT_DECAY,
+        },
+        /// As `torch.optim.AdamW`.
+        "adamw" ("as `torch.optim.AdamW`") is AdamW {
+            /// β₁, in `0..1`.
+            beta1: f64 = LOCAL_BETA1,
+            /// β₂, in `0..1`.
+            beta2: f64 = LOCAL_BETA2,
+            /// ε.
+            epsilon: f64 = LOCAL_EPSILON,
+            /// λ.
+            weight_decay: f64 = LOCAL_WEIGHT_DECAY,
+        },
+    }
 }
 
-/// What the configuration says of it; `wrong` hears what does not fit together. With local steps
-/// the schedule is theirs, and the rate of the servers' updates constant.
+const LOCAL_BETA1: Field = Field {
+    key: "local.beta1",
+    ..BETA1
+};
+
+const LOCAL_BETA2: Field = Field {
+    key: "local.beta2",
+    ..BETA2
+};
+
+const LOCAL_EPSILON: Field = Field {
+    key: "local.epsilon",
+    ..EPSILON
+};
+
+const LOCAL_MOMENTUM: Field = Field {
+    key: "local.momentum",
+    meaning: "Momentum of the inner optimizer; 0 is none.",
+    ..MOMENTUM
+};
+
+const LOCAL_NESTEROV: Field = Field {
+    key: "local.nesterov",
+    kind: Kind::Flag,
+    default: "false",
+    meaning: "`true`: momentum of the inner optimizer in Nesterov's form. It needs `local.momentum` above 0.",
+};
+
+const LOCAL_WEIGHT_DECAY: Field = Field {
+    key: "local.weight_decay",
+    meaning: "Weight decay of the inner optimizer: for `sgd` an L2 penalty, for `adamw` decoupled from the gradient. `optimizer.decay_exempt` says which tensors have none.",
+    ..WEIGHT_DECAY
+};
+
+impl Algorithm {
+    /// Whether groups push the values that their steps led to.
+    pub fn pushes_values(self) -> bool {
+        match self {
+            Self::DiLoCo => false,
+            Self::Elastic => true,
+        }
+    }
+
+    /// The inner optimizer where nobody names one.
+    fn inner(self) -> &'static str {
+        match self {
+            Self::DiLoCo => "adamw",
+            Self::Elastic => "sgd",
+        }
+    }
+}
+
+impl Inner {
+    /// What its fields have to do with each other.
+    fn check(&self) -> Result<(), Unfit> {
+        match self {
+            Self::AdamW { epsilon, .. } => epsilon_fits(*epsilon, LOCAL_EPSILON.key),
+            Self::Sgd {
+                momentum, nesterov, ..
+            } => fit(
+                !nesterov || *momentum > 0.0,
+                LOCAL_NESTEROV.key,
+                "needs local.momentum",
+            ),
+        }
+    }
+}
+
+/// What the configuration says of it; `wrong` hears what cannot be. With local steps the schedule is
+/// theirs, and the rate of the servers' updates constant.
 pub(super) fn read(
     values: &Values<'_>,
     optimizer: &mut Optimizer,
     wrong: &mut dyn FnMut(&str, String),
 ) -> Option<Local> {
-    let elastic = optimizer.spec.capabilities().takes_values();
-    let algorithm = match values.text("local.algorithm") {
-        "diloco" => Algorithm::DiLoCo,
-        "easgd" => Algorithm::Elastic,
-        "none" => {
-            if elastic {
-                wrong("optimizer.name", ELASTIC_ALONE.into());
-            }
-            return None;
-        }
-        other => unreachable!("local.algorithm has no choice {other}"),
-    };
-    check_beside(values, algorithm, &optimizer.spec, wrong);
+    let algorithm = algorithm(values)?;
     let rate = optimizer.schedule.learning_rate;
     let schedule = Schedule {
         learning_rate: values.float("local.learning_rate"),
         ..std::mem::replace(&mut optimizer.schedule, Schedule::constant(rate))
     };
+    let inner: Inner = choice::named(values, inner_name(values)?);
+    if let Err(Unfit { key, problem }) = inner.check() {
+        wrong(key, problem);
+    }
     Some(Local {
         algorithm,
         steps: values.int("local.steps") as u32,
         fitted: values.flag("local.fitted"),
-        inner: inner(values, wrong),
+        inner,
         decay_exempt: optimizer.decay_exempt,
         schedule,
     })
 }
 
+/// None where every step is exchanged.
+fn algorithm(values: &Values<'_>) -> Option<Algorithm> {
+    let key = "local.algorithm";
+    (values.text(key) != "none").then(|| choice::read(values, key))
+}
+
 /// The optimizer of the steps between exchanges; none without such steps.
 pub(super) fn inner_name<'a>(values: &'a Values<'_>) -> Option<&'a str> {
-    match (values.text("local.algorithm"), values.text("local.inner")) {
-        ("diloco", "auto") => Some("adamw"),
-        ("easgd", "auto") => Some("sgd"),
-        ("diloco" | "easgd", given) => Some(given),
-        ("none", _) => None,
-        (other, _) => unreachable!("local.algorithm has no choice {other}"),
-    }
-}
-
-fn inner(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> Inner {
-    let weight_decay = values.float("local.weight_decay");
-    if inner_name(values) == Some("adamw") {
-        return Inner::AdamW {
-            beta1: values.float("local.beta1"),
-            beta2: values.float("local.beta2"),
-            epsilon: epsilon(values, "local.epsilon", wrong),
-            weight_decay,
-        };
-    }
-    let momentum = values.float("local.momentum");
-    let nesterov = values.flag("local.nesterov");
-    if nesterov && momentum == 0.0 {
-        wrong("local.nesterov", "needs local.momentum".into());
-    }
-    Inner::Sgd {
-        momentum,
-        nesterov,
-        weight_decay,
-    }
-}
-
-const ELASTIC_ALONE: &str = "needs local.algorithm = \"easgd\", whose groups push values";
-
-/// What cannot be beside local steps.
-fn check_beside(
-    values: &Values<'_>,
-    algorithm: Algorithm,
-    optimizer: &OptimizerSpec,
-    wrong: &mut dyn FnMut(&str, String),
-) {
-    let sync = values.text("train.consistency") == "sync";
-    let elastic = optimizer.capabilities().takes_values();
-    let rate = values.float("optimizer.learning_rate");
-    let centre = algorithm == Algorithm::Elastic;
-    let beside = |key: &str, why: &str| format!("excludes {key} = {:?}: {why}", values.text(key));
-    let cases = [
-        (
-            values.int("train.overlap") == 1,
-            "local.algorithm",
-            "excludes train.overlap = 1: what is pushed is there only when the last of the steps is done, and the next begins from the answer",
-        ),
-        (
-            values.flag("exchange.per_bucket"),
-            "local.algorithm",
-            "excludes exchange.per_bucket: backward has no bucket of what is pushed",
-        ),
-        (
-            choice::read::<StalenessSpec>(values, "staleness.policy")
-                .capabilities()
-                .compensates(),
-            "local.algorithm",
-            &beside(
-                "staleness.policy",
-                "what is pushed is no gradient, whose square would say how the loss bends",
-            ),
-        ),
-        (
-            optimizer.capabilities().layerwise(),
-            "local.algorithm",
-            &beside(
-                "optimizer.name",
-                "what is pushed is no gradient, whose length would say something",
-            ),
-        ),
-        (
-            values.float("optimizer.weight_decay") > 0.0,
-            "optimizer.weight_decay",
-            "excludes local.algorithm: the steps between exchanges have local.weight_decay",
-        ),
-        (
-            values.flag("local.fitted") && sync,
-            "local.fitted",
-            "excludes train.consistency = \"sync\": the data of a clock follow from its number, which needs as many steps of all",
-        ),
-        (
-            centre && !elastic,
-            "local.algorithm",
-            "needs optimizer.name = \"elastic\": groups push values, not gradients",
-        ),
-        (!centre && elastic, "optimizer.name", ELASTIC_ALONE),
-        (
-            centre && (rate <= 0.0 || rate >= 1.0),
-            "optimizer.learning_rate",
-            "is not more than 0 and less than 1, as α of local.algorithm = \"easgd\" is",
-        ),
-    ];
-    for (bad, key, what) in cases {
-        if bad {
-            wrong(key, what.into());
-        }
+    let algorithm = algorithm(values)?;
+    match values.text("local.inner") {
+        "auto" => Some(algorithm.inner()),
+        given => Some(given),
     }
 }

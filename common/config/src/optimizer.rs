@@ -1,6 +1,7 @@
 //! How gradients are applied: section `optimizer`, and with it `schedule`.
 
 use super::{Values, choice, schedule};
+use tradewind_common::choice::Unfit;
 use tradewind_common::optimizer::fields::{MOMENTUM, WEIGHT_DECAY};
 use tradewind_common::schedule::Schedule;
 use tradewind_common::spec::{DecayExempt, OptimizerSpec};
@@ -16,6 +17,15 @@ pub struct Optimizer {
     pub schedule: Schedule,
 }
 
+impl Optimizer {
+    /// What servers would refuse.
+    pub(super) fn unfit(&self, values: &Values<'_>) -> Option<Unfit> {
+        // What such a name needs is told of the name.
+        let other = values.text("optimizer.name") != OUTER_NESTEROV;
+        other.then(|| self.spec.check(&self.schedule).err())?
+    }
+}
+
 /// A name for a setting of `sgd` that local steps need.
 pub(super) const OUTER_NESTEROV: &str = "outer-nesterov";
 
@@ -28,8 +38,7 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
     } else {
         choice::read(values, "optimizer.name")
     };
-    let asked = spec.capabilities();
-    if name == OUTER_NESTEROV || asked.takes_pseudo_gradients() {
+    if name == OUTER_NESTEROV || spec.capabilities().takes_pseudo_gradients() {
         if values.float(WEIGHT_DECAY.key) > 0.0 {
             wrong(
                 WEIGHT_DECAY.key,
@@ -44,44 +53,9 @@ pub(super) fn read(values: &Values<'_>, wrong: &mut dyn FnMut(&str, String)) -> 
             );
         }
     }
-    if asked.layerwise() && values.flag("exchange.per_bucket") {
-        wrong(
-            "exchange.per_bucket",
-            format!(
-                "excludes optimizer.name = {name:?}, which needs norms of whole tensors before anything leaves"
-            ),
-        );
-    }
-    if name != OUTER_NESTEROV
-        && let Err(unfit) = asked.check()
-    {
-        let key = choice::key_of(&spec, unfit.field).expect("it is a field of this optimizer");
-        wrong(key, unfit.problem);
-    }
     Optimizer {
         spec,
-        decay_exempt: match values.text("optimizer.decay_exempt") {
-            "none" => DecayExempt::None,
-            "vectors" => DecayExempt::Vectors,
-            other => unreachable!("optimizer.decay_exempt has no choice {other}"),
-        },
-        schedule: schedule::read(values, wrong),
+        decay_exempt: choice::read(values, "optimizer.decay_exempt"),
+        schedule: schedule::read(values),
     }
-}
-
-/// The ε of Adam and its kin. Values are f32: an element that has had no gradient is 0 / ε.
-pub(super) fn epsilon(
-    values: &Values<'_>,
-    key: &'static str,
-    wrong: &mut dyn FnMut(&str, String),
-) -> f64 {
-    let epsilon = values.float(key);
-    if epsilon as f32 <= 0.0 {
-        wrong(
-            key,
-            "is 0 as a 32-bit number, so what has had no gradient would be NaN; 1e-8 is usual"
-                .into(),
-        );
-    }
-    epsilon
 }

@@ -1,7 +1,6 @@
 //! Values of checked types, by key.
 
 use super::{Value, Values};
-use tradewind_common::compress::Compression;
 
 impl Values<'_> {
     pub(super) fn int(&self, key: &str) -> i64 {
@@ -39,6 +38,11 @@ impl Values<'_> {
         list
     }
 
+    /// Of a list whose numbers cannot be below 0.
+    pub(super) fn counts(&self, key: &str) -> Vec<u64> {
+        self.ints(key).iter().map(|n| n.unsigned_abs()).collect()
+    }
+
     pub(super) fn pairs(&self, key: &str) -> &[[i64; 2]] {
         let Value::Pairs(list) = self.get(key) else {
             unreachable!("{key} was read as a list of pairs")
@@ -51,16 +55,5 @@ impl Values<'_> {
             unreachable!("{key} was read as a list of texts")
         };
         list
-    }
-
-    pub(super) fn compression(&self, key: &str) -> Compression {
-        match self.text(key) {
-            "bf16" => Compression::Bf16,
-            "int8" => Compression::Int8,
-            "topk" => Compression::TopK {
-                fraction: self.float("exchange.topk_fraction"),
-            },
-            _ => Compression::None,
-        }
     }
 }

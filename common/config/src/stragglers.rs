@@ -1,8 +1,8 @@
 //! Sections `stragglers` and `evaluation`.
 
-use super::Values;
+use super::{Values, choice};
 use tradewind_common::ids::GroupId;
-use tradewind_common::straggler::{Profile, Spell, Stragglers, Who};
+use tradewind_common::straggler::{Dials, Profile, Stragglers, Who};
 
 /// What the configuration says of stragglers; `wrong` hears what does not fit together. A profile
 /// stands for values of the other keys; one of those that is given, and not as its default, wins over it.
@@ -16,22 +16,16 @@ pub(super) fn read(
         .iter()
         .fold(0u32, |sum, size| sum.saturating_add(*size));
     let samples = values.int("train.samples") as u64;
-    let name = values.text("stragglers.profile");
-    let profile = Profile::ALL
-        .into_iter()
-        .find(|profile| profile.name() == name);
-    let profile = profile.expect("one of the key's values");
+    let profile: Profile = choice::read(values, "stragglers.profile");
     let mut found = profile.stragglers(seed, groups.to_vec(), samples);
-    let given = |key: &str| {
-        let value = values.float(key);
-        (value != 0.0).then_some(value)
-    };
-    found.jitter = given("stragglers.jitter").unwrap_or(found.jitter);
-    found.pause_rate = given("stragglers.pause_rate").unwrap_or(found.pause_rate);
-    if found.pause_rate > 0.0 {
-        // Its default is that of the profile.
-        found.pause_factor = values.float("stragglers.pause_factor");
-    }
+    let Dials {
+        jitter, pause_rate, ..
+    } = found.dials;
+    let mut dials: Dials = choice::together(values);
+    let or = |given: f64, of_profile: f64| if given == 0.0 { of_profile } else { given };
+    dials.jitter = or(dials.jitter, jitter);
+    dials.pause_rate = or(dials.pause_rate, pause_rate);
+    found.dials = dials;
     let slow = items(values.text("stragglers.slow"), slow, SLOW);
     let among = items(values.text("stragglers.among"), who, AMONG);
     let slowed = slow.iter().flatten().map(|(who, _)| who);
@@ -56,13 +50,8 @@ pub(super) fn read(
         Ok(among) => found.among = among,
         Err(what) => wrong("stragglers.among", what),
     }
-    found.spell = Spell {
-        every: values.int("stragglers.spell_every") as u64,
-        steps: values.int("stragglers.spell_steps") as u64,
-        factor: values.float("stragglers.spell_factor"),
-    };
-    if found.spell.every > 0 && found.spell.steps > found.spell.every {
-        let every = found.spell.every;
+    let every = dials.spell_every;
+    if every > 0 && dials.spell_steps > every {
         let text = format!("is more than stragglers.spell_every = {every}");
         wrong("stragglers.spell_steps", text);
     }
@@ -72,18 +61,8 @@ pub(super) fn read(
             "would leave nobody: cluster.groups has one group".into(),
         );
     }
-    let slows = Stragglers {
-        dying: None,
-        ..found.clone()
-    };
-    let nothing = Stragglers {
-        spell: slows.spell,
-        pause_factor: slows.pause_factor,
-        among: slows.among.clone(),
-        ..Stragglers::none(seed, groups.to_vec())
-    };
-    let spelled = slows.spell.every > 0 && slows.spell.steps > 0;
-    if (slows != nothing || spelled) && values.float("pace.step_seconds") == 0.0 {
+    let slows = dials.act() || !found.slow.is_empty();
+    if slows && values.float("pace.step_seconds") == 0.0 {
         wrong(
             "pace.step_seconds",
             "is no pace: a slow step lasts a multiple of it".into(),
@@ -150,9 +129,12 @@ mod tests {
             config(&[&set]).unwrap().stragglers
         };
         assert_eq!(of("none").factor(GroupId(1), Rank(0), 3), 1.0);
-        assert_eq!(of("jitter").jitter, 0.1);
+        assert_eq!(of("jitter").dials.jitter, 0.1);
         assert_eq!(
-            (of("pauses").pause_rate, of("pauses").pause_factor),
+            (
+                of("pauses").dials.pause_rate,
+                of("pauses").dials.pause_factor
+            ),
             (0.01, 10.0)
         );
         let slow = of("one-slow");
@@ -173,7 +155,7 @@ mod tests {
         let factors = [(0, 0), (0, 1), (1, 0)].map(|(g, r)| slow.factor(GroupId(g), Rank(r), 0));
         assert_eq!(factors, [3.0, 1.0, 1.5]);
         let of = |set: &[&str]| {
-            let found = config(set).unwrap().stragglers;
+            let found = config(set).unwrap().stragglers.dials;
             (found.pause_rate, found.pause_factor)
         };
         let factor = "stragglers.pause_factor=5";

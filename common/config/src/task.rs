@@ -21,6 +21,7 @@ pub use forecast::Forecast;
 pub use known::KnownTask;
 pub use mnist::Mnist;
 pub use resnet::Resnet;
+pub use tradewind_common::choice::Unfit;
 
 /// The tasks that every worker program has, a line each.
 pub(crate) const BUILT_IN: &[KnownTask] = &[
@@ -59,16 +60,6 @@ pub trait TaskSettings: Sized {
 
     /// Tells what does not fit together.
     fn check(&self, wrong: &mut Wrong<'_>);
-}
-
-/// A key's value that the field of a task cannot have, though the key's kind allows it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} {problem}")]
-pub struct Unfit {
-    /// The key.
-    pub key: &'static str,
-    /// What is wrong with it.
-    pub problem: String,
 }
 
 /// The chosen task with the values of its keys. Paths are absolute.

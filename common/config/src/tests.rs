@@ -64,7 +64,7 @@ fn what_ranks_compute_on() {
         DeviceChoice::CudaAt(3),
         Precision::F32,
     );
-    let scaling = LossScaling {
+    let fp16 = Precision::Fp16 {
         initial: 1024.0,
         growth_steps: 2000,
     };
@@ -75,7 +75,7 @@ fn what_ranks_compute_on() {
             "compute.loss_scale=1024",
         ],
         DeviceChoice::Cuda,
-        Precision::Fp16(scaling),
+        fp16,
     );
 }
 

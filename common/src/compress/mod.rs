@@ -12,6 +12,9 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+use crate::choice::{Choices, Field, Kind, Unfit, fit};
+use crate::choices;
+
 mod bf16;
 mod dense;
 mod feedback;
@@ -26,27 +29,32 @@ use bf16::Bf16;
 use int8::Int8;
 use plain::Plain;
 
-/// A form in which values travel.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Compression {
-    /// f32 as they are: 4 bytes a value, nothing lost.
-    None,
-    /// The upper half of an f32, rounded: 2 bytes a value.
-    Bf16,
-    /// Integers of 8 bits with a scale for every 512 values: 1 byte a value.
-    Int8,
-    /// Only the values that are largest by magnitude: 6 bytes for each of them.
-    TopK {
-        /// How many of a block's values are sent, as a fraction of them, in `(0, 1]`. It is
-        /// rounded up, so that every block sends at least one.
-        fraction: f64,
-    },
+choices! {
+    /// A form in which values travel.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+    "form in which values travel" is Compression {
+        /// f32 as they are: 4 bytes a value, nothing lost.
+        #[default]
+        "none" ("f32, 4 bytes a value") is None,
+        /// The upper half of an f32, rounded: 2 bytes a value.
+        "bf16" ("2 bytes a value") is Bf16,
+        /// Integers of 8 bits with a scale for every 512 values: 1 byte a value.
+        "int8" ("about 1 byte a value") is Int8,
+        /// Only the values that are largest by magnitude: 6 bytes for each of them.
+        "topk" ("only the largest values, 6 bytes each") is TopK {
+            /// How many of a block's values are sent, as a fraction of them, in `(0, 1]`. It is
+            /// rounded up, so that every block sends at least one.
+            fraction: f64 = FRACTION,
+        },
+    }
 }
 
-/// A fraction that top-k cannot follow.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("fraction is {0}, which is not more than 0 and at most 1")]
-pub struct FractionError(pub f64);
+const FRACTION: Field = Field {
+    key: "exchange.topk_fraction",
+    kind: Kind::Number { min: 0.0, max: 1.0 },
+    default: "0.01",
+    meaning: "Fraction of the values of a block that `topk` sends, more than 0.",
+};
 
 /// Why bytes are not the encoding of a block.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -112,18 +120,36 @@ pub enum DecodeError {
 
 impl Compression {
     /// Checks that the fraction of top-k is in `(0, 1]`.
-    pub fn check(self) -> Result<(), FractionError> {
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(self) -> Result<(), Unfit> {
+        self.in_range()?;
         match self {
-            Self::TopK { fraction } if !(fraction > 0.0 && fraction <= 1.0) => {
-                Err(FractionError(fraction))
-            }
-            _ => Ok(()),
+            Self::None | Self::Bf16 | Self::Int8 => Ok(()),
+            Self::TopK { fraction } => fit(
+                fraction > 0.0,
+                FRACTION.key,
+                "is 0, so nothing would ever be sent",
+            ),
         }
     }
 
     /// Whether the receiver may get other values than were sent.
     pub fn lossy(self) -> bool {
-        self != Self::None
+        match self {
+            Self::None => false,
+            Self::Bf16 | Self::Int8 | Self::TopK { .. } => true,
+        }
+    }
+
+    /// Whether most values are left out of what is sent, so that what arrives has another length than what
+    /// was there.
+    pub fn sparse(self) -> bool {
+        match self {
+            Self::None | Self::Bf16 | Self::Int8 => false,
+            Self::TopK { .. } => true,
+        }
     }
 
     /// Upper limit on the bytes of so many values. Each of the forms takes exactly this number.
@@ -206,12 +232,7 @@ impl Compression {
 impl fmt::Display for Compression {
     /// The word of the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::None => "none",
-            Self::Bf16 => "bf16",
-            Self::Int8 => "int8",
-            Self::TopK { .. } => "topk",
-        })
+        f.write_str(self.definition().name)
     }
 }
 

@@ -1,7 +1,7 @@
 use super::Ask;
-use super::fields::{BETA1, BETA2, EPSILON, WEIGHT_DECAY};
+use super::fields::{BETA1, BETA2, EPSILON, WEIGHT_DECAY, epsilon_fits};
 use crate::choice;
-use crate::choice::{Unfit, fit};
+use crate::choice::Unfit;
 
 choice! {
     /// Adam (Kingma and Ba 2015, algorithm 1), as `torch.optim.Adam`.
@@ -19,13 +19,6 @@ choice! {
 
 impl Ask for Adam {
     fn check(&self) -> Result<(), Unfit> {
-        epsilon_fits(self.epsilon)
+        epsilon_fits(self.epsilon, EPSILON.key)
     }
-}
-
-/// Shards compute in f32: 0 / 0 of an element that has had no gradient would be NaN.
-pub(super) fn epsilon_fits(epsilon: f64) -> Result<(), Unfit> {
-    let problem =
-        "is 0 as a 32-bit number, so what has had no gradient would be NaN; 1e-8 is usual";
-    fit(epsilon as f32 > 0.0, "epsilon", problem)
 }

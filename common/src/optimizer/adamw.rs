@@ -1,6 +1,5 @@
 use super::Ask;
-use super::adam::epsilon_fits;
-use super::fields::{BETA1, BETA2, EPSILON, WEIGHT_DECAY};
+use super::fields::{BETA1, BETA2, EPSILON, WEIGHT_DECAY, epsilon_fits};
 use crate::choice;
 use crate::choice::Unfit;
 
@@ -20,6 +19,6 @@ choice! {
 
 impl Ask for AdamW {
     fn check(&self) -> Result<(), Unfit> {
-        epsilon_fits(self.epsilon)
+        epsilon_fits(self.epsilon, EPSILON.key)
     }
 }

@@ -36,7 +36,7 @@ impl Ask for DelayedNesterov {
     fn check(&self) -> Result<(), Unfit> {
         let most = 1.0 / f64::from(self.every);
         let problem = "is more than 1 / optimizer.momentum_updates";
-        fit(self.activation <= most, "activation", problem)
+        fit(self.activation <= most, ACTIVATION.key, problem)
     }
 
     fn takes_pseudo_gradients(&self) -> bool {

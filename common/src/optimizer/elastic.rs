@@ -14,7 +14,7 @@ impl Ask for Elastic {
         let rate = schedule.learning_rate;
         let good = rate > 0.0 && rate < 1.0 && *schedule == Schedule::constant(rate);
         let problem = "is not more than 0, less than 1 and constant, as elastic averaging needs it";
-        fit(good, "learning_rate", problem)
+        fit(good, "optimizer.learning_rate", problem)
     }
 
     fn takes_values(&self) -> bool {

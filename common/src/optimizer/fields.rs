@@ -1,6 +1,6 @@
 //! Fields that several optimizers have.
 
-use crate::choice::{Field, Kind};
+use crate::choice::{Field, Kind, Unfit, fit};
 
 /// μ, or β of an outer optimizer.
 pub const MOMENTUM: Field = Field {
@@ -58,3 +58,13 @@ pub const EPSILON: Field = Field {
     default: "1e-8",
     meaning: "Number ε that is added to the denominator of a step against division by 0; more than 0.",
 };
+
+/// Values are f32: 0 / 0 of an element that has had no gradient would be NaN.
+///
+/// # Errors
+/// The ε of this key is 0 as an f32.
+pub fn epsilon_fits(epsilon: f64, key: &'static str) -> Result<(), Unfit> {
+    let problem =
+        "is 0 as a 32-bit number, so what has had no gradient would be NaN; 1e-8 is usual";
+    fit(epsilon as f32 > 0.0, key, problem)
+}

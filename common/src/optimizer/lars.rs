@@ -32,5 +32,5 @@ impl Ask for Lars {
 
 pub(super) fn trust_fits(trust: f64) -> Result<(), Unfit> {
     let problem = "is 0, so no tensor would ever move; 0.001 is usual";
-    fit(trust > 0.0, "trust", problem)
+    fit(trust > 0.0, TRUST.key, problem)
 }

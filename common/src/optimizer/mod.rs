@@ -86,14 +86,16 @@ pub trait Ask {
     }
 }
 
-/// Which tensors weight decay spares.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DecayExempt {
-    /// None.
-    #[default]
-    None,
-    /// Tensors of at most one dimension: biases, and the scales and shifts of normalisations.
-    Vectors,
+choices! {
+    /// Which tensors weight decay spares.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    "exemption from weight decay" is DecayExempt {
+        /// None.
+        #[default]
+        "none" ("all tensors have it") is None,
+        /// Tensors of at most one dimension: biases, and the scales and shifts of normalisations.
+        "vectors" ("tensors of at most one dimension do not have it, that is biases and the scales and shifts of normalisations; `lars` and `larc` then do not scale their steps, either") is Vectors,
+    }
 }
 
 impl DecayExempt {
@@ -194,7 +196,7 @@ mod tests {
                 ..sgd
             }
             .into(),
-            "momentum is 1, which is not 0 to 0.999999",
+            "optimizer.momentum is 1, which is not 0 to 0.999999",
         );
         check(
             Sgd {
@@ -202,14 +204,17 @@ mod tests {
                 ..sgd
             }
             .into(),
-            "weight_decay is NaN, which is not 0 to 1000",
+            "optimizer.weight_decay is NaN, which is not 0 to 1000",
         );
         let nesterov = Sgd {
             momentum: 0.0,
             nesterov: true,
             ..sgd
         };
-        check(nesterov.into(), "nesterov needs optimizer.momentum");
+        check(
+            nesterov.into(),
+            "optimizer.nesterov needs optimizer.momentum",
+        );
         let delayed = DelayedNesterov {
             momentum: 0.9,
             every: 4,
@@ -217,7 +222,7 @@ mod tests {
         };
         check(
             delayed.into(),
-            "activation is more than 1 / optimizer.momentum_updates",
+            "optimizer.activation is more than 1 / optimizer.momentum_updates",
         );
         let elastic = OptimizerSpec::Elastic(Elastic {});
         assert!(elastic.check(&Schedule::constant(1.5)).is_err());

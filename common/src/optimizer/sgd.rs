@@ -25,7 +25,7 @@ const NESTEROV: Field = Field {
 impl Ask for Sgd {
     fn check(&self) -> Result<(), Unfit> {
         let has_some = !self.nesterov || self.momentum > 0.0;
-        fit(has_some, "nesterov", "needs optimizer.momentum")
+        fit(has_some, NESTEROV.key, "needs optimizer.momentum")
     }
 
     fn momentum(&self) -> Option<f64> {

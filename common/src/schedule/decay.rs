@@ -2,37 +2,71 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::range::{RangeError, ranged};
+use crate::choice::{Field, Kind, MANY, Unfit, fit};
+use crate::choices;
 
-/// What happens to the rate after the warm-up.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "kind")]
-pub enum Decay {
-    /// Nothing.
-    Constant,
-    /// It is multiplied by a number at each milestone (He et al. 2016, section 3.4), as
-    /// `torch.optim.lr_scheduler.MultiStepLR`.
-    Step {
-        /// Counted from the beginning of the run; at most [`MILESTONES_MAX`], increasing.
-        milestones: Vec<u64>,
-        /// γ, in `0..=1`.
-        gamma: f64,
-    },
-    /// Half a cosine from the end of the warm-up to the end of the decay (Loshchilov and Hutter
-    /// 2017, "SGDR", equation 5, without restarts).
-    Cosine {
-        /// Where it ends, as a fraction of the rate, in `0..=1`.
-        floor: f64,
-    },
-    /// floor + (1 − floor)(1 − x)^power, x going from 0 at the end of the warm-up to 1 at the end of
-    /// the decay (You et al. 2017, section 5, with power 2 and floor 0).
-    Polynomial {
-        /// In `(0, 100]`; 1 is a straight line.
-        power: f64,
-        /// Where it ends, as a fraction of the rate, in `0..=1`.
-        floor: f64,
-    },
+choices! {
+    /// What happens to the rate after the warm-up.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase", tag = "kind")]
+    "decay of the rate" is Decay {
+        /// Nothing.
+        "constant" ("it stays") is Constant,
+        /// It is multiplied by a number at each milestone (He et al. 2016, section 3.4), as
+        /// `torch.optim.lr_scheduler.MultiStepLR`.
+        "step" ("it is multiplied by `schedule.gamma` at each of `schedule.milestones`") is Step {
+            /// Counted from the beginning of the run; at most [`MILESTONES_MAX`], increasing.
+            milestones: Vec<u64> = MILESTONES,
+            /// γ, in `0..=1`.
+            gamma: f64 = GAMMA,
+        },
+        /// floor + (1 − floor)(1 − x)^power, x going from 0 at the end of the warm-up to 1 at the end
+        /// of the decay (You et al. 2017, section 5, with power 2 and floor 0).
+        "polynomial" ("it falls to `schedule.floor` as a power of the remaining time, `schedule.power`") is Polynomial {
+            /// In `(0, 100]`; 1 is a straight line.
+            power: f64 = POWER,
+            /// Where it ends, as a fraction of the rate, in `0..=1`.
+            floor: f64 = FLOOR,
+        },
+        /// Half a cosine from the end of the warm-up to the end of the decay (Loshchilov and Hutter
+        /// 2017, "SGDR", equation 5, without restarts).
+        "cosine" ("it falls along half a cosine to `schedule.floor`") is Cosine {
+            /// Where it ends, as a fraction of the rate, in `0..=1`.
+            floor: f64 = FLOOR,
+        },
+    }
 }
+
+const MILESTONES: Field = Field {
+    key: "schedule.milestones",
+    kind: Kind::Counts { min: 1, max: MANY },
+    default: "[]",
+    meaning: "Points at which the learning rate is multiplied by `schedule.gamma`, in applied samples or updates (`schedule.unit`) since the beginning of the run; at least one, in increasing order.",
+};
+
+const GAMMA: Field = Field {
+    key: "schedule.gamma",
+    kind: Kind::Number { min: 0.0, max: 1.0 },
+    default: "0.1",
+    meaning: "Factor that the learning rate is multiplied by at each milestone.",
+};
+
+const POWER: Field = Field {
+    key: "schedule.power",
+    kind: Kind::Number {
+        min: 0.0,
+        max: 100.0,
+    },
+    default: "1.0",
+    meaning: "Exponent of the decay `polynomial`, more than 0. 1 is a straight line.",
+};
+
+const FLOOR: Field = Field {
+    key: "schedule.floor",
+    kind: Kind::Number { min: 0.0, max: 1.0 },
+    default: "0.0",
+    meaning: "Learning rate at the end of the decay, as a fraction of the rate at the end of the warm-up.",
+};
 
 /// Most milestones that a schedule may have.
 pub const MILESTONES_MAX: usize = 1000;
@@ -57,30 +91,31 @@ impl Decay {
 
     /// Whether it goes on to an end that has to be known.
     pub fn ends(&self) -> bool {
-        matches!(self, Self::Cosine { .. } | Self::Polynomial { .. })
+        match self {
+            Self::Constant | Self::Step { .. } => false,
+            Self::Cosine { .. } | Self::Polynomial { .. } => true,
+        }
     }
 
-    pub(super) fn check(&self) -> Result<(), RangeError> {
-        let part = |x: f64, field| ranged((0.0..=1.0).contains(&x), field, x, "in 0..=1");
+    /// What its fields have to be besides their ranges.
+    pub(super) fn check(&self) -> Result<(), Unfit> {
         match self {
-            Self::Constant => Ok(()),
-            Self::Step { milestones, gamma } => {
-                part(*gamma, "schedule.gamma")?;
-                let count = milestones.len();
-                let few = (1..=MILESTONES_MAX).contains(&count);
-                ranged(few, "number of schedule.milestones", count, "1 to 1000")?;
+            Self::Constant | Self::Cosine { .. } => Ok(()),
+            Self::Step { milestones, .. } => {
+                fit(
+                    !milestones.is_empty(),
+                    MILESTONES.key,
+                    "is empty, and schedule.decay = \"step\" needs one",
+                )?;
+                let few = milestones.len() <= MILESTONES_MAX;
+                fit(few, MILESTONES.key, "are more than 1000")?;
                 let increasing = milestones.is_sorted_by(|a, b| a < b);
-                let text = || format!("{milestones:?}");
-                if increasing {
-                    return Ok(());
-                }
-                ranged(false, "schedule.milestones", text(), "increasing")
+                fit(increasing, MILESTONES.key, "do not increase")
             }
-            Self::Cosine { floor } => part(*floor, "schedule.floor"),
-            Self::Polynomial { power, floor } => {
-                let good = *power > 0.0 && *power <= 100.0;
-                ranged(good, "schedule.power", power, "in (0, 100]")?;
-                part(*floor, "schedule.floor")
+            Self::Polynomial { power, .. } => {
+                let problem =
+                    "is no power of a decay; take schedule.decay = \"constant\", or more than 0";
+                fit(*power > 0.0, POWER.key, problem)
             }
         }
     }

@@ -11,7 +11,7 @@ fn rate(unit: Unit, decay: &Decay, scaling: Scaling, (at, samples): (u64, u64)) 
         decay: decay.clone(),
         scaling,
     };
-    schedule.check().unwrap();
+    assert_eq!(schedule.problems(), []);
     let seen = match unit {
         Unit::Samples => Seen {
             samples: at,
@@ -115,8 +115,12 @@ fn what_cannot_be_followed_is_named() {
     let check = |change: &dyn Fn(&mut Schedule), want: &str| {
         let mut schedule = Schedule::constant(1.0);
         change(&mut schedule);
-        let error = schedule.check().unwrap_err().to_string();
-        assert!(error.contains(want), "{error}");
+        let told: Vec<String> = schedule
+            .problems()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(told[0].contains(want), "{told:?}");
     };
     let step = |milestones: &[u64], gamma| Decay::Step {
         milestones: milestones.to_vec(),
@@ -126,14 +130,17 @@ fn what_cannot_be_followed_is_named() {
     check(&|s| s.learning_rate = f64::NAN, "learning_rate is NaN");
     check(
         &|s| s.decay = step(&[], 0.1),
-        "number of schedule.milestones is 0",
+        "schedule.milestones is empty",
     );
     check(
         &|s| s.decay = step(&[5, 5], 0.1),
-        "schedule.milestones is [5, 5]",
+        "schedule.milestones do not increase",
     );
     check(&|s| s.decay = step(&[5], 1.5), "schedule.gamma is 1.5");
-    check(&|s| s.decay = polynomial(0.0, 0.0), "schedule.power is 0");
+    check(
+        &|s| s.decay = polynomial(0.0, 0.0),
+        "schedule.power is no power",
+    );
     check(
         &|s| s.decay = Decay::Cosine { floor: 2.0 },
         "schedule.floor is 2",
@@ -152,13 +159,40 @@ fn what_cannot_be_followed_is_named() {
             s.warmup = 10;
             s.unit = Unit::Updates { end: 10 };
         },
-        "schedule.end_updates is 10",
+        "schedule.end_updates is not more than",
     );
     check(
         &|s| s.scaling = Scaling::Sqrt { reference: 0 },
         "schedule.reference_batch is 0",
     );
+    let several = Schedule {
+        learning_rate: -1.0,
+        decay: step(&[2, 1], 2.0),
+        ..Schedule::constant(1.0)
+    };
+    assert_eq!(several.problems().len(), 3, "all at once");
     let mut open = Schedule::constant(1.0);
     open.unit = Unit::Updates { end: 0 };
-    assert_eq!(open.check(), Ok(()), "a constant rate has no end");
+    assert_eq!(open.problems(), [], "a constant rate has no end");
+}
+
+/// As records have them since the first version.
+#[test]
+fn records_keep_their_form() {
+    let schedule = Schedule {
+        learning_rate: 0.5,
+        unit: Unit::Updates { end: 9 },
+        warmup: 3,
+        decay: Decay::Step {
+            milestones: vec![4, 5],
+            gamma: 0.25,
+        },
+        scaling: Scaling::Sqrt { reference: 64 },
+    };
+    let text = r#"{"learning_rate":0.5,"unit":{"Updates":{"end":9}},"warmup":3,"decay":{"kind":"step","milestones":[4,5],"gamma":0.25},"scaling":{"Sqrt":{"reference":64}}}"#;
+    assert_eq!(serde_json::to_string(&schedule).unwrap(), text);
+    assert_eq!(serde_json::from_str::<Schedule>(text).unwrap(), schedule);
+    let constant = r#"{"learning_rate":1.0,"unit":"Samples","warmup":0,"decay":{"kind":"constant"},"scaling":"None"}"#;
+    let read: Schedule = serde_json::from_str(constant).unwrap();
+    assert_eq!(read, Schedule::constant(1.0));
 }

@@ -42,7 +42,10 @@ fn constant_factors_are_of_groups_and_of_ranks_over_all_groups() {
 #[test]
 fn jitter_is_log_normal() {
     let jitter = Stragglers {
-        jitter: 0.1,
+        dials: Dials {
+            jitter: 0.1,
+            ..Dials::default()
+        },
         ..stragglers(3)
     };
     let logarithms: Vec<f64> = factors(&jitter, 2, 1).iter().map(|f| f.ln()).collect();
@@ -72,8 +75,11 @@ fn jitter_is_log_normal() {
 #[test]
 fn pauses_come_at_their_rate_and_to_each_rank_by_itself() {
     let pauses = Stragglers {
-        pause_rate: 0.01,
-        pause_factor: 10.0,
+        dials: Dials {
+            pause_rate: 0.01,
+            pause_factor: 10.0,
+            ..Dials::default()
+        },
         ..stragglers(5)
     };
     let (one, other) = (factors(&pauses, 0, 0), factors(&pauses, 0, 1));
@@ -93,10 +99,11 @@ fn pauses_come_at_their_rate_and_to_each_rank_by_itself() {
 #[test]
 fn spells_last_and_come_again() {
     let spells = Stragglers {
-        spell: Spell {
-            every: 100,
-            steps: 30,
-            factor: 3.0,
+        dials: Dials {
+            spell_every: 100,
+            spell_steps: 30,
+            spell_factor: 3.0,
+            ..Dials::default()
         },
         ..stragglers(7)
     };
@@ -115,13 +122,14 @@ fn spells_last_and_come_again() {
 #[test]
 fn what_is_random_happens_to_those_that_are_named() {
     let everyone = Stragglers {
-        jitter: 0.1,
-        pause_rate: 0.2,
-        pause_factor: 4.0,
-        spell: Spell {
-            every: 10,
-            steps: 5,
-            factor: 3.0,
+        dials: Dials {
+            jitter: 0.1,
+            pause_rate: 0.2,
+            pause_factor: 4.0,
+            spell_every: 10,
+            spell_steps: 5,
+            spell_factor: 3.0,
+            ..Dials::default()
         },
         slow: vec![(Who::Rank(0), 2.0)],
         ..stragglers(9)
@@ -144,9 +152,12 @@ fn what_is_random_happens_to_those_that_are_named() {
 #[test]
 fn the_seed_decides_and_the_grouping_does_not() {
     let make = |seed, group_sizes: &[u32]| Stragglers {
-        jitter: 0.2,
-        pause_rate: 0.1,
-        pause_factor: 4.0,
+        dials: Dials {
+            jitter: 0.2,
+            pause_rate: 0.1,
+            pause_factor: 4.0,
+            ..Dials::default()
+        },
         ..Stragglers::none(seed, group_sizes.to_vec())
     };
     let together = factors(&make(1, &[4]), 0, 3);

@@ -84,6 +84,18 @@ pub enum Form {
     Topk,
 }
 
+impl Form {
+    /// As runs have it.
+    pub fn compression(self, fraction: f64) -> Compression {
+        match self {
+            Self::None => Compression::None,
+            Self::Bf16 => Compression::Bf16,
+            Self::Int8 => Compression::Int8,
+            Self::Topk => Compression::TopK { fraction },
+        }
+    }
+}
+
 /// The vector, and who exchanges it; all processes of a measurement are told the same.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
 pub struct Model {
@@ -233,14 +245,7 @@ impl Model {
     }
 
     fn form(&self, form: Form) -> Compression {
-        match form {
-            Form::None => Compression::None,
-            Form::Bf16 => Compression::Bf16,
-            Form::Int8 => Compression::Int8,
-            Form::Topk => Compression::TopK {
-                fraction: self.topk_fraction.unwrap_or(TOPK_FRACTION),
-            },
-        }
+        form.compression(self.topk_fraction.unwrap_or(TOPK_FRACTION))
     }
 
     /// The rate of every update.

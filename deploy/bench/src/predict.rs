@@ -3,7 +3,7 @@
 
 mod report;
 
-use tradewind_common::compress::{Compression, FractionError};
+use tradewind_common::compress::Compression;
 use tradewind_common::cost::{Rates, Run};
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
 use tradewind_common::placement::Placement;
@@ -166,9 +166,7 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     }
     for form in [arguments.up, arguments.down] {
         let checked = arguments.form(form).check();
-        checked.map_err(|FractionError(given)| {
-            format!("--topk-fraction is {given}, not more than 0 and at most 1")
-        })?;
+        checked.map_err(|unfit| format!("--topk-fraction {}", unfit.problem))?;
     }
     Ok(())
 }
@@ -211,14 +209,7 @@ impl Arguments {
     }
 
     fn form(&self, form: Form) -> Compression {
-        match form {
-            Form::None => Compression::None,
-            Form::Bf16 => Compression::Bf16,
-            Form::Int8 => Compression::Int8,
-            Form::Topk => Compression::TopK {
-                fraction: self.topk_fraction,
-            },
-        }
+        form.compression(self.topk_fraction)
     }
 }
 

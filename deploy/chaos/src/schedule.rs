@@ -85,7 +85,9 @@ impl fmt::Display for Fault {
         match (self.kind, self.way) {
             (Kind::Kill, _) => Ok(()),
             (Kind::Cut, Way::Reset) => write!(f, " {:.1}s reset", self.lasts),
-            _ => write!(f, " {:.1}s", self.lasts),
+            (Kind::Cut, Way::Silent) | (Kind::Stop | Kind::Slow | Kind::Full, _) => {
+                write!(f, " {:.1}s", self.lasts)
+            }
         }
     }
 }
@@ -137,7 +139,7 @@ fn draw(field: &Field, random: &mut Random, at: f64) -> Fault {
         // Of a rank nothing is seen any more when it cannot write.
         Kind::Full if random.fraction() < 0.5 => Victim::Servers,
         Kind::Full => Victim::Server(random.below(field.servers as usize) as u32),
-        _ => draw_victim(field, random),
+        Kind::Kill | Kind::Stop | Kind::Slow | Kind::Cut => draw_victim(field, random),
     };
     let long = random.fraction() < 0.5;
     let part = random.fraction();

@@ -1,7 +1,7 @@
 //! What is missing, and how it is come by.
 
 use serde::Serialize;
-use tradewind_config::{Config, DeviceChoice, Precision};
+use tradewind_config::{Config, DeviceChoice};
 
 use super::Node;
 use super::nccl::HALF;
@@ -243,7 +243,7 @@ pub(super) fn cannot(config: &Config, node: &Node) -> Vec<String> {
         DeviceChoice::Cuda | DeviceChoice::CudaAt(_) => true,
     };
     if !gpus {
-        if matches!(config.compute.precision, Precision::Fp16(_)) {
+        if config.compute.precision.scales_loss() {
             why.push(format!("compute.precision = \"fp16\" needs a GPU; {seen}"));
         }
         return why;

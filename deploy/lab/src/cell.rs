@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tradewind_common::exit::Exit;
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 
 use super::machine::Host;
@@ -64,7 +63,7 @@ fn short(text: &str) -> String {
 pub fn numbers(cell: &Cell) -> String {
     let config = &cell.config;
     let policies = &config.policies;
-    let all_wait = config.train.consistency == ConsistencySpec::Sync
+    let all_wait = config.train.consistency.waits_for_all()
         && policies.backup_groups == 0
         && policies.merge.is_none()
         && config.stragglers.dying.is_none()
@@ -173,7 +172,7 @@ pub fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
     }
     match seal.outcome {
         Outcome::Void(_) => Err(Unfinished::Void(Box::new(seal))),
-        _ => Ok(seal),
+        Outcome::Completed | Outcome::Failed(_) => Ok(seal),
     }
 }
 

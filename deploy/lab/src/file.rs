@@ -1,14 +1,16 @@
 //! An experiment's file: what it says, with the lines on which it says it.
 
+mod keys;
 mod reader;
 mod tuning;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use toml_edit::{Document, Item};
+use toml_edit::{Item, Table};
+use tradewind_config::sheet::{self, Sheet};
 
-use reader::{Reader, line_of};
+use reader::Reader;
 pub use tuning::Tuning;
 
 /// What a file asks for.
@@ -133,11 +135,10 @@ impl Plan {
     }
 
     pub fn parse(text: &str, file: &str, folder: &Path, quick: bool) -> anyhow::Result<Self> {
-        let document = Document::parse(text).map_err(|error| {
-            let line = error.span().map_or(1, |span| line_of(text, span.start));
-            anyhow::anyhow!("{file}, line {line}: {}", error.message())
-        })?;
-        let mut reader = Reader::new(text, file);
+        let document = sheet::document(text, file)?;
+        let mut reader = Reader {
+            sheet: Sheet::new(text, file),
+        };
         let mut plan = Self {
             file: file.to_owned(),
             text: text.to_owned(),
@@ -152,20 +153,25 @@ impl Plan {
             tuning: None,
             cells_at_once: 0,
         };
+        let experiment = document.get("experiment").and_then(Item::as_table_like);
+        reader.experiment(experiment.unwrap_or(&Table::new()), folder, &mut plan);
         for (section, item) in document.as_table().iter() {
+            let line = reader.sheet.line(document.as_table(), section);
             let Some(table) = item.as_table_like() else {
-                reader.problem(item, format!("{section} is no section"));
+                reader
+                    .sheet
+                    .problem(line, format!("{section} is no section"));
                 continue;
             };
             match section {
-                "experiment" => reader.experiment(table, folder, &mut plan),
+                "experiment" => {}
                 "set" => plan.set = reader.assigns("", table),
                 "axes" => plan.axes = reader.axes(table),
                 "target" => plan.target = reader.target(table),
                 "tuning" => plan.tuning = reader.tuning(table),
                 "quick" => {}
-                other => reader.problem(
-                    item,
+                other => reader.sheet.problem(
+                    line,
                     format!("[{other}] is no section of an experiment; there are [experiment], [set], [axes], [tuning], [target] and [quick]"),
                 ),
             }
@@ -176,11 +182,6 @@ impl Plan {
                 None => bail!("{file}: --quick needs a section [quick] that says what is smaller"),
             }
         }
-        reader.require(!plan.name.is_empty(), "experiment.name is missing");
-        reader.require(
-            plan.base != PathBuf::new(),
-            "experiment.base is missing (the configuration that every cell starts from)",
-        );
         for panel in &plan.panels {
             if !plan.axes.iter().any(|axis| axis.name == *panel) {
                 let axes: Vec<_> = plan.axes.iter().map(|axis| axis.name.as_str()).collect();
@@ -188,11 +189,11 @@ impl Plan {
                 let text = format!(
                     "experiment.panels names {panel:?}, which is no axis; there are: {axes}"
                 );
-                reader.problems.push((0, text));
+                reader.sheet.problem(0, text);
             }
         }
         reader.check_tuning(&plan);
-        reader.finish()?;
+        reader.sheet.finish()?;
         Ok(plan)
     }
 }

@@ -58,7 +58,10 @@ impl Known {
     pub(super) fn seal(&self, cell: &Cell, runner: &Runner) -> Option<Seal> {
         let void = || match cell::finished(cell, &runner.run_folder(cell)) {
             Err(Unfinished::Void(seal)) => Some(*seal),
-            _ => None,
+            Ok(_)
+            | Err(Unfinished::NotRun | Unfinished::OtherConfiguration | Unfinished::Damaged(_)) => {
+                None
+            }
         };
         self.seals.get(&cell.id).cloned().or_else(void)
     }

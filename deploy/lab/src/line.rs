@@ -77,7 +77,7 @@ impl Run {
                     updates: at.updates as f64,
                 })
             }),
-            _ => None,
+            State::NotRun(_) | State::Failed(_) | State::Void(..) => None,
         };
         Self {
             id,
@@ -91,7 +91,7 @@ impl Run {
     pub fn reading(&self) -> Option<&Reading> {
         match &self.state {
             State::Completed(reading) => Some(reading),
-            _ => None,
+            State::NotRun(_) | State::Failed(_) | State::Void(..) => None,
         }
     }
 

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use tradewind_common::milestone::PASSED_MAX;
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::{Config, ConfigError, Task};
 
 use super::file::{Assign, Choice, Plan};
@@ -266,7 +265,7 @@ impl Matrix {
 /// The most samples that an update brings: of all groups where they are merged, else of the largest.
 fn update_samples(config: &Config) -> u64 {
     let groups = &config.cluster.groups;
-    let merged = config.train.consistency == ConsistencySpec::Sync;
+    let merged = config.train.consistency.waits_for_all();
     let ranks = match merged || config.policies.merge.is_some() {
         true => config.world_size(),
         false => groups.iter().copied().max().unwrap_or(1),

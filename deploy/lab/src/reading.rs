@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use tradewind_common::loss::Loss as Lost;
 use tradewind_common::record::{Better, Measure, StepRecord, Validation};
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 
 use super::file::{Goal, Target};
@@ -204,8 +203,8 @@ impl Reading {
     /// Part of the steps in which a rank's computation took longer than its pace; 0 without one. Under
     /// `sync` whoever is late holds up all groups: there it is the part of everybody's steps.
     pub fn missed(&self) -> f64 {
-        let (late, steps) = match self.config.train.consistency {
-            ConsistencySpec::Sync => {
+        let (late, steps) = match self.config.train.consistency.waits_for_all() {
+            true => {
                 let mut clocks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
                 for r in &self.records {
                     let (late, steps) = clocks.entry(r.clock).or_default();
@@ -215,7 +214,7 @@ impl Reading {
                 let all = clocks.into_values();
                 all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
             }
-            _ => {
+            false => {
                 let late = self.records.iter().map(|r| r.missed_pace).sum::<u64>();
                 (late, self.steps())
             }

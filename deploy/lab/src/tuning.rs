@@ -149,7 +149,7 @@ impl Searches {
                     source,
                     measure: match score {
                         Some(Score::Of(measure)) => Some(measure),
-                        _ => None,
+                        Some(Score::None | Score::Unknown) | None => None,
                     },
                     chosen,
                     configuration: cell::digest(cell),

@@ -61,7 +61,7 @@ pub fn finish(
                 None
             }
         },
-        _ => None,
+        Status::Failed | Status::Interrupted => None,
     };
     let snapshots = manifest::list(&Folder::new(fleet), &config.name);
     let inputs = Inputs {

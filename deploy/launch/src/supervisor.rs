@@ -351,7 +351,7 @@ impl Supervisor {
                 State::Starting if heard >= listen_ms => {
                     silent.push((*member, format!("did not listen after {listen_ms} ms")));
                 }
-                _ => {}
+                State::Up | State::Starting | State::Begun | State::Done | State::Down { .. } => {}
             }
         }
         let late = |group: &u32| {

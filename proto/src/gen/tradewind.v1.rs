@@ -9,7 +9,7 @@ pub struct Tensor {
     #[prost(enumeration = "TensorKind", tag = "3")]
     pub kind: i32,
 }
-/// One of several optimizers or policies, by the name that it has in a configuration, with its fields:
+/// One of several, such as an optimizer or a policy, by the name that it has in a configuration, with its fields:
 /// docs/configuration.md has all of them.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Choice {
@@ -22,7 +22,7 @@ pub struct Choice {
 /// The value of a field.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Setting {
-    #[prost(oneof = "setting::Value", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "setting::Value", tags = "1, 2, 3, 4, 5")]
     pub value: ::core::option::Option<setting::Value>,
 }
 /// Nested message and enum types in `Setting`.
@@ -37,37 +37,14 @@ pub mod setting {
         Flag(bool),
         #[prost(string, tag = "4")]
         Word(::prost::alloc::string::String),
+        #[prost(message, tag = "5")]
+        Counts(super::Counts),
     }
 }
-/// How parameters travel in one direction. Buffers, initial values, and answers to whoever holds
-/// nothing are always f32.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct Compression {
-    #[prost(enumeration = "DType", tag = "1")]
-    pub dtype: i32,
-    /// Of DTYPE_TOP_K: the part of the values that is sent; in (0, 1\].
-    #[prost(double, tag = "2")]
-    pub fraction: f64,
-}
-/// Multiplied by gamma at each milestone, counted from the beginning of the run.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct StepDecay {
-    /// Increasing; 1 to 1,000 of them.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Counts {
     #[prost(uint64, repeated, tag = "1")]
-    pub milestones: ::prost::alloc::vec::Vec<u64>,
-    /// In \[0, 1\].
-    #[prost(double, tag = "2")]
-    pub gamma: f64,
-}
-/// floor + (1 - floor)(1 - x)^power, x going from 0 at the end of the warm-up to 1 at the end.
-#[derive(Clone, Copy, PartialEq, ::prost::Message)]
-pub struct PolynomialDecay {
-    /// In (0, 100\].
-    #[prost(double, tag = "1")]
-    pub power: f64,
-    /// In \[0, 1\].
-    #[prost(double, tag = "2")]
-    pub floor: f64,
+    pub values: ::prost::alloc::vec::Vec<u64>,
 }
 /// Learning rate as a function of what has been applied.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -77,66 +54,38 @@ pub struct Schedule {
     /// Linear from 0 over this many samples or updates.
     #[prost(uint64, tag = "2")]
     pub warmup: u64,
-    #[prost(enumeration = "ScheduleUnit", tag = "7")]
-    pub unit: i32,
-    #[prost(uint64, tag = "8")]
-    pub end_updates: u64,
-    #[prost(enumeration = "RateScaling", tag = "9")]
-    pub scaling: i32,
-    /// Samples; more than 0 where the rate is scaled.
-    #[prost(uint64, tag = "10")]
-    pub reference_batch: u64,
-    #[prost(oneof = "schedule::Decay", tags = "3, 4, 5, 6")]
-    pub decay: ::core::option::Option<schedule::Decay>,
-}
-/// Nested message and enum types in `Schedule`.
-pub mod schedule {
-    #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Decay {
-        /// No decay.
-        #[prost(bool, tag = "3")]
-        Constant(bool),
-        /// Half a cosine from the end of the warm-up to the end, down to this fraction.
-        #[prost(double, tag = "4")]
-        CosineFloor(f64),
-        #[prost(message, tag = "5")]
-        Step(super::StepDecay),
-        #[prost(message, tag = "6")]
-        Polynomial(super::PolynomialDecay),
-    }
-}
-/// For how long a block waits for more contributions.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Merge {
-    /// Those that it waits for; from 1 to the number of groups.
-    #[prost(uint32, tag = "1")]
-    pub min_groups: u32,
-    /// For more when those are there, at most.
-    #[prost(uint64, tag = "2")]
-    pub grace_ms_max: u64,
-    /// For those, at most.
-    #[prost(uint64, tag = "3")]
-    pub wait_ms_max: u64,
+    /// Samples (`samples_seen` of a gradient), and a decay ends with the budget; or updates (`updates_seen`).
+    #[prost(message, optional, tag = "11")]
+    pub unit: ::core::option::Option<Choice>,
+    /// What follows the warm-up.
+    #[prost(message, optional, tag = "12")]
+    pub decay: ::core::option::Option<Choice>,
+    /// How much an update counts by its samples, over those of the reference batch: by the weight of its
+    /// gradient, or where steps do not grow with that by its rate.
+    #[prost(message, optional, tag = "13")]
+    pub scaling: ::core::option::Option<Choice>,
 }
 /// What is between a gradient's arrival and its application, besides the consistency policy.
 /// docs/policies.md.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Policies {
-    #[prost(enumeration = "Weights", tag = "1")]
-    pub weights: i32,
+    /// How much a contribution counts in an update that merges several.
+    #[prost(message, optional, tag = "11")]
+    pub weights: ::core::option::Option<Choice>,
     /// What is done by a gradient's delay; absent: nothing.
     #[prost(message, optional, tag = "9")]
     pub staleness: ::core::option::Option<Choice>,
     /// What the optimizer's momentum is; absent: that of every update.
     #[prost(message, optional, tag = "10")]
     pub momentum: ::core::option::Option<Choice>,
-    /// Under CONSISTENCY_SYNC: of the groups that count at a clock so many are not waited for, and left
+    /// Under `sync`: of the groups that count at a clock so many are not waited for, and left
     /// out when they come later; less than there are groups.
     #[prost(uint32, tag = "7")]
     pub backup_groups: u32,
-    /// Otherwise: contributions that arrive about the same time become one update; absent: each is one.
-    #[prost(message, optional, tag = "8")]
-    pub merge: ::core::option::Option<Merge>,
+    /// Otherwise: contributions that arrive about the same time become one update, by the keys of a
+    /// configuration; absent: each is one.
+    #[prost(map = "string, message", tag = "12")]
+    pub merge: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
 }
 /// What all processes of a run must agree on. The first join of a run creates it; later joins are
 /// compared with it and refused with FAILED_PRECONDITION when a field differs.
@@ -165,10 +114,9 @@ pub struct RunSpec {
     /// At most 64 MiB.
     #[prost(uint64, tag = "5")]
     pub block_bytes: u64,
-    #[prost(enumeration = "Consistency", tag = "6")]
-    pub consistency: i32,
-    #[prost(uint64, tag = "7")]
-    pub staleness_bound: u64,
+    /// When a gradient is applied.
+    #[prost(message, optional, tag = "66")]
+    pub consistency: ::core::option::Option<Choice>,
     #[prost(message, optional, tag = "64")]
     pub optimizer: ::core::option::Option<Choice>,
     #[prost(message, optional, tag = "10")]
@@ -194,14 +142,17 @@ pub struct RunSpec {
     /// ranks.
     #[prost(uint64, tag = "16")]
     pub start_grace_ms: u64,
+    /// How parameters travel in each direction. Buffers, initial values, and answers to whoever holds nothing
+    /// are always f32.
     /// Of gradients; absent: f32.
-    #[prost(message, optional, tag = "17")]
-    pub up: ::core::option::Option<Compression>,
+    #[prost(message, optional, tag = "67")]
+    pub up: ::core::option::Option<Choice>,
     /// Of answers, which are then differences to what the group holds; absent: f32.
-    #[prost(message, optional, tag = "18")]
-    pub down: ::core::option::Option<Compression>,
-    #[prost(enumeration = "DecayExempt", tag = "45")]
-    pub decay_exempt: i32,
+    #[prost(message, optional, tag = "68")]
+    pub down: ::core::option::Option<Choice>,
+    /// Which tensors weight decay spares; absent: none.
+    #[prost(message, optional, tag = "69")]
+    pub decay_exempt: ::core::option::Option<Choice>,
     /// Steps of a group between two exchanges, at most; 0 counts as 1.
     #[prost(uint32, tag = "47")]
     pub local_steps: u32,
@@ -389,158 +340,6 @@ impl DType {
             "DTYPE_BF16" => Some(Self::DtypeBf16),
             "DTYPE_INT8" => Some(Self::DtypeInt8),
             "DTYPE_TOP_K" => Some(Self::DtypeTopK),
-            _ => None,
-        }
-    }
-}
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum Consistency {
-    Unspecified = 0,
-    /// The shard averages the gradients of all live groups at a clock and applies once.
-    Sync = 1,
-    /// Applied on arrival while the group's clock leads the slowest by at most staleness_bound.
-    Bounded = 2,
-    /// Applied on arrival.
-    Async = 3,
-}
-impl Consistency {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Unspecified => "CONSISTENCY_UNSPECIFIED",
-            Self::Sync => "CONSISTENCY_SYNC",
-            Self::Bounded => "CONSISTENCY_BOUNDED",
-            Self::Async => "CONSISTENCY_ASYNC",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "CONSISTENCY_UNSPECIFIED" => Some(Self::Unspecified),
-            "CONSISTENCY_SYNC" => Some(Self::Sync),
-            "CONSISTENCY_BOUNDED" => Some(Self::Bounded),
-            "CONSISTENCY_ASYNC" => Some(Self::Async),
-            _ => None,
-        }
-    }
-}
-/// Which tensors weight decay spares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum DecayExempt {
-    None = 0,
-    /// Tensors of at most one dimension: biases, and the scales and shifts of normalisations.
-    Vectors = 1,
-}
-impl DecayExempt {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::None => "DECAY_EXEMPT_NONE",
-            Self::Vectors => "DECAY_EXEMPT_VECTORS",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "DECAY_EXEMPT_NONE" => Some(Self::None),
-            "DECAY_EXEMPT_VECTORS" => Some(Self::Vectors),
-            _ => None,
-        }
-    }
-}
-/// What a schedule counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum ScheduleUnit {
-    /// Applied samples (`samples_seen` of a gradient); a decay ends with the budget.
-    Samples = 0,
-    /// Updates (`updates_seen`); a decay ends at end_updates.
-    Updates = 1,
-}
-impl ScheduleUnit {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Samples => "SCHEDULE_UNIT_SAMPLES",
-            Self::Updates => "SCHEDULE_UNIT_UPDATES",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "SCHEDULE_UNIT_SAMPLES" => Some(Self::Samples),
-            "SCHEDULE_UNIT_UPDATES" => Some(Self::Updates),
-            _ => None,
-        }
-    }
-}
-/// How much an update counts by its samples, over those of the reference batch: by the weight of its
-/// gradient, or where steps do not grow with that by its rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum RateScaling {
-    None = 0,
-    Linear = 1,
-    Sqrt = 2,
-}
-impl RateScaling {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::None => "RATE_SCALING_NONE",
-            Self::Linear => "RATE_SCALING_LINEAR",
-            Self::Sqrt => "RATE_SCALING_SQRT",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "RATE_SCALING_NONE" => Some(Self::None),
-            "RATE_SCALING_LINEAR" => Some(Self::Linear),
-            "RATE_SCALING_SQRT" => Some(Self::Sqrt),
-            _ => None,
-        }
-    }
-}
-/// How much a contribution counts in an update that merges several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
-#[repr(i32)]
-pub enum Weights {
-    /// As many times as it has samples.
-    Samples = 0,
-    /// Once.
-    Groups = 1,
-}
-impl Weights {
-    /// String value of the enum field names used in the ProtoBuf definition.
-    ///
-    /// The values are not transformed in any way and thus are considered stable
-    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
-    pub fn as_str_name(&self) -> &'static str {
-        match self {
-            Self::Samples => "WEIGHTS_SAMPLES",
-            Self::Groups => "WEIGHTS_GROUPS",
-        }
-    }
-    /// Creates an enum from field names used in the ProtoBuf definition.
-    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
-        match value {
-            "WEIGHTS_SAMPLES" => Some(Self::Samples),
-            "WEIGHTS_GROUPS" => Some(Self::Groups),
             _ => None,
         }
     }

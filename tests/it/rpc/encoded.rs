@@ -5,8 +5,9 @@ mod refused;
 
 use tonic::Code;
 use tradewind_common::Layout;
+use tradewind_proto::v1::setting::Value;
 use tradewind_proto::v1::{
-    Compression, DType, JoinRequest, PullFrame, PushFrame, RunSpec, ShardStatusReply, TensorKind,
+    Choice, DType, JoinRequest, PullFrame, PushFrame, RunSpec, ShardStatusReply, TensorKind,
     Verdict, push_frame,
 };
 use tradewind_tests::cluster::client::Client;
@@ -16,7 +17,7 @@ use self::refused::malformed;
 use super::coordinator::{Call, join};
 use super::frames::gradient;
 use super::stage::{await_ready, join_as};
-use super::{TOKEN, assert_refused, create, floats, frame, push, spec, tensor};
+use super::{TOKEN, assert_refused, choice, create, floats, frame, push, spec, tensor};
 
 const BF16: DType = DType::DtypeBf16;
 const INT8: DType = DType::DtypeInt8;
@@ -25,12 +26,18 @@ const TOP_K: DType = DType::DtypeTopK;
 /// Two of three values.
 const FRACTION: f64 = 0.5;
 
-fn form(dtype: DType) -> Option<Compression> {
-    let fraction = if dtype == TOP_K { FRACTION } else { 0.0 };
-    Some(Compression {
-        dtype: dtype.into(),
-        fraction,
-    })
+fn form(dtype: DType) -> Option<Choice> {
+    match dtype {
+        DType::DtypeBf16 => Some(choice("bf16", &[])),
+        DType::DtypeInt8 => Some(choice("int8", &[])),
+        DType::DtypeTopK => top(FRACTION),
+        DType::DtypeF32 | DType::DtypeUnspecified => None,
+    }
+}
+
+fn top(fraction: f64) -> Option<Choice> {
+    let fraction = Value::Number(fraction);
+    Some(choice("topk", &[("exchange.topk_fraction", fraction)]))
 }
 
 /// A run of one group, ready, with all values 0: block 0 is a parameter of 4 values,
@@ -45,7 +52,7 @@ struct Run {
 const BLOCK: u32 = 2;
 const BUFFER: u32 = 3;
 
-fn compressed(up: Option<Compression>, down: Option<Compression>) -> RunSpec {
+fn compressed(up: Option<Choice>, down: Option<Choice>) -> RunSpec {
     let mut spec = spec(&[1]);
     let mut mean = tensor("mean", 2);
     mean.kind = TensorKind::Buffer.into();
@@ -285,12 +292,6 @@ fn answers_are_differences_to_what_the_frame_holds() {
 #[test]
 fn a_joiner_with_another_fraction_is_told_the_direction() {
     let fleet = Fleet::start(2, TOKEN);
-    let top = |fraction| {
-        Some(Compression {
-            dtype: TOP_K.into(),
-            fraction,
-        })
-    };
     let spec = |up, down| {
         let mut spec = compressed(top(up), top(down));
         spec.group_sizes = vec![1, 1];

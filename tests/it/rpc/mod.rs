@@ -27,8 +27,8 @@ use ::bytes::Bytes;
 use tonic::{Code, Status};
 use tradewind_proto::refusal;
 use tradewind_proto::v1::{
-    Choice, Consistency, Create, DType, Gradient, PushFrame, RunSpec, Schedule, Setting, Tensor,
-    TensorKind, push_frame, schedule, setting,
+    Choice, Create, DType, Gradient, PushFrame, RunSpec, Schedule, Setting, Tensor, TensorKind,
+    push_frame, setting,
 };
 
 /// The token of the fleets in these tests.
@@ -73,13 +73,15 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         tensors: vec![tensor("a", 6), tensor("b", 4)],
         bucket_bytes: 16,
         block_bytes: 16,
-        consistency: Consistency::Bounded.into(),
-        staleness_bound: 100,
+        consistency: Some(choice(
+            "bounded",
+            &[("train.staleness_bound", setting::Value::Count(100))],
+        )),
         optimizer: Some(choice("sgd", &[])),
         schedule: Some(Schedule {
             learning_rate: 0.5,
             warmup: 0,
-            decay: Some(schedule::Decay::Constant(true)),
+            decay: Some(choice("constant", &[])),
             ..Schedule::default()
         }),
         samples: 1_000,
@@ -104,7 +106,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
     }
 }
 
-/// An optimizer or a policy, with some of its fields; the others have their defaults.
+/// One of several, such as an optimizer, with some of its fields; the others have their defaults.
 fn choice(name: &str, settings: &[(&str, setting::Value)]) -> Choice {
     Choice {
         name: name.to_owned(),

@@ -2,13 +2,13 @@
 
 use tonic::Code;
 use tradewind_proto::v1::{
-    AttachRequest, Consistency, DrainRequest, JoinRequest, RemoveRequest, ResumeRequest, RunSpec,
+    AttachRequest, DrainRequest, JoinRequest, RemoveRequest, ResumeRequest, RunSpec,
 };
 use tradewind_tests::cluster::client::{Client, answer};
 use tradewind_tests::cluster::fleet::Setup;
 
 use super::stage::{join, join_as};
-use super::{Expected, assert_refused, spec};
+use super::{Expected, assert_refused, choice, spec};
 
 const FIXED: Expected = (
     Code::FailedPrecondition,
@@ -61,7 +61,7 @@ fn people_are_told_what_cannot_be_and_why() {
             run: "dealt".into(),
             life: 1,
             spec: Some(RunSpec {
-                consistency: Consistency::Sync.into(),
+                consistency: Some(choice("sync", &[])),
                 ..spec(&[1])
             }),
             ..JoinRequest::default()

@@ -5,8 +5,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Streaming};
 use tradewind_proto::v1::{
-    Beat, Consistency, JoinReply, JoinRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest,
-    PullFrame, PushFrame, Verdict, push_frame,
+    Beat, JoinReply, JoinRequest, LeaseChunkReply, LeaseChunkRequest, LeaveRequest, PullFrame,
+    PushFrame, Verdict, push_frame,
 };
 use tradewind_tests::cluster::client::{Client, answer, collect};
 use tradewind_tests::cluster::fleet::Fleet;
@@ -17,7 +17,7 @@ use super::stage::{
     READY, READY_SIZES, Stage, await_ready, create_all, join, join_as, keep_lease, known, members,
     status,
 };
-use super::{Expected, TOKEN, assert_refused, bytes, create, frame, push, spec};
+use super::{Expected, TOKEN, assert_refused, bytes, choice, create, frame, push, spec};
 
 const MISSING: Expected = (
     Code::Unavailable,
@@ -199,7 +199,7 @@ fn a_frame_that_waits_may_be_repeated() {
         let client = fleet.client().await;
         for group in 0..2 {
             let mut spec = spec(&[1, 1]);
-            spec.consistency = Consistency::Sync.into();
+            spec.consistency = Some(choice("sync", &[]));
             let request = JoinRequest {
                 run: "r".into(),
                 group,

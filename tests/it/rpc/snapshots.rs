@@ -3,13 +3,13 @@
 use std::fs;
 
 use tonic::Code;
-use tradewind_proto::v1::{Consistency, JoinRequest, RunSpec, SnapshotRequest};
+use tradewind_proto::v1::{JoinRequest, RunSpec, SnapshotRequest};
 use tradewind_tests::cluster::client::{Client, answer};
 use tradewind_tests::cluster::fleet::Setup;
 use tradewind_tests::cluster::until;
 
 use super::stage::{await_ready, create_all, join_as};
-use super::{Expected, assert_refused, spec};
+use super::{Expected, assert_refused, choice, spec};
 
 const RUN: &str = "kept";
 
@@ -26,12 +26,12 @@ pub(super) const REFUSED: [Expected; 2] = [FAILED, WAITING];
 /// A run of one group that may push; docs/protocol.md, "Limits".
 const WAITING_MAX: usize = 64;
 
-async fn ready(client: &Client, consistency: Consistency) {
+async fn ready(client: &Client, consistency: &str) {
     let request = JoinRequest {
         run: RUN.into(),
         life: 1,
         spec: Some(RunSpec {
-            consistency: consistency.into(),
+            consistency: Some(choice(consistency, &[])),
             ..spec(&[1])
         }),
         ..JoinRequest::default()
@@ -51,7 +51,7 @@ fn who_asks_is_told_why_there_is_no_snapshot() {
     let fleet = Setup::of(2).folder(folder.path()).start();
     fleet.block_on(async {
         let client = fleet.client().await;
-        ready(&client, Consistency::Async).await;
+        ready(&client, "async").await;
         let ask = || answer_to(&client);
         let first = ask().await.unwrap();
         let within = folder.path().join("snapshots");
@@ -80,7 +80,7 @@ fn so_many_may_wait_for_a_snapshot() {
     let fleet = Setup::of(2).folder(folder.path()).start();
     fleet.block_on(async {
         let client = fleet.client().await;
-        ready(&client, Consistency::Sync).await;
+        ready(&client, "sync").await;
         let ask = || {
             let client = client.clone();
             tokio::spawn(async move { client.coordinator.clone().snapshot(request()).await })

@@ -2,10 +2,7 @@
 
 use tonic::Code;
 use tradewind_proto::v1::setting::Value;
-use tradewind_proto::v1::{
-    BatchStep, Compression, Consistency, DType, JoinRequest, RateScaling, RunSpec, Schedule,
-    StepDecay, TensorKind, schedule,
-};
+use tradewind_proto::v1::{BatchStep, Choice, Counts, JoinRequest, RunSpec, Schedule, TensorKind};
 
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
@@ -44,8 +41,18 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         |s| rate(s).decay = None,
         malformed("schedule.decay: is missing"),
     ),
-    (|s| s.consistency = 0, malformed("consistency: is missing")),
-    (|s| s.consistency = 99, malformed("consistency: is missing")),
+    (
+        |s| s.consistency = None,
+        malformed("consistency: is missing"),
+    ),
+    (
+        |s| s.consistency = some("eventual", &[]),
+        malformed("consistency: \"eventual\" is no consistency policy"),
+    ),
+    (
+        |s| s.consistency = bounded(1_000_001),
+        bad("train.staleness_bound is 1000001, which is not a whole number, 0 to 1000000"),
+    ),
     (
         |s| s.tensors[0].kind = TensorKind::Unspecified.into(),
         malformed("tensors.kind: \"a\" has none"),
@@ -76,7 +83,7 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| s.group_sizes = vec![1, 0], bad("group size is 0")),
     (
         |s| staleness(s, "drop", &[("staleness.drop_beyond", Value::Count(0))]),
-        bad("staleness.drop_beyond is not a whole number, 1 to 1000000"),
+        bad("staleness.drop_beyond is 0, which is not a whole number, 1 to 1000000"),
     ),
     (
         |s| staleness(s, "forgive", &[]),
@@ -85,13 +92,13 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (
         |s| {
             staleness(s, "scale", &[]);
-            s.consistency = Consistency::Sync.into();
+            s.consistency = some("sync", &[]);
         },
         bad("staleness.policy excludes train.consistency = \"sync\""),
     ),
     (
-        |s| s.policies.get_or_insert_default().weights = 99,
-        malformed("policies.weights: 99 is no way to weigh"),
+        |s| s.policies.get_or_insert_default().weights = some("steps", &[]),
+        malformed("policies.weights: \"steps\" is no way to weigh"),
     ),
     (|s| s.samples = 0, bad("samples is 0")),
     (|s| s.epoch_samples = 0, bad("epoch_samples is 0")),
@@ -112,15 +119,17 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     ),
     (
         |s| faults(s, "liveness.patience_ms", Value::Count(86_400_001)),
-        malformed("faults: patience_ms is 86400001, which is not a whole number, 0 to 86400000"),
+        malformed(
+            "faults: liveness.patience_ms is 86400001, which is not a whole number, 0 to 86400000",
+        ),
     ),
     (
         |s| faults(s, "servers.replication", Value::Count(0)),
-        malformed("faults: replication is 0, which is not a whole number, 1 to 16"),
+        malformed("faults: servers.replication is 0, which is not a whole number, 1 to 16"),
     ),
     (
         |s| faults(s, "servers.replication", Value::Flag(true)),
-        malformed("faults: replication is true, which is not a whole number, 1 to 16"),
+        malformed("faults: servers.replication is true, which is not a whole number, 1 to 16"),
     ),
     (
         |s| faults(s, "servers.luck", Value::Flag(true)),
@@ -128,7 +137,7 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     ),
     (
         |s| faults(s, "faults.on_loss", Value::Word("weep".into())),
-        malformed("faults: on_loss is weep, which is not one of auto, continue, stop"),
+        malformed("faults: faults.on_loss is weep, which is not one of auto, continue, stop"),
     ),
     (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
     (|s| s.block_bytes = 3, bad("block_bytes is 3")),
@@ -149,45 +158,64 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     ),
     (|s| rate(s).learning_rate = -1.0, bad("learning_rate is -1")),
     (
-        |s| rate(s).decay = Some(schedule::Decay::CosineFloor(f64::NAN)),
+        |s| rate(s).decay = cosine(f64::NAN),
         bad("schedule.floor is NaN"),
     ),
     (
-        |s| rate(s).decay = Some(schedule::Decay::CosineFloor(1.5)),
+        |s| rate(s).decay = cosine(1.5),
         bad("schedule.floor is 1.5"),
     ),
     (
-        |s| rate(s).decay = Some(schedule::Decay::Step(StepDecay::default())),
-        bad("number of schedule.milestones is 0"),
+        |s| rate(s).decay = some("step", &[]),
+        bad("schedule.milestones is empty"),
     ),
     (
-        |s| rate(s).scaling = RateScaling::Linear.into(),
+        |s| rate(s).decay = some("step", &[milestones(&[5, 5])]),
+        bad("schedule.milestones do not increase"),
+    ),
+    (
+        |s| rate(s).scaling = some("linear", &[]),
         bad("schedule.reference_batch is 0"),
     ),
-    (|s| rate(s).unit = 9, malformed("schedule.unit: 9 is none")),
-    (|s| number(s, "sgd", "momentum", 1.0), bad("momentum is 1")),
+    (
+        |s| rate(s).unit = some("hours", &[]),
+        malformed("schedule.unit: \"hours\" is no unit of a schedule"),
+    ),
+    (
+        |s| number(s, "sgd", "momentum", 1.0),
+        bad("optimizer.momentum is 1"),
+    ),
     (
         |s| optimizer(s, "sgd", "nesterov", Value::Flag(true)),
-        bad("nesterov needs optimizer.momentum"),
+        bad("optimizer.nesterov needs optimizer.momentum"),
     ),
     (
         |s| number(s, "sgd", "weight_decay", f64::INFINITY),
-        bad("weight_decay is inf"),
+        bad("optimizer.weight_decay is inf"),
     ),
-    (|s| number(s, "adam", "beta1", 1.0), bad("beta1 is 1")),
+    (
+        |s| number(s, "adam", "beta1", 1.0),
+        bad("optimizer.beta1 is 1"),
+    ),
     (
         |s| number(s, "adam", "beta2", f64::NAN),
-        bad("beta2 is NaN"),
+        bad("optimizer.beta2 is NaN"),
     ),
-    (|s| number(s, "adam", "epsilon", -1.0), bad("epsilon is -1")),
+    (
+        |s| number(s, "adam", "epsilon", -1.0),
+        bad("optimizer.epsilon is -1"),
+    ),
     (
         |s| number(s, "adam", "epsilon", 1e-50),
-        bad("epsilon is 0 as a 32-bit number"),
+        bad("optimizer.epsilon is 0 as a 32-bit number"),
     ),
-    (|s| number(s, "adamw", "beta1", -0.1), bad("beta1 is -0.1")),
+    (
+        |s| number(s, "adamw", "beta1", -0.1),
+        bad("optimizer.beta1 is -0.1"),
+    ),
     (
         |s| number(s, "adamw", "weight_decay", -1.0),
-        bad("weight_decay is -1"),
+        bad("optimizer.weight_decay is -1"),
     ),
     (
         |s| number(s, "adamax", "beta1", 0.5),
@@ -202,29 +230,27 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         malformed("optimizer: a field of sgd has another type"),
     ),
     (
-        |s| s.decay_exempt = 7,
-        malformed("decay_exempt: 7 is none that is known"),
+        |s| s.decay_exempt = some("matrices", &[]),
+        malformed("decay_exempt: \"matrices\" is no exemption from weight decay"),
     ),
-    (|s| s.up = top(0.0), bad("up: fraction is 0")),
-    (|s| s.up = top(-0.1), bad("up: fraction is -0.1")),
-    (|s| s.up = top(1.5), bad("up: fraction is 1.5")),
-    (|s| s.down = top(f64::NAN), bad("down: fraction is NaN")),
+    (|s| s.up = top(0.0), bad("exchange.topk_fraction is 0")),
+    (|s| s.up = top(-0.1), bad("exchange.topk_fraction is -0.1")),
+    (|s| s.up = top(1.5), bad("exchange.topk_fraction is 1.5")),
+    (
+        |s| s.down = top(f64::NAN),
+        bad("exchange.topk_fraction is NaN"),
+    ),
     (
         |s| s.down = top(f64::INFINITY),
-        bad("down: fraction is inf"),
+        bad("exchange.topk_fraction is inf"),
     ),
     (
-        |s| s.up = form(DType::DtypeUnspecified, 0.0),
-        malformed("up: dtype 0 is not a form"),
+        |s| s.up = some("zip", &[]),
+        malformed("up: \"zip\" is no form in which values travel"),
     ),
     (
-        |s| {
-            s.down = Some(Compression {
-                dtype: 77,
-                fraction: 0.5,
-            });
-        },
-        malformed("down: dtype 77 is not a form"),
+        |s| s.down = some("", &[]),
+        malformed("down: \"\" is no form in which values travel"),
     ),
 ];
 
@@ -235,10 +261,10 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("tensors", |s| s.tensors[0].shape = vec![2, 3]),
     ("bucket_bytes", |s| s.bucket_bytes = 20),
     ("block_bytes", |s| s.block_bytes = 20),
-    ("consistency", |s| s.staleness_bound = 4),
+    ("consistency", |s| s.consistency = bounded(4)),
     ("policies", |s| staleness(s, "scale", &[])),
     ("optimizer", |s| number(s, "sgd", "momentum", 0.5)),
-    ("decay_exempt", |s| s.decay_exempt = 1),
+    ("decay_exempt", |s| s.decay_exempt = some("vectors", &[])),
     ("schedule", |s| rate(s).learning_rate = 0.25),
     ("samples", |s| s.samples = 2),
     ("epoch_samples", |s| s.epoch_samples = 2),
@@ -253,23 +279,35 @@ const DIFFERENT: &[(&str, Change)] = &[
         faults(s, "faults.on_loss", Value::Word("stop".into()))
     }),
     ("start_grace_ms", |s| s.start_grace_ms = 2),
-    ("up", |s| s.up = form(DType::DtypeBf16, 0.0)),
-    ("down", |s| s.down = form(DType::DtypeTopK, 0.1)),
+    ("up", |s| s.up = some("bf16", &[])),
+    ("down", |s| s.down = top(0.1)),
 ];
 
 fn step(samples: u64, batch: u32) -> BatchStep {
     BatchStep { samples, batch }
 }
 
-fn form(dtype: DType, fraction: f64) -> Option<Compression> {
-    Some(Compression {
-        dtype: dtype.into(),
-        fraction,
-    })
+fn some(name: &str, settings: &[(&str, Value)]) -> Option<Choice> {
+    Some(choice(name, settings))
 }
 
-fn top(fraction: f64) -> Option<Compression> {
-    form(DType::DtypeTopK, fraction)
+fn bounded(staleness_bound: u64) -> Option<Choice> {
+    let bound = Value::Count(staleness_bound);
+    some("bounded", &[("train.staleness_bound", bound)])
+}
+
+fn cosine(floor: f64) -> Option<Choice> {
+    some("cosine", &[("schedule.floor", Value::Number(floor))])
+}
+
+fn milestones(at: &[u64]) -> (&'static str, Value) {
+    let values = at.to_vec();
+    ("schedule.milestones", Value::Counts(Counts { values }))
+}
+
+fn top(fraction: f64) -> Option<Choice> {
+    let fraction = Value::Number(fraction);
+    some("topk", &[("exchange.topk_fraction", fraction)])
 }
 
 fn rate(spec: &mut RunSpec) -> &mut Schedule {
@@ -326,7 +364,7 @@ fn the_largest_numbers_do_no_harm() {
         given.lease_ms = 86_399_999;
         faults(&mut given, "liveness.patience_ms", Value::Count(86_400_000));
         given.start_grace_ms = u64::MAX;
-        given.staleness_bound = u64::MAX;
+        given.consistency = bounded(1_000_000);
         rate(&mut given).warmup = u64::MAX;
         let call = Call::join(JoinRequest {
             run: "large".into(),

@@ -35,7 +35,9 @@ pub(crate) fn answer(frame: &PullFrame, values: bool) -> Answer {
         kind: match verdict {
             Verdict::Read => Kind::Read,
             Verdict::Created => Kind::Created,
-            _ => Kind::Decided,
+            Verdict::Applied | Verdict::Dropped | Verdict::Skipped | Verdict::Unspecified => {
+                Kind::Decided
+            }
         },
         next: Clock(frame.next_clock),
         version: frame.version,

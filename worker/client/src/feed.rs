@@ -133,7 +133,7 @@ impl Feed {
             batch_ramp: spec.batch_ramp.clone(),
             local_steps: spec.local_steps,
             samples: spec.epoch_samples,
-            sync: spec.consistency == ConsistencySpec::Sync,
+            sync: spec.consistency.waits_for_all(),
         };
         check_batch(spec, place.group)?;
         let start = first_step(place.start, plan.local_steps);

@@ -126,10 +126,12 @@ fn of(asked: DeviceChoice, seen: &Seen, pick: impl Fn(u32) -> Option<u32>) -> Re
             let found = names(gpus);
             Err(Why::Error(ChooseError::NoSuch { number, found }))
         }
-        _ => match pick(gpus.len() as u32) {
-            Some(number) => Ok(Device::Cuda(number as usize)),
-            None => Err(Why::TooFew),
-        },
+        DeviceChoice::Auto | DeviceChoice::Cuda | DeviceChoice::Cpu => {
+            match pick(gpus.len() as u32) {
+                Some(number) => Ok(Device::Cuda(number as usize)),
+                None => Err(Why::TooFew),
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@ mod driver;
 mod load;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_config::{Compute, DeviceChoice, Precision};
+use tradewind_config::{Compute, DeviceChoice};
 
 use crate::c10d::without_stack;
 pub use choose::ChooseError;
@@ -108,9 +108,11 @@ fn look(compute: &Compute) -> Seen {
 /// Loads what these devices need and sees whether libtorch can use them.
 fn usable(compute: &Compute, seen: &Seen, devices: &[Device]) -> Result<(), DeviceError> {
     let Seen::Gpus { gpus, cuda } = seen else {
-        return match (compute.precision, seen) {
-            (Precision::Fp16(_), Seen::None { why }) => Err(DeviceError::Fp16 { why: why.clone() }),
-            _ => Ok(()),
+        return match seen {
+            Seen::None { why } if compute.precision.scales_loss() => {
+                Err(DeviceError::Fp16 { why: why.clone() })
+            }
+            Seen::None { .. } | Seen::Failing { .. } | Seen::Gpus { .. } => Ok(()),
         };
     };
     let found = || match gpus.len() {
@@ -139,7 +141,7 @@ fn usable(compute: &Compute, seen: &Seen, devices: &[Device]) -> Result<(), Devi
 
 #[cfg(test)]
 mod tests {
-    use tradewind_config::LossScaling;
+    use tradewind_config::Precision;
 
     use super::*;
 
@@ -155,10 +157,10 @@ mod tests {
         let seen = Seen::None {
             why: "no NVIDIA driver".into(),
         };
-        let fp16 = Precision::Fp16(LossScaling {
+        let fp16 = Precision::Fp16 {
             initial: 2.0,
             growth_steps: 1,
-        });
+        };
         let error = usable(&compute(fp16), &seen, &[Device::Cpu]).unwrap_err();
         let text = error.to_string();
         assert!(

@@ -108,7 +108,10 @@ impl Setup<'_> {
 /// The scale of the loss, where it is scaled.
 fn scaler(precision: Precision) -> Option<LossScaler> {
     match precision {
-        Precision::Fp16(scaling) => Some(LossScaler::new(scaling)),
+        Precision::Fp16 {
+            initial,
+            growth_steps,
+        } => Some(LossScaler::new(initial, growth_steps)),
         Precision::F32 | Precision::Bf16 => None,
     }
 }

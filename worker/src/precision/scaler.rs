@@ -1,7 +1,6 @@
 //! The scale of the loss in f16.
 
 use tradewind_client::step::SCALE_MIN;
-use tradewind_config::LossScaling;
 
 /// The scale is doubled up to here: 2^24.
 const SCALE_MAX: f64 = 16_777_216.0;
@@ -20,12 +19,12 @@ pub struct LossScaler {
 }
 
 impl LossScaler {
-    /// At the configured scale.
-    pub fn new(scaling: LossScaling) -> Self {
+    /// At the first scale, which is doubled after so many steps without an overflow.
+    pub fn new(initial: f64, growth_steps: u32) -> Self {
         Self {
-            scale: scaling.initial,
+            scale: initial,
             good_steps: 0,
-            growth_steps: scaling.growth_steps,
+            growth_steps,
         }
     }
 
@@ -58,10 +57,7 @@ mod tests {
     fn the_scale_follows_overflows() {
         /// Steps, `o` for one that overflowed, and the scale before each and after the last.
         fn check(initial: f64, growth_steps: u32, steps: &str, want: &[f64]) {
-            let mut scaler = LossScaler::new(LossScaling {
-                initial,
-                growth_steps,
-            });
+            let mut scaler = LossScaler::new(initial, growth_steps);
             let mut scales = vec![scaler.scale()];
             for step in steps.chars() {
                 scaler.stepped(step == 'o');

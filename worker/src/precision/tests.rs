@@ -1,7 +1,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tch::{Kind, Tensor};
-use tradewind_config::{DeviceChoice, LossScaling};
+use tradewind_config::DeviceChoice;
 
 use super::*;
 use crate::data::{Split, fixture};
@@ -18,10 +18,10 @@ fn under<T>(precision: Precision, forward: impl FnOnce() -> T) -> T {
     autocast(precision, Device::Cpu, forward).unwrap()
 }
 
-const FP16: Precision = Precision::Fp16(LossScaling {
+const FP16: Precision = Precision::Fp16 {
     initial: 1.0,
     growth_steps: 1,
-});
+};
 
 #[test]
 fn products_compute_in_what_is_asked_for_and_only_inside() {

@@ -1,8 +1,11 @@
 //! How the parts keep in touch, who is slow, and what is seen of it: sections `exchange`, `liveness`,
 //! `faults`, `pace`, `stragglers`, `evaluation` and `telemetry`.
 
-use super::{MANY, Section, float, int, key};
-use crate::value::Kind::{Bool, Choice, Text};
+use tradewind_common::compress::Compression;
+use tradewind_common::straggler::Profile;
+
+use super::{MANY, Section, chooser, fields, float, int, key};
+use crate::value::Kind::{Bool, Text};
 
 pub(super) fn sections() -> Vec<Section> {
     vec![
@@ -25,7 +28,7 @@ bucket_bytes = 4194304
 up = "int8"
 down = "bf16"
 "#,
-        keys: vec![
+        keys: [vec![
             key(
                 "exchange.bucket_bytes",
                 int(4, 1 << 32),
@@ -50,25 +53,22 @@ down = "bf16"
                 Some("false"),
                 "`true`: a rank sends each bucket as soon as it is averaged, while backward goes on, and of a gradient that is not finite only the buckets concerned are skipped. It cannot go with `train.overlap = 1`, `pace.step_seconds`, `local.algorithm` or `compute.precision = \"fp16\"`, nor with the optimizers `lars` and `larc`, which need the whole gradient first.",
             ),
-            key(
+            chooser::<Compression>(
                 "exchange.up",
-                Choice(&["none", "bf16", "int8", "topk"]),
-                Some("\"none\""),
-                "Form in which gradients travel to the servers; what a form leaves out is added to the next gradient (error feedback). `none`: f32, 4 bytes a value. `bf16`: 2 bytes. `int8`: about 1 byte. `topk`: only the largest values, 6 bytes each ([compression](compression.md)).",
+                "\"none\"",
+                ("Form in which gradients travel to the servers; what a form leaves out is added to the next gradient (error feedback).", " [Compression](compression.md) describes them."),
+                &[],
             ),
-            key(
+            chooser::<Compression>(
                 "exchange.down",
-                Choice(&["none", "bf16", "int8", "topk"]),
-                Some("\"none\""),
-                "Form in which fresh parameters travel to the groups. `none`: the parameters as f32, 4 bytes a value. The other forms send differences to what the group has: `bf16` in 2 bytes a value, `int8` in about 1 byte, `topk` only the largest ones in 6 bytes each ([compression](compression.md)).",
+                "\"none\"",
+                ("Form in which fresh parameters travel to the groups: with `none` the parameters themselves, with the others their differences to what the group has.", " [Compression](compression.md) describes them."),
+                &[],
             ),
-            key(
-                "exchange.topk_fraction",
-                float(0.0, 1.0),
-                Some("0.01"),
-                "Fraction of the values of a block that `topk` sends, more than 0. Used only if `exchange.up` or `exchange.down` is `topk`.",
-            ),
-        ],
+            ],
+            fields::<Compression>(),
+        ]
+        .concat(),
     }
 }
 
@@ -81,38 +81,7 @@ lease_ms = 20000
 heartbeat_ms = 2000
 snapshot_ms = 600000    # every ten minutes
 "#,
-        keys: vec![
-            key(
-                "liveness.lease_ms",
-                int(100, 86_400_000),
-                Some("10000"),
-                "Time in milliseconds after which a rank or a server that is silent counts as dead.",
-            ),
-            key(
-                "liveness.heartbeat_ms",
-                int(10, 86_400_000),
-                Some("1000"),
-                "Time in milliseconds between two heartbeats of a rank or a server, at most a third of `liveness.lease_ms`.",
-            ),
-            key(
-                "liveness.start_grace_ms",
-                int(0, 86_400_000),
-                Some("120000"),
-                "Longest time in milliseconds that the first exchange waits for all configured groups. Then the groups that are there begin.",
-            ),
-            key(
-                "liveness.retry_ms",
-                int(0, 86_400_000),
-                Some("60000"),
-                "Time in milliseconds for which a rank tries to reach a server or the coordinator again before it gives up; at least twice `liveness.lease_ms`, because the process that takes over may be lost, too.",
-            ),
-            key(
-                "liveness.notice_ms",
-                int(0, 86_400_000),
-                Some("30000"),
-                "Longest time in milliseconds for the last snapshot when a run is asked to end, by Ctrl-C, by SIGTERM or before the time limit of its job.",
-            ),
-        ],
+        keys: vec![],
     }
 }
 
@@ -155,11 +124,14 @@ pause_rate = 0.01
 step_seconds = 0.2
 "#,
         keys: vec![
-            key(
+            chooser::<Profile>(
                 "stragglers.profile",
-                Choice(&["none", "jitter", "pauses", "one-slow", "dying"]),
-                Some("\"none\""),
-                "Ready-made set of slow ranks. `none`: no rank is slow. `jitter`: the time of every step varies (log-normal, σ = 0.1). `pauses`: 1 % of the steps of a rank take ten times as long. `one-slow`: the last rank has half the speed. `dying`: the last group ends for good when half of `train.samples` is applied; not under Slurm. Other keys of section `stragglers` take precedence where they are not at their defaults.",
+                "\"none\"",
+                (
+                    "Ready-made set of slow ranks.",
+                    " Other keys of section `stragglers` take precedence where they are not at their defaults.",
+                ),
+                &[],
             ),
             key(
                 "stragglers.slow",
@@ -172,42 +144,6 @@ step_seconds = 0.2
                 Text,
                 Some("\"\""),
                 "Ranks and groups that have jitter, pauses and slow spells, such as `\"rank 7, group 0\"`; all of them if empty. Ranks are counted over all groups. Used only if `stragglers` has jitter, pauses or slow spells.",
-            ),
-            key(
-                "stragglers.jitter",
-                float(0.0, 3.0),
-                Some("0.0"),
-                "Standard deviation σ of the logarithm of the factor that the time of each step is multiplied by. 0 leaves it to `stragglers.profile`.",
-            ),
-            key(
-                "stragglers.pause_rate",
-                float(0.0, 1.0),
-                Some("0.0"),
-                "Fraction of the steps of a rank that take `stragglers.pause_factor` times as long. 0 leaves it to `stragglers.profile`.",
-            ),
-            key(
-                "stragglers.pause_factor",
-                float(1.0, 1000.0),
-                Some("10.0"),
-                "Factor by which a step with a pause takes longer. Used only if `stragglers.pause_rate` is above 0 or `stragglers.profile` is `pauses`.",
-            ),
-            key(
-                "stragglers.spell_every",
-                int(0, MANY),
-                Some("0"),
-                "Number of steps of a rank from the beginning of one slow spell to the beginning of the next. 0 is no slow spells.",
-            ),
-            key(
-                "stragglers.spell_steps",
-                int(0, MANY),
-                Some("0"),
-                "Number of steps in a row that a slow spell lasts, at most `stragglers.spell_every`.",
-            ),
-            key(
-                "stragglers.spell_factor",
-                float(1.0, 1000.0),
-                Some("2.0"),
-                "Factor by which a step in a slow spell takes longer.",
             ),
         ],
     }

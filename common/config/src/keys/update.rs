@@ -1,9 +1,10 @@
 //! How an update comes about: sections `train`, `merge`, `staleness` and `momentum`.
 
-use tradewind_common::policy::{MomentumSpec, StalenessSpec};
+use tradewind_common::policy::{MomentumSpec, StalenessSpec, Weights};
+use tradewind_common::spec::ConsistencySpec;
 
 use super::{MANY, Section, chooser, fields, int, key};
-use crate::value::Kind::{Choice, Pairs};
+use crate::value::Kind::Pairs;
 
 pub(super) fn sections() -> Vec<Section> {
     vec![train(), merge(), staleness(), momentum()]
@@ -19,7 +20,8 @@ batch = 32
 consistency = "bounded"
 staleness_bound = 5
 "#,
-        keys: vec![
+        keys: [
+vec![
             key(
                 "train.samples",
                 int(1, MANY),
@@ -41,18 +43,15 @@ staleness_bound = 5
                 Some("[]"),
                 "Larger batches later in training, as pairs `[samples, batch]`: steps whose data begin after the first `samples` of the run take `batch` samples per rank. Sample counts increase from pair to pair, and each batch is a multiple of the one before ([policies](policies.md#batches-that-grow)).",
             ),
-            key(
+            chooser::<ConsistencySpec>(
                 "train.consistency",
-                Choice(&["sync", "bounded", "async"]),
-                Some("\"bounded\""),
-                "When a server applies the gradient of a group. `sync`: together with the gradients of all groups, as one batch. `bounded`: on arrival, while the group is at most `train.staleness_bound` exchanges ahead of the slowest one. `async`: on arrival ([policies](policies.md#consistency)).",
+                "\"bounded\"",
+                ("When a server applies the gradient of a group.", " [Policies](policies.md#consistency) compares them."),
+                &[],
             ),
-            key(
-                "train.staleness_bound",
-                int(0, 1_000_000),
-                Some("3"),
-                "Number of exchanges by which a group may be ahead of the slowest live group. A group that is further ahead waits.",
-            ),
+            ],
+            fields::<ConsistencySpec>(),
+            vec![
             key(
                 "train.chunk_samples",
                 int(0, MANY),
@@ -71,13 +70,15 @@ staleness_bound = 5
                 Some("0"),
                 "Number of groups that are not waited for under `train.consistency = \"sync\"`, less than the number of groups. A gradient that comes too late is dropped, and its group goes on with the others. Under `bounded` and `async` only 0 is accepted.",
             ),
-            key(
+            chooser::<Weights>(
                 "train.weights",
-                Choice(&["samples", "groups"]),
-                Some("\"samples\""),
-                "Weight of each gradient in an update that is made of the gradients of several groups. `samples`: its number of samples, so that the update is that of the union of the batches. `groups`: the same for each.",
+                "\"samples\"",
+                ("Weight of each gradient in an update that is made of the gradients of several groups.", ""),
+                &[],
             ),
         ],
+        ]
+        .concat(),
     }
 }
 
@@ -95,26 +96,7 @@ consistency = "async"
 min_groups = 2
 grace_ms_max = 20
 "#,
-        keys: vec![
-            key(
-                "merge.min_groups",
-                int(1, 65_536),
-                Some("1"),
-                "Number of groups whose gradients a server waits for, to make one update of them; at most the number of groups. Under `train.consistency = \"sync\"` only 1 is accepted.",
-            ),
-            key(
-                "merge.grace_ms_max",
-                int(0, 600_000),
-                Some("0"),
-                "Longest time in milliseconds that a server waits for the gradients of further groups, once those of `merge.min_groups` are there. It stops earlier when twice the usual time between two arrivals has passed. 0 does not wait. Under `train.consistency = \"sync\"` only 0 is accepted.",
-            ),
-            key(
-                "merge.wait_ms_max",
-                int(0, 600_000),
-                Some("1000"),
-                "Longest time in milliseconds that a server waits for the gradients of `merge.min_groups` groups, counted from the first arrival.",
-            ),
-        ],
+        keys: vec![],
     }
 }
 

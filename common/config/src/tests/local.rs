@@ -139,7 +139,7 @@ fn what_does_not_fit_is_refused_by_its_key() {
     );
     for rate in ["0.0", "1.0"] {
         let rate = format!("optimizer.learning_rate={rate}");
-        elastic(&[&rate], "is not more than 0 and less than 1");
+        elastic(&[&rate], "is not more than 0, less than 1 and constant");
     }
     for (overrides, other) in [
         (

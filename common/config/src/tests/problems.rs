@@ -259,13 +259,13 @@ fn problems_name_the_key_the_line_and_the_way_out() {
             check(
                 &[&policy, momentum, beside],
                 none,
-                &["momentum.policy", "without optimizer.momentum above 0"],
+                &["momentum.policy", "needs optimizer.momentum above 0"],
             );
         }
         check(
             &[&policy],
             none,
-            &["momentum.policy", "without optimizer.momentum above 0"],
+            &["momentum.policy", "needs optimizer.momentum above 0"],
         );
     }
     check(

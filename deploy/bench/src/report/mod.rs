@@ -254,7 +254,7 @@ impl Report {
                 .into_iter()
                 .find_map(|form| match form {
                     Compression::TopK { fraction } => Some(fraction),
-                    _ => None,
+                    Compression::None | Compression::Bf16 | Compression::Int8 => None,
                 }),
             server_threads: measured.server_threads,
             gb_per_s: Rates {

@@ -1,118 +1,41 @@
 //! Reads the sections of an experiment's file, and collects what is wrong with them.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-use toml_edit::{Item, TableLike, Value};
+use toml_edit::{TableLike, Value};
+use tradewind_config::sheet::{Given, Sheet};
 
+use super::keys::{EXPERIMENT, QUICK, TARGET};
 use super::{Assign, Axis, Choice, Goal, Plan, Target};
 
-/// Collects what is wrong.
+/// Reads the sections, and collects what is wrong.
 pub(super) struct Reader<'a> {
-    text: &'a str,
-    file: &'a str,
-    pub(super) problems: Vec<(usize, String)>,
+    pub(super) sheet: Sheet<'a>,
 }
 
-impl<'a> Reader<'a> {
-    pub(super) fn new(text: &'a str, file: &'a str) -> Self {
-        Self {
-            text,
-            file,
-            problems: Vec::new(),
-        }
-    }
-
-    fn line(&self, item: &Item) -> usize {
-        item.span().map_or(0, |span| line_of(self.text, span.start))
-    }
-
-    pub(super) fn line_of_key(&self, table: &dyn TableLike, key: &str) -> usize {
-        let span = table.key(key).and_then(|key| key.span());
-        let span = span.or_else(|| table.get(key).and_then(Item::span));
-        span.map_or(0, |span| line_of(self.text, span.start))
-    }
-
-    pub(super) fn problem(&mut self, item: &Item, text: String) {
-        let line = self.line(item);
-        self.problems.push((line, text));
-    }
-
-    pub(super) fn require(&mut self, good: bool, text: &str) {
-        if !good {
-            self.problems.push((0, text.to_owned()));
-        }
-    }
-
-    pub(super) fn finish(self) -> anyhow::Result<()> {
-        let Self { file, problems, .. } = self;
-        if problems.is_empty() {
-            return Ok(());
-        }
-        let lines = problems.iter().map(|(line, text)| match line {
-            0 => format!("{file}: {text}"),
-            line => format!("{file}, line {line}: {text}"),
-        });
-        bail!("{}", lines.collect::<Vec<_>>().join("\n"))
-    }
-
+impl Reader<'_> {
     pub(super) fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut Plan) {
-        for (key, item) in table.iter() {
-            let texts = || -> Option<Vec<String>> {
-                let list = item.as_array()?;
-                list.iter().map(|v| Some(v.as_str()?.to_owned())).collect()
-            };
-            let wrong = match key {
-                "name" => item.as_str().map(|name| plan.name = name.to_owned()),
-                "about" => item.as_str().map(|about| plan.about = about.to_owned()),
-                "base" => item.as_str().map(|base| plan.base = folder.join(base)),
-                "panels" => texts().map(|panels| plan.panels = panels),
-                "seeds" => {
-                    self.seeds(item, plan);
-                    Some(())
-                }
-                "cells_at_once" => {
-                    let count = item.as_integer().and_then(|n| u64::try_from(n).ok());
-                    count.map(|count| plan.cells_at_once = count)
-                }
-                _ => {
-                    let text = format!(
-                        "experiment.{key} is no key; there are name, about, base, seeds, panels and cells_at_once"
-                    );
-                    self.problem(item, text);
-                    Some(())
-                }
-            };
-            if wrong.is_none() {
-                let wanted = match key {
-                    "panels" => "a list of names of axes",
-                    "cells_at_once" => "a number, 0 or more",
-                    _ => "a text",
-                };
-                self.problem(item, format!("experiment.{key} is not {wanted}"));
-            }
-        }
+        let given = self.sheet.section("experiment", EXPERIMENT, table, &[]);
+        plan.name = given.get("experiment.name").unwrap_or_default();
+        plan.about = given.get("experiment.about").unwrap_or_default();
+        plan.base = folder.join(given.get::<PathBuf>("experiment.base").unwrap_or_default());
+        plan.panels = given.get("experiment.panels").unwrap_or_default();
+        plan.cells_at_once = given.get("experiment.cells_at_once").unwrap_or_default();
+        self.seeds(&given, "experiment.seeds", table, plan);
     }
 
-    fn seeds(&mut self, item: &Item, plan: &mut Plan) {
-        let list = item.as_array();
-        let seeds: Option<Vec<u64>> = list.and_then(|list| {
-            let seed = |v: &Value| v.as_integer().and_then(|n| u64::try_from(n).ok());
-            list.iter().map(seed).collect()
-        });
-        let distinct = |seeds: &Vec<u64>| {
-            let mut sorted = seeds.clone();
-            sorted.sort_unstable();
-            sorted.dedup();
-            sorted.len() == seeds.len() && !seeds.is_empty()
+    fn seeds(&mut self, given: &Given, key: &str, table: &dyn TableLike, plan: &mut Plan) {
+        let Some(seeds) = given.get::<Vec<i64>>(key) else {
+            return;
         };
-        match seeds.filter(distinct) {
-            Some(seeds) => plan.seeds = seeds,
-            None => self.problem(
-                item,
-                "seeds is no list of different whole numbers".to_owned(),
-            ),
+        let distinct: BTreeSet<i64> = seeds.iter().copied().collect();
+        if distinct.len() < seeds.len() {
+            let line = self.sheet.line(table, "seeds");
+            self.sheet
+                .problem(line, format!("{key} names a seed twice"));
         }
+        plan.seeds = seeds.into_iter().map(i64::unsigned_abs).collect();
     }
 
     /// Keys of the configuration with their values: `"train.samples" = 8` or `train.samples = 8`.
@@ -120,7 +43,7 @@ impl<'a> Reader<'a> {
         let mut found = Vec::new();
         for (name, item) in table.iter() {
             let key = format!("{prefix}{name}");
-            let line = self.line_of_key(table, name);
+            let line = self.sheet.line(table, name);
             match (item.as_value(), item.as_table_like()) {
                 (_, Some(inner)) => found.extend(self.assigns(&format!("{key}."), inner)),
                 (Some(value), None) => found.push(Assign {
@@ -128,7 +51,7 @@ impl<'a> Reader<'a> {
                     value: plain(value),
                     line,
                 }),
-                (None, None) => self.problem(item, format!("{key} has no value")),
+                (None, None) => self.sheet.problem(line, format!("{key} has no value")),
             }
         }
         self.refuse_own(&found);
@@ -145,7 +68,7 @@ impl<'a> Reader<'a> {
                 _ => continue,
             };
             let text = format!("{} follows from {instead}", assign.key);
-            self.problems.push((assign.line, text));
+            self.sheet.problem(assign.line, text);
         }
     }
 
@@ -157,7 +80,7 @@ impl<'a> Reader<'a> {
         let mut axes = Vec::new();
         for (name, item) in table.iter() {
             let name_in_full = format!("{prefix}{name}");
-            let line = self.line_of_key(table, name);
+            let line = self.sheet.line(table, name);
             let bundles = |inner: &dyn TableLike| {
                 !inner.is_empty() && inner.iter().all(|(_, item)| item.is_table_like())
             };
@@ -179,7 +102,7 @@ impl<'a> Reader<'a> {
                     let text = format!(
                         "the axis {name_in_full} is neither a list of values nor a table of bundles"
                     );
-                    self.problems.push((line, text));
+                    self.sheet.problem(line, text);
                     continue;
                 }
             };
@@ -187,7 +110,7 @@ impl<'a> Reader<'a> {
             labels.sort_unstable();
             if choices.is_empty() || labels.windows(2).any(|pair| pair[0] == pair[1]) {
                 let text = format!("the axis {name_in_full} needs values, each once");
-                self.problems.push((line, text));
+                self.sheet.problem(line, text);
             }
             axes.push(Axis {
                 name: name_in_full,
@@ -209,44 +132,38 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn target(&mut self, table: &dyn TableLike) -> Option<Target> {
-        let number = |key| number(table.get(key)?);
-        for (key, item) in table.iter() {
-            if !["metric", "at_most", "at_least", "every_samples"].contains(&key) {
-                self.problem(item, format!("target.{key} is no key; there are metric, at_most, at_least and every_samples"));
-            }
-        }
-        let metric = table.get("metric").and_then(Item::as_str);
-        let goal = match (number("at_most"), number("at_least")) {
+        let given = self.sheet.section("target", TARGET, table, &[]);
+        let limit = |name: &str| {
+            let there = table.contains_key(name);
+            there
+                .then(|| given.get(&format!("target.{name}")))
+                .flatten()
+        };
+        let goal = match (limit("at_most"), limit("at_least")) {
             (Some(limit), None) => Some(Goal::AtMost(limit)),
             (None, Some(limit)) => Some(Goal::AtLeast(limit)),
-            _ => None,
+            (Some(_), Some(_)) | (None, None) => None,
         };
-        let every = table.get("every_samples").and_then(Item::as_integer);
-        let every = every.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
-        self.require(
-            metric.is_some(),
-            "target.metric is missing (the name of the task's metric on the validation split)",
-        );
-        self.require(
+        self.sheet.require(
             goal.is_some(),
             "the target needs one number: target.at_most or target.at_least",
         );
-        self.require(
-            every.is_some(),
-            "target.every_samples is missing (applied samples between two evaluations, 1 or more)",
-        );
         Some(Target {
-            metric: metric?.to_owned(),
+            metric: given.get("target.metric")?,
             goal: goal?,
-            every_samples: every?,
+            every_samples: given.get("target.every_samples")?,
         })
     }
 
     /// What is smaller: seeds, further settings, axes and a target in the place of others.
     pub(super) fn quick(&mut self, table: &dyn TableLike, plan: &mut Plan) {
-        for (key, item) in table.iter() {
+        const BESIDES: &[&str] = &["set", "axes", "target", "tuning"];
+        let given = self.sheet.section("quick", QUICK, table, BESIDES);
+        if table.contains_key("seeds") {
+            self.seeds(&given, "quick.seeds", table, plan);
+        }
+        for (key, item) in table.iter().filter(|(key, _)| BESIDES.contains(key)) {
             match (key, item.as_table_like()) {
-                ("seeds", _) => self.seeds(item, plan),
                 ("set", Some(inner)) => {
                     let set = self.assigns("", inner);
                     plan.set.retain(|a| !set.iter().any(|b| a.key == b.key));
@@ -263,10 +180,11 @@ impl<'a> Reader<'a> {
                         }
                     }
                 }
-                _ => self.problem(
-                    item,
-                    format!("quick.{key} is no key; there are seeds, set, axes, target and tuning (a section, or false)"),
-                ),
+                _ => {
+                    let line = self.sheet.line(table, key);
+                    let text = format!("quick.{key} is no section (tuning may be false, too)");
+                    self.sheet.problem(line, text);
+                }
             }
         }
     }
@@ -290,13 +208,4 @@ fn key_choice(key: &str, value: &Value, line: usize) -> Choice {
 
 fn plain(value: &Value) -> String {
     value.clone().decorated("", "").to_string()
-}
-
-pub(super) fn line_of(text: &str, offset: usize) -> usize {
-    text[..offset.min(text.len())].matches('\n').count() + 1
-}
-
-/// A number, whether or not it is written as an integer.
-pub(super) fn number(item: &Item) -> Option<f64> {
-    item.as_float().or(item.as_integer().map(|n| n as f64))
 }

@@ -3,11 +3,9 @@
 use toml_edit::{Item, TableLike, Value};
 
 use super::Plan;
-use super::reader::{Reader, number};
+use super::keys::TUNING;
+use super::reader::Reader;
 use crate::grid::Knob;
-
-/// Part of the samples that a trial has where the file does not say.
-const PART: f64 = 1.0 / 3.0;
 
 /// Trials that every setting gets before any cell of it is run.
 #[derive(Clone, Debug)]
@@ -25,53 +23,20 @@ pub struct Tuning {
 
 impl Reader<'_> {
     pub(super) fn tuning(&mut self, table: &dyn TableLike) -> Option<Tuning> {
-        let mut tuning = Tuning {
-            seed: 0,
-            part: PART,
-            at_once: None,
-            knobs: Vec::new(),
-        };
-        let seed = table.get("seed").and_then(Item::as_integer);
-        let seed = seed.and_then(|n| u64::try_from(n).ok());
-        self.require(
-            seed.is_some(),
-            "tuning.seed is missing (a whole number that is none of experiment.seeds)",
-        );
-        for (key, item) in table.iter() {
-            match (key, item.as_table_like()) {
-                ("seed", _) => {}
-                ("part", _) => match number(item).filter(|part| *part > 0.0 && *part <= 1.0) {
-                    Some(part) => tuning.part = part,
-                    None => self.problem(
-                        item,
-                        "tuning.part is no number above 0, at most 1 (part of train.samples)"
-                            .to_owned(),
-                    ),
-                },
-                ("at_once", _) => {
-                    let count = item.as_integer().and_then(|n| u64::try_from(n).ok());
-                    match count {
-                        Some(_) => tuning.at_once = count,
-                        None => self.problem(
-                            item,
-                            "tuning.at_once is no whole number (trials that run together at most; 0: as many as fit)"
-                                .to_owned(),
-                        ),
-                    }
-                }
-                ("grid", Some(inner)) => tuning.knobs = self.knobs("", inner),
-                _ => self.problem(
-                    item,
-                    format!("tuning.{key} is no key; there are seed, part, at_once and grid"),
-                ),
-            }
-        }
-        self.require(
-            !tuning.knobs.is_empty(),
+        let given = self.sheet.section("tuning", TUNING, table, &["grid"]);
+        let grid = table.get("grid").and_then(Item::as_table_like);
+        let knobs = grid.map_or_else(Vec::new, |grid| self.knobs("", grid));
+        self.sheet.require(
+            !knobs.is_empty(),
             "tuning.grid is missing (keys, each with a list of the numbers that are tried)",
         );
-        tuning.seed = seed?;
-        Some(tuning)
+        let at_once = given.get("tuning.at_once");
+        Some(Tuning {
+            seed: given.get("tuning.seed")?,
+            part: given.get("tuning.part")?,
+            at_once: at_once.filter(|_| table.contains_key("at_once")),
+            knobs,
+        })
     }
 
     fn knobs(&mut self, prefix: &str, table: &dyn TableLike) -> Vec<Knob> {
@@ -82,7 +47,7 @@ impl Reader<'_> {
                 knobs.extend(self.knobs(&format!("{key}."), inner));
                 continue;
             }
-            let line = self.line_of_key(table, name);
+            let line = self.sheet.line(table, name);
             let number = |v: &Value| v.as_float().or(v.as_integer().map(|n| n as f64));
             let list = item.as_array();
             let values: Option<Vec<f64>> = list.and_then(|l| l.iter().map(number).collect());
@@ -90,7 +55,7 @@ impl Reader<'_> {
                 Some(knob) => knobs.push(knob),
                 None => {
                     let text = format!("tuning.grid.{key} is no list of different numbers");
-                    self.problems.push((line, text));
+                    self.sheet.problem(line, text);
                 }
             }
         }
@@ -105,9 +70,9 @@ impl Reader<'_> {
                 "tuning.seed = {} is one of experiment.seeds; what is chosen for a seed does well with it",
                 tuning.seed
             );
-            self.problems.push((0, text));
+            self.sheet.problem(0, text);
         }
-        self.require(
+        self.sheet.require(
             plan.target.is_some(),
             "[tuning] needs a [target], which says what is better",
         );
@@ -118,7 +83,7 @@ impl Reader<'_> {
             };
             if let Some(axis) = plan.axes.iter().find(sets) {
                 let text = format!("{} is tuned, and set by the axis {}", knob.key, axis.name);
-                self.problems.push((knob.line, text));
+                self.sheet.problem(knob.line, text);
             }
         }
     }

@@ -100,7 +100,7 @@ fn what_is_wrong_is_told_with_its_line() {
     );
     check(
         "seeds = [1, 1]",
-        "seeds is no list of different whole numbers",
+        "e.toml, line 4: experiment.seeds names a seed twice",
     );
     check(
         "panels = [\"profile\"]",

@@ -274,12 +274,12 @@ fn what_is_wrong_with_a_tuning_is_told_with_its_line() {
     check(
         "seed = 9",
         "seed = 9\npart = 1.5",
-        "line 13: tuning.part is no number above 0",
+        "line 13: tuning.part = 1.5; it takes a number from 0.001 to 1",
     );
     check(
         "seed = 9",
         "seed = 9\nat_once = -1",
-        "line 13: tuning.at_once is no whole number",
+        "line 13: tuning.at_once = -1; it takes an integer from 0",
     );
     check(
         "seed = 9",

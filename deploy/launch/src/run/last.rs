@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_config::Config;
 use tradewind_proto::refusal::retryable;
 use tradewind_server::store::read_address;
@@ -18,7 +17,7 @@ use tradewind_folder::cluster::Access;
 /// meanwhile would be an update without the others' part of the batch. Their snapshot is of one clock,
 /// and what comes after it is trained again as it was.
 pub(super) fn groups_leave(config: &Config) -> bool {
-    config.train.consistency != ConsistencySpec::Sync || config.cluster.groups.len() == 1
+    !config.train.consistency.waits_for_all() || config.cluster.groups.len() == 1
 }
 
 /// Takes the last snapshot of a run that is interrupted, within `liveness.notice_ms`. What came of it,

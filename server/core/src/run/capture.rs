@@ -1,6 +1,5 @@
 //! Snapshots of a run as a whole: its parts tell when one can be taken, and what its manifest says.
 
-use tradewind_common::spec::ConsistencySpec;
 use tradewind_common::{Clock, ServerId, ShardId};
 
 use super::Run;
@@ -124,7 +123,7 @@ impl Run {
         let spec = &self.identity.spec;
         Situation {
             stage: self.stage(),
-            sync: spec.consistency == ConsistencySpec::Sync,
+            sync: spec.consistency.waits_for_all(),
             interval_ms: spec.faults.snapshot_ms,
             trains: self.membership.trains(),
             answered: self.holders.answer_everywhere() && !self.holders.restore_any(),

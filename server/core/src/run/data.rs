@@ -3,7 +3,7 @@
 use tradewind_common::batch::Batches;
 use tradewind_common::data::{Chunk, Chunking, DataPosition, Ledger};
 use tradewind_common::shares::{first_step, sync_position};
-use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation};
 
 use super::outbox::Outbox;
@@ -53,7 +53,7 @@ impl DataLeases {
     pub(super) fn resumed(manifest: &ManifestData, spec: &RunSpec, start: Clock) -> Self {
         let position = position(manifest);
         let chunking = chunking(spec);
-        let leased = manifest.spec.consistency != ConsistencySpec::Sync;
+        let leased = !manifest.spec.consistency.waits_for_all();
         let ledger = if leased && manifest.ledger.chunking() == chunking {
             manifest.ledger.clone()
         } else {
@@ -128,7 +128,7 @@ fn chunking(spec: &RunSpec) -> Chunking {
 /// How far the values of a snapshot have come through the data.
 fn position(manifest: &ManifestData) -> DataPosition {
     let spec = &manifest.spec;
-    if spec.consistency != ConsistencySpec::Sync {
+    if !spec.consistency.waits_for_all() {
         return manifest.ledger.position();
     }
     let decided = manifest.files.iter().map(|file| file.clock_next).max();
@@ -146,6 +146,7 @@ fn position(manifest: &ManifestData) -> DataPosition {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_common::spec::ConsistencySpec;
     use tradewind_common::{Generation, RunId};
 
     use super::*;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tradewind_common::range::RangeError;
-use tradewind_common::spec::{ConsistencySpec, GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
+use tradewind_common::spec::{GROUP_SIZE_MAX, GROUPS_MAX, RunSpec, SpecError};
 use tradewind_common::{GroupId, Rank};
 
 use super::outbox::Outbox;
@@ -117,7 +117,7 @@ impl Roster {
 
     /// Adds groups of so many ranks each; answers the number of the first.
     pub(super) fn attach(&mut self, sizes: &[u32], out: &mut Outbox) -> Result<GroupId, Refused> {
-        if self.spec.consistency == ConsistencySpec::Sync {
+        if self.spec.consistency.waits_for_all() {
             return Err(Refused::FixedGroups);
         }
         let first = self.count();
@@ -171,6 +171,7 @@ impl Roster {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_common::spec::ConsistencySpec;
     use tradewind_common::{Generation, RunId};
 
     use super::*;

@@ -42,14 +42,16 @@ impl Lead {
             Why::TimeIsUp => "the time limit is near",
             Why::NodesLost => "a component has lost its nodes, and Slurm starts the job anew",
             Why::Cancelled => "the run is cancelled",
-            _ => "the job is being ended",
+            Why::Ended | Why::Completed | Why::Failed(_) => "the job is being ended",
         };
         progress.message(&format!(
             "{text}: groups leave, and a last snapshot is taken"
         ));
         let time = match why {
             Why::Ended => ENDING,
-            _ => Duration::from_millis(self.place.config.liveness.notice_ms),
+            Why::TimeIsUp | Why::NodesLost | Why::Cancelled | Why::Completed | Why::Failed(_) => {
+                Duration::from_millis(self.place.config.liveness.notice_ms)
+            }
         };
         let before = self.newest_snapshot();
         if let Err(error) = self.drain().await {
