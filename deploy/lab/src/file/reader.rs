@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use toml_edit::{Item, TableLike, Value};
 
-use super::{Assign, Axis, Choice, Goal, Plan, Target};
+use super::{Assign, Axis, Choice, ExperimentPlan, Goal, Target};
 
 /// Collects what is wrong.
 pub(super) struct Reader<'a> {
@@ -56,7 +56,12 @@ impl<'a> Reader<'a> {
         bail!("{}", lines.collect::<Vec<_>>().join("\n"))
     }
 
-    pub(super) fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut Plan) {
+    pub(super) fn experiment(
+        &mut self,
+        table: &dyn TableLike,
+        folder: &Path,
+        plan: &mut ExperimentPlan,
+    ) {
         for (key, item) in table.iter() {
             let texts = || -> Option<Vec<String>> {
                 let list = item.as_array()?;
@@ -94,7 +99,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn seeds(&mut self, item: &Item, plan: &mut Plan) {
+    fn seeds(&mut self, item: &Item, plan: &mut ExperimentPlan) {
         let list = item.as_array();
         let seeds: Option<Vec<u64>> = list.and_then(|list| {
             let seed = |v: &Value| v.as_integer().and_then(|n| u64::try_from(n).ok());
@@ -243,7 +248,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What is smaller: seeds, further settings, axes and a target in the place of others.
-    pub(super) fn quick(&mut self, table: &dyn TableLike, plan: &mut Plan) {
+    pub(super) fn quick(&mut self, table: &dyn TableLike, plan: &mut ExperimentPlan) {
         for (key, item) in table.iter() {
             match (key, item.as_table_like()) {
                 ("seeds", _) => self.seeds(item, plan),
