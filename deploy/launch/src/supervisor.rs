@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tradewind_common::exit::Exit;
 
 use hosting::Hosting;
-use life::{Life, State};
+use life::{Life, MemberState};
 use tradewind_folder::member::Member;
 pub use words::{Action, Death, Notice, Progress, Rules, Silence};
 
@@ -77,14 +77,16 @@ impl Supervisor {
 
     /// Whether everybody has done its part.
     pub fn all_done(&self) -> bool {
-        self.lives.values().all(|life| life.state == State::Done)
+        self.lives
+            .values()
+            .all(|life| life.state == MemberState::Done)
     }
 
     /// Whether every rank has done its part.
     pub fn ranks_done(&self) -> bool {
         let rank = |(member, _): &(&Member, &Life)| matches!(member, Member::Rank { .. });
         let mut ranks = self.lives.iter().filter(rank);
-        ranks.all(|(_, life)| life.state == State::Done)
+        ranks.all(|(_, life)| life.state == MemberState::Done)
     }
 
     /// Whether that is because their groups have left, and not because the budget is applied.
@@ -98,11 +100,11 @@ impl Supervisor {
         let Some(life) = self.lives.get_mut(&member) else {
             return;
         };
-        if life.state == State::Done {
+        if life.state == MemberState::Done {
             return;
         }
         if self.ending {
-            life.state = State::Done;
+            life.state = MemberState::Done;
             return;
         }
         if life.renews {
@@ -112,19 +114,19 @@ impl Supervisor {
         let rank = matches!(member, Member::Rank { .. });
         let said = death.status.and_then(Exit::of);
         if !rank && self.rules.servers_finish && said == Some(Exit::Done) {
-            life.state = State::Done;
+            life.state = MemberState::Done;
             return;
         }
         if let Member::Rank { group, .. } = member
             && said == Some(Exit::Done)
         {
-            life.state = State::Done;
+            life.state = MemberState::Done;
             self.applied = true;
             self.ended_ms.entry(group).or_insert(now_ms);
             return;
         }
         if rank && said == Some(Exit::Left) {
-            life.state = State::Done;
+            life.state = MemberState::Done;
             return;
         }
         let how = life.killed.take().unwrap_or_else(|| death.how.clone());
@@ -132,7 +134,7 @@ impl Supervisor {
             return self.give_up(member, death.how.clone(), exit);
         }
         if rank && applied {
-            life.state = State::Done;
+            life.state = MemberState::Done;
             let text = format!("{member} {how}; the budget is applied, so nobody takes its place");
             return self.tell("process_died", text, member, true);
         }
@@ -148,12 +150,12 @@ impl Supervisor {
         self.ending = true;
         for (member, life) in &mut self.lives {
             match life.state {
-                State::Down { .. } => life.state = State::Done,
-                State::Begun | State::Starting | State::Up => {
+                MemberState::Down { .. } => life.state = MemberState::Done,
+                MemberState::Begun | MemberState::Starting | MemberState::Up => {
                     self.actions
                         .push_back(Action::Terminate { member: *member });
                 }
-                State::Done => {}
+                MemberState::Done => {}
             }
         }
     }
@@ -161,7 +163,7 @@ impl Supervisor {
     /// Another process shall begin in the place of this one, which has done nothing wrong.
     pub fn handle_renewal(&mut self, member: Member) {
         if let Some(life) = self.lives.get_mut(&member)
-            && matches!(life.state, State::Starting | State::Up)
+            && matches!(life.state, MemberState::Starting | MemberState::Up)
         {
             life.renews = true;
             self.actions.push_back(Action::Terminate { member });
@@ -172,8 +174,8 @@ impl Supervisor {
     pub fn handle_enough(&mut self) {
         self.applied = true;
         for (member, life) in &mut self.lives {
-            if matches!(member, Member::Rank { .. }) && life.state != State::Done {
-                life.state = State::Done;
+            if matches!(member, Member::Rank { .. }) && life.state != MemberState::Done {
+                life.state = MemberState::Done;
                 self.actions.push_back(Action::Kill { member: *member });
             }
         }
@@ -184,9 +186,9 @@ impl Supervisor {
         let mut ranks = Vec::new();
         for (member, life) in &mut self.lives {
             if matches!(member, Member::Rank { group, .. } if *group == stopped)
-                && life.state != State::Done
+                && life.state != MemberState::Done
             {
-                life.state = State::Done;
+                life.state = MemberState::Done;
                 ranks.push(*member);
             }
         }
@@ -226,7 +228,7 @@ impl Supervisor {
     /// A server has answered a ping, and said whether it hosts the coordinator.
     pub fn handle_pong(&mut self, server: u32, number: u64, coordinates: bool, now_ms: u64) {
         let life = self.lives.get_mut(&Member::Server(server));
-        let Some(life) = life.filter(|life| life.state == State::Up && life.number == number)
+        let Some(life) = life.filter(|life| life.state == MemberState::Up && life.number == number)
         else {
             return;
         };
@@ -244,7 +246,7 @@ impl Supervisor {
 
     /// A server that was asked to host the coordinator has answered, or could not be asked.
     pub fn handle_hosted(&mut self, server: u32, number: u64, hosts: bool, now_ms: u64) {
-        let present = |life: &Life| life.state == State::Up && life.number == number;
+        let present = |life: &Life| life.state == MemberState::Up && life.number == number;
         let there = self.lives.get(&Member::Server(server)).is_some_and(present);
         if let Some(text) = self.hosting.answered(server, there && hosts, now_ms) {
             self.tell("coordinator_moved", text, Member::Server(server), true);
@@ -266,7 +268,7 @@ impl Supervisor {
             return;
         };
         // A process that began later cannot have been silent for a lease: it was another one.
-        if life.state == State::Up && life.started_ms + lease_ms <= at_ms {
+        if life.state == MemberState::Up && life.started_ms + lease_ms <= at_ms {
             self.kill(member, format!("was silent for its lease of {lease_ms} ms"));
         }
     }
@@ -279,7 +281,7 @@ impl Supervisor {
             let Member::Rank { group, rank } = *member else {
                 continue;
             };
-            if life.state != State::Up {
+            if life.state != MemberState::Up {
                 continue;
             }
             if present.contains(&(group, rank)) {
@@ -345,10 +347,10 @@ impl Supervisor {
             }
             let heard = now_ms.saturating_sub(life.heard_ms);
             match life.state {
-                State::Up if heard >= ping_ms + lease_ms => {
+                MemberState::Up if heard >= ping_ms + lease_ms => {
                     silent.push((*member, format!("answered no ping for {lease_ms} ms")));
                 }
-                State::Starting if heard >= listen_ms => {
+                MemberState::Starting if heard >= listen_ms => {
                     silent.push((*member, format!("did not listen after {listen_ms} ms")));
                 }
                 _ => {}
@@ -361,7 +363,7 @@ impl Supervisor {
         for (member, life) in &self.lives {
             // The coordinator expects nothing of a group that has left.
             if let Member::Rank { group, .. } = member
-                && life.state == State::Up
+                && life.state == MemberState::Up
                 && late(group)
             {
                 silent.push((*member, "did not end when its group had".to_owned()));
@@ -378,7 +380,7 @@ impl Supervisor {
             return;
         }
         let servers = self.lives.iter().filter_map(|(member, life)| match member {
-            Member::Server(server) if life.state == State::Up => Some((*server, life.number)),
+            Member::Server(server) if life.state == MemberState::Up => Some((*server, life.number)),
             _ => None,
         });
         let up: Vec<(u32, u64)> = servers.collect();
@@ -388,11 +390,11 @@ impl Supervisor {
             self.actions.push_back(Action::Host { server, life });
         }
         for (member, life) in &mut self.lives {
-            if !matches!(life.state, State::Down { until_ms } if until_ms <= now_ms) {
+            if !matches!(life.state, MemberState::Down { until_ms } if until_ms <= now_ms) {
                 continue;
             }
             life.number += 1;
-            life.state = State::Begun;
+            life.state = MemberState::Begun;
             let coordinate = match member {
                 Member::Server(server) => {
                     self.rules.finds_host && self.hosting.begins_at(*server, up.is_empty())

@@ -21,7 +21,7 @@ use crate::results::{End, finish};
 use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::summary::Status;
 use tradewind_process::log::say;
 use tradewind_programs::worker::{CoordinatorArgument, EvaluateArguments, WorkerArguments};
@@ -159,7 +159,7 @@ impl Lead {
         group: &Component,
         het: Option<usize>,
     ) -> anyhow::Result<Option<Why>> {
-        let Place {
+        let FoundRun {
             path,
             fleet,
             config,
