@@ -19,7 +19,7 @@ use tradewind_process::{supervise, supervise_blocking};
 use crate::clock;
 use crate::milestone;
 use crate::snapshot;
-use crate::surroundings::{Report, Surroundings};
+use crate::surroundings::{ReportToSend, Surroundings};
 use crate::telemetry;
 use crate::turn::Turn;
 pub use message::{Answers, Message, Moved, Ordered, Status};
@@ -60,7 +60,7 @@ impl ShardHandle {
             surroundings.token.clone(),
             mailbox.downgrade(),
         );
-        let task = Task {
+        let task = ShardTask {
             shard,
             name,
             copies,
@@ -118,7 +118,7 @@ struct CaptureState {
     result: Option<Result<ShardFile, NotCaptured>>,
 }
 
-struct Task {
+struct ShardTask {
     shard: Shard,
     name: (RunId, ShardId),
     surroundings: Surroundings,
@@ -135,7 +135,7 @@ struct Task {
     moved: Moved,
 }
 
-impl Task {
+impl ShardTask {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut turn = Turn::default();
         loop {
@@ -284,7 +284,7 @@ impl Task {
                         lost: Lacking::default(),
                         failure: None,
                     };
-                    self.report(Report::Shard(run, report));
+                    self.report(ReportToSend::Shard(run, report));
                 }
                 Output::Captured { number, result } => self.write_capture(number, result),
                 Output::Milestone { samples, states } => self.write_milestone(samples, states),
@@ -361,11 +361,11 @@ impl Task {
             capture.result = Some(result.clone());
         }
         let (run, shard) = self.name.clone();
-        self.report(Report::Captured(run, shard, number, result));
+        self.report(ReportToSend::Captured(run, shard, number, result));
     }
 
     /// A full channel means that the bond with the coordinator is broken; it asks again.
-    fn report(&self, report: Report) {
+    fn report(&self, report: ReportToSend) {
         let _ = self.surroundings.reports.try_send(report);
     }
 
