@@ -249,7 +249,7 @@ fn compression(
         Ok(v1::DType::DtypeTopK) => Ok(Compression::TopK {
             fraction: wire.fraction,
         }),
-        _ => Err(malformed(
+        Ok(v1::DType::DtypeUnspecified) | Err(_) => Err(malformed(
             field,
             format!("dtype {} is not a form in which values travel", wire.dtype),
         )),

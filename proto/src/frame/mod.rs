@@ -67,7 +67,7 @@ impl Bulk for PushFrame {
         match &mut self.action {
             Some(push_frame::Action::Gradient(gradient)) => std::mem::take(&mut gradient.values),
             Some(push_frame::Action::Create(create)) => std::mem::take(&mut create.values),
-            _ => Bytes::new(),
+            Some(push_frame::Action::Skip(_) | push_frame::Action::Pull(_)) | None => Bytes::new(),
         }
     }
 
@@ -82,7 +82,9 @@ impl Bulk for PushFrame {
                 create.encode_raw(&mut inner);
                 CREATE
             }
-            _ => return self.encode_raw(out),
+            Some(push_frame::Action::Skip(_) | push_frame::Action::Pull(_)) | None => {
+                return self.encode_raw(out);
+            }
         };
         let outer = Self {
             action: None,
@@ -99,7 +101,7 @@ impl Bulk for Record {
         match &mut self.entry {
             Some(record::Entry::State(state)) => std::mem::take(&mut state.values),
             Some(record::Entry::Update(update)) => std::mem::take(&mut update.values),
-            _ => Bytes::new(),
+            Some(record::Entry::Probe(_)) | None => Bytes::new(),
         }
     }
 
@@ -114,7 +116,7 @@ impl Bulk for Record {
                 update.encode_raw(&mut inner);
                 UPDATE
             }
-            _ => return self.encode_raw(out),
+            Some(record::Entry::Probe(_)) | None => return self.encode_raw(out),
         };
         let outer = Self {
             entry: None,

@@ -4,7 +4,7 @@ use tradewind_common::holders::{Holders, Role};
 use tradewind_common::{BlockId, Clock, Generation, ServerId, ShardId};
 use tradewind_core::ReplyTo;
 use tradewind_core::block::Block;
-use tradewind_core::log::{Confirm, Entry, Record};
+use tradewind_core::log::{Confirm, LogEntry, Record};
 use tradewind_core::mark::Mark;
 use tradewind_core::order::{Capture, NotCaptured, Order, ShardFile};
 use tradewind_core::refusal::Refusal;
@@ -155,7 +155,7 @@ impl Held {
 
     /// Whether a copy that has come so far had a record.
     fn had(&self, record: &Record) -> bool {
-        let probe = matches!(record.entry, Entry::Probe);
+        let probe = matches!(record.entry, LogEntry::Probe);
         let had = |last: Confirm| {
             (last.log, last.fill) == (record.log, record.fill) && record.seq <= last.seq
         };
