@@ -22,7 +22,7 @@ use crate::snapshot;
 use crate::surroundings::{ReportToSend, Surroundings};
 use crate::telemetry;
 use crate::turn::Turn;
-pub use message::{Answers, Message, Moved, Ordered, Status};
+pub use message::{Answers, Message, Moved, Ordered, ShardStatus};
 pub use recorder::Recorder;
 use replication::Copies;
 pub use replication::Copy;
@@ -103,7 +103,7 @@ impl ShardHandle {
     }
 
     /// Asks for counters and versions; with `digest` for that of the values, too.
-    pub async fn status(&self, digest: bool) -> Result<Status, Gone> {
+    pub async fn status(&self, digest: bool) -> Result<ShardStatus, Gone> {
         self.ask(|reply| Message::Status(digest, reply)).await
     }
 }
@@ -369,10 +369,10 @@ impl ShardTask {
         let _ = self.surroundings.reports.try_send(report);
     }
 
-    fn status(&mut self, digest: bool) -> Status {
+    fn status(&mut self, digest: bool) -> ShardStatus {
         let blocks = || self.shard.blocks().map(|(_, block)| block);
         let versions = || blocks().map(|b| b.version());
-        Status {
+        ShardStatus {
             generation: self.shard.generation().0,
             primary: matches!(self.shard.role(), Some(Role::Primary(_))),
             bytes: blocks().map(|b| b.length() as u64 * 4).sum(),

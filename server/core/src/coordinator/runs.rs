@@ -230,15 +230,23 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
+    use tradewind_common::Incarnation;
     use tradewind_common::spec::ConsistencySpec;
 
     use super::*;
+    use crate::order::Server;
     use crate::tests::spec;
 
     #[test]
     fn a_run_begins_past_those_that_were_forgotten() {
         let name = RunId::new("r").unwrap();
-        let (mut journal, fleet) = (Journal::default(), Fleet::new(0, 100));
+        let (mut journal, mut fleet) = (Journal::default(), Fleet::new(1, 100));
+        let server = Server {
+            incarnation: Incarnation(1),
+            address: "a".into(),
+            host: "h".into(),
+        };
+        fleet.register(ServerId(0), server, 0);
         let mut runs = Runs::new(false);
         let join = |runs: &mut Runs, journal: &mut Journal| {
             let run = runs.to_join(&name, spec(&[1], ConsistencySpec::Async), &fleet, journal);

@@ -18,9 +18,10 @@ pub(super) enum MemberState {
     Done,
 }
 
+/// A member, as its supervisor knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
-    /// Which one of the member, from 1.
+pub(super) struct Supervised {
+    /// Which life of the member it is in, from 1.
     pub(super) number: u64,
     pub(super) state: MemberState,
     /// Deaths since it has last made progress.
@@ -40,7 +41,7 @@ pub(super) struct Life {
     pub(super) renews: bool,
 }
 
-impl Life {
+impl Supervised {
     pub(super) fn up(number: u64, now_ms: u64) -> Self {
         Self {
             number,
