@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tradewind_common::holders::Holders;
 use tradewind_common::loss::Loss;
-use tradewind_common::{Incarnation, RunId, ServerId};
+use tradewind_common::{GroupId, Incarnation, RunId, ServerId};
 use tradewind_core::ReplyTo;
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::coordinator::{self, Coordinator};
@@ -121,7 +121,7 @@ pub(super) enum Out {
     /// A rank is told that its group shall leave, in this life of it.
     Leave(Address, Incarnation),
     /// A group like this has been given a number.
-    Attached(tradewind_common::GroupId, GroupPlan),
+    Attached(GroupId, GroupPlan),
     /// An order leaves.
     Order(Box<Order>),
     /// A server is refused, and its connection ended.

@@ -30,6 +30,7 @@ mod twist;
 mod ways;
 mod witness;
 
+use tradewind_common::{GroupId, ShardId};
 use tradewind_core::run::Run;
 
 use crate::checker::{Checker, Rule, Violation};
@@ -128,7 +129,7 @@ impl World {
             self.agenda.after(0, Event::StartServer(id));
         }
         for (index, plan) in scenario.groups.clone().into_iter().enumerate() {
-            self.begin_group(tradewind_common::GroupId(index as u32), plan);
+            self.begin_group(GroupId(index as u32), plan);
         }
     }
 
@@ -272,7 +273,7 @@ impl World {
     }
 
     /// A frame reached nobody.
-    fn lose_stream(&mut self, rank: Address, shard: tradewind_common::ShardId, stream: u64) {
+    fn lose_stream(&mut self, rank: Address, shard: ShardId, stream: u64) {
         let us = self.network.notice(self.agenda.now_us());
         let broken = Wake::Broken(shard, stream);
         self.agenda.at(us, Event::Wake(rank, broken));
