@@ -107,7 +107,7 @@ impl Runs {
     }
 
     /// The run that a rank joins; the first one creates it, on the servers of the fleet.
-    pub(super) fn to_join(
+    pub(super) fn joined(
         &mut self,
         name: &RunId,
         spec: RunSpec,
@@ -249,7 +249,7 @@ mod tests {
         fleet.register(ServerId(0), server, 0);
         let mut runs = Runs::new(false);
         let join = |runs: &mut Runs, journal: &mut Journal| {
-            let run = runs.to_join(&name, spec(&[1], ConsistencySpec::Async), &fleet, journal);
+            let run = runs.joined(&name, spec(&[1], ConsistencySpec::Async), &fleet, journal);
             run.map(|run| run.generation())
         };
         assert!(runs.remove(&name).is_err());
