@@ -4,16 +4,11 @@ use std::collections::BTreeMap;
 
 use super::event::{Event, Process};
 
-/// What comes next.
-pub(super) enum Next {
-    /// Its process sleeps: it comes again when that one wakes.
-    Postponed,
-    /// It happens now.
-    Happens {
-        event: Event,
-        /// Its process has slept until now, since then.
-        woken: Option<(Process, u64)>,
-    },
+/// What happens now.
+pub(super) struct Happens {
+    pub(super) event: Event,
+    /// Its process has slept until now, since then.
+    pub(super) woken: Option<(Process, u64)>,
 }
 
 /// The time, and what will happen, in order.
@@ -45,25 +40,25 @@ impl Agenda {
         self.queue.insert((at_us, self.planned), event);
     }
 
-    /// Goes on to what comes next.
+    /// Goes on to what comes next; `None` if its process sleeps: then it comes again when that one wakes.
     ///
     /// # Panics
-    /// If nothing does.
-    pub(super) fn next(&mut self) -> Next {
+    /// If nothing comes.
+    pub(super) fn advance(&mut self) -> Option<Happens> {
         let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
         self.now_us = at_us;
         let process = event.whom();
         let woken = process.and_then(|process| Some((process, *self.asleep.get(&process)?)));
         let Some((process, (since_us, until_us))) = woken else {
-            return Next::Happens { event, woken: None };
+            return Some(Happens { event, woken: None });
         };
         if until_us > at_us {
             self.at(until_us, event);
-            return Next::Postponed;
+            return None;
         }
         self.asleep.remove(&process);
         let woken = Some((process, since_us));
-        Next::Happens { event, woken }
+        Some(Happens { event, woken })
     }
 
     /// A process does nothing for a while.
@@ -90,7 +85,7 @@ mod tests {
 
     fn happens(agenda: &mut Agenda) -> (u64, Option<u64>) {
         loop {
-            if let Next::Happens { woken, .. } = agenda.next() {
+            if let Some(Happens { woken, .. }) = agenda.advance() {
                 return (agenda.now_us(), woken.map(|(_, since_us)| since_us));
             }
         }

@@ -40,7 +40,7 @@ use crate::party::Party;
 use crate::report::Report;
 use crate::scenario::{Sabotage, Scenario};
 use crate::seeds::Failure;
-use agenda::{Agenda, Next};
+use agenda::{Agenda, Happens};
 use coordinator::Coordinators;
 use disk::Disk;
 use event::{Address, Done, Event, Process};
@@ -155,7 +155,7 @@ impl World {
             && self.broken.is_none()
             && (!self.groups.are_done() || self.owes())
         {
-            let Next::Happens { event, woken } = self.agenda.next() else {
+            let Some(Happens { event, woken }) = self.agenda.advance() else {
                 continue;
             };
             if let Some((Process::Coordinator(n), since_us)) = woken {
