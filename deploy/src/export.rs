@@ -12,8 +12,8 @@ use tradewind_common::spec::RunSpec;
 use tradewind_server::snapshot::manifest::{self, Manifest};
 use tradewind_server::snapshot::{Damaged, Folder, export};
 
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
-use tradewind_folder::place::Place;
 use tradewind_process::log::say;
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn export(arguments: &Arguments) -> anyhow::Result<()> {
-    let place = Place::find(arguments.run_folder.as_deref())?;
+    let place = FoundRun::find(arguments.run_folder.as_deref())?;
     let name = &place.config.name;
     let folder = Folder::new(&place.fleet);
     let numbers = manifest::list(&folder, name)
@@ -142,7 +142,7 @@ mod tests {
     /// A folder with snapshots of two tensors on two shards; all values are the snapshot's number.
     fn snapshots(root: &Path, numbers: &[u64]) {
         fs::write(root.join("config.toml"), CONFIG).unwrap();
-        let place = Place::find(Some(root)).unwrap();
+        let place = FoundRun::find(Some(root)).unwrap();
         let tensor = |name: &str, shape: &[u64]| TensorSpec {
             name: name.into(),
             shape: shape.into(),
@@ -211,7 +211,7 @@ mod tests {
     fn a_damaged_snapshot_is_named_beside_the_others() {
         let root = tempfile::tempdir().unwrap();
         snapshots(root.path(), &[3, 4]);
-        let place = Place::find(Some(root.path())).unwrap();
+        let place = FoundRun::find(Some(root.path())).unwrap();
         let folder = Folder::new(root.path()).snapshot(&place.config.name, 4);
         let file = folder.join("shard-0001.safetensors");
         let mut bytes = fs::read(&file).unwrap();

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
-use tradewind_folder::place::Place;
 use tradewind_folder::runtime::one_thread;
 use tradewind_process::log::say;
 
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn take(arguments: &Arguments) -> anyhow::Result<()> {
-    let place = Place::find(arguments.run_folder.as_deref())?;
+    let place = FoundRun::find(arguments.run_folder.as_deref())?;
     let name = &place.config.name;
     if let Some(ended) = place.ended() {
         return Err(anyhow!("run {name} is over ({ended}); its snapshots stay"));

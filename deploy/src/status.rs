@@ -18,8 +18,8 @@ use tokio::time::sleep;
 pub(crate) use follow::follow;
 use standing::Standing;
 use tradewind_folder::clock::wall;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::input;
-use tradewind_folder::place::Place;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::run::Interruption;
 use tradewind_process::log::say;
@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 async fn show(arguments: &Arguments) -> anyhow::Result<()> {
-    let mut watcher = Watcher::new(Place::find(arguments.run_folder.as_deref())?)?;
+    let mut watcher = Watcher::new(FoundRun::find(arguments.run_folder.as_deref())?)?;
     let mut interruption = Interruption::new()?;
     let clears = arguments.watch && !arguments.json && std::io::stdout().is_terminal();
     loop {

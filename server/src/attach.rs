@@ -24,7 +24,7 @@ use crate::queue::Queue;
 use crate::registry::Registry;
 use crate::rpc::order::{captured_to_wire, decode_order, report_to_wire};
 use crate::store::read_address;
-use crate::surroundings::Report;
+use crate::surroundings::ReportToSend;
 
 /// Reports that wait for the connection.
 const OUTGOING_MAX: usize = 64;
@@ -39,7 +39,7 @@ const CONNECT: Duration = Duration::from_secs(2);
 const BEATS: u32 = 5;
 
 /// Reports of shards that nobody asked for.
-pub(crate) type Reports = mpsc::Receiver<Report>;
+pub(crate) type Reports = mpsc::Receiver<ReportToSend>;
 
 /// Where a coordinator is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -226,14 +226,14 @@ async fn obey_wire(registry: &Registry, order: v1::ServerOrder) -> Obeyed {
     let layout = Arc::new(order.spec.check()?);
     let run = order.run.clone();
     let reports = obey(registry, order, layout).await;
-    let encode = |report| encode(Report::Shard(run.clone(), report));
+    let encode = |report| encode(ReportToSend::Shard(run.clone(), report));
     Ok(reports.into_iter().map(encode).collect())
 }
 
-fn encode(report: Report) -> ServerReport {
+fn encode(report: ReportToSend) -> ServerReport {
     let report = match report {
-        Report::Shard(run, report) => Body::Acknowledge(report_to_wire(&run, report)),
-        Report::Captured(run, shard, number, result) => {
+        ReportToSend::Shard(run, report) => Body::Acknowledge(report_to_wire(&run, report)),
+        ReportToSend::Captured(run, shard, number, result) => {
             Body::Captured(captured_to_wire(&run, shard, number, result))
         }
     };

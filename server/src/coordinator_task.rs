@@ -72,7 +72,7 @@ impl CoordinatorHandle {
         let (changed, changes) = watch::channel(0);
         let (disk, address) = disk.unzip();
         let incarnation = disk.as_ref().map_or(1, Disk::incarnation);
-        let mut task = Task {
+        let mut task = CoordinatorTask {
             core,
             disk: disk.map(Arc::new),
             address: address.unwrap_or_default(),
@@ -145,7 +145,7 @@ impl CoordinatorHandle {
     }
 }
 
-struct Task {
+struct CoordinatorTask {
     core: Coordinator,
     disk: Option<Arc<Disk>>,
     address: String,
@@ -184,7 +184,7 @@ struct Task {
     signs: u64,
 }
 
-impl Task {
+impl CoordinatorTask {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -46,26 +46,26 @@ pub(crate) fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names.map_err(at(folder))?.into_iter().flatten().collect())
 }
 
-const SEAL: (&str, &str, &str) = ("{\"blake3\":\"", "\",\"content\":\n", "\n}\n");
+const AROUND: (&str, &str, &str) = ("{\"blake3\":\"", "\",\"content\":\n", "\n}\n");
 const DIGITS: usize = 64;
 
 /// JSON with its checksum around it; JSON again.
-pub(crate) fn seal(content: &[u8]) -> Vec<u8> {
+pub(crate) fn with_checksum(content: &[u8]) -> Vec<u8> {
     let digest = blake3::hash(content).to_hex();
-    let pieces = [SEAL.0.as_bytes(), digest.as_bytes(), SEAL.1.as_bytes()];
-    let mut sealed = pieces.concat();
-    sealed.extend_from_slice(content);
-    sealed.extend_from_slice(SEAL.2.as_bytes());
-    sealed
+    let pieces = [AROUND.0.as_bytes(), digest.as_bytes(), AROUND.1.as_bytes()];
+    let mut bytes = pieces.concat();
+    bytes.extend_from_slice(content);
+    bytes.extend_from_slice(AROUND.2.as_bytes());
+    bytes
 }
 
-/// What was sealed, if every byte is as it was.
-pub(crate) fn unseal(sealed: &[u8]) -> Result<&[u8], &'static str> {
+/// The content of that, if every byte is as it was.
+pub(crate) fn check_checksum(bytes: &[u8]) -> Result<&[u8], &'static str> {
     let torn = "it is cut off, or was changed";
-    let rest = sealed.strip_prefix(SEAL.0.as_bytes()).ok_or(torn)?;
+    let rest = bytes.strip_prefix(AROUND.0.as_bytes()).ok_or(torn)?;
     let (digest, rest) = rest.split_at_checked(DIGITS).ok_or(torn)?;
-    let rest = rest.strip_prefix(SEAL.1.as_bytes()).ok_or(torn)?;
-    let content = rest.strip_suffix(SEAL.2.as_bytes()).ok_or(torn)?;
+    let rest = rest.strip_prefix(AROUND.1.as_bytes()).ok_or(torn)?;
+    let content = rest.strip_suffix(AROUND.2.as_bytes()).ok_or(torn)?;
     if blake3::hash(content).to_hex().as_bytes() == digest {
         Ok(content)
     } else {

@@ -9,7 +9,7 @@ use tradewind_common::holders::Role;
 use tradewind_common::{BlockId, Generation, Layout, RunId, ServerId, ShardId};
 
 use crate::marks::{self, Boot};
-use crate::registry::{Entry, Held, Registry};
+use crate::registry::{Held, Registry, RunEntry};
 use crate::shard_task::Copy;
 use crate::shard_task::{Gone, Message, Ordered, Recorder};
 use crate::snapshot::read::{NoneLeft, Restored, newest};
@@ -29,7 +29,7 @@ pub(crate) async fn obey(
     if !registry.is_latest(&order.run, order.view.generation) {
         return Vec::new();
     }
-    let entry = Entry {
+    let entry = RunEntry {
         spec: order.spec.clone(),
         layout,
         placement: order.placement.clone(),
@@ -58,7 +58,7 @@ pub(crate) async fn obey(
 async fn hold(
     registry: &Registry,
     order: &Order,
-    entry: &Entry,
+    entry: &RunEntry,
     (shard, role): (ShardId, Role),
 ) -> Option<ShardReport> {
     let holders = &order.holders[shard.0 as usize];
@@ -66,7 +66,7 @@ async fn hold(
     let restore = order.restore.iter().find(|restore| restore.shard == shard);
     let restore = match (role, restore) {
         (Role::Heir(since), Some(restore)) if held.lineage < since => Some((since, *restore)),
-        _ => None,
+        (Role::Heir(_) | Role::Primary(_) | Role::Copy(_) | Role::Candidate, _) => None,
     };
     let restored = match restore {
         None => None,
@@ -170,7 +170,7 @@ fn copies(order: &Order, shard: ShardId) -> Vec<Copy> {
 async fn record(
     registry: &Registry,
     order: &Order,
-    entry: &Entry,
+    entry: &RunEntry,
     (shard, held): (ShardId, &mut Held),
 ) -> Option<Recorder> {
     let folder = registry.surroundings().folder.clone();
@@ -264,7 +264,7 @@ async fn compare(
 async fn load(
     registry: &Registry,
     order: &Order,
-    entry: &Entry,
+    entry: &RunEntry,
     restore: Restore,
 ) -> Result<Restored, String> {
     let mut tries = 1;
@@ -286,7 +286,7 @@ async fn load(
 async fn load_once(
     registry: &Registry,
     order: &Order,
-    entry: &Entry,
+    entry: &RunEntry,
     restore: Restore,
 ) -> Result<Result<Restored, NoneLeft>, String> {
     let Some(folder) = registry.surroundings().snapshots() else {

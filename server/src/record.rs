@@ -9,19 +9,19 @@ use tradewind_proto::frame::Framed;
 use tradewind_proto::v1;
 
 use tradewind_core::decided::{Decided, Verdict};
-use tradewind_core::log::{Applied, Entry, Record, Update};
+use tradewind_core::log::{Applied, LogEntry, Record, Update};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::state::BlockState;
 
 /// A record as it travels.
 pub fn encode((run, shard): (&RunId, ShardId), record: Record) -> Framed {
     let (entry, values) = match record.entry {
-        Entry::Probe => (v1::record::Entry::Probe(v1::Probe {}), Bytes::new()),
-        Entry::State(state) => {
+        LogEntry::Probe => (v1::record::Entry::Probe(v1::Probe {}), Bytes::new()),
+        LogEntry::State(state) => {
             let (head, values) = encode_state(&state);
             (v1::record::Entry::State(head), values)
         }
-        Entry::Update(update) => {
+        LogEntry::Update(update) => {
             let (head, values) = encode_update(update);
             (v1::record::Entry::Update(head), values)
         }
@@ -143,9 +143,9 @@ impl Incoming {
             .entry
             .ok_or_else(|| malformed("entry", "is missing".into()))?;
         let entry = match entry {
-            v1::record::Entry::Probe(_) => Entry::Probe,
-            v1::record::Entry::State(state) => Entry::State(decode_state(state, self.values)?),
-            v1::record::Entry::Update(update) => Entry::Update(Update {
+            v1::record::Entry::Probe(_) => LogEntry::Probe,
+            v1::record::Entry::State(state) => LogEntry::State(decode_state(state, self.values)?),
+            v1::record::Entry::Update(update) => LogEntry::Update(Update {
                 block: BlockId(update.block),
                 decided: update.decided.iter().map(place).collect::<Result<_, _>>()?,
                 applied: update.applied.then(|| Applied {

@@ -19,7 +19,7 @@ use tradewind_core::shard::Shard;
 
 /// A run as streams need to know it.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct RunEntry {
     /// The run's specification.
     pub spec: Arc<RunSpec>,
     /// The layout that follows from it.
@@ -28,7 +28,7 @@ pub struct Entry {
     pub placement: Arc<Placement>,
 }
 
-impl Entry {
+impl RunEntry {
     /// Number of values of a block, and how its gradients may travel; no values where there is no
     /// such block.
     pub fn block(&self, id: BlockId) -> (usize, Compression) {
@@ -48,7 +48,7 @@ impl Entry {
 #[derive(Debug)]
 pub struct Registry {
     surroundings: Surroundings,
-    runs: DashMap<RunId, Entry>,
+    runs: DashMap<RunId, RunEntry>,
     shards: DashMap<(RunId, ShardId), Held>,
     /// Generations of the orders that were obeyed last.
     orders: DashMap<RunId, Generation>,
@@ -95,7 +95,7 @@ impl Registry {
     }
 
     /// A run of which shards are held here.
-    pub fn find(&self, run: &RunId) -> Result<Entry, Refusal> {
+    pub fn find(&self, run: &RunId) -> Result<RunEntry, Refusal> {
         let found = self.runs.get(run).map(|entry| entry.clone());
         found.ok_or_else(|| Refusal::UnknownRun(run.clone()))
     }
@@ -128,13 +128,13 @@ impl Registry {
     }
 
     /// A run of which this server is told.
-    pub(crate) fn learn(&self, run: &RunId, entry: Entry) {
+    pub(crate) fn learn(&self, run: &RunId, entry: RunEntry) {
         self.runs.entry(run.clone()).or_insert(entry);
         telemetry::runs(self.runs.len());
     }
 
     /// What is known of a shard; it begins empty.
-    pub(crate) fn hold(&self, run: &RunId, shard: ShardId, entry: &Entry) -> Held {
+    pub(crate) fn hold(&self, run: &RunId, shard: ShardId, entry: &RunEntry) -> Held {
         let begin = || {
             let core = Shard::new(
                 self.server(),

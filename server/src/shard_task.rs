@@ -19,10 +19,10 @@ use tradewind_process::{supervise, supervise_blocking};
 use crate::clock;
 use crate::milestone;
 use crate::snapshot;
-use crate::surroundings::{Report, Surroundings};
+use crate::surroundings::{ReportToSend, Surroundings};
 use crate::telemetry;
 use crate::turn::Turn;
-pub use message::{Answers, Message, Moved, Ordered, Status};
+pub use message::{Answers, Message, Moved, Ordered, ShardStatus};
 pub use recorder::Recorder;
 use replication::Copies;
 pub use replication::Copy;
@@ -60,7 +60,7 @@ impl ShardHandle {
             surroundings.token.clone(),
             mailbox.downgrade(),
         );
-        let task = Task {
+        let task = ShardTask {
             shard,
             name,
             copies,
@@ -103,7 +103,7 @@ impl ShardHandle {
     }
 
     /// Asks for counters and versions; with `digest` for that of the values, too.
-    pub async fn status(&self, digest: bool) -> Result<Status, Gone> {
+    pub async fn status(&self, digest: bool) -> Result<ShardStatus, Gone> {
         self.ask(|reply| Message::Status(digest, reply)).await
     }
 }
@@ -118,7 +118,7 @@ struct CaptureState {
     result: Option<Result<ShardFile, NotCaptured>>,
 }
 
-struct Task {
+struct ShardTask {
     shard: Shard,
     name: (RunId, ShardId),
     surroundings: Surroundings,
@@ -135,7 +135,7 @@ struct Task {
     moved: Moved,
 }
 
-impl Task {
+impl ShardTask {
     async fn run(mut self, mut inbox: mpsc::Receiver<Message>) {
         let mut turn = Turn::default();
         loop {
@@ -284,7 +284,7 @@ impl Task {
                         lost: Lacking::default(),
                         failure: None,
                     };
-                    self.report(Report::Shard(run, report));
+                    self.report(ReportToSend::Shard(run, report));
                 }
                 Output::Captured { number, result } => self.write_capture(number, result),
                 Output::Milestone { samples, states } => self.write_milestone(samples, states),
@@ -361,18 +361,18 @@ impl Task {
             capture.result = Some(result.clone());
         }
         let (run, shard) = self.name.clone();
-        self.report(Report::Captured(run, shard, number, result));
+        self.report(ReportToSend::Captured(run, shard, number, result));
     }
 
     /// A full channel means that the bond with the coordinator is broken; it asks again.
-    fn report(&self, report: Report) {
+    fn report(&self, report: ReportToSend) {
         let _ = self.surroundings.reports.try_send(report);
     }
 
-    fn status(&mut self, digest: bool) -> Status {
+    fn status(&mut self, digest: bool) -> ShardStatus {
         let blocks = || self.shard.blocks().map(|(_, block)| block);
         let versions = || blocks().map(|b| b.version());
-        Status {
+        ShardStatus {
             generation: self.shard.generation().0,
             primary: matches!(self.shard.role(), Some(Role::Primary(_))),
             bytes: blocks().map(|b| b.length() as u64 * 4).sum(),

@@ -18,7 +18,7 @@ use tradewind_core::run::{GroupRow, Phase, RankRow};
 
 /// A run as the status page shows it.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct RunStatus {
     /// The present generation.
     pub generation: Generation,
     /// Where the run stands.
@@ -63,13 +63,13 @@ pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refuse
 }
 
 /// The status page of a run.
-pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Status, Refused> {
+pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<RunStatus, Refused> {
     let holding = holding(core, run)?;
     let of = core.run(run)?;
     let shards = (0..of.holders().len() as u32).map(ShardId);
     let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet())));
     let concerns = |event: &&Event| event.run.as_ref().is_none_or(|about| about == run);
-    Ok(Status {
+    Ok(RunStatus {
         generation: of.generation(),
         phase: of.phase().clone(),
         groups: of.rows(now_ms),
@@ -87,7 +87,7 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Sta
 }
 
 /// The status page, for the wire.
-pub(crate) fn encode(status: Status) -> v1::StatusReply {
+pub(crate) fn encode(status: RunStatus) -> v1::StatusReply {
     let clocks = status.groups.iter().map(|group| group.clock);
     let fastest = clocks.max().unwrap_or_default();
     let (failure, failure_reason) = match &status.phase {

@@ -142,7 +142,7 @@ impl Store {
         let part = self
             .within
             .join(format!("state-{}.json.part", self.incarnation));
-        let written = disk::replace_by(part, &path, &disk::seal(state)).map_err(at(&path));
+        let written = disk::replace_by(part, &path, &disk::with_checksum(state)).map_err(at(&path));
         between(Step::Written);
         *deposed = self.later()?;
         if let Some(by) = *deposed {
@@ -336,11 +336,11 @@ fn read_newest(
     let latest = latest_claim(within, listed)?.0.min(below.0 - 1);
     for of in (1..=latest).rev().map(Incarnation) {
         let path = state_path(within, of);
-        let sealed = match fs::read(&path) {
+        let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            sealed => sealed.map_err(at(&path))?,
+            bytes => bytes.map_err(at(&path))?,
         };
-        return match disk::unseal(&sealed) {
+        return match disk::check_checksum(&bytes) {
             Ok(state) => Ok(Some((of, state.to_vec()))),
             Err(what) => Err(StoreError::Damaged {
                 path,

@@ -13,7 +13,7 @@ use crate::snapshot::Folder;
 /// What a server has to say to the coordinator besides what it answers to orders. What is lost here
 /// is asked for again: whoever registers anew is sent all orders anew.
 #[derive(Clone, Debug)]
-pub enum Report {
+pub enum ReportToSend {
     /// Of a shard.
     Shard(RunId, ShardReport),
     /// A shard's part of a snapshot, by number.
@@ -35,7 +35,7 @@ pub struct Surroundings {
     /// The fleet's folder, if it has one.
     pub folder: Option<PathBuf>,
     /// Where reports go.
-    pub reports: mpsc::Sender<Report>,
+    pub reports: mpsc::Sender<ReportToSend>,
 }
 
 impl Surroundings {

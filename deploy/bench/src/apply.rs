@@ -15,7 +15,7 @@ use tradewind_common::pieces::norm;
 use tradewind_common::spec::OptimizerSpec;
 use tradewind_core::optimizer::{Step, from_spec};
 
-use self::report::{Cores, Report};
+use self::report::{ApplyReport, Cores};
 use super::model::{OptimizerName, gradient, values};
 use super::steady::{RUNS_MAX, Series, enough};
 use super::{Stop, size};
@@ -135,7 +135,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let report = Report::new(arguments.bytes, measured.iter().map(Cores::new).collect());
+    let report = ApplyReport::new(arguments.bytes, measured.iter().map(Cores::new).collect());
     say(match arguments.json {
         true => report.json(),
         false => report.table(),

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 use super::Stop;
-use super::fleet::{Fleet, Ground, Kind, Names, Sample};
+use super::fleet::{Fleet, FleetKind, Names, Sample, StartOptions};
 use super::folder::measured;
 use super::model::{Form, Model, OptimizerName};
 use super::orders::Work;
@@ -72,7 +72,7 @@ struct Felt {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Report {
+struct IsolationReport {
     servers: u32,
     server_threads: usize,
     bytes: usize,
@@ -143,9 +143,9 @@ impl Arguments {
         self.server_threads.unwrap_or(share.clamp(1, 8))
     }
 
-    async fn measure(&self, folder: &Path) -> anyhow::Result<Report> {
+    async fn measure(&self, folder: &Path) -> anyhow::Result<IsolationReport> {
         let token = secret()?;
-        let ground = |run| Ground {
+        let options = |run| StartOptions {
             folder,
             token: &token,
             run,
@@ -153,16 +153,17 @@ impl Arguments {
             host: "127.0.0.1",
             server_threads: self.threads(),
         };
-        let own = Kind::Exchange {
+        let own = FleetKind::Exchange {
             servers: self.servers,
         };
         let flood_model = self.model(self.flood_clients, self.flood_bytes);
-        let mut run = Fleet::start(RUN, &own, &self.model(1, self.bytes), &ground("quiet")).await?;
-        let shared = Kind::Attached {
+        let mut run =
+            Fleet::start(RUN, &own, &self.model(1, self.bytes), &options("quiet")).await?;
+        let shared = FleetKind::Attached {
             coordinator: run.coordinator().to_owned(),
         };
-        let mut here = Fleet::start(FLOOD, &shared, &flood_model, &ground("flood")).await?;
-        let mut elsewhere = Fleet::start(APART, &own, &flood_model, &ground("flood")).await?;
+        let mut here = Fleet::start(FLOOD, &shared, &flood_model, &options("flood")).await?;
+        let mut elsewhere = Fleet::start(APART, &own, &flood_model, &options("flood")).await?;
 
         let bar = super::progress(self.runs);
         // The first exchange opens connections and touches memory.
@@ -185,7 +186,7 @@ impl Arguments {
         }
         let [alone, flood_elsewhere, flood_here] =
             [alone, apart, beside].map(|samples| felt(&samples));
-        Ok(Report {
+        Ok(IsolationReport {
             servers: self.servers,
             server_threads: self.threads(),
             bytes: self.bytes,
@@ -222,7 +223,7 @@ fn felt(samples: &[Sample]) -> Felt {
     }
 }
 
-impl Report {
+impl IsolationReport {
     fn table(&self) -> String {
         let mut text = format!(
             "{} exchanged with {} server{} of {} threads; a flood of {} clients with {} each, {:.2} GB/s\n\n",

@@ -10,7 +10,7 @@ use tradewind_common::placement::Placement;
 use tradewind_common::spec::{BLOCK_BYTES_MAX, GROUP_SIZE_MAX, GROUPS_MAX};
 use tradewind_core::optimizer::from_spec;
 
-use self::report::Report;
+use self::report::PredictReport;
 use super::model::{Form, OptimizerName};
 use super::{Stop, size};
 use tradewind_process::log::say;
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
 }
 
 /// The prediction; or what cannot be predicted, and the way out.
-fn predict(arguments: &Arguments) -> Result<Report, String> {
+fn predict(arguments: &Arguments) -> Result<PredictReport, String> {
     check(arguments)?;
     let layout = layout(arguments)?;
     let group_sizes = vec![arguments.ranks; arguments.groups as usize];
@@ -133,7 +133,7 @@ fn predict(arguments: &Arguments) -> Result<Report, String> {
     }
     let placement = Placement::by_bytes(&layout, servers as u32);
     run.placement = &placement;
-    Ok(Report::new(arguments, &run, rates, needed))
+    Ok(PredictReport::new(arguments, &run, rates, needed))
 }
 
 fn check(arguments: &Arguments) -> Result<(), String> {

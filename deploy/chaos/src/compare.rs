@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Context;
 use tradewind_common::record::Evaluation;
 
-use super::session::Plan;
-use super::{Arguments, MINUTES, NO_BUDGET, Order, Report};
+use super::session::FaultPlan;
+use super::{Arguments, ChaosReport, MINUTES, NO_BUDGET, Order};
 use tradewind_process::log::say;
 
 /// Faults of a run whose end is compared.
@@ -23,13 +23,13 @@ pub(super) fn efficiency(arguments: &Arguments) -> anyhow::Result<bool> {
     let lasts = arguments.minutes.unwrap_or(MINUTES) * 60.0;
     let config = arguments.config(&[NO_BUDGET.to_owned()])?;
     let out = arguments.folder(&config);
-    let run = |name: &str, faults: bool| -> anyhow::Result<Report> {
+    let run = |name: &str, faults: bool| -> anyhow::Result<ChaosReport> {
         say(format_args!("{name}:"));
         let order = Order {
             config: config.clone(),
             out: out.join(name.replace(' ', "-")),
             seed: arguments.seed,
-            plan: Plan {
+            plan: FaultPlan {
                 faults: match faults {
                     true => arguments.faults(&config)?,
                     false => Box::new(std::iter::empty()),
@@ -42,8 +42,8 @@ pub(super) fn efficiency(arguments: &Arguments) -> anyhow::Result<bool> {
     };
     let without = run("without faults", false)?;
     let with = run("with faults", true)?;
-    let rate = |report: &Report| report.work.steps as f64 / report.work.seconds;
-    let samples = |report: &Report| report.work.samples as f64 / report.work.seconds;
+    let rate = |report: &ChaosReport| report.work.steps as f64 / report.work.seconds;
+    let samples = |report: &ChaosReport| report.work.samples as f64 / report.work.seconds;
     let (steps, samples) = (
         rate(&with) / rate(&without),
         samples(&with) / samples(&without),
@@ -87,7 +87,7 @@ pub(super) fn convergence(arguments: &Arguments, pairs: u64) -> anyhow::Result<b
                 config: config.clone(),
                 out: out.clone(),
                 seed: arguments.seed + seed,
-                plan: Plan {
+                plan: FaultPlan {
                     faults: Box::new(all.take(faults)),
                     lasts: None,
                     one_at_a_time: true,

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use tradewind_config::Config;
 
 use super::proxy::{Front, Net};
-use super::session::{Begun, Outcome, Plan, session};
+use super::session::{Begun, FaultPlan, SessionOutcome, session};
 use super::shared::{Injected, Shared};
 use tradewind_folder::cluster::Access;
 use tradewind_folder::runtime::one_thread;
@@ -22,16 +22,16 @@ pub struct Chaos {
     /// Seconds; `None` until the budget is applied.
     lasts: Option<f64>,
     begun: Option<oneshot::Sender<Begun>>,
-    done: Option<oneshot::Receiver<Outcome>>,
+    done: Option<oneshot::Receiver<SessionOutcome>>,
     thread: Option<JoinHandle<()>>,
-    outcome: Option<Outcome>,
+    outcome: Option<SessionOutcome>,
     /// Dropped when the servers are not needed any more.
     release: Option<oneshot::Sender<()>>,
 }
 
 impl Chaos {
     /// Listens in front of every server that the run will have.
-    pub fn new(config: &Config, plan: Plan) -> anyhow::Result<Self> {
+    pub fn new(config: &Config, plan: FaultPlan) -> anyhow::Result<Self> {
         let host = &config.cluster.host;
         let fronts = (0..config.cluster.servers).map(|server| Front::bind(server, host));
         let fronts: Vec<Front> = fronts.collect::<anyhow::Result<_>>()?;
@@ -71,7 +71,7 @@ impl Chaos {
     }
 
     /// What has happened, how much was left out, and what came of it; `None` if it broke off.
-    pub fn results(mut self) -> (Vec<Injected>, usize, Option<Outcome>) {
+    pub fn results(mut self) -> (Vec<Injected>, usize, Option<SessionOutcome>) {
         let (injected, left_out) = self.shared.faults();
         (injected, left_out, self.outcome.take())
     }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tradewind_server::events::EventLog;
 
 use super::proxy::Net;
-use super::schedule::{Fault, Kind};
+use super::schedule::{Fault, FaultKind};
 use super::shared::{Injected, Shared};
 use super::victim::Victim;
 use tradewind_folder::clock::{Clock, wall};
@@ -47,7 +47,7 @@ pub(super) struct Injector {
     pub(super) one_at_a_time: bool,
     pub(super) active: JoinSet<Active>,
     /// What goes on at whom.
-    pub(super) going_on: BTreeMap<Member, Vec<Kind>>,
+    pub(super) going_on: BTreeMap<Member, Vec<FaultKind>>,
     /// When each was killed lately, by the clock of the faults.
     pub(super) kills: BTreeMap<Member, Vec<f64>>,
     /// Since when everything is well, by the clock of the faults, where they come one at a time.
@@ -55,7 +55,7 @@ pub(super) struct Injector {
 }
 
 /// A fault that has been made to happen, and at whom.
-pub(super) type Active = (Kind, Vec<Member>);
+pub(super) type Active = (FaultKind, Vec<Member>);
 
 impl Injector {
     /// Lets faults happen as they are due, until there are no more, or `until` (in seconds) is
@@ -111,7 +111,7 @@ impl Injector {
         if members.is_empty() || members.iter().any(clashes) {
             return false;
         }
-        if fault.kind == Kind::Kill && !self.may_kill(&members, now) {
+        if fault.kind == FaultKind::Kill && !self.may_kill(&members, now) {
             return false;
         }
         self.inject(fault, &members, now);
@@ -163,7 +163,7 @@ impl Injector {
     /// Notes which faults are over.
     fn ended(&mut self) {
         while let Some(ended) = self.active.try_join_next() {
-            let (kind, members) = ended.unwrap_or((Kind::Kill, Vec::new()));
+            let (kind, members) = ended.unwrap_or((FaultKind::Kill, Vec::new()));
             for member in members {
                 if let Some(going_on) = self.going_on.get_mut(&member)
                     && let Some(at) = going_on.iter().position(|other| *other == kind)
@@ -195,13 +195,13 @@ async fn suffer(
         shared: &shared,
     };
     match fault.kind {
-        Kind::Kill => signal(Signal::KILL),
-        Kind::Stop => {
+        FaultKind::Kill => signal(Signal::KILL),
+        FaultKind::Stop => {
             last.silence();
             signal(Signal::STOP);
             sleep(lasts).await;
         }
-        Kind::Slow => {
+        FaultKind::Slow => {
             let turns = lasts.as_millis() / (STANDS + RUNS).as_millis();
             for _ in 0..turns.max(1) {
                 signal(Signal::STOP);
@@ -210,12 +210,12 @@ async fn suffer(
                 sleep(RUNS).await;
             }
         }
-        Kind::Cut => {
+        FaultKind::Cut => {
             last.silence();
             victims.iter().for_each(|(m, _)| net.cut(*m, fault.way));
             sleep(lasts).await;
         }
-        Kind::Full => {
+        FaultKind::Full => {
             victims.iter().for_each(|(m, _)| roster.set_full(*m, true));
             sleep(lasts).await;
         }
@@ -227,7 +227,7 @@ async fn suffer(
 /// However a fault ends, nobody is left stopped, cut off or without a disk.
 struct Last<'a> {
     victims: &'a [(Member, Present)],
-    kind: Kind,
+    kind: FaultKind,
     net: &'a Net,
     roster: &'a Roster,
     shared: &'a Shared,
@@ -237,7 +237,7 @@ impl Last<'_> {
     fn silence(&self) {
         for (member, _) in self.victims {
             if let Member::Server(server) = member {
-                let stopped = self.kind == Kind::Stop;
+                let stopped = self.kind == FaultKind::Stop;
                 self.shared.silenced(*server, wall(), stopped);
             }
         }
@@ -248,15 +248,17 @@ impl Drop for Last<'_> {
     fn drop(&mut self) {
         for (member, process) in self.victims {
             match self.kind {
-                Kind::Kill => {}
-                Kind::Stop | Kind::Slow => {
+                FaultKind::Kill => {}
+                FaultKind::Stop | FaultKind::Slow => {
                     process.signal(Signal::CONT);
                 }
-                Kind::Cut => self.net.heal(*member),
-                Kind::Full => self.roster.set_full(*member, false),
+                FaultKind::Cut => self.net.heal(*member),
+                FaultKind::Full => self.roster.set_full(*member, false),
             }
-            if let (Member::Server(server), Kind::Stop | Kind::Cut) = (member, self.kind) {
-                self.shared.heard(*server, wall(), self.kind == Kind::Stop);
+            if let (Member::Server(server), FaultKind::Stop | FaultKind::Cut) = (member, self.kind)
+            {
+                self.shared
+                    .heard(*server, wall(), self.kind == FaultKind::Stop);
             }
         }
     }

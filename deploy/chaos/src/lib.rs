@@ -25,9 +25,9 @@ use tradewind_common::record::StepRecord;
 use tradewind_config::Config;
 
 use hooks::Chaos;
-use report::Report;
-use schedule::{Fault, Field, Kind};
-use session::Plan;
+use report::ChaosReport;
+use schedule::{Fault, FaultKind, Field};
+use session::FaultPlan;
 use tradewind_folder::config;
 use tradewind_folder::events::Events;
 use tradewind_folder::lines::Metrics;
@@ -99,7 +99,7 @@ struct Order {
     out: PathBuf,
     /// Of the faults; 0 with a script.
     seed: u64,
-    plan: Plan,
+    plan: FaultPlan,
 }
 
 /// Trains while faults happen, and judges.
@@ -140,9 +140,10 @@ impl Arguments {
         config::read(&self.config, &set)
     }
 
-    fn kinds(&self) -> anyhow::Result<Vec<Kind>> {
+    fn kinds(&self) -> anyhow::Result<Vec<FaultKind>> {
         let kinds = self.kinds.iter().map(|word| {
-            Kind::of(word).with_context(|| format!("`{word}` is none of {}", Kind::words()))
+            FaultKind::of(word)
+                .with_context(|| format!("`{word}` is none of {}", FaultKind::words()))
         });
         kinds.collect()
     }
@@ -201,7 +202,7 @@ impl Arguments {
         let order = Order {
             out: self.folder(&config),
             seed: if self.script.is_some() { 0 } else { self.seed },
-            plan: Plan {
+            plan: FaultPlan {
                 faults: match self.faults {
                     Some(most) => Box::new(faults.take(most)),
                     None => faults,
@@ -218,7 +219,7 @@ impl Arguments {
 
 impl Order {
     /// Carries the run out, writes `chaos.json` into its folder, and tells what came of it.
-    fn carry_out(self) -> anyhow::Result<Report> {
+    fn carry_out(self) -> anyhow::Result<ChaosReport> {
         let Self {
             config,
             out,
@@ -245,7 +246,7 @@ impl Order {
         let events = Events::of(&out, &config.name).fresh()?;
         let lease = config.liveness.lease_ms as f64 / 1000.0;
         let faults = (&injected[..], left_out);
-        let report = Report::new((seed, lease), faults, outcome, &records, &events);
+        let report = ChaosReport::new((seed, lease), faults, outcome, &records, &events);
         let text = serde_json::to_string_pretty(&report)?;
         whole::write(&out.join("chaos.json"), text)?;
         report.lines().iter().for_each(say);

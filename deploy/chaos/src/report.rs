@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tradewind_common::record::StepRecord;
 
-use super::session::Outcome;
+use super::session::SessionOutcome;
 use super::shared::Injected;
 use super::soak::Soaked;
 use super::watch::{Looked, Restored};
@@ -18,7 +18,7 @@ use tradewind_folder::events::Event;
 
 /// `chaos.json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ChaosReport {
     pub seed: u64,
     /// Empty if everything held.
     pub violations: Vec<String>,
@@ -98,11 +98,11 @@ const RECOVERIES: &[&str] = &[
     "snapshot_failed",
 ];
 
-impl Report {
+impl ChaosReport {
     pub fn new(
         (seed, lease): (u64, f64),
         (injected, left_out): (&[Injected], usize),
-        outcome: Outcome,
+        outcome: SessionOutcome,
         records: &[StepRecord],
         events: &[Event],
     ) -> Self {

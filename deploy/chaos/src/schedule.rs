@@ -14,7 +14,7 @@ pub use script::parse;
 
 /// What happens to a victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FaultKind {
     /// kill -9.
     Kill,
     /// SIGSTOP, and SIGCONT after a while.
@@ -27,7 +27,7 @@ pub enum Kind {
     Full,
 }
 
-impl Kind {
+impl FaultKind {
     pub const ALL: [Self; 5] = [Self::Kill, Self::Stop, Self::Slow, Self::Cut, Self::Full];
 
     /// As in scripts and reports.
@@ -71,7 +71,7 @@ pub enum Way {
 pub struct Fault {
     /// Seconds since training began.
     pub at: f64,
-    pub kind: Kind,
+    pub kind: FaultKind,
     pub victim: Victim,
     /// Seconds; 0 of a kill.
     pub lasts: f64,
@@ -83,9 +83,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind.word(), self.victim)?;
         match (self.kind, self.way) {
-            (Kind::Kill, _) => Ok(()),
-            (Kind::Cut, Way::Reset) => write!(f, " {:.1}s reset", self.lasts),
-            (Kind::Cut, Way::Silent) | (Kind::Stop | Kind::Slow | Kind::Full, _) => {
+            (FaultKind::Kill, _) => Ok(()),
+            (FaultKind::Cut, Way::Reset) => write!(f, " {:.1}s reset", self.lasts),
+            (FaultKind::Cut, Way::Silent) | (FaultKind::Stop | FaultKind::Slow | FaultKind::Full, _) => {
                 write!(f, " {:.1}s", self.lasts)
             }
         }
@@ -100,7 +100,7 @@ pub struct Field {
     pub groups: Vec<u32>,
     /// Seconds.
     pub lease: f64,
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<FaultKind>,
     /// Servers are hurt, too.
     pub hurt_servers: bool,
     /// Half of the time several faults come within a lease.
@@ -137,15 +137,15 @@ fn draw(field: &Field, random: &mut Random, at: f64) -> Fault {
     let kind = field.kinds[random.below(field.kinds.len())];
     let victim = match kind {
         // Of a rank nothing is seen any more when it cannot write.
-        Kind::Full if random.fraction() < 0.5 => Victim::Servers,
-        Kind::Full => Victim::Server(random.below(field.servers as usize) as u32),
-        Kind::Kill | Kind::Stop | Kind::Slow | Kind::Cut => draw_victim(field, random),
+        FaultKind::Full if random.fraction() < 0.5 => Victim::Servers,
+        FaultKind::Full => Victim::Server(random.below(field.servers as usize) as u32),
+        FaultKind::Kill | FaultKind::Stop | FaultKind::Slow | FaultKind::Cut => draw_victim(field, random),
     };
     let long = random.fraction() < 0.5;
     let part = random.fraction();
     let lasts = match (kind, long) {
-        (Kind::Kill, _) => 0.0,
-        (Kind::Slow | Kind::Full, _) => 2.0 + 3.0 * part,
+        (FaultKind::Kill, _) => 0.0,
+        (FaultKind::Slow | FaultKind::Full, _) => 2.0 + 3.0 * part,
         // Enough for the lease to run out, or surely not.
         (_, true) => field.lease * (1.3 + 1.2 * part),
         (_, false) => field.lease * (0.2 + 0.3 * part),
@@ -191,7 +191,7 @@ mod tests {
             servers: 3,
             groups: vec![2, 2, 2],
             lease: 2.0,
-            kinds: Kind::ALL.to_vec(),
+            kinds: FaultKind::ALL.to_vec(),
             hurt_servers: true,
             combinations: false,
         }
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn all_kinds_and_victims_come_up_at_the_pace_that_is_asked_for() {
         let faults: Vec<Fault> = drawn(field(), 1, 5.0).take(1000).collect();
-        for kind in Kind::ALL {
+        for kind in FaultKind::ALL {
             let of = faults.iter().filter(|fault| fault.kind == kind).count();
             assert!((120..280).contains(&of), "{of} of {kind:?}");
         }
@@ -240,8 +240,8 @@ mod tests {
         // The next one comes while the coordinator is cut off.
         let cut = |two: &[Fault]| {
             let (first, second) = (two[0], two[1]);
-            (first.kind, first.victim) == (Kind::Cut, Victim::Coordinator)
-                && second.kind == Kind::Kill
+            (first.kind, first.victim) == (FaultKind::Cut, Victim::Coordinator)
+                && second.kind == FaultKind::Kill
                 && matches!(second.victim, Victim::Server(_))
                 && second.at < first.at + first.lasts.min(2.0)
         };
@@ -251,14 +251,14 @@ mod tests {
     #[test]
     fn combinations_are_made_of_the_kinds_that_are_asked_for() {
         let field = Field {
-            kinds: vec![Kind::Kill, Kind::Cut],
+            kinds: vec![FaultKind::Kill, FaultKind::Cut],
             ..together()
         };
         let faults: Vec<Fault> = drawn(field, 4, 5.0).take(500).collect();
         assert!(
             faults
                 .iter()
-                .all(|f| f.kind == Kind::Kill || f.kind == Kind::Cut)
+                .all(|f| f.kind == FaultKind::Kill || f.kind == FaultKind::Cut)
         );
         let lone = Field {
             servers: 1,
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn what_ought_to_be_noticed_outlasts_the_lease_and_the_rest_does_not() {
         for fault in drawn(field(), 3, 1.0).take(500) {
-            if matches!(fault.kind, Kind::Stop | Kind::Cut) {
+            if matches!(fault.kind, FaultKind::Stop | FaultKind::Cut) {
                 assert!(fault.lasts <= 1.0 || fault.lasts >= 2.6, "{fault}");
             }
         }
@@ -287,7 +287,7 @@ mod tests {
     fn servers_may_be_left_alone() {
         let field = Field {
             hurt_servers: false,
-            kinds: vec![Kind::Kill, Kind::Stop],
+            kinds: vec![FaultKind::Kill, FaultKind::Stop],
             ..field()
         };
         let hurt = |f: Fault| matches!(f.victim, Victim::Server(_) | Victim::Coordinator);
@@ -297,14 +297,14 @@ mod tests {
     #[test]
     fn only_what_changes_the_other_clashes() {
         for (one, other, clash) in [
-            (Kind::Kill, Kind::Stop, false),
-            (Kind::Kill, Kind::Kill, false),
-            (Kind::Stop, Kind::Slow, true),
-            (Kind::Slow, Kind::Stop, true),
-            (Kind::Stop, Kind::Cut, false),
-            (Kind::Cut, Kind::Cut, true),
-            (Kind::Full, Kind::Full, true),
-            (Kind::Full, Kind::Stop, false),
+            (FaultKind::Kill, FaultKind::Stop, false),
+            (FaultKind::Kill, FaultKind::Kill, false),
+            (FaultKind::Stop, FaultKind::Slow, true),
+            (FaultKind::Slow, FaultKind::Stop, true),
+            (FaultKind::Stop, FaultKind::Cut, false),
+            (FaultKind::Cut, FaultKind::Cut, true),
+            (FaultKind::Full, FaultKind::Full, true),
+            (FaultKind::Full, FaultKind::Stop, false),
         ] {
             assert_eq!(one.clashes(other), clash, "{one:?} {other:?}");
         }

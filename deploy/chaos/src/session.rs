@@ -20,7 +20,7 @@ use super::schedule::Fault;
 use super::shared::Shared;
 use super::soak::{self, Soak, Soaked};
 use super::victim::Known;
-use super::watch::{Looked, Restored, Round, Rules, Told, Watch, differs, unhealthy};
+use super::watch::{HolderEvent, Looked, Restored, Round, Rules, Watch, differs, unhealthy};
 use tradewind_folder::clock::{Clock, wall};
 use tradewind_folder::cluster::{Access, holding};
 use tradewind_folder::lines::{Lines, Metrics};
@@ -37,7 +37,7 @@ const SETTLES: f64 = 30.0;
 const STALLS: f64 = 60.0;
 
 /// What happens in a run, and for how long.
-pub struct Plan {
+pub struct FaultPlan {
     pub faults: Box<dyn Iterator<Item = Fault> + Send>,
     /// Seconds; `None` until the budget is applied.
     pub lasts: Option<f64>,
@@ -57,7 +57,7 @@ pub(super) struct Begun {
 
 /// What came of it.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct SessionOutcome {
     pub violations: Vec<String>,
     pub looked: Looked,
     pub restored: Vec<Restored>,
@@ -69,25 +69,25 @@ pub struct Outcome {
 
 /// Serves the fronts; when the run has begun, goes along with it.
 pub(super) async fn session(
-    plan: Plan,
+    plan: FaultPlan,
     (roster, net, shared): (Roster, Net, Shared),
     fronts: Vec<Front>,
     begun: oneshot::Receiver<Begun>,
-) -> Outcome {
+) -> SessionOutcome {
     for front in fronts {
         tokio::spawn(net.clone().serve(front));
     }
     let Ok(begun) = begun.await else {
-        return Outcome::default();
+        return SessionOutcome::default();
     };
     let access = &begun.access;
     let ask = || Ask::new(access.clone(), roster.clone(), begun.run.clone());
     let log = match EventLog::open(&begun.folder) {
         Ok(log) => log,
         Err(error) => {
-            return Outcome {
+            return SessionOutcome {
                 violations: vec![format!("events cannot be written: {error}")],
-                ..Outcome::default()
+                ..SessionOutcome::default()
             };
         }
     };
@@ -120,7 +120,7 @@ pub(super) async fn session(
     };
     let mut soak = Soak::default();
     let minutes = plan.lasts.map(|lasts| lasts / 60.0);
-    let mut outcome = Outcome::default();
+    let mut outcome = SessionOutcome::default();
     let mut asking = ask();
     let faults = faults(
         injector,
@@ -194,9 +194,9 @@ async fn soaks(
 async fn faults(
     mut injector: Injector,
     ask: &mut Ask,
-    plan: Plan,
+    plan: FaultPlan,
     shared: &Shared,
-    outcome: &mut Outcome,
+    outcome: &mut SessionOutcome,
     replication: u32,
 ) {
     while recovered(ask, replication).await.is_err() {
@@ -251,7 +251,7 @@ struct Watching {
     shared: Shared,
     run: RunId,
     metrics: Metrics,
-    events: Lines<Told>,
+    events: Lines<HolderEvent>,
     /// When a group has last finished a clock.
     heard: Clock,
     replication: u32,
@@ -348,7 +348,7 @@ impl Watching {
         match self.events.fresh() {
             Ok(events) => {
                 let run = self.run.as_str();
-                let ours = |told: &&Told| told.run.as_deref().is_none_or(|of| of == run);
+                let ours = |told: &&HolderEvent| told.run.as_deref().is_none_or(|of| of == run);
                 let ours = events.iter().filter(ours);
                 ours.for_each(|told| self.watch.handle_event(told));
             }

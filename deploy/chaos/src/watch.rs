@@ -21,12 +21,12 @@ use tradewind_proto::v1::{DecidedClock, ShardStatusReply, StatusReply};
 
 use super::ask::Seen;
 use super::shared::Silence;
-use clocks::{Clocks, Place};
+use clocks::{ClockPlace, Clocks};
 use digests::Digests;
 pub use end::{differs, unhealthy};
 use holding::{Holding, Processes};
 use losses::Losses;
-pub use losses::{Restored, Told};
+pub use losses::{HolderEvent, Restored};
 
 /// Violations that are remembered: the first ones tell most.
 const VIOLATIONS_MAX: usize = 20;
@@ -179,11 +179,13 @@ impl Watch {
             self.updates = self.updates.max(record.updates);
         }
         match place {
-            Place::Next => {}
-            Place::Late => self.looked.late += 1,
+            ClockPlace::Next => {}
+            ClockPlace::Late => self.looked.late += 1,
             // Of what is lost everywhere nobody knows any more.
-            Place::Again(wall) if self.shards.values().all(|shard| shard.from > wall) => {}
-            Place::Again(_) => self.violated(format!("group {group} finished clock {clock} twice")),
+            ClockPlace::Again(wall) if self.shards.values().all(|shard| shard.from > wall) => {}
+            ClockPlace::Again(_) => {
+                self.violated(format!("group {group} finished clock {clock} twice"))
+            }
         }
     }
 
@@ -211,7 +213,7 @@ impl Watch {
     }
 
     /// An event was written down.
-    pub fn handle_event(&mut self, told: &Told) {
+    pub fn handle_event(&mut self, told: &HolderEvent) {
         match (told.kind.as_str(), told.shard, told.server) {
             ("updates_lost", ..) => self.losses.handle_told(told),
             ("copy_removed", Some(shard), Some(server)) => {

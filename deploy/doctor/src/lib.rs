@@ -55,7 +55,7 @@ struct Node {
 
 /// What a node has, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-struct Report {
+struct DoctorReport {
     #[serde(flatten)]
     node: Node,
     missing: Vec<Missing>,
@@ -88,7 +88,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         }
     };
     let node = Node::look(&System::this());
-    let report = Report {
+    let report = DoctorReport {
         missing: missing(&node),
         cannot: config.as_ref().map(|config| cannot(config, &node)),
         node,

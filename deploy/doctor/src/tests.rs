@@ -11,7 +11,7 @@ use tradewind_config::Config;
 
 use super::system::System;
 use super::verdict::NeededFor;
-use super::{Node, Report, cannot, missing, text};
+use super::{DoctorReport, Node, cannot, missing, text};
 
 /// A GPU node on Slingshot that lacks nothing: what a case changes is lacking then.
 struct Fake {
@@ -170,7 +170,7 @@ fn a_node_is_told_line_by_line() {
         .with("sys/module/nvidia_peermem/refcnt", "1\n")
         .variable("CUDA_VISIBLE_DEVICES", "1");
     let node = fake.node();
-    let report = Report {
+    let report = DoctorReport {
         missing: missing(&node),
         cannot: None,
         node,

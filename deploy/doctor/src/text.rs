@@ -7,11 +7,11 @@ use super::libtorch::Libtorch;
 use super::nccl::Nccl;
 use super::network::Network;
 use super::verdict::NeededFor;
-use super::{Node, Report};
+use super::{DoctorReport, Node};
 use tradewind_folder::units::size;
 
 /// Everything.
-pub(super) fn all(report: &Report) -> String {
+pub(super) fn all(report: &DoctorReport) -> String {
     let Node {
         driver,
         libtorch,
@@ -172,7 +172,7 @@ fn host_rows(host: &Host, row: &mut dyn FnMut(&str, String)) {
     }
 }
 
-fn verdict(report: &Report, text: &mut String) {
+fn verdict(report: &DoctorReport, text: &mut String) {
     for (needed_for, title) in [
         (NeededFor::Gpu, "a rank on a GPU lacks"),
         (NeededFor::Groups, "a group of several GPUs lacks"),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tradewind_common::exit::Exit;
 use tradewind_proto::v1::StatusReply;
 
-use crate::member::{Ended, Member, Role};
+use crate::member::{Member, ProcessEnd, Role};
 
 /// For people and for the summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,8 +101,8 @@ impl Failure {
     }
 }
 
-impl From<Ended> for Failure {
-    fn from(ended: Ended) -> Self {
+impl From<ProcessEnd> for Failure {
+    fn from(ended: ProcessEnd) -> Self {
         Self {
             text: ended.to_string(),
             cause: Cause {
@@ -116,7 +116,7 @@ impl From<Ended> for Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         let text = format!("{error:#}");
-        match error.downcast::<Ended>() {
+        match error.downcast::<ProcessEnd>() {
             Ok(ended) => ended.into(),
             Err(_) => Self::of_launcher(text),
         }

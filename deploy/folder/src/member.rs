@@ -62,7 +62,7 @@ impl fmt::Display for Role {
 
 /// How a process ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct ProcessEnd {
     /// Of what.
     pub role: Role,
     /// Whether it ended with status 0.
@@ -77,7 +77,7 @@ pub struct Ended {
     pub tail: String,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // It has looked at what people have written, so what it found is all that they need.
         if self.role == Role::Check
@@ -110,9 +110,9 @@ fn error_of(log: &str) -> Option<&str> {
     Some(message.trim_end())
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for ProcessEnd {}
 
-impl Ended {
+impl ProcessEnd {
     /// The same end, with more to be said about it.
     pub fn because(self, how: String) -> Self {
         Self { how, ..self }

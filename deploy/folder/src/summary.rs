@@ -28,7 +28,7 @@ const FINAL_EXCHANGES: usize = 10;
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum RunOutcome {
     /// The budget was applied.
     Completed,
     /// It could not go on.
@@ -149,7 +149,7 @@ pub struct Summary {
     /// Version of the libtorch that evaluated.
     libtorch: Option<String>,
     /// How it ended.
-    pub status: Status,
+    pub status: RunOutcome,
     /// What `tradewind run` returns.
     pub exit_status: u8,
     seed: u64,
@@ -177,7 +177,7 @@ pub struct Summary {
 /// What a summary is made from.
 pub struct Inputs<'a> {
     /// How it ended.
-    pub status: Status,
+    pub status: RunOutcome,
     /// What ended it, if it has failed.
     pub failure: Option<Cause>,
     /// Seconds from its start to its end.
@@ -326,13 +326,13 @@ impl Faults {
 }
 
 /// With what a run ends.
-fn exit(status: Status, failure: Option<&Cause>, lossy: bool) -> Exit {
+fn exit(status: RunOutcome, failure: Option<&Cause>, lossy: bool) -> Exit {
     match status {
-        Status::Completed if lossy => Exit::DoneWithLosses,
-        Status::Completed => Exit::Done,
-        Status::Failed if failure.and_then(Cause::exit) == Some(Exit::Lost) => Exit::Lost,
-        Status::Failed => Exit::Failed,
-        Status::Interrupted => Exit::Interrupted,
+        RunOutcome::Completed if lossy => Exit::DoneWithLosses,
+        RunOutcome::Completed => Exit::Done,
+        RunOutcome::Failed if failure.and_then(Cause::exit) == Some(Exit::Lost) => Exit::Lost,
+        RunOutcome::Failed => Exit::Failed,
+        RunOutcome::Interrupted => Exit::Interrupted,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::compare::compared;
 use super::file::Target;
 use super::keys::setting_keys;
-use super::line::{Line, Reached, Run, State, Sums};
+use super::line::{CellState, Line, Reached, Run, Sums};
 use super::matrix::Matrix;
 use super::reading::Metric;
 use super::stats::mean;
@@ -50,7 +50,7 @@ fn sums(runs: &[Run]) -> Sums {
     // A run that diverged has not reached the target either.
     let tried = runs
         .iter()
-        .filter(|run| !matches!(run.state, State::NotRun(_) | State::Void(..)));
+        .filter(|run| !matches!(run.state, CellState::NotRun(_) | CellState::Void(..)));
     let tried = tried.count();
     let all = |of: fn(&Reached) -> f64| {
         let values: Vec<f64> = reached.iter().map(of).collect();

@@ -28,9 +28,9 @@ const VALIDATION: &str = "validation.jsonl";
 
 /// Written when a cell has come to its end; with it the cell is finished.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Seal {
-    pub outcome: Outcome,
-    /// Where it ran, if whoever sealed it knew.
+pub struct CellRecord {
+    pub outcome: CellOutcome,
+    /// Where it ran, if whoever recorded it knew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<Host>,
     /// BLAKE3 of each file that results are read from, as hex.
@@ -40,7 +40,7 @@ pub struct Seal {
 /// What became of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum CellOutcome {
     /// It trained to its end.
     Completed,
     /// Training diverged; another try would end the same way.
@@ -82,7 +82,7 @@ pub fn numbers(cell: &Cell) -> String {
 ///
 /// # Errors
 /// It failed in a way that another try may not, or what it left cannot be read.
-pub fn seal(folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
+pub fn record(folder: &Path, host: Option<Host>) -> anyhow::Result<CellRecord> {
     let reading = Reading::of(folder)?;
     let outcome = outcome(&reading)?;
     let evaluated = (!reading.validations.is_empty()).then_some(&VALIDATION);
@@ -96,24 +96,24 @@ pub fn seal(folder: &Path, host: Option<Host>) -> anyhow::Result<Seal> {
         let digest = file_digest(&folder.join(&name))?;
         Ok((name, digest))
     });
-    let seal = Seal {
+    let record = CellRecord {
         outcome,
         host,
         files: files.collect::<anyhow::Result<_>>()?,
     };
-    whole::write(&path(folder), serde_json::to_string_pretty(&seal)?)?;
-    Ok(seal)
+    whole::write(&path(folder), serde_json::to_string_pretty(&record)?)?;
+    Ok(record)
 }
 
 /// What a run came to.
 ///
 /// # Errors
 /// Why nothing came of it: another try may come further.
-pub fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
+pub fn outcome(reading: &Reading) -> anyhow::Result<CellOutcome> {
     let summary = &reading.summary;
     if summary.status != COMPLETED {
         return match &summary.failure {
-            Some(failure) if failure.exit() == Some(Exit::Diverged) => Ok(Outcome::Failed(
+            Some(failure) if failure.exit() == Some(Exit::Diverged) => Ok(CellOutcome::Failed(
                 "training diverged; its log says how".to_owned(),
             )),
             Some(failure) if failure.exit() == Some(Exit::Lost) => Err(anyhow::anyhow!(
@@ -138,29 +138,29 @@ pub fn outcome(reading: &Reading) -> anyhow::Result<Outcome> {
         anyhow::bail!("{VALIDATION} has {found} of {wanted} evaluations");
     }
     if let Some(snapshot) = summary.resumed_from {
-        return Ok(Outcome::Void(format!(
+        return Ok(CellOutcome::Void(format!(
             "it went on from snapshot {snapshot} after a pause, which its times have in them"
         )));
     }
     let missed = reading.missed();
     if missed > MISSED_MAX {
-        return Ok(Outcome::Void(format!(
+        return Ok(CellOutcome::Void(format!(
             "{:.0} % of its steps took longer than pace.step_seconds",
             100.0 * missed
         )));
     }
-    Ok(Outcome::Completed)
+    Ok(CellOutcome::Completed)
 }
 
-/// The seal of a cell that is finished: it was run with this configuration, and every file is as
+/// The record of a cell that is finished: it was run with this configuration, and every file is as
 /// it was then. Otherwise why it has to be run.
-pub fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
+pub fn finished(cell: &Cell, folder: &Path) -> Result<CellRecord, Unfinished> {
     let Ok(text) = std::fs::read_to_string(path(folder)) else {
         return Err(Unfinished::NotRun);
     };
-    let seal: Seal = serde_json::from_str(&text)
-        .map_err(|_| Unfinished::Damaged("cell.json is no seal".to_owned()))?;
-    for (name, wanted) in &seal.files {
+    let record: CellRecord = serde_json::from_str(&text)
+        .map_err(|_| Unfinished::Damaged("cell.json is no record of a cell".to_owned()))?;
+    for (name, wanted) in &record.files {
         match file_digest(&folder.join(name)) {
             Ok(found) if found == *wanted => {}
             Ok(_) => return Err(Unfinished::Damaged(format!("{name} has been changed"))),
@@ -170,19 +170,19 @@ pub fn finished(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
     if !is_of(cell, folder) {
         return Err(Unfinished::OtherConfiguration);
     }
-    match seal.outcome {
-        Outcome::Void(_) => Err(Unfinished::Void(Box::new(seal))),
-        Outcome::Completed | Outcome::Failed(_) => Ok(seal),
+    match record.outcome {
+        CellOutcome::Void(_) => Err(Unfinished::Void(Box::new(record))),
+        CellOutcome::Completed | CellOutcome::Failed(_) => Ok(record),
     }
 }
 
-/// As [`finished`], but a cell that has come to its end while nobody looked gets its seal now.
-pub fn gather(cell: &Cell, folder: &Path) -> Result<Seal, Unfinished> {
+/// As [`finished`], but a cell that has come to its end while nobody looked gets its record now.
+pub fn gather(cell: &Cell, folder: &Path) -> Result<CellRecord, Unfinished> {
     match finished(cell, folder) {
         Err(Unfinished::NotRun) if is_over(folder) && is_of(cell, folder) => {}
         found => return found,
     }
-    match seal(folder, None) {
+    match record(folder, None) {
         Ok(_) => finished(cell, folder),
         // It was cut short, or failed in a way that another try may not.
         Err(_) if reading::summary(folder).is_ok_and(|told| told.status != COMPLETED) => {
@@ -211,7 +211,7 @@ pub enum Unfinished {
     NotRun,
     OtherConfiguration,
     /// Its times are worth nothing, which they may be this time.
-    Void(Box<Seal>),
+    Void(Box<CellRecord>),
     Damaged(String),
 }
 

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::cell::Seal;
+use super::cell::CellRecord;
 use super::matrix::Matrix;
 use tradewind_folder::clock::Clock;
 use tradewind_launch::progress::seconds_text;
@@ -23,16 +23,16 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// `seals` are those of trials and cells that were run before, `trials` are left.
-    pub fn new(matrix: &Matrix, seals: &BTreeMap<String, Seal>, trials: usize) -> Self {
-        let finished = matrix.cells.iter().filter(|c| seals.contains_key(&c.id));
+    /// `records` are those of trials and cells that were run before, `trials` are left.
+    pub fn new(matrix: &Matrix, records: &BTreeMap<String, CellRecord>, trials: usize) -> Self {
+        let finished = matrix.cells.iter().filter(|c| records.contains_key(&c.id));
         let cells_finished = finished.count();
         Self {
             settings: matrix.settings.len(),
             cells: matrix.cells.len(),
             cells_finished,
             trials,
-            trials_finished: seals.len() - cells_finished,
+            trials_finished: records.len() - cells_finished,
         }
     }
 
@@ -207,7 +207,7 @@ fn style(template: &str) -> ProgressStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::seal;
+    use crate::cell::record;
     use crate::tests::{HEAD, leave, matrix};
     use tradewind_launch::progress::fixture::Paper;
 
@@ -267,9 +267,9 @@ mod tests {
         let text = format!("{HEAD}seeds = [1, 2, 3]\n");
         let (_, matrix) = matrix(folder.path(), &text, false).unwrap();
         leave(folder.path(), "completed", 0);
-        let seal = seal(folder.path(), None).unwrap();
+        let record = record(folder.path(), None).unwrap();
         let ids = ["cell-seed-1", "cell-tune-0.1", "cell-tune-0.3"];
-        let seals = ids.map(|id| (id.to_owned(), seal.clone())).into();
+        let records = ids.map(|id| (id.to_owned(), record.clone())).into();
         let want = Counts {
             settings: 1,
             cells: 3,
@@ -277,7 +277,7 @@ mod tests {
             trials: 4,
             trials_finished: 2,
         };
-        assert_eq!(Counts::new(&matrix, &seals, 4), want);
+        assert_eq!(Counts::new(&matrix, &records, 4), want);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use tuning::Tuning;
 
 /// What a file asks for.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ExperimentPlan {
     /// What messages call the file.
     pub file: String,
     /// What it says.
@@ -111,7 +111,7 @@ impl Target {
     }
 }
 
-impl Plan {
+impl ExperimentPlan {
     /// Cells that run together at most, or trials.
     pub fn at_once(&self, trials: bool) -> usize {
         let own = self.tuning.as_ref().filter(|_| trials);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::cell::{self, Outcome, Seal, Unfinished};
+use super::cell::{self, CellOutcome, CellRecord, Unfinished};
 use super::earlier::Earlier;
 use super::grid::Score;
 use super::matrix::{Cell, Matrix};
@@ -16,7 +16,7 @@ use tradewind_process::log::say;
 #[derive(Default)]
 pub(super) struct Known {
     /// Of those that came to an end.
-    pub(super) seals: BTreeMap<String, Seal>,
+    pub(super) records: BTreeMap<String, CellRecord>,
     /// Why the others have none.
     pub(super) failures: BTreeMap<String, String>,
     /// What trials came to, by the digests of what decides it, and which of them were run here.
@@ -37,33 +37,33 @@ impl Known {
     /// Whether there is anything left to run of a cell or a trial. What was run before is looked at
     /// once.
     pub(super) fn is_todo(&mut self, cell: &Cell, runner: &Runner, is_trial: bool) -> bool {
-        if self.seals.contains_key(&cell.id) || self.failures.contains_key(&cell.id) {
+        if self.records.contains_key(&cell.id) || self.failures.contains_key(&cell.id) {
             return false;
         }
-        let seal = match cell::gather(cell, &runner.run_folder(cell)) {
-            Ok(seal) => seal,
+        let record = match cell::gather(cell, &runner.run_folder(cell)) {
+            Ok(record) => record,
             // Its measure counts, not its time, and another one might move the optimum.
-            Err(Unfinished::Void(seal)) if is_trial => *seal,
+            Err(Unfinished::Void(record)) if is_trial => *record,
             Err(Unfinished::Damaged(what)) => {
                 say(format_args!("{}: {what}; it is run again", cell.id));
                 return true;
             }
             Err(_) => return true,
         };
-        self.seals.insert(cell.id.clone(), seal);
+        self.records.insert(cell.id.clone(), record);
         false
     }
 
     /// What a cell has come to, in this call or before. One that was void is until it is run again.
-    pub(super) fn seal(&self, cell: &Cell, runner: &Runner) -> Option<Seal> {
+    pub(super) fn record(&self, cell: &Cell, runner: &Runner) -> Option<CellRecord> {
         let void = || match cell::finished(cell, &runner.run_folder(cell)) {
-            Err(Unfinished::Void(seal)) => Some(*seal),
+            Err(Unfinished::Void(record)) => Some(*record),
             Ok(_)
             | Err(Unfinished::NotRun | Unfinished::OtherConfiguration | Unfinished::Damaged(_)) => {
                 None
             }
         };
-        self.seals.get(&cell.id).cloned().or_else(void)
+        self.records.get(&cell.id).cloned().or_else(void)
     }
 
     /// What a trial came to, or one that had to come to the same: `None` while it has to be run.
@@ -78,7 +78,7 @@ impl Known {
             None => self.score(trial, runner),
         };
         if !matches!(score, Score::Unknown) {
-            let here = self.seals.contains_key(&trial.id);
+            let here = self.records.contains_key(&trial.id);
             let here = here.then(|| trial.id.clone());
             self.scores.insert(numbers, (score, here));
         }
@@ -87,10 +87,10 @@ impl Known {
 
     /// What a trial came to that was run here, or could not be.
     fn score(&self, trial: &Cell, runner: &Runner) -> Score {
-        let Some(seal) = self.seals.get(&trial.id) else {
+        let Some(record) = self.records.get(&trial.id) else {
             return Score::Unknown;
         };
-        if matches!(seal.outcome, Outcome::Failed(_)) {
+        if matches!(record.outcome, CellOutcome::Failed(_)) {
             return Score::None;
         }
         let told = reading::summary(&runner.run_folder(trial)).ok();
@@ -144,7 +144,7 @@ impl Known {
     pub(super) fn add(&mut self, ended: BTreeMap<String, Ended>) {
         for (id, ended) in ended {
             match ended {
-                Ok(seal) => drop(self.seals.insert(id, seal)),
+                Ok(record) => drop(self.records.insert(id, record)),
                 Err(why) => drop(self.failures.insert(id, why)),
             }
         }
@@ -174,7 +174,7 @@ mod tests {
         let cell = &matrix.cells[0];
         assert_eq!(Known::default().measure(cell, &runner), None);
         leave_cell(cell, &runner.run_folder(cell), "completed", 1);
-        cell::seal(&runner.run_folder(cell), None).unwrap();
+        cell::record(&runner.run_folder(cell), None).unwrap();
         assert_eq!(
             Known::default().measure(cell, &runner),
             Some(Score::Of(0.6))
@@ -182,7 +182,7 @@ mod tests {
         let mut known = Known::default();
         assert!(known.is_todo(cell, &runner, false));
         assert!(
-            known.seal(cell, &runner).is_some(),
+            known.record(cell, &runner).is_some(),
             "what it came to is told until then"
         );
     }
@@ -234,7 +234,7 @@ mod tests {
             for trial in &trials {
                 let run = runner.run_folder(trial);
                 leave_cell(trial, &run, "completed", 0);
-                cell::seal(&run, None).unwrap();
+                cell::record(&run, None).unwrap();
             }
             all.extend(trials.into_iter().map(|trial| trial.id));
         }
@@ -279,7 +279,7 @@ mod tests {
         for trial in &trials[1..] {
             let run = runner.run_folder(trial);
             leave_cell(trial, &run, "completed", 0);
-            known.add([(trial.id.clone(), Ok(cell::seal(&run, None).unwrap()))].into());
+            known.add([(trial.id.clone(), Ok(cell::record(&run, None).unwrap()))].into());
         }
         known.add([(trials[0].id.clone(), killed())].into());
         assert!(next(&mut known).is_empty());
@@ -299,6 +299,6 @@ mod tests {
         leave_cell(cell, &run, "completed", 0);
         let mut known = Known::default();
         assert!(!known.is_todo(cell, &runner, false));
-        assert!(known.seals.contains_key(&cell.id));
+        assert!(known.records.contains_key(&cell.id));
     }
 }

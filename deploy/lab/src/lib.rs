@@ -5,8 +5,8 @@ mod cell;
 mod compare;
 mod display;
 mod earlier;
+mod earlier_job;
 mod file;
-mod former;
 mod grid;
 mod job;
 mod keys;
@@ -38,9 +38,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tradewind_common::exit::Exit;
 
-use file::Plan;
+use file::ExperimentPlan;
 use known::Known;
-use line::{Line, Run, State};
+use line::{CellState, Line, Run};
 use matrix::Matrix;
 use origin::Origin;
 use page::Page;
@@ -90,7 +90,7 @@ enum Status {
 
 /// Runs what is missing of an experiment, and writes its results.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let read = Plan::read(&arguments.file, arguments.quick);
+    let read = ExperimentPlan::read(&arguments.file, arguments.quick);
     let read = read.and_then(|plan| {
         let matrix = Matrix::new(&plan)?;
         if arguments.slurm {
@@ -125,7 +125,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 async fn conduct(
-    plan: &Plan,
+    plan: &ExperimentPlan,
     matrix: &mut Matrix,
     searches: Searches,
     arguments: &Arguments,
@@ -159,7 +159,7 @@ async fn conduct(
     .await?;
 
     let table = arguments.trials.as_deref();
-    let origin = Origin::new(matrix, &came.known.seals, &came.trials, table);
+    let origin = Origin::new(matrix, &came.known.records, &came.trials, table);
     let mut lines = read_lines(plan, matrix, &runner, came.known);
     for trial in came.trials.iter().filter(|trial| trial.chosen) {
         lines[trial.setting].on_edge.clone_from(&trial.on_edge);
@@ -203,7 +203,7 @@ async fn conduct(
 }
 
 /// How it is called again, with what its results depend on.
-fn command(plan: &Plan, arguments: &Arguments) -> String {
+fn command(plan: &ExperimentPlan, arguments: &Arguments) -> String {
     let mut command = format!("tradewind experiment {}", plan.file);
     if arguments.quick {
         command += " --quick";
@@ -221,7 +221,8 @@ fn command(plan: &Plan, arguments: &Arguments) -> String {
 /// not run, is none.
 fn status(interrupted: bool, lines: &[Line]) -> Status {
     let mut runs = lines.iter().flat_map(|line| &line.runs);
-    let complete = runs.all(|run| matches!(run.state, State::Completed(_) | State::Failed(_)));
+    let complete =
+        runs.all(|run| matches!(run.state, CellState::Completed(_) | CellState::Failed(_)));
     match (interrupted, complete) {
         (true, _) => Status::Interrupted,
         (false, true) => Status::Complete,
@@ -230,7 +231,7 @@ fn status(interrupted: bool, lines: &[Line]) -> Status {
 }
 
 /// The files that an experiment is made of, as far as they can be read.
-fn sources(plan: &Plan) -> Vec<(String, String)> {
+fn sources(plan: &ExperimentPlan) -> Vec<(String, String)> {
     let base = std::fs::read_to_string(&plan.base).ok();
     let base = base.map(|text| ("the base configuration".to_owned(), text));
     iter::once((plan.file.clone(), plan.text.clone()))
@@ -239,15 +240,25 @@ fn sources(plan: &Plan) -> Vec<(String, String)> {
 }
 
 /// What every cell comes to, finished or not.
-fn read_lines(plan: &Plan, matrix: &Matrix, runner: &Runner, mut known: Known) -> Vec<Line> {
+fn read_lines(
+    plan: &ExperimentPlan,
+    matrix: &Matrix,
+    runner: &Runner,
+    mut known: Known,
+) -> Vec<Line> {
     let target = plan.target.as_ref();
     let runs = matrix.cells.iter().map(|cell| {
         let failure = known.failures.remove(&cell.id);
-        let seal = known.seal(cell, runner);
-        let ended = seal.as_ref();
-        let ended = ended.map(|seal| (seal, Reading::of(&runner.run_folder(cell))));
+        let record = known.record(cell, runner);
+        let ended = record.as_ref();
+        let ended = ended.map(|record| (record, Reading::of(&runner.run_folder(cell))));
         let run = match failure {
-            Some(why) => Run::of(cell.id.clone(), cell.seed, State::NotRun(Some(why)), target),
+            Some(why) => Run::of(
+                cell.id.clone(),
+                cell.seed,
+                CellState::NotRun(Some(why)),
+                target,
+            ),
             None => Run::new(cell, ended, target),
         };
         (cell.id.clone(), run)

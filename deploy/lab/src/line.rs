@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::cell::{Outcome, Seal};
+use super::cell::{CellOutcome, CellRecord};
 use super::file::Target;
 use super::matrix::Cell;
 use super::reading::{Metric, Reading};
@@ -14,14 +14,14 @@ use tradewind_common::loss::Loss as Lost;
 pub struct Run {
     pub id: String,
     pub seed: u64,
-    pub state: State,
+    pub state: CellState,
     /// When it reached the target.
     pub reached: Option<Reached>,
 }
 
 /// How far a cell has been run.
 #[derive(Clone, Debug)]
-pub enum State {
+pub enum CellState {
     /// Nothing came of it yet; why, if it was tried.
     NotRun(Option<String>),
     /// Training diverged.
@@ -45,31 +45,33 @@ impl Run {
     /// A run as a cell of an experiment.
     pub fn new(
         cell: &Cell,
-        ended: Option<(&Seal, anyhow::Result<Reading>)>,
+        ended: Option<(&CellRecord, anyhow::Result<Reading>)>,
         target: Option<&Target>,
     ) -> Self {
         let state = match ended {
-            None => State::NotRun(None),
-            Some((seal, reading)) => match (&seal.outcome, reading) {
-                (Outcome::Failed(why), _) => State::Failed(why.clone()),
-                (_, Err(error)) => State::NotRun(Some(format!("{error:#}"))),
-                (Outcome::Void(why), Ok(reading)) => State::Void(why.clone(), Box::new(reading)),
-                (Outcome::Completed, Ok(reading)) => State::Completed(Box::new(reading)),
+            None => CellState::NotRun(None),
+            Some((record, reading)) => match (&record.outcome, reading) {
+                (CellOutcome::Failed(why), _) => CellState::Failed(why.clone()),
+                (_, Err(error)) => CellState::NotRun(Some(format!("{error:#}"))),
+                (CellOutcome::Void(why), Ok(reading)) => {
+                    CellState::Void(why.clone(), Box::new(reading))
+                }
+                (CellOutcome::Completed, Ok(reading)) => CellState::Completed(Box::new(reading)),
             },
         };
         Self::of(cell.id.clone(), cell.seed, state, target)
     }
 
-    pub fn of(id: String, seed: u64, state: State, target: Option<&Target>) -> Self {
+    pub fn of(id: String, seed: u64, state: CellState, target: Option<&Target>) -> Self {
         let state = match (state, target) {
-            (State::Completed(reading), Some(target)) => match reading.other_metric(target) {
-                Some(why) => State::NotRun(Some(why)),
-                None => State::Completed(reading),
+            (CellState::Completed(reading), Some(target)) => match reading.other_metric(target) {
+                Some(why) => CellState::NotRun(Some(why)),
+                None => CellState::Completed(reading),
             },
             (state, _) => state,
         };
         let reached = match &state {
-            State::Completed(reading) => target.and_then(|target| {
+            CellState::Completed(reading) => target.and_then(|target| {
                 let at = reading.reached(target.goal)?;
                 Some(Reached {
                     seconds: at.wall - reading.begun(),
@@ -90,8 +92,8 @@ impl Run {
     /// What it left, if that counts.
     pub fn reading(&self) -> Option<&Reading> {
         match &self.state {
-            State::Completed(reading) => Some(reading),
-            State::NotRun(_) | State::Failed(_) | State::Void(..) => None,
+            CellState::Completed(reading) => Some(reading),
+            CellState::NotRun(_) | CellState::Failed(_) | CellState::Void(..) => None,
         }
     }
 
@@ -112,12 +114,12 @@ pub struct Progress {
 
 impl Progress {
     pub fn of<'a>(runs: impl Iterator<Item = &'a Run> + Clone) -> Self {
-        let count = |what: fn(&State) -> bool| runs.clone().filter(|r| what(&r.state)).count();
+        let count = |what: fn(&CellState) -> bool| runs.clone().filter(|r| what(&r.state)).count();
         Self {
             all: count(|_| true),
-            ended: count(|state| !matches!(state, State::NotRun(_))),
-            failed: count(|state| matches!(state, State::Failed(_))),
-            void: count(|state| matches!(state, State::Void(..))),
+            ended: count(|state| !matches!(state, CellState::NotRun(_))),
+            failed: count(|state| matches!(state, CellState::Failed(_))),
+            void: count(|state| matches!(state, CellState::Void(..))),
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use tradewind_common::milestone::PASSED_MAX;
 use tradewind_config::{Config, ConfigError, Task};
 
-use super::file::{Assign, Choice, Plan};
+use super::file::{Assign, Choice, ExperimentPlan};
 use super::grid;
 use super::keys::{is_synchronous, keys_of};
 
@@ -65,7 +65,7 @@ impl Matrix {
     ///
     /// # Errors
     /// Settings that no run can have, with the keys and the lines that set them.
-    pub fn new(plan: &Plan) -> anyhow::Result<Self> {
+    pub fn new(plan: &ExperimentPlan) -> anyhow::Result<Self> {
         let count = plan.axes.iter().map(|axis| axis.choices.len());
         let count = count.fold(plan.seeds.len(), usize::saturating_mul);
         if count > CELLS_MAX {
@@ -169,7 +169,7 @@ impl Matrix {
     /// A cell for each seed.
     fn cells_of(
         &self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         setting: &Setting,
         index: usize,
     ) -> Result<Vec<Cell>, Vec<String>> {
@@ -197,7 +197,7 @@ impl Matrix {
     /// What is wrong with it.
     pub fn trial(
         &self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         setting: usize,
         (id, seed): (String, u64),
         set: &[(&str, String)],
@@ -217,7 +217,7 @@ impl Matrix {
     /// Values with which its cells cannot be run.
     pub fn fix(
         &mut self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         index: usize,
         tuned: Option<Vec<(String, f64)>>,
     ) -> anyhow::Result<()> {
@@ -232,7 +232,7 @@ impl Matrix {
     /// The configuration of a run of a setting, with further keys.
     fn read(
         &self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         setting: &Setting,
         (id, seed): (&str, u64),
         more: &[(&str, String)],
@@ -275,7 +275,7 @@ fn update_samples(config: &Config) -> u64 {
 }
 
 /// Every combination of the axes' values; the first axis changes last.
-fn combinations(plan: &Plan) -> Vec<Vec<&Choice>> {
+fn combinations(plan: &ExperimentPlan) -> Vec<Vec<&Choice>> {
     let mut all = vec![Vec::new()];
     for axis in &plan.axes {
         let longer = all.iter().flat_map(|known: &Vec<&Choice>| {
@@ -291,7 +291,7 @@ fn combinations(plan: &Plan) -> Vec<Vec<&Choice>> {
 }
 
 /// What is set over the base; axes win over `[set]`, but not over each other.
-fn together(plan: &Plan, choices: &[&Choice]) -> Result<Vec<Assign>, String> {
+fn together(plan: &ExperimentPlan, choices: &[&Choice]) -> Result<Vec<Assign>, String> {
     let mut by_axis: BTreeMap<&str, &str> = BTreeMap::new();
     let mut set = plan.set.clone();
     for (axis, choice) in plan.axes.iter().zip(choices) {
@@ -313,7 +313,7 @@ fn together(plan: &Plan, choices: &[&Choice]) -> Result<Vec<Assign>, String> {
 
 /// What is wrong with a setting, as the experiment's file says it. `more` keys were set beside its own.
 fn explain(
-    plan: &Plan,
+    plan: &ExperimentPlan,
     set: &[Assign],
     more: &[(&str, String)],
     error: &ConfigError,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::cell::Seal;
+use super::cell::CellRecord;
 use super::machine::Host;
 use super::matrix::Matrix;
 use super::tuning::Trial;
@@ -30,13 +30,13 @@ pub struct Elsewhere {
 impl Origin {
     pub(super) fn new(
         matrix: &Matrix,
-        seals: &BTreeMap<String, Seal>,
+        records: &BTreeMap<String, CellRecord>,
         trials: &[Trial],
         table: Option<&Path>,
     ) -> Self {
-        let own = matrix.cells.iter().filter_map(|cell| seals.get(&cell.id));
+        let own = matrix.cells.iter().filter_map(|cell| records.get(&cell.id));
         let mut hosts = BTreeMap::new();
-        for host in own.filter_map(|seal| seal.host.clone()) {
+        for host in own.filter_map(|record| record.host.clone()) {
             *hosts.entry(host).or_default() += 1;
         }
         // A run that lies here tells of its steps.
@@ -59,7 +59,7 @@ impl Origin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::seal;
+    use crate::cell::record;
     use crate::tests::{HEAD, leave, matrix};
     use crate::tuning::Source;
 
@@ -71,8 +71,8 @@ mod tests {
         let run = folder.path().join("run");
         leave(&run, "completed", 0);
         let here = Host::here();
-        let seals = matrix.cells.iter().zip([Some(here.clone()), None]);
-        let seals = seals.map(|(cell, host)| (cell.id.clone(), seal(&run, host).unwrap()));
+        let records = matrix.cells.iter().zip([Some(here.clone()), None]);
+        let records = records.map(|(cell, host)| (cell.id.clone(), record(&run, host).unwrap()));
         let trial = |measure, run: Option<&str>| Trial {
             id: "t".into(),
             configuration: String::new(),
@@ -90,7 +90,7 @@ mod tests {
         let trials = [(Some(0.5), Some("t")), (Some(0.5), None), (None, None)];
         let trials = trials.map(|(measure, run)| trial(measure, run));
         let table = Path::new("t.csv");
-        let origin = Origin::new(&matrix, &seals.collect(), &trials, Some(table));
+        let origin = Origin::new(&matrix, &records.collect(), &trials, Some(table));
         assert_eq!(origin.hosts, [(here, 1)].into());
         let elsewhere = Elsewhere {
             table: "t.csv".into(),

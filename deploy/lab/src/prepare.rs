@@ -8,7 +8,7 @@ use anyhow::bail;
 use tradewind_config::Config;
 
 use super::display::Counts;
-use super::file::Plan;
+use super::file::ExperimentPlan;
 use super::job::Job;
 use super::keys::keys_of;
 use super::machine::{self, Machine, Need};
@@ -52,7 +52,7 @@ impl Needs {
         &self,
         name: &str,
         jobs: &[Job<'_>],
-        plan: &Plan,
+        plan: &ExperimentPlan,
         counts: Counts,
         folder: &Path,
     ) {
@@ -91,7 +91,7 @@ impl Needs {
 /// # Errors
 /// [`Refused`], or something that keeps this machine from looking.
 pub(super) async fn prepare(
-    plan: &Plan,
+    plan: &ExperimentPlan,
     matrix: &Matrix,
     todo: &[&Cell],
     runner: &Runner,
@@ -143,7 +143,7 @@ pub(super) async fn prepare(
 }
 
 /// Why cells of this part of the machine cannot all serve their metrics.
-fn one_address(plan: &Plan, cell: &Cell, part: f64) -> Option<String> {
+fn one_address(plan: &ExperimentPlan, cell: &Cell, part: f64) -> Option<String> {
     let together = plan.at_once(false).max(plan.at_once(true)) > 1 && part <= 0.5;
     (together && cell.config.telemetry.prometheus.is_some()).then(|| {
         format!(
@@ -171,7 +171,7 @@ async fn check(
     let programs = Programs::of(&cell.config)?;
     let config = runner.write_config(cell)?;
     let log = runner.log(&format!("{}-check", cell.id));
-    // A former one's words are not this one's.
+    // An earlier one's words are not this one's.
     let _ = std::fs::remove_file(&log);
     let arguments = CheckArguments {
         config,

@@ -21,7 +21,7 @@ pub const MISSED_MAX: f64 = 0.05;
 #[derive(Clone, Debug)]
 pub struct Reading {
     pub config: Config,
-    pub summary: Told,
+    pub summary: RunSummary,
     /// In the order of their wall times.
     pub records: Vec<StepRecord>,
     /// Evaluations on the validation split along the way, in the order of their samples.
@@ -30,7 +30,7 @@ pub struct Reading {
 
 /// What is needed of `summary.json`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Told {
+pub struct RunSummary {
     pub status: String,
     /// Of the `tradewind` that ran it.
     pub version: Option<String>,
@@ -59,7 +59,7 @@ pub struct Faults {
     pub lost: serde_json::Value,
 }
 
-impl Told {
+impl RunSummary {
     /// What restored shards have lost of what had been acknowledged; `None` if nothing is known to be.
     pub fn lost(&self) -> Option<Lost> {
         let lost: Option<Lost> = serde_json::from_value(self.faults.lost.clone()).ok()?;
@@ -249,7 +249,7 @@ impl Reading {
 ///
 /// # Errors
 /// It is missing or damaged.
-pub fn summary(folder: &Path) -> anyhow::Result<Told> {
+pub fn summary(folder: &Path) -> anyhow::Result<RunSummary> {
     serde_json::from_str(&read(folder, "summary.json")?)
         .with_context(|| format!("{} is damaged", folder.join("summary.json").display()))
 }

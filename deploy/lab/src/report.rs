@@ -8,10 +8,10 @@ use anyhow::bail;
 
 use super::page::{Page, page};
 use crate::analysis::summed;
-use crate::cell::{self, Outcome};
+use crate::cell::{self, CellOutcome};
 use crate::file::{Goal, Target};
 use crate::keys::{is_synchronous, setting_keys};
-use crate::line::{Line, Run, State, Sums};
+use crate::line::{CellState, Line, Run, Sums};
 use crate::origin::Origin;
 use crate::reading::Reading;
 use tradewind_process::log::say;
@@ -136,10 +136,10 @@ fn lines(runs: Vec<(String, Reading)>, target: Option<&Target>) -> Vec<Line> {
         let runs = runs.into_iter().map(|(name, reading)| {
             let seed = reading.config.seed;
             let state = match cell::outcome(&reading) {
-                Ok(Outcome::Completed) => State::Completed(Box::new(reading)),
-                Ok(Outcome::Void(why)) => State::Void(why, Box::new(reading)),
-                Ok(Outcome::Failed(why)) => State::Failed(why),
-                Err(why) => State::NotRun(Some(format!("{why:#}"))),
+                Ok(CellOutcome::Completed) => CellState::Completed(Box::new(reading)),
+                Ok(CellOutcome::Void(why)) => CellState::Void(why, Box::new(reading)),
+                Ok(CellOutcome::Failed(why)) => CellState::Failed(why),
+                Err(why) => CellState::NotRun(Some(format!("{why:#}"))),
             };
             Run::of(name, seed, state, target)
         });
@@ -211,7 +211,11 @@ mod tests {
         assert!(
             matches!(
                 states[..],
-                [State::Completed(_), State::NotRun(Some(_)), State::Void(..)]
+                [
+                    CellState::Completed(_),
+                    CellState::NotRun(Some(_)),
+                    CellState::Void(..)
+                ]
             ),
             "{states:?}"
         );

@@ -3,7 +3,7 @@
 
 use super::compare::times;
 use super::earlier::{CONFIGURATION, MEASURE};
-use super::line::{Line, Run, State};
+use super::line::{CellState, Line, Run};
 use super::matrix::Matrix;
 use super::reading::Reading;
 use super::table::{Column, Values};
@@ -43,7 +43,7 @@ pub fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.of("ranks", |r| Some(u64::from(r.config.world_size()))),
         rows.of("groups", |r| Some(r.config.cluster.groups.len() as u64)),
         rows.flags("reached", |_, run| {
-            matches!(run.state, State::Completed(_) | State::Failed(_))
+            matches!(run.state, CellState::Completed(_) | CellState::Failed(_))
                 .then_some(run.reached.is_some())
         }),
         rows.floats("seconds_to_target", |_, run| Some(run.reached?.seconds)),
@@ -188,18 +188,18 @@ impl Rows<'_> {
 /// What a run left, also one whose times count for nothing.
 fn any(run: &Run) -> Option<&Reading> {
     match &run.state {
-        State::Completed(reading) | State::Void(_, reading) => Some(reading),
-        State::NotRun(_) | State::Failed(_) => None,
+        CellState::Completed(reading) | CellState::Void(_, reading) => Some(reading),
+        CellState::NotRun(_) | CellState::Failed(_) => None,
     }
 }
 
 /// In a word, and why.
 pub fn status(run: &Run) -> (&'static str, Option<String>) {
     match &run.state {
-        State::NotRun(why) => ("not run", why.clone()),
-        State::Failed(why) => ("failed", Some(why.clone())),
-        State::Void(why, _) => ("void", Some(why.clone())),
-        State::Completed(_) => ("completed", None),
+        CellState::NotRun(why) => ("not run", why.clone()),
+        CellState::Failed(why) => ("failed", Some(why.clone())),
+        CellState::Void(why, _) => ("void", Some(why.clone())),
+        CellState::Completed(_) => ("completed", None),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::display::{Counts, Display};
-use super::file::Plan;
+use super::file::ExperimentPlan;
 use super::job::Job;
 use super::known::{self, Known};
 use super::matrix::{Cell, Matrix};
@@ -27,7 +27,7 @@ pub(super) struct Came {
 /// # Errors
 /// [`prepare::Refused`], or something that keeps this machine from running them.
 pub(super) async fn run(
-    (plan, mut known): (&Plan, Known),
+    (plan, mut known): (&ExperimentPlan, Known),
     matrix: &mut Matrix,
     mut searches: Searches,
     (name, folder): (&str, &Path),
@@ -91,7 +91,7 @@ pub(super) async fn run(
         let later: Vec<Job<'_>> = later.collect();
         let work = jobs.iter().chain(&later).map(Job::work).sum();
         let display = display.get_or_insert_with(|| {
-            let counts = Counts::new(matrix, &known.seals, trials.len());
+            let counts = Counts::new(matrix, &known.records, trials.len());
             match &needs {
                 Some(needs) => needs.announce(name, &jobs, plan, counts, folder),
                 None => say(format_args!(
@@ -100,7 +100,7 @@ pub(super) async fn run(
                     folder.display()
                 )),
             }
-            Display::new(known.seals.len())
+            Display::new(known.records.len())
         });
         display.expect(jobs.len() + later.len(), work);
         match runner

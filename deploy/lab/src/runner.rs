@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::Context;
 use tradewind_common::record::StepRecord;
 
-use super::cell::{self, Outcome, Seal};
+use super::cell::{self, CellOutcome, CellRecord};
 use super::display::Display;
-use super::former::{Leaving, Next, Queue, Try};
+use super::earlier_job::{Leaving, Next, Queue, Try};
 use super::job::Job;
 use super::machine::{self, Host};
 use super::matrix::Cell;
@@ -31,8 +31,8 @@ const TRIES: u32 = 2;
 /// How long handing a job in may take when this command is interrupted.
 const HANDING_IN: Duration = Duration::from_secs(30);
 
-/// What became of a cell: its seal, or why it has none.
-pub type Ended = Result<Seal, String>;
+/// What became of a cell: its record, or why it has none.
+pub type Ended = Result<CellRecord, String>;
 
 /// What runs cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Runner {
                         held.push(this);
                         continue;
                     }
-                    Next::Ended(seal) => Ok(seal),
+                    Next::Ended(record) => Ok(record),
                     Next::GiveUp(why) => Err(why),
                 };
                 display.ended(&id, &in_words(&came_to), false);
@@ -215,7 +215,7 @@ impl Runner {
                 if apart {
                     leaving.push(Leaving::new(self.run_folder(one.job.cell)));
                 }
-                let came_to = self.seal(one.job.cell, end.to_string());
+                let came_to = self.record(one.job.cell, end.to_string());
                 let again = one.number < TRIES && !is_final(&came_to, one.job.is_trial);
                 display.ended(&one.job.cell.id, &in_words(&came_to), again);
                 if again {
@@ -251,7 +251,7 @@ impl Runner {
             }
             bytes = bytes.max(machine::rank_bytes(&self.run_folder(cell)).unwrap_or(0.0));
             if let Some(end) = running.process.poll()? {
-                self.seal(cell, end.to_string())
+                self.record(cell, end.to_string())
                     .map_err(anyhow::Error::msg)?;
                 return Ok(Some(bytes));
             }
@@ -322,12 +322,12 @@ impl Runner {
         })
     }
 
-    fn seal(&self, cell: &Cell, end: String) -> Ended {
+    fn record(&self, cell: &Cell, end: String) -> Ended {
         // A job's node is not this machine.
         let host = (self.on == On::Machine).then(Host::here);
-        let sealed = cell::seal(&self.run_folder(cell), host);
+        let recorded = cell::record(&self.run_folder(cell), host);
         let log = self.log(&cell.id);
-        sealed.map_err(
+        recorded.map_err(
             |error| match self.run_folder(cell).join("summary.json").exists() {
                 true => format!("{error:#}; see {}", log.display()),
                 false => end,
@@ -375,18 +375,18 @@ fn has_place(next: &Try<'_>, running: &[Running<'_>], due: &[Try<'_>]) -> bool {
 
 /// Whether another try would come to the same.
 fn is_final(ended: &Ended, is_trial: bool) -> bool {
-    ended.as_ref().is_ok_and(|seal| match seal.outcome {
-        Outcome::Completed | Outcome::Failed(_) => true,
-        Outcome::Void(_) => is_trial,
+    ended.as_ref().is_ok_and(|record| match record.outcome {
+        CellOutcome::Completed | CellOutcome::Failed(_) => true,
+        CellOutcome::Void(_) => is_trial,
     })
 }
 
 fn in_words(ended: &Ended) -> String {
     match ended {
-        Ok(seal) => match &seal.outcome {
-            Outcome::Completed => "completed".to_owned(),
-            Outcome::Failed(why) => format!("failed: {why}"),
-            Outcome::Void(why) => format!("void: {why}"),
+        Ok(record) => match &record.outcome {
+            CellOutcome::Completed => "completed".to_owned(),
+            CellOutcome::Failed(why) => format!("failed: {why}"),
+            CellOutcome::Void(why) => format!("void: {why}"),
         },
         Err(why) => format!("failed: {why}"),
     }

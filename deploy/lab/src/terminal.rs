@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::file::{Plan, Target};
+use super::file::{ExperimentPlan, Target};
 use super::line::{Line, Sums, footnote, panels};
 use super::stats::Estimate;
 
 /// A table for each panel: a row a setting.
-pub fn tables(plan: &Plan, lines: &[Line]) -> String {
+pub fn tables(plan: &ExperimentPlan, lines: &[Line]) -> String {
     let mut text = String::new();
     let width = lines.iter().map(|line| line.marked().chars().count());
     let width = width.max().unwrap_or(0).max(8);
@@ -31,7 +31,7 @@ pub fn tables(plan: &Plan, lines: &[Line]) -> String {
     text
 }
 
-fn row(text: &mut String, plan: &Plan, line: &Line, width: usize) {
+fn row(text: &mut String, plan: &ExperimentPlan, line: &Line, width: usize) {
     let Sums {
         sooner, validation, ..
     } = &line.sums;

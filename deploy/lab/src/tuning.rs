@@ -7,7 +7,7 @@ use anyhow::bail;
 use tradewind_common::schedule::Unit;
 
 use super::cell;
-use super::file::{Goal, Plan, Tuning};
+use super::file::{ExperimentPlan, Goal, Tuning};
 use super::grid::{self, Grid, Next, Score};
 use super::matrix::{Cell, Matrix};
 
@@ -49,7 +49,7 @@ impl Searches {
     ///
     /// # Errors
     /// Values that no run can have, with the lines that set them.
-    pub fn new(plan: &Plan, matrix: &Matrix) -> anyhow::Result<Self> {
+    pub fn new(plan: &ExperimentPlan, matrix: &Matrix) -> anyhow::Result<Self> {
         let Some(tuning) = &plan.tuning else {
             return Ok(Self { grids: Vec::new() });
         };
@@ -82,7 +82,7 @@ impl Searches {
     /// Values that the cells of a setting cannot have, though its trials could.
     pub fn next(
         &mut self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         matrix: &mut Matrix,
         mut measure: impl FnMut(&Cell) -> Option<Score>,
     ) -> anyhow::Result<Vec<Cell>> {
@@ -119,7 +119,7 @@ impl Searches {
     /// All trials as far as they are known. `told` tells what a trial came to, and by which run.
     pub fn trials(
         &self,
-        plan: &Plan,
+        plan: &ExperimentPlan,
         matrix: &Matrix,
         mut told: impl FnMut(&Cell) -> (Option<Score>, Option<Source>),
     ) -> Vec<Trial> {
@@ -165,7 +165,7 @@ impl Searches {
 }
 
 /// A trial whose rate only ever rises says nothing about the rate.
-fn never_warm(plan: &Plan, trial: &Cell) -> Option<String> {
+fn never_warm(plan: &ExperimentPlan, trial: &Cell) -> Option<String> {
     let config = &trial.config;
     let local = config.local.as_ref().map(|local| &local.schedule);
     let schedule = local.unwrap_or(&config.optimizer.schedule);
@@ -197,7 +197,7 @@ pub(super) fn is_trial_of(id: &str, stem: &str) -> bool {
 
 /// The run of a setting at a point of its grid.
 fn trial(
-    plan: &Plan,
+    plan: &ExperimentPlan,
     tuning: &Tuning,
     matrix: &Matrix,
     setting: usize,

@@ -23,8 +23,8 @@ use tradewind_folder::cluster::Access;
 use tradewind_folder::events::{ENDING, Event, Events, lost_rank};
 use tradewind_folder::failure::Failure;
 use tradewind_folder::lines::Metrics;
-use tradewind_folder::member::Ended;
 use tradewind_folder::member::Member;
+use tradewind_folder::member::ProcessEnd;
 use tradewind_folder::rotation::Rotation;
 
 /// What was heard and has not been looked at; who speaks waits.
@@ -47,7 +47,7 @@ pub struct Keeper<'a> {
     pings: BTreeMap<u32, Supervised>,
     follower: Supervised,
     /// How the last process of each member that has died ended.
-    ended: BTreeMap<Member, Ended>,
+    ended: BTreeMap<Member, ProcessEnd>,
     /// What the coordinator said last, and when.
     status: Option<(u64, StatusReply)>,
     /// `processes.json` could not be written, and that was said.

@@ -24,7 +24,7 @@ pub use keeper::Keeper;
 pub use local::{LaunchContext, processes};
 pub use process::Process;
 pub use roster::{Present, Roster};
-pub use tradewind_folder::member::{Ended, Member, Role};
+pub use tradewind_folder::member::{Member, ProcessEnd, Role};
 
 /// How long a server may take until it listens.
 const LISTEN: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, WorkerArguments};
 
 use tradewind_folder::member::Member;
-use tradewind_folder::member::{Ended, Role};
+use tradewind_folder::member::{ProcessEnd, Role};
 
 use super::process::Process;
 use super::roster::Roster;
@@ -223,7 +223,7 @@ impl<'a> Local<'a> {
     }
 
     /// Processes that have ended since the last call.
-    pub fn deaths(&mut self) -> anyhow::Result<Vec<(Member, Ended)>> {
+    pub fn deaths(&mut self) -> anyhow::Result<Vec<(Member, ProcessEnd)>> {
         let mut deaths = Vec::new();
         for (member, running) in &mut self.running {
             if !running.told

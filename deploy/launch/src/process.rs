@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 
-use tradewind_folder::member::{Ended, Role};
+use tradewind_folder::member::{ProcessEnd, Role};
 
 use super::LOOK;
 
@@ -36,7 +36,7 @@ pub struct Process {
     log: PathBuf,
     /// What is before it in the log is a previous process's.
     log_begin: u64,
-    ended: Option<Ended>,
+    ended: Option<ProcessEnd>,
 }
 
 impl Process {
@@ -124,11 +124,11 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub fn poll(&mut self) -> anyhow::Result<Option<Ended>> {
+    pub fn poll(&mut self) -> anyhow::Result<Option<ProcessEnd>> {
         if self.ended.is_none()
             && let Some(status) = self.child.try_wait()?
         {
-            self.ended = Some(Ended {
+            self.ended = Some(ProcessEnd {
                 role: self.role,
                 success: status.success(),
                 status: status.code(),

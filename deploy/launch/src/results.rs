@@ -17,7 +17,7 @@ use tradewind_folder::failure::{Cause, Failure};
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::records::{latest, read_evaluation};
 use tradewind_folder::run::RunFolder;
-use tradewind_folder::summary::{Inputs, Status, Summary};
+use tradewind_folder::summary::{Inputs, RunOutcome, Summary};
 use tradewind_process::log::say;
 use tradewind_report::forecast::draw_forecast;
 use tradewind_report::loss::draw_loss;
@@ -26,7 +26,7 @@ use tradewind_report::maps::Maps;
 /// How a run ended.
 pub struct End {
     /// In what way.
-    pub status: Status,
+    pub status: RunOutcome,
     /// What ended it, if it has failed.
     pub failure: Option<Cause>,
     /// What the servers told at the end; `None` if they could not be asked.
@@ -52,11 +52,11 @@ pub fn finish(
     let records = latest(read(Metrics::new(folder.file(run_files::METRICS))));
     let events = Events::of(fleet, &config.name).all();
     let evaluation = match end.status {
-        Status::Completed => match read_evaluation(folder.path()) {
+        RunOutcome::Completed => match read_evaluation(folder.path()) {
             Ok(evaluation) => Some(evaluation),
             Err(error) => {
                 tradewind_process::complain!("the run failed: {error:#}");
-                end.status = Status::Failed;
+                end.status = RunOutcome::Failed;
                 end.failure = Some(Failure::from(error).cause);
                 None
             }

@@ -31,7 +31,7 @@ use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::{Access, ClusterStatus};
 use tradewind_folder::failure::Failure;
 use tradewind_folder::run::RunFolder;
-use tradewind_folder::summary::Status;
+use tradewind_folder::summary::RunOutcome;
 use tradewind_process::log::say;
 use tradewind_programs::worker::{self, CheckArguments, CoordinatorArgument, EvaluateArguments};
 
@@ -135,12 +135,12 @@ pub async fn launch<C: RunHooks>(
         Err(error) => (Outcome::Failed(error.into()), None, None),
     };
     let (status, failure) = match outcome {
-        Outcome::Completed => (Status::Completed, None),
+        Outcome::Completed => (RunOutcome::Completed, None),
         Outcome::Failed(failure) => {
             tradewind_process::complain!("the run failed: {}", failure.text);
-            (Status::Failed, Some(failure.cause))
+            (RunOutcome::Failed, Some(failure.cause))
         }
-        Outcome::Interrupted => (Status::Interrupted, None),
+        Outcome::Interrupted => (RunOutcome::Interrupted, None),
     };
     let end = End {
         status,

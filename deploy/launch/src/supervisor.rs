@@ -9,7 +9,7 @@
 //! A slow one is left alone, and so is one that was cut off and will come back by itself.
 
 mod hosting;
-mod life;
+mod supervised;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tradewind_common::exit::Exit;
 
 use hosting::Hosting;
-use life::{Life, State};
+use supervised::{MemberState, Supervised};
 use tradewind_folder::member::Member;
 pub use words::{Action, Death, Notice, Progress, Rules, Silence};
 
@@ -33,7 +33,7 @@ const ASLEEP_MS: u64 = 1_000;
 #[derive(Debug)]
 pub struct Supervisor {
     rules: Rules,
-    lives: BTreeMap<Member, Life>,
+    members: BTreeMap<Member, Supervised>,
     hosting: Hosting,
     /// A rank has ended well, so the budget is applied and none is needed any more.
     applied: bool,
@@ -55,10 +55,10 @@ impl Supervisor {
         members: impl IntoIterator<Item = (Member, u64)>,
         now_ms: u64,
     ) -> Self {
-        let up = |(member, life)| (member, Life::up(life, now_ms));
+        let up = |(member, life)| (member, Supervised::up(life, now_ms));
         Self {
             rules,
-            lives: members.into_iter().map(up).collect(),
+            members: members.into_iter().map(up).collect(),
             hosting: Hosting::at(0),
             applied: false,
             ended_ms: BTreeMap::new(),
@@ -77,14 +77,16 @@ impl Supervisor {
 
     /// Whether everybody has done its part.
     pub fn all_done(&self) -> bool {
-        self.lives.values().all(|life| life.state == State::Done)
+        self.members
+            .values()
+            .all(|known| known.state == MemberState::Done)
     }
 
     /// Whether every rank has done its part.
     pub fn ranks_done(&self) -> bool {
-        let rank = |(member, _): &(&Member, &Life)| matches!(member, Member::Rank { .. });
-        let mut ranks = self.lives.iter().filter(rank);
-        ranks.all(|(_, life)| life.state == State::Done)
+        let rank = |(member, _): &(&Member, &Supervised)| matches!(member, Member::Rank { .. });
+        let mut ranks = self.members.iter().filter(rank);
+        ranks.all(|(_, known)| known.state == MemberState::Done)
     }
 
     /// Whether that is because their groups have left, and not because the budget is applied.
@@ -95,44 +97,44 @@ impl Supervisor {
     /// A process has ended.
     pub fn handle_death(&mut self, member: Member, death: &Death, now_ms: u64) {
         let applied = self.applied;
-        let Some(life) = self.lives.get_mut(&member) else {
+        let Some(known) = self.members.get_mut(&member) else {
             return;
         };
-        if life.state == State::Done {
+        if known.state == MemberState::Done {
             return;
         }
         if self.ending {
-            life.state = State::Done;
+            known.state = MemberState::Done;
             return;
         }
-        if life.renews {
-            life.renew(now_ms);
+        if known.renews {
+            known.renew(now_ms);
             return self.look(now_ms);
         }
         let rank = matches!(member, Member::Rank { .. });
         let said = death.status.and_then(Exit::of);
         if !rank && self.rules.servers_finish && said == Some(Exit::Done) {
-            life.state = State::Done;
+            known.state = MemberState::Done;
             return;
         }
         if let Member::Rank { group, .. } = member
             && said == Some(Exit::Done)
         {
-            life.state = State::Done;
+            known.state = MemberState::Done;
             self.applied = true;
             self.ended_ms.entry(group).or_insert(now_ms);
             return;
         }
         if rank && said == Some(Exit::Left) {
-            life.state = State::Done;
+            known.state = MemberState::Done;
             return;
         }
-        let how = life.killed.take().unwrap_or_else(|| death.how.clone());
+        let how = known.killed.take().unwrap_or_else(|| death.how.clone());
         if let Some(exit) = said.filter(|exit| rank && exit.lasts()) {
             return self.give_up(member, death.how.clone(), exit);
         }
         if rank && applied {
-            life.state = State::Done;
+            known.state = MemberState::Done;
             let text = format!("{member} {how}; the budget is applied, so nobody takes its place");
             return self.tell("process_died", text, member, true);
         }
@@ -146,24 +148,24 @@ impl Supervisor {
     /// All processes shall end, and nobody takes their places. May be said again.
     pub fn handle_end(&mut self) {
         self.ending = true;
-        for (member, life) in &mut self.lives {
-            match life.state {
-                State::Down { .. } => life.state = State::Done,
-                State::Begun | State::Starting | State::Up => {
+        for (member, known) in &mut self.members {
+            match known.state {
+                MemberState::Down { .. } => known.state = MemberState::Done,
+                MemberState::Begun | MemberState::Starting | MemberState::Up => {
                     self.actions
                         .push_back(Action::Terminate { member: *member });
                 }
-                State::Done => {}
+                MemberState::Done => {}
             }
         }
     }
 
     /// Another process shall begin in the place of this one, which has done nothing wrong.
     pub fn handle_renewal(&mut self, member: Member) {
-        if let Some(life) = self.lives.get_mut(&member)
-            && matches!(life.state, State::Starting | State::Up)
+        if let Some(known) = self.members.get_mut(&member)
+            && matches!(known.state, MemberState::Starting | MemberState::Up)
         {
-            life.renews = true;
+            known.renews = true;
             self.actions.push_back(Action::Terminate { member });
         }
     }
@@ -171,9 +173,9 @@ impl Supervisor {
     /// Training shall end as it is: no rank is needed any more.
     pub fn handle_enough(&mut self) {
         self.applied = true;
-        for (member, life) in &mut self.lives {
-            if matches!(member, Member::Rank { .. }) && life.state != State::Done {
-                life.state = State::Done;
+        for (member, known) in &mut self.members {
+            if matches!(member, Member::Rank { .. }) && known.state != MemberState::Done {
+                known.state = MemberState::Done;
                 self.actions.push_back(Action::Kill { member: *member });
             }
         }
@@ -182,11 +184,11 @@ impl Supervisor {
     /// A group is to stop for good while others go on: it is killed, and nobody takes its place.
     pub fn handle_stop(&mut self, stopped: u32) {
         let mut ranks = Vec::new();
-        for (member, life) in &mut self.lives {
+        for (member, known) in &mut self.members {
             if matches!(member, Member::Rank { group, .. } if *group == stopped)
-                && life.state != State::Done
+                && known.state != MemberState::Done
             {
-                life.state = State::Done;
+                known.state = MemberState::Done;
                 ranks.push(*member);
             }
         }
@@ -199,11 +201,11 @@ impl Supervisor {
 
     /// A process has been started; a server does not listen yet.
     pub fn handle_started(&mut self, member: Member, now_ms: u64) {
-        let Some(life) = self.lives.get_mut(&member) else {
+        let Some(known) = self.members.get_mut(&member) else {
             return;
         };
-        life.started(matches!(member, Member::Server(_)), now_ms);
-        let text = format!("{member} {}; restarted", life.how);
+        known.started(matches!(member, Member::Server(_)), now_ms);
+        let text = format!("{member} {}; restarted", known.how);
         self.tell("process_restarted", text, member, true);
     }
 
@@ -217,21 +219,22 @@ impl Supervisor {
 
     /// A server listens.
     pub fn handle_listening(&mut self, server: u32, now_ms: u64) {
-        if let Some(life) = self.lives.get_mut(&Member::Server(server)) {
-            life.is_up(now_ms);
+        if let Some(known) = self.members.get_mut(&Member::Server(server)) {
+            known.is_up(now_ms);
         }
         self.look(now_ms);
     }
 
     /// A server has answered a ping, and said whether it hosts the coordinator.
     pub fn handle_pong(&mut self, server: u32, number: u64, coordinates: bool, now_ms: u64) {
-        let life = self.lives.get_mut(&Member::Server(server));
-        let Some(life) = life.filter(|life| life.state == State::Up && life.number == number)
+        let known = self.members.get_mut(&Member::Server(server));
+        let Some(known) =
+            known.filter(|known| known.state == MemberState::Up && known.number == number)
         else {
             return;
         };
-        let silent_ms = now_ms.saturating_sub(life.heard_ms);
-        life.heard_ms = now_ms;
+        let silent_ms = now_ms.saturating_sub(known.heard_ms);
+        known.heard_ms = now_ms;
         let Some(silence) = self.rules.silence else {
             return;
         };
@@ -244,8 +247,11 @@ impl Supervisor {
 
     /// A server that was asked to host the coordinator has answered, or could not be asked.
     pub fn handle_hosted(&mut self, server: u32, number: u64, hosts: bool, now_ms: u64) {
-        let present = |life: &Life| life.state == State::Up && life.number == number;
-        let there = self.lives.get(&Member::Server(server)).is_some_and(present);
+        let present = |known: &Supervised| known.state == MemberState::Up && known.number == number;
+        let there = self
+            .members
+            .get(&Member::Server(server))
+            .is_some_and(present);
         if let Some(text) = self.hosting.answered(server, there && hosts, now_ms) {
             self.tell("coordinator_moved", text, Member::Server(server), true);
         }
@@ -262,11 +268,11 @@ impl Supervisor {
         if at_ms <= self.unsure_until_ms {
             return;
         }
-        let Some(life) = self.lives.get(&member) else {
+        let Some(known) = self.members.get(&member) else {
             return;
         };
         // A process that began later cannot have been silent for a lease: it was another one.
-        if life.state == State::Up && life.started_ms + lease_ms <= at_ms {
+        if known.state == MemberState::Up && known.started_ms + lease_ms <= at_ms {
             self.kill(member, format!("was silent for its lease of {lease_ms} ms"));
         }
     }
@@ -275,19 +281,19 @@ impl Supervisor {
     pub fn handle_present(&mut self, present: &BTreeSet<(u32, u32)>, now_ms: u64) {
         let away_ms = self.rules.silence.map(|silence| silence.away_ms);
         let mut away = Vec::new();
-        for (member, life) in &mut self.lives {
+        for (member, known) in &mut self.members {
             let Member::Rank { group, rank } = *member else {
                 continue;
             };
-            if life.state != State::Up {
+            if known.state != MemberState::Up {
                 continue;
             }
             if present.contains(&(group, rank)) {
-                life.present_since_ms.get_or_insert(now_ms);
-                life.heard_ms = now_ms;
+                known.present_since_ms.get_or_insert(now_ms);
+                known.heard_ms = now_ms;
             } else if let Some(ms) = away_ms
-                && life.present_since_ms.is_some()
-                && now_ms.saturating_sub(life.heard_ms) >= ms
+                && known.present_since_ms.is_some()
+                && now_ms.saturating_sub(known.heard_ms) >= ms
             {
                 away.push((*member, ms));
             }
@@ -302,15 +308,15 @@ impl Supervisor {
         let Progress::Clocks { lease_ms } = self.rules.progress else {
             return;
         };
-        for (member, life) in &mut self.lives {
+        for (member, known) in &mut self.members {
             let had_part = match member {
-                Member::Server(_) => life.up_ms.is_some_and(|up| up + lease_ms <= at_ms),
+                Member::Server(_) => known.up_ms.is_some_and(|up| up + lease_ms <= at_ms),
                 Member::Rank { group: of, .. } => {
-                    *of == group && life.present_since_ms.is_some_and(|since| since <= at_ms)
+                    *of == group && known.present_since_ms.is_some_and(|since| since <= at_ms)
                 }
             };
             if had_part {
-                life.deaths = 0;
+                known.deaths = 0;
             }
         }
     }
@@ -321,7 +327,9 @@ impl Supervisor {
         self.looked_ms = now_ms;
         if gap >= ASLEEP_MS {
             // What others said meanwhile could not be heard.
-            self.lives.values_mut().for_each(|life| life.forgive(gap));
+            self.members
+                .values_mut()
+                .for_each(|known| known.forgive(gap));
             self.hosting.forgive(gap);
         }
         if let Some(silence) = self.rules.silence {
@@ -339,16 +347,16 @@ impl Supervisor {
             listen_ms,
         } = silence;
         let mut silent = Vec::new();
-        for (member, life) in &self.lives {
+        for (member, known) in &self.members {
             if !matches!(member, Member::Server(_)) {
                 continue;
             }
-            let heard = now_ms.saturating_sub(life.heard_ms);
-            match life.state {
-                State::Up if heard >= ping_ms + lease_ms => {
+            let heard = now_ms.saturating_sub(known.heard_ms);
+            match known.state {
+                MemberState::Up if heard >= ping_ms + lease_ms => {
                     silent.push((*member, format!("answered no ping for {lease_ms} ms")));
                 }
-                State::Starting if heard >= listen_ms => {
+                MemberState::Starting if heard >= listen_ms => {
                     silent.push((*member, format!("did not listen after {listen_ms} ms")));
                 }
                 State::Up | State::Starting | State::Begun | State::Done | State::Down { .. } => {}
@@ -358,10 +366,10 @@ impl Supervisor {
             let ended = self.ended_ms.get(group);
             ended.is_some_and(|ended| now_ms.saturating_sub(*ended) >= away_ms)
         };
-        for (member, life) in &self.lives {
+        for (member, known) in &self.members {
             // The coordinator expects nothing of a group that has left.
             if let Member::Rank { group, .. } = member
-                && life.state == State::Up
+                && known.state == MemberState::Up
                 && late(group)
             {
                 silent.push((*member, "did not end when its group had".to_owned()));
@@ -377,22 +385,27 @@ impl Supervisor {
         if self.over || self.ending {
             return;
         }
-        let servers = self.lives.iter().filter_map(|(member, life)| match member {
-            Member::Server(server) if life.state == State::Up => Some((*server, life.number)),
-            _ => None,
-        });
+        let servers = self
+            .members
+            .iter()
+            .filter_map(|(member, known)| match member {
+                Member::Server(server) if known.state == MemberState::Up => {
+                    Some((*server, known.number))
+                }
+                _ => None,
+            });
         let up: Vec<(u32, u64)> = servers.collect();
         if self.rules.finds_host
             && let Some((server, life)) = self.hosting.ask(&up, now_ms)
         {
             self.actions.push_back(Action::Host { server, life });
         }
-        for (member, life) in &mut self.lives {
-            if !matches!(life.state, State::Down { until_ms } if until_ms <= now_ms) {
+        for (member, known) in &mut self.members {
+            if !matches!(known.state, MemberState::Down { until_ms } if until_ms <= now_ms) {
                 continue;
             }
-            life.number += 1;
-            life.state = State::Begun;
+            known.number += 1;
+            known.state = MemberState::Begun;
             let coordinate = match member {
                 Member::Server(server) => {
                     self.rules.finds_host && self.hosting.begins_at(*server, up.is_empty())
@@ -401,18 +414,18 @@ impl Supervisor {
             };
             self.actions.push_back(Action::Start {
                 member: *member,
-                life: life.number,
+                life: known.number,
                 coordinate,
             });
         }
     }
 
     fn kill(&mut self, member: Member, why: String) {
-        if let Some(life) = self.lives.get_mut(&member)
-            && life.killed.is_none()
+        if let Some(known) = self.members.get_mut(&member)
+            && known.killed.is_none()
         {
             let text = format!("{member} {why}: killed");
-            life.killed = Some(format!("{why} and was killed"));
+            known.killed = Some(format!("{why} and was killed"));
             self.tell("process_killed", text, member, false);
             self.actions.push_back(Action::Kill { member });
         }
@@ -420,16 +433,16 @@ impl Supervisor {
 
     /// The member is down, and started again after a while, unless that has been of no use.
     fn start_again(&mut self, member: Member, how: String, now_ms: u64) {
-        let Some(life) = self.lives.get_mut(&member) else {
+        let Some(known) = self.members.get_mut(&member) else {
             return;
         };
         if let Progress::Uptime { ms } = self.rules.progress
-            && now_ms.saturating_sub(life.started_ms) > ms
+            && now_ms.saturating_sub(known.started_ms) > ms
         {
-            life.deaths = 0;
+            known.deaths = 0;
         }
-        let pause_ms = life.down(how, now_ms);
-        let (deaths, how) = (life.deaths, life.how.clone());
+        let pause_ms = known.down(how, now_ms);
+        let (deaths, how) = (known.deaths, known.how.clone());
         let waits = pause_ms > 0 && deaths <= DEATHS_MAX;
         let text = if waits {
             let seconds = pause_ms / 1000;
@@ -451,7 +464,7 @@ impl Supervisor {
     }
 
     fn tell(&mut self, kind: &'static str, text: String, member: Member, show: bool) {
-        let life = self.lives.get(&member).map_or(0, |life| life.number);
+        let life = self.members.get(&member).map_or(0, |known| known.number);
         self.actions.push_back(Action::Tell(Notice {
             kind,
             text,

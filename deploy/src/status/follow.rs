@@ -11,8 +11,8 @@ use tradewind_common::exit::Exit;
 use super::watcher::Watcher;
 use super::{PAUSE, check_kept, table};
 use tradewind_folder::events::Events;
+use tradewind_folder::found::{FoundRun, exit};
 use tradewind_folder::lines::Metrics;
-use tradewind_folder::place::{Place, exit};
 use tradewind_folder::records::read_evaluation;
 use tradewind_folder::runtime::one_thread;
 use tradewind_launch::progress::Progress;
@@ -32,7 +32,7 @@ pub(crate) fn follow(run: &Path) -> ExitCode {
 }
 
 async fn until_end(run: &Path) -> anyhow::Result<ExitCode> {
-    let place = Place::find(Some(run))?;
+    let place = FoundRun::find(Some(run))?;
     let path = place.path.clone();
     let mut interruption = Interruption::new()?;
     let mut shown = Shown::new(&place);
@@ -72,7 +72,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(place: &Place) -> Self {
+    fn new(place: &FoundRun) -> Self {
         let config = &place.config;
         let interactive = std::io::stderr().is_terminal();
         let out = Box::new(std::io::stdout());

@@ -11,7 +11,7 @@ const ASK: Duration = Duration::from_secs(20);
 
 /// What Slurm has told.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Told {
+pub(super) struct JobsAnswer {
     /// Those that are not over.
     pub(super) jobs: Vec<Queued>,
     /// Why nobody knows which these are; `None` if it is known.
@@ -20,7 +20,7 @@ pub(super) struct Told {
     pub(super) any: bool,
 }
 
-impl Told {
+impl JobsAnswer {
     /// Whether Slurm still has something of the run, or may have.
     pub(super) fn may_go_on(&self) -> bool {
         self.unknown.is_some() || !self.jobs.is_empty()
@@ -46,7 +46,7 @@ impl Told {
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     asked: Option<Duration>,
-    told: Told,
+    told: JobsAnswer,
 }
 
 impl Jobs {
@@ -57,7 +57,7 @@ impl Jobs {
         now: Duration,
         away: bool,
         ask: impl FnOnce(&Path) -> anyhow::Result<Option<Vec<Queued>>>,
-    ) -> &Told {
+    ) -> &JobsAnswer {
         let waits = self.told.jobs.iter().any(|job| job.state == "PENDING");
         let wanted = match self.asked {
             None => true,
@@ -65,7 +65,7 @@ impl Jobs {
         };
         if wanted {
             self.asked = Some(now);
-            self.told = Told::of(ask(run));
+            self.told = JobsAnswer::of(ask(run));
         }
         &self.told
     }
@@ -120,6 +120,6 @@ mod tests {
         assert!(told.may_go_on() && told.any);
         let told = look(40, Ok(Some(vec![])));
         assert!(!told.may_go_on() && told.any);
-        assert!(!Told::of(Ok(None)).any);
+        assert!(!JobsAnswer::of(Ok(None)).any);
     }
 }

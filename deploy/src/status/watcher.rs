@@ -15,8 +15,8 @@ use super::standing::{Ending, Server, Snapshot, Standing, fleet_run, server};
 use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::Access;
 use tradewind_folder::events::{ENDING, Event, Events};
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::lock::is_held;
-use tradewind_folder::place::Place;
 use tradewind_launch::processes;
 use tradewind_launch::slurm::queued;
 
@@ -32,7 +32,7 @@ const PING: Duration = Duration::from_secs(1);
 /// Looks at a run again and again.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    place: Place,
+    place: FoundRun,
     events: Events,
     devices: Devices,
     jobs: Jobs,
@@ -41,7 +41,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(place: Place) -> anyhow::Result<Self> {
+    pub(super) fn new(place: FoundRun) -> anyhow::Result<Self> {
         Ok(Self {
             events: place.events(),
             devices: Devices::new(&place.path),

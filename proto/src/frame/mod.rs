@@ -101,7 +101,7 @@ impl Bulk for Record {
         match &mut self.entry {
             Some(record::Entry::State(state)) => std::mem::take(&mut state.values),
             Some(record::Entry::Update(update)) => std::mem::take(&mut update.values),
-            _ => Bytes::new(),
+            Some(record::Entry::Probe(_)) | None => Bytes::new(),
         }
     }
 
@@ -116,7 +116,7 @@ impl Bulk for Record {
                 update.encode_raw(&mut inner);
                 UPDATE
             }
-            _ => return self.encode_raw(out),
+            Some(record::Entry::Probe(_)) | None => return self.encode_raw(out),
         };
         let outer = Self {
             entry: None,

@@ -76,7 +76,7 @@ pub struct Steered<'a> {
 
 /// One contribution decided by an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct DecidedContribution {
     /// Whose.
     pub group: GroupId,
     /// Clock, verdict and delay.
@@ -286,7 +286,7 @@ impl Block {
         // Only lives that go on hold something: a new one begins with values as they are.
         let groups = &self.groups;
         self.sent.retain(|group| {
-            let life = groups.life(*group);
+            let life = groups.incarnation(*group);
             life.is_some() && life == view.incarnation(*group)
         });
         self.groups.follow(view, earliest, attaching)

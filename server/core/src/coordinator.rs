@@ -3,16 +3,15 @@
 //! Whoever drives it writes [`Coordinator::durable`] down whenever [`Coordinator::take_dirty`] says
 //! so, and only then acts on outputs: nobody hears of what a successor would not know.
 
-use std::collections::BTreeMap;
-
 use tradewind_common::{GroupId, RunId, ServerId, ShardId};
 
-mod create;
 mod journal;
 mod ranks;
+mod runs;
 mod servers;
 
 use self::journal::Journal;
+use self::runs::{Runs, WrittenRuns};
 use super::ReplyTo;
 use super::answer::{Answer, Refused};
 use super::durable::Durable;
@@ -20,20 +19,14 @@ use super::event::{Event, EventKind, LEASE_RAN_OUT};
 use super::fleet::Fleet;
 use super::order::{NotCaptured, ShardFile, ShardReport};
 pub use super::output::Output;
-use super::refusal::Refusal;
 use super::run::Run;
-use super::saved::{Passed, Saved};
+use super::saved::Saved;
 
 /// The servers of the fleet and the runs on it.
 #[derive(Debug)]
 pub struct Coordinator {
     fleet: Fleet,
-    /// Whether there is a folder for snapshots.
-    snapshots: bool,
-    runs: BTreeMap<RunId, Run>,
-    /// Runs that go on from a snapshot when they are joined.
-    resuming: BTreeMap<RunId, Saved>,
-    passed: Passed,
+    runs: Runs,
     journal: Journal,
 }
 
@@ -45,10 +38,7 @@ impl Coordinator {
         journal.touch();
         Self {
             fleet: Fleet::new(servers, lease_ms),
-            snapshots,
-            runs: BTreeMap::new(),
-            resuming: BTreeMap::new(),
-            passed: Passed::default(),
+            runs: Runs::new(snapshots),
             journal,
         }
     }
@@ -61,19 +51,18 @@ impl Coordinator {
         durable: Durable,
         now_ms: u64,
     ) -> Self {
-        let mut coordinator = Self {
-            fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
-            runs: durable
-                .runs
-                .into_iter()
-                .map(|(name, run)| (name, Run::recover(run, snapshots, now_ms)))
-                .collect(),
+        let written = WrittenRuns {
+            runs: durable.runs,
             resuming: durable.resuming,
             passed: durable.passed,
+        };
+        let mut coordinator = Self {
+            fleet: Fleet::recover(servers, lease_ms, durable.servers, now_ms),
+            runs: Runs::recover(written, snapshots, now_ms),
             ..Self::new(servers, snapshots, lease_ms)
         };
         coordinator.journal.set_now(now_ms);
-        let runs = coordinator.runs.len();
+        let runs = coordinator.runs().count();
         let text = format!("a coordinator has taken over, with {runs} runs");
         coordinator
             .journal
@@ -92,15 +81,16 @@ impl Coordinator {
 
     /// What has to be written down before outputs are acted on.
     pub fn durable(&self) -> Durable {
+        let WrittenRuns {
+            runs,
+            resuming,
+            passed,
+        } = self.runs.to_write();
         Durable {
             servers: self.fleet.known().clone(),
-            runs: self
-                .runs
-                .iter()
-                .map(|(name, run)| (name.clone(), run.to_write()))
-                .collect(),
-            resuming: self.resuming.clone(),
-            passed: self.passed,
+            runs,
+            resuming,
+            passed,
         }
     }
 
@@ -114,6 +104,20 @@ impl Coordinator {
     /// coordinator's process, but need not survive its host: some samples would be seen twice.
     pub fn take_leased(&mut self) -> bool {
         self.journal.take_leased()
+    }
+
+    /// The next join of the run resumes it.
+    pub fn resume(&mut self, run: RunId, saved: Saved) -> Result<(), Refused> {
+        self.runs.resume(run, saved)?;
+        self.journal.touch();
+        Ok(())
+    }
+
+    /// As [`resume`](Self::resume); answered when that is written down: whoever has heard of it may
+    /// join at a successor.
+    pub fn ask_to_resume(&mut self, run: RunId, saved: Saved, to: ReplyTo) {
+        let answer = self.resume(run, saved).map(|()| Answer::Resumes);
+        self.journal.reply(to, answer);
     }
 
     /// Adds groups of so many ranks each; answered with the number of the first.
@@ -136,39 +140,25 @@ impl Coordinator {
 
     /// Forgets a run that is over, or that nobody has joined since it was to go on.
     pub fn remove(&mut self, name: &RunId, to: ReplyTo, now_ms: u64) {
-        let idle = match self.run_mut(name, now_ms).map(|run| run.is_idle()) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Refused::StillTrains(name.clone())),
-            Err(_) if self.resuming.contains_key(name) => Ok(()),
-            Err(unknown) => Err(unknown),
-        };
-        if idle.is_ok() {
-            self.forget(name);
+        self.journal.set_now(now_ms);
+        let removed = self.runs.remove(name);
+        if removed.is_ok() {
+            self.tell_removed(name);
         }
-        let answer = idle.map(|()| Answer::Removed);
+        let answer = removed.map(|()| Answer::Removed);
         self.journal.reply(to, answer);
         self.drain();
     }
 
-    fn forget(&mut self, name: &RunId) {
-        self.resuming.remove(name);
-        if let Some(run) = self.runs.remove(name) {
-            self.passed = run.passed().max(self.passed);
-        }
+    fn tell_removed(&mut self, name: &RunId) {
         self.journal.touch();
         self.journal.push(Output::DropMarks(name.clone()));
         let mut event = Event::new(EventKind::RunRemoved, format!("run {name} is removed"));
         event.run = Some(name.clone());
         self.journal.tell(event);
-        let servers: Vec<ServerId> = self.fleet.up().collect();
-        servers
-            .into_iter()
-            .for_each(|server| self.tell_runs(server));
-    }
-
-    fn tell_runs(&mut self, server: ServerId) {
-        let runs = self.runs.keys().cloned().collect();
-        self.journal.push(Output::Runs(server, runs));
+        for server in self.fleet.up() {
+            self.runs.tell(server, &mut self.journal);
+        }
     }
 
     /// A server that holds a shard has followed an order, or has got further.
@@ -179,9 +169,9 @@ impl Coordinator {
         report: ShardReport,
         now_ms: u64,
     ) -> Result<(), Refused> {
-        let up = self.fleet.is_up(server);
-        let run = self.run_mut(name, now_ms)?;
-        if !up {
+        self.journal.set_now(now_ms);
+        let run = self.runs.get_mut(name)?;
+        if !self.fleet.is_up(server) {
             return Err(Refused::NotRegistered(server));
         }
         let (given, current) = (report.seen.generation, run.generation());
@@ -193,7 +183,6 @@ impl Coordinator {
                 current,
             });
         }
-        let run = self.runs.get_mut(name).expect("it was found above");
         run.report(server, report, &self.fleet, now_ms);
         self.drain();
         Ok(())
@@ -242,12 +231,7 @@ impl Coordinator {
         for (server, incarnation) in elapsed.lost {
             self.lose((server, incarnation), LEASE_RAN_OUT, false);
         }
-        for run in self.runs.values_mut() {
-            if elapsed.given_up || run.is_unsettled() {
-                run.place(None, &self.fleet, now_ms);
-            }
-            run.tick(now_ms);
-        }
+        self.runs.tick(elapsed.given_up, &self.fleet, now_ms);
         if elapsed.given_up {
             self.journal.touch();
         }
@@ -264,15 +248,13 @@ impl Coordinator {
     /// need not have been.
     pub fn forgive(&mut self, gap_ms: u64) {
         self.fleet.forgive(gap_ms);
-        for run in self.runs.values_mut() {
-            run.forgive(gap_ms);
-        }
+        self.runs.iter_mut().for_each(|run| run.forgive(gap_ms));
     }
 
     /// As after a lease in which no group has said that it holds data which were forgotten.
     #[cfg(test)]
     pub(super) fn settle(&mut self) {
-        self.runs.values_mut().for_each(Run::settle);
+        self.runs.iter_mut().for_each(Run::settle);
     }
 
     /// The next thing to do, oldest first.
@@ -282,19 +264,17 @@ impl Coordinator {
 
     /// A run, for the status page.
     pub fn run(&self, run: &RunId) -> Result<&Run, Refused> {
-        self.runs
-            .get(run)
-            .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
+        self.runs.get(run)
     }
 
     /// Whether nothing of any run is left to be kept: nobody trains, and no snapshot is under way.
     pub fn is_idle(&self) -> bool {
-        self.runs.values().all(Run::is_idle)
+        self.runs.iter().all(Run::is_idle)
     }
 
     /// All runs.
     pub fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.runs.values()
+        self.runs.iter()
     }
 
     /// The servers.
@@ -309,27 +289,12 @@ impl Coordinator {
 
     fn run_mut(&mut self, run: &RunId, now_ms: u64) -> Result<&mut Run, Refused> {
         self.journal.set_now(now_ms);
-        self.runs
-            .get_mut(run)
-            .ok_or_else(|| Refusal::UnknownRun(run.clone()).into())
-    }
-
-    /// Collects what runs want done, in the order in which it came up.
-    fn collect(&mut self) {
-        for run in self.runs.values_mut() {
-            self.journal.collect(run.take_changes());
-        }
+        self.runs.get_mut(run)
     }
 
     /// Collects what runs want done, and tells servers what has come of it.
     fn drain(&mut self) {
-        self.collect();
-        for run in self.runs.values_mut() {
-            if run.take_order_due() {
-                let orders = self.fleet.up().map(|server| run.order(server, &self.fleet));
-                let orders = orders.map(|order| Output::Order(Box::new(order)));
-                orders.for_each(|order| self.journal.push(order));
-            }
-        }
+        self.runs.collect(&mut self.journal);
+        self.runs.order(&self.fleet, &mut self.journal);
     }
 }

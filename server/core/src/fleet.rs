@@ -183,13 +183,13 @@ impl Fleet {
         Ok(())
     }
 
-    /// Notes that a server is gone; says whether this life of it was thought to be there.
-    pub(super) fn lose(&mut self, server: ServerId, life: Incarnation, now_ms: u64) -> bool {
+    /// Notes that a server is gone; says whether this incarnation of it was thought to be there.
+    pub(super) fn lose(&mut self, server: ServerId, of: Incarnation, now_ms: u64) -> bool {
         let Some(known) = self.known.get_mut(&server) else {
             return false;
         };
         let there = matches!(known.presence, Presence::Up | Presence::Awaited);
-        if !there || known.server.incarnation != life {
+        if !there || known.server.incarnation != of {
             return false;
         }
         known.presence = Presence::Gone;

@@ -19,12 +19,12 @@ pub struct Record {
     /// Number of this one in the log, from 1.
     pub seq: u64,
     /// What happened.
-    pub entry: Entry,
+    pub entry: LogEntry,
 }
 
 /// What happened to a shard.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Entry {
+pub enum LogEntry {
     /// Nothing; a copy confirms that it is still there, and still a copy of this log.
     Probe,
     /// A block as it is: it was created, or the copy is being filled.

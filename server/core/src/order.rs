@@ -48,7 +48,7 @@ pub struct Order {
 
 /// What the coordinator tells a server.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum ServerMessage {
     /// A run as the server has to hold it.
     Order(Box<Order>),
     /// The runs there are: it forgets all others.

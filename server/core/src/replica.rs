@@ -7,7 +7,7 @@ use tradewind_common::holders::CopyHolder;
 use tradewind_common::{BlockId, Generation, ServerId};
 
 use super::frame::Output;
-use super::log::{Confirm, Entry, Record};
+use super::log::{Confirm, LogEntry, Record};
 use super::refusal::Refusal;
 use super::state::BlockState;
 
@@ -96,14 +96,16 @@ impl Outboxes {
 
     /// Records an entry for every copy. One that has not been sent the block of an update is sent
     /// the block later, and a probe now.
-    pub fn append(&mut self, entry: Entry, outputs: &mut VecDeque<Output>) {
+    pub fn append(&mut self, entry: LogEntry, outputs: &mut VecDeque<Output>) {
         if self.none() {
             return;
         }
         self.seq += 1;
         for (to, outbox) in &mut self.copies {
             let entry = match &entry {
-                Entry::Update(update) if outbox.unsent.contains(&update.block) => Entry::Probe,
+                LogEntry::Update(update) if outbox.unsent.contains(&update.block) => {
+                    LogEntry::Probe
+                }
                 other => other.clone(),
             };
             outbox.send(*to, (self.log, self.seq), entry, outputs);
@@ -117,7 +119,7 @@ impl Outboxes {
                 && let Some(id) = outbox.unsent.pop_first()
             {
                 self.seq += 1;
-                let entry = Entry::State(state(id));
+                let entry = LogEntry::State(state(id));
                 outbox.send(*to, (self.log, self.seq), entry, outputs);
             }
         }
@@ -141,7 +143,7 @@ impl Outboxes {
         while let Some(record) = outbox.unconfirmed.front()
             && record.seq <= confirm.seq
         {
-            outbox.states -= usize::from(matches!(record.entry, Entry::State(_)));
+            outbox.states -= usize::from(matches!(record.entry, LogEntry::State(_)));
             outbox.unconfirmed.pop_front();
         }
     }
@@ -211,10 +213,10 @@ impl Outbox {
         &mut self,
         to: ServerId,
         (log, seq): (Generation, u64),
-        entry: Entry,
+        entry: LogEntry,
         outputs: &mut VecDeque<Output>,
     ) {
-        self.states += usize::from(matches!(entry, Entry::State(_)));
+        self.states += usize::from(matches!(entry, LogEntry::State(_)));
         let record = Record {
             log,
             fill: self.fill,
@@ -238,7 +240,7 @@ pub struct Position {
 
 /// What a record is to a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RecordPlace {
     /// It is to be applied.
     Next,
     /// It was applied before.
@@ -275,11 +277,11 @@ impl Position {
     }
 
     /// What record `seq`, which was sent after record `previous`, is here.
-    pub fn place(&self, previous: u64, seq: u64) -> Result<Place, Refusal> {
+    pub fn place(&self, previous: u64, seq: u64) -> Result<RecordPlace, Refusal> {
         if seq <= self.seq {
-            Ok(Place::Had)
+            Ok(RecordPlace::Had)
         } else if previous == self.seq {
-            Ok(Place::Next)
+            Ok(RecordPlace::Next)
         } else {
             Err(Refusal::Gap {
                 reached: self.seq,

@@ -124,7 +124,7 @@ impl Run {
     pub(super) fn passed(&self) -> Passed {
         Passed {
             generation: self.generation(),
-            incarnation: self.membership.last_life(),
+            incarnation: self.membership.last_incarnation(),
         }
     }
 

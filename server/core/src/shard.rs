@@ -28,11 +28,11 @@ use self::saves::Saves;
 use self::timeouts::Timeouts;
 use super::ReplyTo;
 use super::askers::{Asker, Wants};
-use super::block::{Block, Outcome};
+use super::block::{Block, DecidedContribution};
 use super::consistency::{Consistency, Decision};
 use super::delay::Delay;
 pub use super::frame::{Action, Answer, Output, Push, Reply};
-use super::log::{Confirm, Entry};
+use super::log::{Confirm, LogEntry};
 use super::momentum::Momentum;
 use super::refusal::Refusal;
 
@@ -228,7 +228,7 @@ impl Shard {
             };
             let (update, decided) = self.policies.update(block, what, &self.spec);
             self.counters.updates += u64::from(update.applied.is_some());
-            self.out.append(Entry::Update(update));
+            self.out.append(LogEntry::Update(update));
             for (samples, states) in self.saves.after_update(before, block) {
                 self.out.push(Output::Milestone { samples, states });
             }
@@ -241,7 +241,7 @@ impl Shard {
     }
 
     /// Whoever waits for a contribution is answered what was decided of it.
-    fn tell_decided(&mut self, id: BlockId, outcome: Outcome, now_us: u64) {
+    fn tell_decided(&mut self, id: BlockId, outcome: DecidedContribution, now_us: u64) {
         self.counters.decided(&outcome);
         let waited_us = now_us.saturating_sub(outcome.askers.since_us);
         for Asker { to, wants } in outcome.askers.to {

@@ -1,14 +1,14 @@
 //! What a message comes to.
 
 use super::message::Reply;
-use super::{Message, Task};
+use super::{CoordinatorTask, Message};
 use crate::status;
 use tradewind_core::ReplyTo;
 use tradewind_core::answer::Answer;
 use tradewind_core::refusal::Refusal;
 use tradewind_core::run::Beaten;
 
-impl Task {
+impl CoordinatorTask {
     pub(super) fn handle(&mut self, message: Message) {
         let now_ms = self.origin.now_ms();
         let core = &mut self.core;

@@ -10,7 +10,7 @@ use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardI
 use tradewind_proto::holding::Holding;
 
 use super::Outbox;
-use crate::status::Status;
+use crate::status::RunStatus;
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::fleet::ServerRow;
 use tradewind_core::order::{NotCaptured, Server, ShardFile, ShardReport};
@@ -73,7 +73,7 @@ pub enum Message {
     /// Take a snapshot; answered when it is whole.
     Snapshot(RunId, Reply<Answer>),
     /// The status page.
-    Status(RunId, Reply<Status>),
+    Status(RunId, Reply<RunStatus>),
     /// Whether nothing of any run is left to be kept.
     Idle(Reply<bool>),
     /// The names of the runs, and the servers that they are on.

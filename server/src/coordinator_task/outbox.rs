@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tradewind_common::RunId;
 
 use crate::newest::Newest;
-use tradewind_core::order::{Order, Told};
+use tradewind_core::order::{Order, ServerMessage};
 
 type Waiting = Arc<Mutex<Newest<RunId, Box<Order>>>>;
 
@@ -38,10 +38,10 @@ pub fn outbox() -> (Outbox, Taken) {
 
 impl Outbox {
     /// Puts an order in; `false` if nobody takes any more.
-    pub(super) fn put(&self, told: Told) -> bool {
+    pub(super) fn put(&self, told: ServerMessage) -> bool {
         match told {
-            Told::Order(order) => lock(&self.waiting).order(order.run.clone(), order),
-            Told::Runs(runs) => lock(&self.waiting).keep(runs.into_iter().collect()),
+            ServerMessage::Order(order) => lock(&self.waiting).order(order.run.clone(), order),
+            ServerMessage::Runs(runs) => lock(&self.waiting).keep(runs.into_iter().collect()),
         }
         !matches!(
             self.wake.try_send(()),
@@ -52,7 +52,7 @@ impl Outbox {
 
 impl Taken {
     /// The next order, waiting for it; `None` when none comes any more. May be dropped and called again.
-    pub async fn next(&mut self) -> Option<Told> {
+    pub async fn next(&mut self) -> Option<ServerMessage> {
         loop {
             if let Some(told) = take(&self.waiting) {
                 return Some(told);
@@ -62,14 +62,18 @@ impl Taken {
     }
 }
 
-fn take(waiting: &Waiting) -> Option<Told> {
+fn take(waiting: &Waiting) -> Option<ServerMessage> {
     let mut waiting = lock(waiting);
     let kept = waiting.take_kept(|_| true).map(runs);
-    kept.or_else(|| waiting.take(|_| true).map(|(_, order)| Told::Order(order)))
+    kept.or_else(|| {
+        waiting
+            .take(|_| true)
+            .map(|(_, order)| ServerMessage::Order(order))
+    })
 }
 
-fn runs(kept: BTreeSet<RunId>) -> Told {
-    Told::Runs(kept.into_iter().collect())
+fn runs(kept: BTreeSet<RunId>) -> ServerMessage {
+    ServerMessage::Runs(kept.into_iter().collect())
 }
 
 fn lock(waiting: &Waiting) -> MutexGuard<'_, Newest<RunId, Box<Order>>> {
@@ -93,16 +97,16 @@ mod tests {
             (first, taken.next().await.is_none())
         });
         tokio::task::yield_now().await;
-        assert!(outbox.put(Told::Runs(vec![run("a"), run("b")])));
+        assert!(outbox.put(ServerMessage::Runs(vec![run("a"), run("b")])));
         tokio::task::yield_now().await;
         drop(outbox);
         let (first, none_after) = waits.await.unwrap();
-        assert!(matches!(first, Some(Told::Runs(runs)) if runs == [run("a"), run("b")]));
+        assert!(matches!(first, Some(ServerMessage::Runs(runs)) if runs == [run("a"), run("b")]));
         assert!(none_after, "the coordinator has dropped it");
 
         let (outbox, taken) = super::outbox();
         drop(taken);
-        assert!(!outbox.put(Told::Runs(Vec::new())));
+        assert!(!outbox.put(ServerMessage::Runs(Vec::new())));
     }
 
     #[tokio::test]
@@ -110,9 +114,9 @@ mod tests {
         let (outbox, mut taken) = outbox();
         for number in 0..5_000 {
             let runs = (0..number % 3).map(|n| run(&format!("r{n}"))).collect();
-            assert!(outbox.put(Told::Runs(runs)));
+            assert!(outbox.put(ServerMessage::Runs(runs)));
         }
-        assert!(matches!(taken.next().await, Some(Told::Runs(runs)) if runs.is_empty()));
+        assert!(matches!(taken.next().await, Some(ServerMessage::Runs(runs)) if runs.is_empty()));
         drop(outbox);
         assert!(taken.next().await.is_none());
     }

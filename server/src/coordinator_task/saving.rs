@@ -9,14 +9,14 @@ use tradewind_common::data::FORGOTTEN_MAX;
 use tradewind_common::{Generation, RunId};
 use tradewind_proto::holding::Holding;
 
-use super::{MAILBOX_MAX, Message, Task};
+use super::{CoordinatorTask, MAILBOX_MAX, Message};
 use crate::durable::Saved;
 use crate::status;
 
 /// How long leases of data may stay unwritten, milliseconds.
 const LEASES_UNSAVED_MS: u64 = 250;
 
-impl Task {
+impl CoordinatorTask {
     /// Begins to look whether this is still the coordinator, which one that decides nothing would not
     /// hear; nothing without a disk.
     pub(super) fn look(&mut self) -> Option<JoinHandle<Saved>> {

@@ -3,12 +3,12 @@
 use tradewind_common::ServerId;
 use tradewind_process::{supervise, supervise_blocking};
 
-use super::{Message, Task};
+use super::{CoordinatorTask, Message};
 use crate::telemetry;
-use tradewind_core::order::Told;
+use tradewind_core::order::ServerMessage;
 use tradewind_core::output::Output;
 
-impl Task {
+impl CoordinatorTask {
     pub(super) fn drain(&mut self) {
         for (reply, left) in self.unsaid.drain(..) {
             let _ = reply.send(left);
@@ -22,9 +22,9 @@ impl Task {
                 }
                 Output::Order(order) => {
                     self.changed.send_modify(|changes| *changes += 1);
-                    self.order(order.server, Told::Order(order));
+                    self.order(order.server, ServerMessage::Order(order));
                 }
-                Output::Runs(server, runs) => self.order(server, Told::Runs(runs)),
+                Output::Runs(server, runs) => self.order(server, ServerMessage::Runs(runs)),
                 Output::Event(event) => {
                     telemetry::event(event.kind.word());
                     if let (Some(run), Some(shard), Some(updates)) =
@@ -67,7 +67,7 @@ impl Task {
         }
     }
 
-    fn order(&mut self, server: ServerId, told: Told) {
+    fn order(&mut self, server: ServerId, told: ServerMessage) {
         let put = self.servers.get(&server).map(|orders| orders.put(told));
         if put == Some(false) {
             // Its stream has ended; it registers anew and is told everything.

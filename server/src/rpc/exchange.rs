@@ -21,7 +21,7 @@ use tradewind_proto::v1::{self, PullFrame, PushFrame};
 use super::incoming::Incoming;
 use crate::record::verdict_to_wire;
 use crate::refuse;
-use crate::registry::{Entry, Registry};
+use crate::registry::{Registry, RunEntry};
 use crate::shard_task::{Answers, Message, ShardHandle};
 use crate::telemetry;
 use crate::turn::Turn;
@@ -126,7 +126,7 @@ struct Frames {
     stream: ReplyTo,
     answers: Answers,
     room: Arc<Semaphore>,
-    runs: HashMap<String, (RunId, Entry)>,
+    runs: HashMap<String, (RunId, RunEntry)>,
     /// Shards that know this stream.
     open: HashMap<(RunId, ShardId), ShardHandle>,
 }
@@ -151,7 +151,7 @@ impl Frames {
                         (run, entry, Incoming::new(frame, bulk, (length, form)))
                     }
                     Part::Bulk(piece) => {
-                        let (run, entry, mut incoming): (RunId, Entry, Incoming) =
+                        let (run, entry, mut incoming): (RunId, RunEntry, Incoming) =
                             arriving.take().expect("a head came before");
                         incoming.take(&piece);
                         (run, entry, incoming)
@@ -192,7 +192,7 @@ impl Frames {
         }
     }
 
-    fn run(&mut self, name: &str) -> Result<(RunId, Entry), Status> {
+    fn run(&mut self, name: &str) -> Result<(RunId, RunEntry), Status> {
         if let Some(known) = self.runs.get(name) {
             return Ok(known.clone());
         }
@@ -208,7 +208,7 @@ impl Frames {
     async fn shard(
         &mut self,
         run: &RunId,
-        entry: &Entry,
+        entry: &RunEntry,
         block: BlockId,
     ) -> Result<ShardHandle, Status> {
         let shard = match entry.placement.shard(block) {

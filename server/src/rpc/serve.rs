@@ -16,7 +16,7 @@ use super::order::{captured_from_wire, encode_order, report_from_wire};
 use crate::coordinator_task::{CallError, CoordinatorHandle, Message, Taken, outbox};
 use crate::refuse;
 use tradewind_core::answer::Refused;
-use tradewind_core::order::{Server, Told};
+use tradewind_core::order::{Server, ServerMessage};
 use tradewind_core::refusal::Refusal;
 
 /// Orders on their way into a connection.
@@ -152,8 +152,8 @@ async fn give_orders(
             }
         };
         room.send(Ok(match told {
-            Told::Order(order) => encode_order(&order, incarnation),
-            Told::Runs(runs) => v1::ServerOrder {
+            ServerMessage::Order(order) => encode_order(&order, incarnation),
+            ServerMessage::Runs(runs) => v1::ServerOrder {
                 runs: runs.iter().map(ToString::to_string).collect(),
                 coordinator: incarnation,
                 ..v1::ServerOrder::default()

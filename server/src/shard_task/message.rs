@@ -36,7 +36,7 @@ pub enum Message {
     /// A copy has applied records.
     Confirm(Confirm),
     /// Counters and versions, and with `true` the digest of the values.
-    Status(bool, oneshot::Sender<Status>),
+    Status(bool, oneshot::Sender<ShardStatus>),
     /// The shard is not held here any more.
     Close,
 }
@@ -59,7 +59,7 @@ pub struct Ordered {
 
 /// What a shard tells about itself.
 #[derive(Clone, Debug)]
-pub struct Status {
+pub struct ShardStatus {
     /// The generation it follows.
     pub generation: u64,
     /// Whether it answers for the shard.

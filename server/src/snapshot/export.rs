@@ -14,7 +14,7 @@ use tradewind_common::{BlockId, Layout, RunId, ShardId};
 use super::container::header;
 use super::manifest::{self, Manifest};
 use super::read::check_values;
-use super::shard_file::visit;
+use super::shard_file::for_each_block;
 use super::{Damaged, Folder, notes};
 use crate::disk::{self, Part};
 
@@ -30,7 +30,7 @@ pub enum ExportError {
 }
 
 /// Where a tensor goes: in the flat vector and in the file.
-struct Place {
+struct TensorPlace {
     flat: Range<usize>,
     offset: u64,
 }
@@ -63,7 +63,7 @@ pub fn export(
         let at = folder.snapshot(run, number).join(&file.name);
         let mut failure = None;
         let wanted = missing.clone();
-        let visited = visit(&at, file, &notes(run, number, shard), &wanted, |state| {
+        let read = for_each_block(&at, file, &notes(run, number, shard), &wanted, |state| {
             let block = check_values(&state, layout)?;
             missing.remove(&state.id);
             let elements = block.elements.clone();
@@ -76,7 +76,7 @@ pub fn export(
         if let Some(error) = failure {
             return Err(disk::at(part.path())(error).into());
         }
-        visited.map_err(|what| Damaged::new(&at, what))?;
+        read.map_err(|what| Damaged::new(&at, what))?;
         if let Some(block) = missing.first() {
             return Err(Damaged::new(&at, format!("block {block} is missing")).into());
         }
@@ -89,7 +89,7 @@ fn begin(
     layout: &Layout,
     metadata: HashMap<String, String>,
     file: &File,
-) -> io::Result<Vec<Place>> {
+) -> io::Result<Vec<TensorPlace>> {
     let mut named: Vec<_> = layout.tensors.iter().collect();
     named.sort_by_key(|tensor| &tensor.spec.name);
     let header = header(
@@ -105,7 +105,7 @@ fn begin(
     for tensor in named {
         let flat = tensor.elements.clone();
         let bytes = flat.len() as u64 * 4;
-        places.push(Place { flat, offset });
+        places.push(TensorPlace { flat, offset });
         offset += bytes;
     }
     places.sort_by_key(|place| place.flat.start);
@@ -113,7 +113,7 @@ fn begin(
 }
 
 /// Writes the values of one range of the flat vector, which may be of several tensors.
-fn put(file: &File, places: &[Place], range: Range<usize>, values: &[f32]) -> io::Result<()> {
+fn put(file: &File, places: &[TensorPlace], range: Range<usize>, values: &[f32]) -> io::Result<()> {
     let first = places.partition_point(|place| place.flat.end <= range.start);
     for place in &places[first..] {
         let begin = place.flat.start.max(range.start);

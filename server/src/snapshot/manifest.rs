@@ -55,7 +55,7 @@ impl<T> Manifest<T> {
 pub fn write<T: Serialize>(folder: &Folder, manifest: &Manifest<T>) -> io::Result<()> {
     let path = folder.manifest(&manifest.run, manifest.number);
     let json = serde_json::to_vec_pretty(manifest).map_err(io::Error::from);
-    disk::replace(&path, &disk::seal(&json.map_err(disk::at(&path))?))?;
+    disk::replace(&path, &disk::with_checksum(&json.map_err(disk::at(&path))?))?;
     // Whoever made the folders may have died before they were there for good.
     let run = folder.run(&manifest.run);
     run.ancestors().take(3).try_for_each(disk::sync_folder)
@@ -77,7 +77,7 @@ pub fn read<T: DeserializeOwned>(
     let bad = |what: String| Damaged::new(&path, what);
     let read = fs::read(&path);
     let bytes = read.map_err(|error| Damaged::new(&path, Fault::unreadable(error)))?;
-    let json = disk::unseal(&bytes).map_err(|what| bad(what.to_owned()))?;
+    let json = disk::check_checksum(&bytes).map_err(|what| bad(what.to_owned()))?;
     let invalid = |error: serde_json::Error| bad(format!("is not a manifest: {error}"));
     let head: Head = serde_json::from_slice(json).map_err(invalid)?;
     if head.format != FORMAT {

@@ -9,7 +9,7 @@ use tradewind_common::layout::Block;
 use tradewind_common::{BlockId, Layout, RunId, ShardId, TensorKind};
 
 use super::manifest::{self, Manifest};
-use super::shard_file::visit;
+use super::shard_file::for_each_block;
 use super::{Damaged, Folder, UNLISTED_MAX, notes};
 use tradewind_core::state::BlockState;
 
@@ -40,7 +40,7 @@ pub fn blocks(
     for (shard, wanted) in &files {
         let file = manifest.file(&path, *shard)?;
         let at = folder.snapshot(run, number).join(&file.name);
-        visit(&at, file, &notes(run, number, *shard), wanted, |state| {
+        for_each_block(&at, file, &notes(run, number, *shard), wanted, |state| {
             check(&state, layout, slots)?;
             found.insert(state.id, state);
             Ok(())

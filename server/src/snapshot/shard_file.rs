@@ -76,7 +76,7 @@ pub fn agree(read: &Hashing<File>, file: &ShardFile) -> Result<(), String> {
 
 /// Reads a shard's file from front to back, once, and hands out its wanted blocks. They count only
 /// when it has returned without an error: the checksum is known at the end.
-pub fn visit(
+pub fn for_each_block(
     path: &Path,
     file: &ShardFile,
     notes: &[(&str, String)],

@@ -15,7 +15,7 @@ use tradewind_programs::worker::{self, CoordinatorArgument, TrainArguments, Work
 use tradewind_programs::{SERVER, WORKER};
 
 use crate::bulk::BulkArguments;
-use crate::ground::{Ground, Keys, beside};
+use crate::options::{Keys, Options, beside};
 use crate::process::{Process, wait};
 
 /// How long a server may take until it listens.
@@ -52,12 +52,12 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts servers, one after the other, and then all ranks.
     pub(crate) fn start(
-        ground: &Ground,
+        options: &Options,
         name: &str,
         keys: &Keys,
         ranks: Ranks,
     ) -> anyhow::Result<Self> {
-        let folder = ground.folder(name)?;
+        let folder = options.folder(name)?;
         let config = keys.config()?;
         fs::write(folder.join(run_files::CONFIG), config.resolved())?;
         let mut cluster = Self {

@@ -3,7 +3,7 @@
 
 mod bulk;
 mod cluster;
-mod ground;
+mod options;
 mod parts;
 mod plain;
 mod process;
@@ -20,7 +20,7 @@ use serde_json::json;
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_worker::device::{self, Seen};
 
-use ground::{Ground, On};
+use options::{On, Options};
 use parts::Which;
 use report::{Part, Teller, Verdict};
 
@@ -38,7 +38,7 @@ struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    ground: Ground,
+    options: Options,
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',')]
     parts: Vec<Which>,
@@ -55,7 +55,7 @@ enum Verb {
         #[arg(value_enum)]
         which: Which,
         #[command(flatten)]
-        ground: Ground,
+        options: Options,
     },
     /// A rank of a group that only reduces.
     #[command(hide = true)]
@@ -80,11 +80,11 @@ fn main() -> ExitCode {
         .init();
     let arguments = Arguments::parse();
     let done = match arguments.verb {
-        None => return check(arguments.ground, &arguments.parts, arguments.out),
-        Some(Verb::Part { which, ground }) => {
+        None => return check(arguments.options, &arguments.parts, arguments.out),
+        Some(Verb::Part { which, options }) => {
             process::end_with_the_check();
             let teller = Teller;
-            which.run(&ground, &teller).map(|()| teller.done())
+            which.run(&options, &teller).map(|()| teller.done())
         }
         Some(Verb::Rank(rank)) => rank.run(),
         Some(Verb::Gradients(gradients)) => gradients.run(),
@@ -101,8 +101,8 @@ fn main() -> ExitCode {
 }
 
 /// All parts, one after the other.
-fn check(mut ground: Ground, parts: &[Which], out: Option<PathBuf>) -> ExitCode {
-    let gpu = match ground.device {
+fn check(mut options: Options, parts: &[Which], out: Option<PathBuf>) -> ExitCode {
+    let gpu = match options.device {
         On::Cpu => None,
         On::Cuda => match device::see(device::DRIVER) {
             Seen::Gpus { gpus, .. } => Some(gpus[0].name.clone()),
@@ -115,12 +115,12 @@ fn check(mut ground: Ground, parts: &[Which], out: Option<PathBuf>) -> ExitCode 
         },
     };
     let whole = Stopwatch::start();
-    let report = work_folder(&mut ground).and_then(|_kept| {
+    let report = work_folder(&mut options).and_then(|_kept| {
         let chosen = Which::ALL
             .iter()
             .filter(|which| parts.is_empty() || parts.contains(which));
         let found = chosen
-            .map(|which| one(*which, &ground))
+            .map(|which| one(*which, &options))
             .collect::<anyhow::Result<Vec<_>>>()?;
         let worst = found.iter().map(|part| part.verdict);
         let verdict = worst
@@ -128,7 +128,7 @@ fn check(mut ground: Ground, parts: &[Which], out: Option<PathBuf>) -> ExitCode 
             .unwrap_or(Verdict::Error);
         let report = json!({
             "check": env!("CARGO_PKG_VERSION"),
-            "device": ground.size("cuda", "cpu"),
+            "device": options.size("cuda", "cpu"),
             "gpu": gpu,
             "cores": std::thread::available_parallelism().map_or(0, usize::from),
             "verdict": verdict,
@@ -154,29 +154,29 @@ fn check(mut ground: Ground, parts: &[Which], out: Option<PathBuf>) -> ExitCode 
 }
 
 /// A folder to work in, which is deleted with what is returned unless it was named.
-fn work_folder(ground: &mut Ground) -> anyhow::Result<Option<tempfile::TempDir>> {
+fn work_folder(options: &mut Options) -> anyhow::Result<Option<tempfile::TempDir>> {
     let absolute = |path: &PathBuf| std::path::absolute(path);
-    ground.data = absolute(&ground.data)?;
-    ground.ddp = absolute(&ground.ddp)?;
-    let kept = match &ground.work {
+    options.data = absolute(&options.data)?;
+    options.ddp = absolute(&options.ddp)?;
+    let kept = match &options.work {
         Some(_) => None,
         None => Some(tempfile::tempdir()?),
     };
-    let work = match (&ground.work, &kept) {
+    let work = match (&options.work, &kept) {
         (None, Some(folder)) => folder.path().to_owned(),
         (Some(work), _) => absolute(work)?,
         (None, None) => unreachable!("one of them is there"),
     };
-    ground.work = Some(work);
+    options.work = Some(work);
     Ok(kept)
 }
 
-fn one(which: Which, ground: &Ground) -> anyhow::Result<Part> {
-    let (name, limit) = (which.name(), ground.patience(which.limit()));
+fn one(which: Which, options: &Options) -> anyhow::Result<Part> {
+    let (name, limit) = (which.name(), options.patience(which.limit()));
     eprintln!("{name}: {}, at most {} s", which.about(), limit.as_secs());
     let watch = Stopwatch::start();
     let mut arguments = vec!["part".to_owned(), name.to_owned()];
-    arguments.extend(ground.arguments());
+    arguments.extend(options.arguments());
     let (told, end) = process::run_part(process::own(&arguments)?, limit)?;
     let (verdict, reason, figures) = report::judge(&told, &end);
     let seconds = watch.elapsed().as_secs_f64();

@@ -57,16 +57,16 @@ fn an_experiment_that_is_killed_goes_on_with_what_is_not_finished() {
         !out.join("results.csv").exists(),
         "the second cell is missing"
     );
-    let seal = |cell: &str| {
-        let seal = fs::metadata(out.join("runs").join(cell).join("cell.json"));
-        seal.and_then(|seal| seal.modified()).unwrap()
+    let record = |cell: &str| {
+        let record = fs::metadata(out.join("runs").join(cell).join("cell.json"));
+        record.and_then(|record| record.modified()).unwrap()
     };
-    let before = seal("sync-seed-1");
+    let before = record("sync-seed-1");
 
     let second = killed.again().complete();
     completes(&second);
     assert_eq!(
-        seal("sync-seed-1"),
+        record("sync-seed-1"),
         before,
         "a finished cell is not run again"
     );
@@ -119,7 +119,7 @@ fn an_experiment_that_is_killed_goes_on_with_what_is_not_finished() {
         third.stderr
     );
     assert_ne!(fs::metadata(&damaged).unwrap().len(), 0);
-    assert_eq!(seal("sync-seed-1"), before);
+    assert_eq!(record("sync-seed-1"), before);
     assert_eq!(rows_of(&third)[1]["status"], "completed");
     runs_are_compared(&out);
 }

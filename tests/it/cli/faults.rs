@@ -128,7 +128,7 @@ fn the_death_of_the_launcher_leaves_no_process() {
     all_end(&rows);
 }
 
-/// Waits until the process in a seat is another one, and groups have gone on from there.
+/// Waits until the process of a rank is another one, and groups have gone on from there.
 fn goes_on(running: &mut Running, role: &str, index: u64, former: u32) {
     let exchanges = wait_for("another process", || {
         let now = pid(&running.processes(), role, index);

@@ -184,7 +184,7 @@ fn parameters_agree(summary: &Value, model: &Path) {
 
 fn processes_agree(ended: &Ended) {
     let rows = ended.processes();
-    let seats: Vec<_> = rows
+    let processes: Vec<_> = rows
         .iter()
         .map(|row| (row.role.as_str(), row.index, row.group, row.group_rank))
         .collect();
@@ -195,7 +195,7 @@ fn processes_agree(ended: &Ended) {
         ("worker", 1, Some(0), Some(1)),
         ("worker", 2, Some(1), Some(0)),
     ];
-    assert_eq!(seats, want);
+    assert_eq!(processes, want);
     let pids: BTreeSet<u32> = rows.iter().map(|row| row.pid).collect();
     assert_eq!(pids.len(), rows.len());
     for row in &rows {

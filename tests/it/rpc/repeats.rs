@@ -336,7 +336,7 @@ fn a_server_that_comes_back_before_the_run_is_ready_has_its_shard_created_again(
     });
 }
 
-/// A process that is started in the place of another one takes its seat: the group forms anew, and
+/// A process that is started in the place of another one takes over: the group forms anew, and
 /// the former process can do nothing any more.
 #[test]
 fn another_process_in_a_seat_replaces_the_first() {

@@ -121,11 +121,11 @@ pub(super) async fn join(
 /// Joins, or is told what is missing.
 pub(super) async fn join_once(
     client: &Client,
-    seat: (&str, u32, u32),
+    rank: (&str, u32, u32),
     sizes: &[u32],
 ) -> Result<JoinReply, Status> {
     let mut coordinator = client.coordinator.clone();
-    let joined = answer(coordinator.join(request(seat, 1, sizes))).await;
+    let joined = answer(coordinator.join(request(rank, 1, sizes))).await;
     joined.map(Response::into_inner)
 }
 

@@ -45,7 +45,7 @@ fn cells_are_jobs_two_at_a_time_and_what_has_finished_is_not_run_again() {
         "--out",
         &path,
     ];
-    let sealed = || {
+    let recorded = || {
         let runs = fs::read_dir(out.join("runs"))
             .into_iter()
             .flatten()
@@ -68,7 +68,7 @@ fn cells_are_jobs_two_at_a_time_and_what_has_finished_is_not_run_again() {
         let jobs = jobs.split_whitespace().map(|job| job.split('+').next());
         let jobs: BTreeSet<_> = jobs.collect();
         most = most.max(jobs.len());
-        (sealed() >= 2).then_some(())
+        (recorded() >= 2).then_some(())
     });
     assert_eq!(most, 2, "so many jobs at a time");
     slurm.run(&[
@@ -80,13 +80,13 @@ fn cells_are_jobs_two_at_a_time_and_what_has_finished_is_not_run_again() {
     first.wait().unwrap();
     let finished: Vec<_> = fs::read_dir(out.join("runs")).unwrap().flatten().collect();
     let written = |run: &fs::DirEntry| {
-        let seal = fs::metadata(run.path().join("cell.json")).ok()?;
-        seal.modified().ok()
+        let record = fs::metadata(run.path().join("cell.json")).ok()?;
+        record.modified().ok()
     };
     let before: Vec<_> = finished.iter().map(written).collect();
 
     slurm.tradewind(&arguments);
-    assert_eq!(sealed(), 4);
+    assert_eq!(recorded(), 4);
     for (run, before) in finished.iter().zip(before) {
         assert!(
             before.is_none() || before == written(run),

@@ -14,10 +14,10 @@ use crate::wait::wait_for;
 pub struct Servers {
     folder: PathBuf,
     lease_ms: u64,
-    seats: Vec<Seat>,
+    processes: Vec<ServerProcess>,
 }
 
-struct Seat {
+struct ServerProcess {
     life: u64,
     child: Option<Child>,
     stopped: bool,
@@ -35,7 +35,7 @@ pub enum Start {
 impl Servers {
     /// Starts so many, the first of which hosts the coordinator at first; waits until it says where.
     pub(super) fn start(servers: u32, lease_ms: u64, folder: &Path) -> Self {
-        let seat = |_| Seat {
+        let process = |_| ServerProcess {
             life: 0,
             child: None,
             stopped: false,
@@ -43,7 +43,7 @@ impl Servers {
         let mut all = Self {
             folder: folder.to_owned(),
             lease_ms,
-            seats: (0..servers).map(seat).collect(),
+            processes: (0..servers).map(process).collect(),
         };
         for server in 0..servers {
             let start = match server {
@@ -66,13 +66,13 @@ impl Servers {
 
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.seats.len() as u32
+        self.processes.len() as u32
     }
 
     /// Whether a server's process is there and not stopped.
     pub fn is_well(&self, server: u32) -> bool {
-        let seat = &self.seats[server as usize];
-        seat.child.is_some() && !seat.stopped
+        let process = &self.processes[server as usize];
+        process.child.is_some() && !process.stopped
     }
 
     /// Starts a server in its next life.
@@ -80,13 +80,13 @@ impl Servers {
     /// # Panics
     /// If it is there, or cannot be started.
     pub fn begin(&mut self, server: u32, start: Start) {
-        let servers = self.seats.len() as u32;
-        let seat = &mut self.seats[server as usize];
-        assert!(seat.child.is_none(), "server {server} is there");
-        seat.life += 1;
+        let servers = self.processes.len() as u32;
+        let process = &mut self.processes[server as usize];
+        assert!(process.child.is_none(), "server {server} is there");
+        process.life += 1;
         let log = self
             .folder
-            .join(format!("server-{server}.{}.log", seat.life));
+            .join(format!("server-{server}.{}.log", process.life));
         let arguments = ServerArguments {
             server,
             listen: LISTEN.to_owned(),
@@ -104,7 +104,7 @@ impl Servers {
             metrics: None,
             stand_in: Some(servers),
             linger_ms: 0,
-            incarnation: seat.life,
+            incarnation: process.life,
             threads: THREADS,
         };
         let mut command = arguments.to_command(program());
@@ -112,23 +112,23 @@ impl Servers {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(log).expect("a file for its log"));
-        seat.child = Some(command.spawn().expect("tradewind-server starts"));
+        process.child = Some(command.spawn().expect("tradewind-server starts"));
     }
 
     /// Kills a server's process, if it is there.
     pub fn kill(&mut self, server: u32) {
-        let seat = &mut self.seats[server as usize];
-        if let Some(mut child) = seat.child.take() {
+        let process = &mut self.processes[server as usize];
+        if let Some(mut child) = process.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
-        seat.stopped = false;
+        process.stopped = false;
     }
 
     /// Stops a server's process, or lets it go on.
     pub fn stop(&mut self, server: u32, stopped: bool) {
-        let seat = &mut self.seats[server as usize];
-        if let Some(child) = &seat.child {
+        let process = &mut self.processes[server as usize];
+        if let Some(child) = &process.child {
             let which = match stopped {
                 true => Signal::STOP,
                 false => Signal::CONT,
@@ -136,7 +136,7 @@ impl Servers {
             let pid = Pid::from_raw(child.id() as i32).expect("the process of a child");
             // One that has gone is left alone.
             let _ = kill_process(pid, which);
-            seat.stopped = stopped;
+            process.stopped = stopped;
         }
     }
 }

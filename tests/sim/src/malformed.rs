@@ -7,7 +7,7 @@ use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Generation, GroupId, Incarnation, ServerId, ShardId};
 use tradewind_core::askers::Wants;
 use tradewind_core::block::Gradient;
-use tradewind_core::log::{Confirm, Entry, Record};
+use tradewind_core::log::{Confirm, LogEntry, Record};
 use tradewind_core::refusal::Refusal;
 use tradewind_core::shard::{Action, Output, Push, Shard};
 use tradewind_core::view::View;
@@ -103,7 +103,7 @@ pub fn record(shard: &Shard, rng: &mut impl Rng) -> Option<Record> {
         fill: [since, Generation(0)][rng.random_range(0..2)],
         previous: 0,
         seq: rng.random_range(1..3),
-        entry: Entry::Probe,
+        entry: LogEntry::Probe,
     })
 }
 

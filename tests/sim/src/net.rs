@@ -1,4 +1,7 @@
-//! The network: when a message arrives, if at all, and how often; who cannot reach whom.
+//! The network: when a message arrives, if at all, and how often; who cannot reach whom; which
+//! connections there are.
+
+mod links;
 
 use std::collections::BTreeSet;
 
@@ -10,6 +13,7 @@ use tradewind_common::GroupId;
 use crate::party::Party;
 use crate::random_stream;
 use crate::scenario::{NetworkPlan, Stall};
+use links::Links;
 
 /// A cut that is in force: nothing passes between its two sides.
 #[derive(Clone, Debug)]
@@ -37,6 +41,7 @@ pub struct Network {
     delay: LogNormal<f64>,
     cuts: Vec<Cut>,
     slow: Vec<Slow>,
+    links: Links,
     rng: ChaCha8Rng,
 }
 
@@ -66,6 +71,7 @@ impl Network {
             delay: LogNormal::new(median, plan.spread).expect("a finite spread"),
             cuts: Vec::new(),
             slow: Vec::new(),
+            links: Links::default(),
             rng: random_stream(seed, 2),
             plan,
         }
@@ -96,7 +102,7 @@ impl Network {
     }
 
     /// By how much what is sent now is late.
-    pub fn slowed_us(&mut self, now_us: u64, from: Party, to: Party) -> u64 {
+    fn slowed_us(&mut self, now_us: u64, from: Party, to: Party) -> u64 {
         self.slow.retain(|slow| slow.until_us > now_us);
         let ways = self.slow.iter();
         let ways = ways.filter(|slow| (slow.from, slow.to) == (from, to));
@@ -142,8 +148,51 @@ impl Network {
         self.delay.sample(&mut self.rng) as u64 + held_us
     }
 
+    /// Opens a connection that keeps its order until it breaks; answers its number.
+    pub fn open(&mut self) -> u64 {
+        self.links.open()
+    }
+
+    /// Whether a message that arrives on a connection now does.
+    pub fn delivers(&self, link: u64, now_us: u64) -> bool {
+        self.links.delivers(link, now_us)
+    }
+
+    /// Whether a connection has not broken.
+    pub fn lives(&self, link: u64) -> bool {
+        self.links.lives(link)
+    }
+
+    /// Breaks a connection: what would arrive later than this does not.
+    pub fn end(&mut self, link: u64, until_us: u64) {
+        self.links.end(link, until_us);
+    }
+
+    /// When a message that leaves now on a connection, one way or `back`, arrives; `None` if the
+    /// connection breaks instead.
+    pub fn pass(
+        &mut self,
+        (link, back): (u64, bool),
+        (from, to): (Party, Party),
+        now_us: u64,
+    ) -> Option<u64> {
+        let mut from_us = self.links.passes_from(link, now_us)?;
+        if let Some(until_us) = self.cut_until(now_us, from, to) {
+            // Some wait for what is lost to be sent again; others give up.
+            if from_us <= now_us && self.coin() {
+                return None;
+            }
+            from_us = from_us.max(until_us);
+        }
+        if self.breaks() {
+            return None;
+        }
+        let delay_us = self.draw_us() + self.slowed_us(now_us, from, to);
+        self.links.carry((link, back), (now_us, from_us), delay_us)
+    }
+
     /// Whether a connection breaks with this message.
-    pub fn breaks(&mut self) -> bool {
+    fn breaks(&mut self) -> bool {
         self.plan.break_link > 0.0 && self.rng.random_bool(self.plan.break_link)
     }
 

@@ -31,11 +31,11 @@ pub const INCARNATION: u64 = 2;
 pub struct Fleet {
     runtime: Runtime,
     setup: Setup,
-    seats: Mutex<Vec<Seat>>,
+    entries: Mutex<Vec<ServerEntry>>,
 }
 
 /// One server, in its present life or the last one.
-struct Seat {
+struct ServerEntry {
     incarnation: u64,
     /// Where it listens.
     address: String,
@@ -75,7 +75,7 @@ impl Fleet {
         let fleet = Self {
             runtime: threads(),
             setup,
-            seats: Mutex::default(),
+            entries: Mutex::default(),
         };
         for server in 0..started {
             fleet.begin(server);
@@ -91,10 +91,13 @@ impl Fleet {
     /// # Panics
     /// If a port cannot be had, or it runs.
     pub fn begin(&self, server: u32) {
-        let mut seats = self.seats();
-        let former = seats.get(server as usize);
-        assert!(former.is_none_or(|seat| seat.serving.is_none()), "it runs");
-        let incarnation = former.map_or(INCARNATION, |seat| seat.incarnation + 1);
+        let mut entries = self.entries();
+        let former = entries.get(server as usize);
+        assert!(
+            former.is_none_or(|entry| entry.serving.is_none()),
+            "it runs"
+        );
+        let incarnation = former.map_or(INCARNATION, |entry| entry.incarnation + 1);
         let fresh = former.is_none();
         let runtime = threads();
         let listener = listen(&runtime);
@@ -102,7 +105,7 @@ impl Fleet {
         let _context = self.runtime.enter();
         let gate = self.setup.gated.contains(&server);
         let gate = gate.then(|| Gate::start(&address));
-        let first = seats.first().map(|seat| seat.address.clone());
+        let first = entries.first().map(|entry| entry.address.clone());
         let bond = first
             .as_ref()
             .filter(|_| self.setup.bonds.contains(&server));
@@ -150,7 +153,7 @@ impl Fleet {
                 (address, serving)
             }
         };
-        let seat = Seat {
+        let entry = ServerEntry {
             incarnation,
             address,
             gate,
@@ -158,9 +161,9 @@ impl Fleet {
             serving: Some(serving),
         };
         if fresh {
-            seats.push(seat);
+            entries.push(entry);
         } else {
-            seats[server as usize] = seat;
+            entries[server as usize] = entry;
         }
     }
 
@@ -170,7 +173,7 @@ impl Fleet {
     /// # Panics
     /// If it does not run.
     pub fn kill(&self, server: u32) {
-        let serving = self.seats()[server as usize].serving.take();
+        let serving = self.entries()[server as usize].serving.take();
         serving.expect("it runs").kill();
     }
 
@@ -179,8 +182,8 @@ impl Fleet {
     /// # Panics
     /// If it was killed.
     pub fn has_ended(&self, server: u32) -> bool {
-        let mut seats = self.seats();
-        let serving = seats[server as usize].serving.as_mut();
+        let mut entries = self.entries();
+        let serving = entries[server as usize].serving.as_mut();
         serving.expect("it was not killed").has_ended()
     }
 
@@ -200,7 +203,7 @@ impl Fleet {
     /// # Panics
     /// If one does not run, or ends with an error.
     pub async fn terminate(&self, servers: impl IntoIterator<Item = u32>) {
-        let take = |server: u32| self.seats()[server as usize].serving.take();
+        let take = |server: u32| self.entries()[server as usize].serving.take();
         let serving: Vec<Option<Serving>> = servers.into_iter().map(take).collect();
         let ending = serving.into_iter().map(|serving| {
             let serving = serving.expect("it runs");
@@ -222,13 +225,13 @@ impl Fleet {
 
     /// host:port where every server listens, or has listened last.
     pub fn addresses(&self) -> Vec<String> {
-        let seats = self.seats();
-        seats.iter().map(|seat| seat.address.clone()).collect()
+        let entries = self.entries();
+        entries.iter().map(|entry| entry.address.clone()).collect()
     }
 
     /// Which life of a server is the present one, or was the last.
     pub fn incarnation(&self, server: u32) -> u64 {
-        self.seats()[server as usize].incarnation
+        self.entries()[server as usize].incarnation
     }
 
     /// Shuts or opens the way on which others reach a server.
@@ -236,8 +239,8 @@ impl Fleet {
     /// # Panics
     /// If it has no gate.
     pub fn gate(&self, server: u32, open: bool) {
-        let seats = self.seats();
-        let gate = seats[server as usize].gate.as_ref();
+        let entries = self.entries();
+        let gate = entries[server as usize].gate.as_ref();
         gate.expect("a gate before the server").set(open);
     }
 
@@ -246,8 +249,8 @@ impl Fleet {
     /// # Panics
     /// If it has no gate.
     pub fn bond(&self, server: u32, open: bool) {
-        let seats = self.seats();
-        let bond = seats[server as usize].bond.as_ref();
+        let entries = self.entries();
+        let bond = entries[server as usize].bond.as_ref();
         bond.expect("a gate before the coordinator").set(open);
     }
 
@@ -308,8 +311,8 @@ impl Fleet {
         Client::connect(&addresses[server], &addresses, &self.setup.token)
     }
 
-    fn seats(&self) -> MutexGuard<'_, Vec<Seat>> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Vec<ServerEntry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -342,8 +345,11 @@ fn threads() -> Runtime {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let seats: Vec<Seat> = self.seats().drain(..).collect();
-        let serving: Vec<Serving> = seats.into_iter().filter_map(|seat| seat.serving).collect();
+        let entries: Vec<ServerEntry> = self.entries().drain(..).collect();
+        let serving: Vec<Serving> = entries
+            .into_iter()
+            .filter_map(|entry| entry.serving)
+            .collect();
         // A second panic would hide the first one.
         let mut failed = false;
         for serving in serving {

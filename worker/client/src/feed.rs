@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use tradewind_common::batch::{BatchStep, Batches};
 use tradewind_common::data::Chunk;
 use tradewind_common::shares::{first_step, sync_share};
-use tradewind_common::spec::{ConsistencySpec, RunSpec};
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Rank};
 
 use crate::coordinator::MembershipError;
@@ -73,9 +73,9 @@ pub struct Feed {
 /// Checks that an epoch holds at least one batch of the ranks that share a step with `group`.
 pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
     let sizes = &spec.group_sizes;
-    let ranks = match spec.consistency {
-        ConsistencySpec::Sync => sizes.iter().sum(),
-        ConsistencySpec::Async | ConsistencySpec::Bounded { .. } => sizes[group.0 as usize],
+    let ranks = match spec.consistency.waits_for_all() {
+        true => sizes.iter().sum(),
+        false => sizes[group.0 as usize],
     };
     let (samples, batch) = (spec.epoch_samples, spec.batches().largest());
     if u64::from(ranks) * u64::from(batch) <= samples {

@@ -10,7 +10,7 @@ use crate::size;
 
 /// What `--json` prints. GB = 10^9 bytes; a spread is the interquartile range over the median.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ApplyReport {
     /// Of each vector.
     bytes: usize,
     cores: Vec<Cores>,
@@ -58,7 +58,7 @@ impl Cores {
     }
 }
 
-impl Report {
+impl ApplyReport {
     pub(super) fn new(bytes: usize, cores: Vec<Cores>) -> Self {
         Self { bytes, cores }
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn json_has_a_ratio_for_every_optimizer_and_number_of_cores() {
-        let report = Report::new(
+        let report = ApplyReport::new(
             400,
             vec![Cores::new(&measured(1)), Cores::new(&measured(2))],
         );
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_table_has_a_line_for_each() {
-        let table = Report::new(400_000_000, vec![Cores::new(&measured(2))]).table();
+        let table = ApplyReport::new(400_000_000, vec![Cores::new(&measured(2))]).table();
         let want = "vectors of 400 MB
 
 2 cores         GB/s   over triad   spread   bytes a value

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::fleet::{Kind, Names};
+use crate::fleet::{FleetKind, Names};
 use crate::model::{Form, Model};
 use crate::size;
 use crate::steady::RUNS_MAX;
@@ -141,23 +141,23 @@ impl Arguments {
     }
 
     /// The fleet that is measured.
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> FleetKind {
         match &self.servers {
-            Servers::Own(servers) => Kind::Exchange { servers: *servers },
-            Servers::At(coordinator) => Kind::Attached {
+            Servers::Own(servers) => FleetKind::Exchange { servers: *servers },
+            Servers::At(coordinator) => FleetKind::Attached {
                 coordinator: coordinator.clone(),
             },
         }
     }
 
     /// The fleet that it is compared with, if that is asked for.
-    fn baseline(&self) -> Option<(Kind, Model)> {
+    fn baseline(&self) -> Option<(FleetKind, Model)> {
         let asked = self.baseline_block_bytes.is_some()
             || self.baseline_clients.is_some()
             || self.baseline_servers.is_some()
             || self.baseline_plain;
         let mut kind = self.kind();
-        if let (Kind::Exchange { servers }, Some(asked)) = (&mut kind, self.baseline_servers) {
+        if let (FleetKind::Exchange { servers }, Some(asked)) = (&mut kind, self.baseline_servers) {
             *servers = asked;
         }
         let mut model = Model {
@@ -172,13 +172,13 @@ impl Arguments {
     }
 
     /// What is measured in turn with the fleet.
-    pub(super) fn other(&self) -> Option<(Names, Kind, Model)> {
+    pub(super) fn other(&self) -> Option<(Names, FleetKind, Model)> {
         if let Some((kind, model)) = self.baseline() {
             return Some((BASELINE, kind, model));
         }
         match self.servers {
             Servers::Own(servers) if !self.no_floor && self.model.step_seconds.is_none() => {
-                let kind = Kind::Floor { servers };
+                let kind = FleetKind::Floor { servers };
                 Some((FLOOR, kind, self.model.clone()))
             }
             _ => None,
@@ -258,11 +258,11 @@ mod tests {
                 .other()
                 .map(|(_, kind, model)| (kind, model.clients, model.block_bytes))
         };
-        let floor = Kind::Floor { servers: 2 };
+        let floor = FleetKind::Floor { servers: 2 };
         assert_eq!(other(&["--servers=2"]), Some((floor, 1, 256 << 10)));
         assert_eq!(other(&["--no-floor"]), None);
         assert_eq!(other(&["--servers=a:1"]), None);
-        let fleet = |servers| Kind::Exchange { servers };
+        let fleet = |servers| FleetKind::Exchange { servers };
         let want = Some((fleet(2), 1, 25_000_000));
         assert_eq!(other(&["--servers=2", "--baseline-block-bytes=25MB"]), want);
         let want = Some((fleet(1), 3, 256 << 10));

@@ -8,11 +8,11 @@ use std::path::Path;
 use anyhow::Context;
 
 use super::Stop;
-use super::fleet::{Fleet, Ground, Kind};
+use super::fleet::{Fleet, FleetKind, StartOptions};
 use super::folder::measured;
 use super::model::Model;
 use super::orders::Work;
-use super::report::{Measured, Other, Report, Side, ratios};
+use super::report::{ExchangeReport, Measured, Other, Side, ratios};
 use super::steady::{self, Series};
 use tradewind_launch::run::secret;
 use tradewind_process::log::say;
@@ -24,7 +24,7 @@ const ONE_WAY_RUNS: usize = 7;
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     arguments.check().map_err(Stop::Input)?;
-    let report = Report::new(&measured(async |folder| measure(arguments, folder).await)?);
+    let report = ExchangeReport::new(&measured(async |folder| measure(arguments, folder).await)?);
     if arguments.json {
         say(serde_json::to_string_pretty(&report).context("cannot write the report")?);
     } else {
@@ -40,7 +40,7 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         true => std::env::var(tradewind_common::environment::TOKEN).unwrap_or_default(),
         false => suffix.clone(),
     };
-    let ground = Ground {
+    let options = StartOptions {
         folder,
         token: &token,
         run: &format!("bench-{suffix}"),
@@ -49,17 +49,17 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         server_threads: arguments.threads(),
     };
     let (kind, model) = (arguments.kind(), &arguments.model);
-    let mut fleet = Fleet::start(arguments::MAIN, &kind, model, &ground).await?;
+    let mut fleet = Fleet::start(arguments::MAIN, &kind, model, &options).await?;
     let mut other = match arguments.other() {
         None => None,
         Some((names, kind, model)) => {
             let run = format!("bench-{suffix}-baseline");
-            let ground = Ground {
+            let options = StartOptions {
                 run: &run,
-                ..ground.clone()
+                ..options.clone()
             };
             Some((
-                Fleet::start(names, &kind, &model, &ground).await?,
+                Fleet::start(names, &kind, &model, &options).await?,
                 kind,
                 model,
             ))
@@ -110,7 +110,9 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
     let main = side(&fleet, model, samples)?;
     let compared = match &other {
         None => None,
-        Some((other, Kind::Floor { .. }, model)) => Some(Other::Floor(side(other, model, others)?)),
+        Some((other, FleetKind::Floor { .. }, model)) => {
+            Some(Other::Floor(side(other, model, others)?))
+        }
         Some((other, _, model)) => Some(Other::Baseline(side(other, model, others)?)),
     };
     fleet.end().await?;
@@ -123,6 +125,6 @@ async fn measure(arguments: &Arguments, folder: &Path) -> anyhow::Result<Measure
         pulls,
         other: compared,
         seconds: arguments.seconds,
-        server_threads: (!attached).then_some(ground.server_threads),
+        server_threads: (!attached).then_some(options.server_threads),
     })
 }

@@ -16,7 +16,7 @@ use super::orders::{Done, Order, Ready, Work};
 use super::usage::{cpu_seconds, peak_rss_bytes};
 use tradewind_launch::{LOOK, Process};
 
-pub use self::start::Ground;
+pub use self::start::StartOptions;
 
 /// How long a client that has closed its output may take to end.
 const END: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const READY: Duration = Duration::from_secs(120);
 
 /// What a side is made of.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum FleetKind {
     /// `tradewind-server`, so many, and clients that exchange with them.
     Exchange { servers: u32 },
     /// Clients that exchange with the fleet whose coordinator is at this address.
@@ -97,9 +97,9 @@ impl Fleet {
     /// a thread that lives as long as the launcher.
     pub async fn start(
         names: Names,
-        kind: &Kind,
+        kind: &FleetKind,
         model: &Model,
-        ground: &Ground<'_>,
+        options: &StartOptions<'_>,
     ) -> anyhow::Result<Self> {
         let mut fleet = Self {
             names,
@@ -109,8 +109,8 @@ impl Fleet {
             pipes: Vec::new(),
             ready: Vec::new(),
         };
-        fleet.start_servers(kind, model, ground)?;
-        fleet.start_clients(kind, model, ground)?;
+        fleet.start_servers(kind, model, options)?;
+        fleet.start_clients(kind, model, options)?;
         let ready = tokio::time::timeout(READY, fleet.answers()).await;
         fleet.ready = ready.with_context(|| format!("clients are not ready after {READY:?}"))??;
         Ok(fleet)

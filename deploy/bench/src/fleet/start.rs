@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Fleet, Kind, Pipe};
+use super::{Fleet, FleetKind, Pipe};
 use crate::floor;
 use crate::model::Model;
 use tradewind_launch::{Process, Role, bare_host, beside, environment, wait_for_address};
@@ -12,7 +12,7 @@ use tradewind_programs::server::{self, CoordinatorAt, ServerArguments};
 
 /// What processes of every side are started with.
 #[derive(Clone, Debug)]
-pub struct Ground<'a> {
+pub struct StartOptions<'a> {
     /// For logs and addresses.
     pub folder: &'a Path,
     /// The fleet's token.
@@ -30,24 +30,24 @@ pub struct Ground<'a> {
 impl Fleet {
     pub(super) fn start_servers(
         &mut self,
-        kind: &Kind,
+        kind: &FleetKind,
         model: &Model,
-        ground: &Ground<'_>,
+        options: &StartOptions<'_>,
     ) -> anyhow::Result<()> {
-        let (Kind::Exchange { servers } | Kind::Floor { servers }) = *kind else {
+        let (FleetKind::Exchange { servers } | FleetKind::Floor { servers }) = *kind else {
             return Ok(());
         };
         for index in 0..servers {
             let role = Role::Bench(self.names.server, index);
-            let file = ground.file(role, "address");
-            let host = fill(ground.host, "server", index);
+            let file = options.file(role, "address");
+            let host = fill(options.host, "server", index);
             let listen = format!("{}:0", bare_host(&host));
-            let (program, arguments) = if let Kind::Floor { .. } = kind {
+            let (program, arguments) = if let FleetKind::Floor { .. } = kind {
                 let mut arguments = vec![
                     "floor-server".into(),
                     format!("--listen={listen}"),
                     format!("--address-file={}", file.display()),
-                    format!("--threads={}", ground.server_threads),
+                    format!("--threads={}", options.server_threads),
                     format!("--index={index}"),
                 ];
                 arguments.extend(plan(model, servers).arguments());
@@ -73,13 +73,13 @@ impl Fleet {
                     stand_in: None,
                     linger_ms: 0,
                     incarnation: 1,
-                    threads: ground.server_threads,
+                    threads: options.server_threads,
                 };
                 (beside(SERVER)?, arguments.words())
             };
-            let (program, arguments) = ground.wrapped("server", index, program, arguments);
-            let log = ground.file(role, "log");
-            let environment = environment(ground.token);
+            let (program, arguments) = options.wrapped("server", index, program, arguments);
+            let log = options.file(role, "log");
+            let environment = environment(options.token);
             let mut process = Process::start(role, &program, &arguments, &environment, &log)?;
             let address = wait_for_address(&mut process, &file);
             self.servers.push(process);
@@ -90,22 +90,22 @@ impl Fleet {
 
     pub(super) fn start_clients(
         &mut self,
-        kind: &Kind,
+        kind: &FleetKind,
         model: &Model,
-        ground: &Ground<'_>,
+        options: &StartOptions<'_>,
     ) -> anyhow::Result<()> {
         for index in 0..model.clients {
             let attached = |coordinator: &str| {
                 let mut arguments = vec!["client".into()];
                 arguments.extend(model.arguments());
                 arguments.push(format!("--coordinator={coordinator}"));
-                arguments.push(format!("--run={}", ground.run));
+                arguments.push(format!("--run={}", options.run));
                 arguments
             };
             let mut arguments = match kind {
-                Kind::Exchange { .. } => attached(&self.addresses[0]),
-                Kind::Attached { coordinator } => attached(coordinator),
-                Kind::Floor { servers } => {
+                FleetKind::Exchange { .. } => attached(&self.addresses[0]),
+                FleetKind::Attached { coordinator } => attached(coordinator),
+                FleetKind::Floor { servers } => {
                     let mut arguments = vec!["floor-client".into()];
                     arguments.extend(plan(model, *servers).arguments());
                     let addresses = self.addresses.iter();
@@ -115,10 +115,10 @@ impl Fleet {
             };
             arguments.push(format!("--index={index}"));
             let arguments = arguments.into_iter().map(OsString::from).collect();
-            let (program, arguments) = ground.wrapped("client", index, helper()?, arguments);
+            let (program, arguments) = options.wrapped("client", index, helper()?, arguments);
             let role = Role::Bench(self.names.client, index);
-            let log = ground.file(role, "log");
-            let environment = environment(ground.token);
+            let log = options.file(role, "log");
+            let environment = environment(options.token);
             let (process, orders, answers) =
                 Process::start_piped(role, &program, &arguments, &environment, &log)?;
             self.clients.push(process);
@@ -133,14 +133,14 @@ fn helper() -> anyhow::Result<PathBuf> {
     beside("tradewind-bench")
 }
 
-fn plan(model: &Model, servers: u32) -> floor::Plan {
-    floor::Plan {
+fn plan(model: &Model, servers: u32) -> floor::FloorPlan {
+    floor::FloorPlan {
         model: model.clone(),
         servers,
     }
 }
 
-impl Ground<'_> {
+impl StartOptions<'_> {
     /// A file of a process.
     fn file(&self, role: Role, extension: &str) -> PathBuf {
         let name = role.to_string().replace(' ', "-");
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn templates_name_role_and_index() {
         assert_eq!(fill("10.77.0.{index1}", "server", 2), "10.77.0.3");
-        let ground = Ground {
+        let options = StartOptions {
             folder: Path::new("/f"),
             token: "",
             run: "r",
@@ -189,13 +189,16 @@ mod tests {
             server_threads: 1,
         };
         let (program, arguments) =
-            ground.wrapped("client", 3, "/bin/tradewind".into(), vec!["bench".into()]);
+            options.wrapped("client", 3, "/bin/tradewind".into(), vec!["bench".into()]);
         assert_eq!(program, Path::new("ip"));
         assert_eq!(
             arguments,
             ["netns", "exec", "tw-client3", "/bin/tradewind", "bench"]
         );
-        let plain = Ground { wrap: "", ..ground };
+        let plain = StartOptions {
+            wrap: "",
+            ..options
+        };
         let (program, arguments) = plain.wrapped("client", 3, "/p".into(), vec!["bench".into()]);
         assert_eq!(
             (program.as_path(), arguments),

@@ -6,14 +6,14 @@ use std::net::TcpStream;
 
 use anyhow::{Context, bail};
 
-use super::{PIECE_BYTES, Part, Plan, tune};
+use super::{FloorPlan, PIECE_BYTES, Part, tune};
 use crate::model::{gradient, values};
 use crate::orders::{Ready, Work, obey};
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    plan: Plan,
+    plan: FloorPlan,
     /// Number of this client, from 0.
     #[arg(long)]
     index: u32,
@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// The connections of a client, one for each part of its share that any server holds.
 pub(super) fn connect_all<'a>(
-    plan: &Plan,
+    plan: &FloorPlan,
     index: usize,
     addresses: &[String],
     gradient: &'a [f32],

@@ -25,7 +25,7 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// Who holds and moves what; the same in every process of a floor.
 #[derive(Clone, Debug, PartialEq, clap::Args)]
-pub struct Plan {
+pub struct FloorPlan {
     #[command(flatten)]
     pub model: Model,
     /// Servers of the floor.
@@ -49,7 +49,7 @@ struct Part {
     pieces: Vec<Piece>,
 }
 
-impl Plan {
+impl FloorPlan {
     pub fn arguments(&self) -> Vec<String> {
         let mut arguments = self.model.arguments();
         arguments.push(format!("--servers={}", self.servers));

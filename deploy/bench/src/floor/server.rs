@@ -10,13 +10,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tradewind_core::optimizer::{Optimizer, from_spec};
 
 use super::store::{Held, Store};
-use super::{Plan, tune};
+use super::{FloorPlan, tune};
 use tradewind_process::whole;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    plan: Plan,
+    plan: FloorPlan,
     /// Number of this server, from 0.
     #[arg(long)]
     index: u32,
@@ -53,7 +53,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
 pub(super) fn serve(
     listener: &TcpListener,
     store: &Store,
-    plan: &Plan,
+    plan: &FloorPlan,
     threads: usize,
 ) -> anyhow::Result<()> {
     let clients_of_part = plan.model.clients as usize / plan.shares();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tradewind_core::optimizer::{Optimizer, Step, from_spec};
 
-use super::{Part, Piece, Plan};
+use super::{FloorPlan, Part, Piece};
 use crate::model::values;
 
 /// A piece that all clients of its part update.
@@ -28,7 +28,7 @@ pub(super) struct Store(Vec<(usize, Arc<Vec<Held>>)>);
 
 impl Store {
     /// Initial values of all parts of `server`.
-    pub(super) fn new(plan: &Plan, server: usize) -> anyhow::Result<Self> {
+    pub(super) fn new(plan: &FloorPlan, server: usize) -> anyhow::Result<Self> {
         let layout = plan.model.spec().check()?;
         let optimizer = from_spec(plan.model.optimizer.spec());
         let initial = values(layout.elements());

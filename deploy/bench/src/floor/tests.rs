@@ -13,10 +13,10 @@ use crate::model::{gradient, values};
 #[derive(Debug, Parser)]
 struct Line {
     #[command(flatten)]
-    plan: Plan,
+    plan: FloorPlan,
 }
 
-fn plan(arguments: &[&str]) -> Plan {
+fn plan(arguments: &[&str]) -> FloorPlan {
     Line::try_parse_from(["x"].iter().chain(arguments))
         .unwrap()
         .plan
@@ -91,7 +91,7 @@ fn it_travels_as_arguments() {
 }
 
 /// Two exchanges of every client; returns the vector of each.
-fn trained(plan: &Plan, threads: usize) -> Vec<Vec<f32>> {
+fn trained(plan: &FloorPlan, threads: usize) -> Vec<Vec<f32>> {
     let elements = plan.model.spec().check().unwrap().elements();
     let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
     let listeners: Vec<_> = (0..plan.servers).map(|_| listen()).collect();

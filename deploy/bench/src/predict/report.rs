@@ -13,7 +13,7 @@ const UNEVEN: f64 = 1.05;
 /// What `--json` prints. Of ranks and servers those that move most; of bytes and messages those of
 /// one step.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct PredictReport {
     parameters: u64,
     blocks: usize,
     block_bytes: usize,
@@ -60,7 +60,7 @@ pub(super) struct Needed {
     pub(super) limit: Limit,
 }
 
-impl Report {
+impl PredictReport {
     pub(super) fn new(arguments: &Arguments, run: &Run<'_>, rates: Rates, needed: Servers) -> Self {
         let groups = u64::from(arguments.groups);
         let rank = run.busiest_rank();

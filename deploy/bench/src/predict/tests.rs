@@ -22,7 +22,7 @@ fn parse(arguments: &[&str]) -> Result<Arguments, clap::Error> {
     Ok(Line::try_parse_from(line)?.arguments)
 }
 
-fn report(arguments: &[&str]) -> Report {
+fn report(arguments: &[&str]) -> PredictReport {
     predict(&parse(arguments).unwrap()).unwrap()
 }
 

@@ -81,7 +81,7 @@ pub fn exchange_times(samples: &[Sample]) -> Series {
 /// whatever form it travels; a spread is
 /// the interquartile range over the median; `null` stands for what was not measured.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ExchangeReport {
     servers: usize,
     clients: u32,
     /// Whether the clients are the ranks of one group.
@@ -223,7 +223,7 @@ impl Side {
     }
 }
 
-impl Report {
+impl ExchangeReport {
     pub fn new(measured: &Measured) -> Self {
         let main = &measured.main;
         let model = &main.model;

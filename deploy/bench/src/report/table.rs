@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{PeakBytes, Quantiles, Report};
+use super::{ExchangeReport, PeakBytes, Quantiles};
 use crate::size;
 
-impl Report {
+impl ExchangeReport {
     /// For people.
     pub fn table(&self) -> String {
         let mut text = self.setting();

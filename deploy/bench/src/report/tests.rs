@@ -75,7 +75,7 @@ fn near(value: &serde_json::Value, want: f64) {
 
 #[test]
 fn json_follows_from_the_samples() {
-    let json = |m: &Measured| serde_json::to_value(Report::new(m)).unwrap();
+    let json = |m: &Measured| serde_json::to_value(ExchangeReport::new(m)).unwrap();
     let report = json(&measured(Some(Other::Floor(floor()))));
     near(&report["gb_per_s"]["exchange"], 3.0);
     near(&report["gb_per_s"]["push"], 2.0);
@@ -117,7 +117,7 @@ fn servers_that_ran_already_are_not_measured() {
     let mut attached = measured(None);
     attached.main = side(vec![sample(&[1.0], None); 2], None);
     attached.server_threads = None;
-    let report = Report::new(&attached);
+    let report = ExchangeReport::new(&attached);
     let json = serde_json::to_value(&report).unwrap();
     for pointer in [
         "/cpu_seconds_per_gb",
@@ -141,7 +141,7 @@ fn servers_that_ran_already_are_not_measured() {
 
 #[test]
 fn the_table_has_a_line_for_each_side() {
-    let table = Report::new(&measured(Some(Other::Floor(floor())))).table();
+    let table = ExchangeReport::new(&measured(Some(Other::Floor(floor())))).table();
     let want = "\
 1 MB in 4 blocks of at most 250 KB, sgd; 1 server, 2 clients, 1 connection to each server
 
@@ -156,7 +156,7 @@ one exchange: median 1.500 ms, 99th percentile 2.000 ms
 slowest client over fastest: 0.500
 3 samples of 0.5 s. GB = 10^9 bytes, payload counted once in each direction, as f32; spread = interquartile range / median.";
     assert_eq!(table, want);
-    let table = Report::new(&measured(Some(Other::Baseline(floor())))).table();
+    let table = ExchangeReport::new(&measured(Some(Other::Baseline(floor())))).table();
     assert!(
         table.contains("\nbaseline: 4 blocks of at most 250 KB; 1 server, 2 clients\n"),
         "{table}"

@@ -2,7 +2,7 @@
 
 use tradewind_core::event::LEASE_RAN_OUT;
 
-use crate::schedule::Kind;
+use crate::schedule::FaultKind;
 use crate::shared::Injected;
 use tradewind_folder::events::Event;
 use tradewind_launch::Member;
@@ -13,9 +13,9 @@ const BEFORE: f64 = 15.0;
 /// Members that were expelled although they were silent for half of the lease (in seconds) at most.
 pub(super) fn expelled(injected: &[Injected], events: &[Event], lease: f64) -> Vec<String> {
     let short = |one: &&Injected| match one.fault.kind {
-        Kind::Slow => true,
-        Kind::Stop => one.fault.lasts <= lease / 2.0,
-        Kind::Kill | Kind::Cut | Kind::Full => false,
+        FaultKind::Slow => true,
+        FaultKind::Stop => one.fault.lasts <= lease / 2.0,
+        FaultKind::Kill | FaultKind::Cut | FaultKind::Full => false,
     };
     let mut wrong = Vec::new();
     for one in injected.iter().filter(short) {
@@ -80,14 +80,14 @@ mod tests {
         let text = format!("{member} is lost, and the group forms again: {LEASE_RAN_OUT}");
         let events = [Event::of(101.5, "rank_lost", text, member, 1)];
         let found = |faults: &[Injected]| expelled(faults, &events, 2.0).len();
-        assert_eq!(found(&[injected(100.0, Kind::Stop, 1.0)]), 1);
-        assert_eq!(found(&[injected(100.0, Kind::Slow, 4.0)]), 1);
+        assert_eq!(found(&[injected(100.0, FaultKind::Stop, 1.0)]), 1);
+        assert_eq!(found(&[injected(100.0, FaultKind::Slow, 4.0)]), 1);
         assert_eq!(
-            found(&[injected(99.5, Kind::Stop, 3.0)]),
+            found(&[injected(99.5, FaultKind::Stop, 3.0)]),
             0,
             "it was silent"
         );
-        let before = injected(95.0, Kind::Kill, 0.0);
-        assert_eq!(found(&[before, injected(100.0, Kind::Stop, 1.0)]), 0);
+        let before = injected(95.0, FaultKind::Kill, 0.0);
+        assert_eq!(found(&[before, injected(100.0, FaultKind::Stop, 1.0)]), 0);
     }
 }

@@ -169,11 +169,11 @@ impl Fault<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Fault as Planned, Kind, Way};
+    use crate::schedule::{Fault as Planned, FaultKind, Way};
     use crate::victim::Victim;
     use tradewind_common::record::fixture::run;
 
-    fn injected(wall: f64, kind: Kind, victim: Victim, member: Member) -> Injected {
+    fn injected(wall: f64, kind: FaultKind, victim: Victim, member: Member) -> Injected {
         let fault = Planned {
             at: 0.0,
             kind,
@@ -207,7 +207,7 @@ mod tests {
         let (group, rank) = (0, 1);
         let victim = Victim::Rank { group, rank };
         let member = Member::Rank { group, rank };
-        let faults = [injected(10.5, Kind::Kill, victim, member)];
+        let faults = [injected(10.5, FaultKind::Kill, victim, member)];
         let gone = |second, group| match group {
             0 => (11..15).contains(&second),
             _ => second == 11,
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_killed_server_and_what_the_next_fault_does() {
         let member = Member::Server(1);
-        let kill = |wall| injected(wall, Kind::Kill, Victim::Server(1), member);
+        let kill = |wall| injected(wall, FaultKind::Kill, Victim::Server(1), member);
         let of = |wall, kind: &str| Event::of(wall, kind, String::new(), member, 1);
         let events = [
             of(5.5, "server_lost"),

@@ -1,7 +1,7 @@
 //! Several faults within a lease: what no single one finds.
 
 use super::random::Random;
-use super::{Fault, Field, Kind, Way, draw, draw_way};
+use super::{Fault, FaultKind, Field, Way, draw, draw_way};
 use crate::victim::Victim;
 
 /// How often one is drawn again that is made of other kinds than those that are asked for.
@@ -40,14 +40,14 @@ pub(super) fn combination(field: &Field, random: &mut Random, at: f64) -> Vec<Fa
 fn kill(at: f64, victim: Victim) -> Fault {
     Fault {
         at,
-        kind: Kind::Kill,
+        kind: FaultKind::Kill,
         victim,
         lasts: 0.0,
         way: Way::Silent,
     }
 }
 
-fn lasting(kind: Kind, at: f64, victim: Victim, lasts: f64) -> Fault {
+fn lasting(kind: FaultKind, at: f64, victim: Victim, lasts: f64) -> Fault {
     Fault {
         kind,
         lasts,
@@ -72,7 +72,7 @@ fn cut_and_kill(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
     let lasts = field.lease * (1.3 + 1.2 * random.fraction());
     let cut = Fault {
         way: draw_way(random),
-        ..lasting(Kind::Cut, at, Victim::Coordinator, lasts)
+        ..lasting(FaultKind::Cut, at, Victim::Coordinator, lasts)
     };
     let later = at + field.lease * random.fraction();
     vec![cut, kill(later, Victim::Server(server(field, random)))]
@@ -85,8 +85,8 @@ fn stop_cut_and_kill(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> 
     let cut_at = at + lease * (0.2 + 0.4 * random.fraction());
     let kill_at = cut_at + lease * (0.3 + 0.6 * random.fraction());
     vec![
-        lasting(Kind::Stop, at, Victim::Server(first), lease * 0.75),
-        lasting(Kind::Cut, cut_at, Victim::Coordinator, lease * 2.5),
+        lasting(FaultKind::Stop, at, Victim::Server(first), lease * 0.75),
+        lasting(FaultKind::Cut, cut_at, Victim::Coordinator, lease * 2.5),
         kill(kill_at, Victim::Server(other)),
     ]
 }
@@ -98,10 +98,10 @@ fn two_servers(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
         let lasts = field.lease * (0.5 + 2.0 * random.fraction());
         let victim = Victim::Server(server);
         match random.below(4) {
-            0 => lasting(Kind::Stop, at, victim, lasts),
+            0 => lasting(FaultKind::Stop, at, victim, lasts),
             1 => Fault {
                 way: draw_way(random),
-                ..lasting(Kind::Cut, at, victim, lasts)
+                ..lasting(FaultKind::Cut, at, victim, lasts)
             },
             _ => kill(at, victim),
         }
@@ -125,7 +125,7 @@ fn node(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
 
 fn full_and_kill(field: &Field, random: &mut Random, at: f64) -> Vec<Fault> {
     let lasts = field.lease * (1.0 + 2.0 * random.fraction());
-    let full = lasting(Kind::Full, at, Victim::Servers, lasts);
+    let full = lasting(FaultKind::Full, at, Victim::Servers, lasts);
     let later = at + field.lease * random.fraction();
     let victim = match random.below(2) {
         0 => Victim::Coordinator,
@@ -140,7 +140,7 @@ fn stop_and_successor(field: &Field, random: &mut Random, at: f64) -> Vec<Fault>
     let shard = Victim::Primary(server(field, random));
     let lasts = field.lease * (1.05 + 0.15 * random.fraction());
     vec![
-        lasting(Kind::Stop, at, shard, lasts),
+        lasting(FaultKind::Stop, at, shard, lasts),
         kill(at + lasts, shard),
     ]
 }

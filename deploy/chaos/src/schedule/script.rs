@@ -3,7 +3,7 @@
 
 use anyhow::{Context, bail};
 
-use super::{Fault, Kind, Way};
+use super::{Fault, FaultKind, Way};
 use crate::victim::Victim;
 
 /// How long a fault lasts if the line does not say it.
@@ -38,21 +38,21 @@ fn fault(at: f64, words: &[&str]) -> anyhow::Result<Fault> {
     let [kind, rest @ ..] = words else {
         bail!("write SECONDS KIND VICTIM [DURATION]");
     };
-    let Some(kind) = Kind::of(kind) else {
-        bail!("`{kind}` is none of {}", Kind::words());
+    let Some(kind) = FaultKind::of(kind) else {
+        bail!("`{kind}` is none of {}", FaultKind::words());
     };
     let (victim, rest) = victim(rest)?;
-    if kind == Kind::Full && !victim.is_servers() {
+    if kind == FaultKind::Full && !victim.is_servers() {
         bail!("the disk of servers only can be full, and `{victim}` is none");
     }
     let (way, rest) = match rest {
-        [rest @ .., "reset"] if kind == Kind::Cut => (Way::Reset, rest),
+        [rest @ .., "reset"] if kind == FaultKind::Cut => (Way::Reset, rest),
         rest => (Way::Silent, rest),
     };
     let lasts = match rest {
-        _ if kind == Kind::Kill && rest.is_empty() => 0.0,
+        _ if kind == FaultKind::Kill && rest.is_empty() => 0.0,
         [] => LASTS,
-        [lasts] if kind != Kind::Kill => seconds(lasts)?,
+        [lasts] if kind != FaultKind::Kill => seconds(lasts)?,
         [word, ..] => bail!("`{word}` is too much"),
     };
     Ok(Fault {

@@ -18,7 +18,7 @@ struct Finished {
 pub(super) struct Clocks(BTreeMap<u32, BTreeMap<u64, Finished>>);
 
 /// What a finished clock is to those before.
-pub(super) enum Place {
+pub(super) enum ClockPlace {
     /// Later than all of its group.
     Next,
     /// Written down after a later one.
@@ -28,7 +28,7 @@ pub(super) enum Place {
 }
 
 impl Clocks {
-    pub(super) fn insert(&mut self, record: &StepRecord) -> Place {
+    pub(super) fn insert(&mut self, record: &StepRecord) -> ClockPlace {
         let whole = !record.skipped && record.buckets_skipped == 0 && record.dropped == 0;
         let finished = Finished {
             wall: record.wall,
@@ -39,9 +39,9 @@ impl Clocks {
             .last_key_value()
             .is_some_and(|(last, _)| *last > record.clock);
         match clocks.insert(record.clock, finished) {
-            Some(previous) => Place::Again(previous.wall),
-            None if late => Place::Late,
-            None => Place::Next,
+            Some(previous) => ClockPlace::Again(previous.wall),
+            None if late => ClockPlace::Late,
+            None => ClockPlace::Next,
         }
     }
 

@@ -11,7 +11,7 @@ use super::clocks::Clocks;
 /// A line of `events.jsonl`, as far as it is about who holds what.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Told {
+pub struct HolderEvent {
     pub wall: f64,
     pub kind: String,
     pub run: Option<String>,
@@ -89,7 +89,7 @@ impl Losses {
         }
     }
 
-    pub(super) fn handle_told(&mut self, told: &Told) {
+    pub(super) fn handle_told(&mut self, told: &HolderEvent) {
         if let (Some(shard), Some(lineage)) = (told.shard, told.lineage) {
             let lost = Loss {
                 updates: told.lost_updates,

@@ -75,7 +75,7 @@ fn a_run_that_lost_something_has_a_status_of_its_own_and_says_so_last() {
         &[],
     );
     let config = config.unwrap();
-    let check = |(status, ended): (Status, Option<u8>),
+    let check = |(status, ended): (RunOutcome, Option<u8>),
                  lost: Option<Lost>,
                  events: &[Event],
                  want: Exit,
@@ -103,7 +103,9 @@ fn a_run_that_lost_something_has_a_status_of_its_own_and_says_so_last() {
         let about = closing.contains("lost");
         assert_eq!(about, says.contains("lost"), "{closing:?}");
     };
-    let (completed, failed) = ((Status::Completed, None), |of| (Status::Failed, Some(of)));
+    let (completed, failed) = ((RunOutcome::Completed, None), |of| {
+        (RunOutcome::Failed, Some(of))
+    });
     let none = Some(Lost::default());
     check(completed, none, &[], Exit::Done, "completed: ");
     check(
@@ -128,7 +130,7 @@ fn a_run_that_lost_something_has_a_status_of_its_own_and_says_so_last() {
         Exit::Failed,
         "failed: …are lost; see",
     );
-    let interrupted = (Status::Interrupted, None);
+    let interrupted = (RunOutcome::Interrupted, None);
     check(interrupted, none, &[], Exit::Interrupted, "interrupted: ");
     // Nobody could be asked at the end, but it had been said.
     let told = [event(0.0, "updates_lost", "shard 0 has lost 3 updates")];

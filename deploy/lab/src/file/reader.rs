@@ -7,7 +7,7 @@ use toml_edit::{TableLike, Value};
 use tradewind_config::sheet::{Given, Sheet};
 
 use super::keys::{EXPERIMENT, QUICK, TARGET};
-use super::{Assign, Axis, Choice, Goal, Plan, Target};
+use super::{Assign, Axis, Choice, ExperimentPlan, Goal, Target};
 
 /// Reads the sections, and collects what is wrong.
 pub(super) struct Reader<'a> {
@@ -15,7 +15,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut Plan) {
+    pub(super) fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut ExperimentPlan) {
         let given = self.sheet.section("experiment", EXPERIMENT, table, &[]);
         plan.name = given.get("experiment.name").unwrap_or_default();
         plan.about = given.get("experiment.about").unwrap_or_default();
@@ -25,7 +25,7 @@ impl Reader<'_> {
         self.seeds(&given, "experiment.seeds", table, plan);
     }
 
-    fn seeds(&mut self, given: &Given, key: &str, table: &dyn TableLike, plan: &mut Plan) {
+    fn seeds(&mut self, given: &Given, key: &str, table: &dyn TableLike, plan: &mut ExperimentPlan) {
         let Some(seeds) = given.get::<Vec<i64>>(key) else {
             return;
         };
@@ -156,7 +156,7 @@ impl Reader<'_> {
     }
 
     /// What is smaller: seeds, further settings, axes and a target in the place of others.
-    pub(super) fn quick(&mut self, table: &dyn TableLike, plan: &mut Plan) {
+    pub(super) fn quick(&mut self, table: &dyn TableLike, plan: &mut ExperimentPlan) {
         const BESIDES: &[&str] = &["set", "axes", "target", "tuning"];
         let given = self.sheet.section("quick", QUICK, table, BESIDES);
         if table.contains_key("seeds") {

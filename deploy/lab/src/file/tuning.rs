@@ -2,7 +2,7 @@
 
 use toml_edit::{Item, TableLike, Value};
 
-use super::Plan;
+use super::ExperimentPlan;
 use super::keys::TUNING;
 use super::reader::Reader;
 use crate::grid::Knob;
@@ -63,7 +63,7 @@ impl Reader<'_> {
     }
 
     /// What only the whole file shows.
-    pub(super) fn check_tuning(&mut self, plan: &Plan) {
+    pub(super) fn check_tuning(&mut self, plan: &ExperimentPlan) {
         let Some(tuning) = &plan.tuning else { return };
         if plan.seeds.contains(&tuning.seed) {
             let text = format!(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Page;
 use super::svg::escape;
-use crate::line::{Line, Reached, State};
+use crate::line::{CellState, Line, Reached};
 use crate::results::status;
 use crate::table::Column;
 
@@ -40,7 +40,9 @@ fn cells(lines: &[Line], target: bool) -> String {
         for run in &line.runs {
             // Whoever came to an end without the target will not reach it.
             let reached = |of: fn(&Reached) -> f64, digits| match (&run.reached, &run.state) {
-                (None, State::Completed(_) | State::Failed(_)) if target => "never".to_owned(),
+                (None, CellState::Completed(_) | CellState::Failed(_)) if target => {
+                    "never".to_owned()
+                }
                 (reached, _) => number(reached.as_ref().map(of), digits),
             };
             let metric = run.reading().and_then(|r| r.summary.metric.as_ref());

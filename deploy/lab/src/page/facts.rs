@@ -6,7 +6,7 @@ use super::Page;
 use super::panel::{goal, readings};
 use super::svg::escape;
 use crate::line::Progress;
-use crate::reading::{Reading, Told};
+use crate::reading::{Reading, RunSummary};
 
 /// Paragraphs under the title.
 pub(super) fn facts(page: &Page<'_>) -> String {
@@ -136,8 +136,9 @@ fn made(page: &Page<'_>) -> Vec<String> {
             escape(&elsewhere.table)
         ));
     }
-    let versions =
-        |of: fn(&Told) -> Option<&str>| distinct(all(page).filter_map(move |r| of(&r.summary)));
+    let versions = |of: fn(&RunSummary) -> Option<&str>| {
+        distinct(all(page).filter_map(move |r| of(&r.summary)))
+    };
     for (name, versions) in [
         ("Tradewind", versions(|told| told.version.as_deref())),
         ("libtorch", versions(|told| told.libtorch.as_deref())),

@@ -50,7 +50,7 @@ pub(super) fn figure(panels: &[Panel<'_>], colors: &str) -> Option<String> {
 }
 
 /// A setting in the legend.
-struct Place<'a> {
+struct LegendEntry<'a> {
     line: &'a Line,
     index: usize,
     class: String,
@@ -60,8 +60,8 @@ struct Place<'a> {
 }
 
 /// The settings, each once, in as many rows as they need.
-fn legend<'a>(panels: &[Panel<'a>], width: f64) -> Vec<Place<'a>> {
-    let mut places: Vec<Place<'a>> = Vec::new();
+fn legend<'a>(panels: &[Panel<'a>], width: f64) -> Vec<LegendEntry<'a>> {
+    let mut places: Vec<LegendEntry<'a>> = Vec::new();
     let mut at = (GAP, 0.0);
     for panel in panels {
         for line in &panel.lines {
@@ -73,7 +73,7 @@ fn legend<'a>(panels: &[Panel<'a>], width: f64) -> Vec<Place<'a>> {
             if at.0 + own > width && at.0 > GAP {
                 at = (GAP, at.1 + 1.0);
             }
-            places.push(Place {
+            places.push(LegendEntry {
                 line,
                 index,
                 class: panel.class(line),

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::forest::Forest;
 use super::panel::Panel;
 use super::svg::escape;
-use crate::line::{Line, Progress, State, Sums, footnote};
+use crate::line::{CellState, Line, Progress, Sums, footnote};
 use crate::stats::Estimate;
 
 pub(super) fn table(panel: &Panel<'_>) -> String {
@@ -122,11 +122,12 @@ fn tuned(line: &Line) -> String {
 
 /// Runs that do not count.
 fn flaws(line: &Line) -> String {
-    let count = |what: fn(&State) -> bool| line.runs.iter().filter(|run| what(&run.state)).count();
+    let count =
+        |what: fn(&CellState) -> bool| line.runs.iter().filter(|run| what(&run.state)).count();
     let kinds = [
-        (count(|s| matches!(s, State::Void(..))), "void"),
-        (count(|s| matches!(s, State::Failed(_))), "failed"),
-        (count(|s| matches!(s, State::NotRun(_))), "not run"),
+        (count(|s| matches!(s, CellState::Void(..))), "void"),
+        (count(|s| matches!(s, CellState::Failed(_))), "failed"),
+        (count(|s| matches!(s, CellState::NotRun(_))), "not run"),
     ];
     let texts = kinds.iter().filter(|(n, _)| *n > 0);
     let texts: Vec<String> = texts.map(|(n, what)| format!("{n} {what}")).collect();

@@ -6,7 +6,7 @@ use tradewind_common::record::Better;
 
 use super::{HEAD, matrix, reading};
 use crate::file::{Goal, Target};
-use crate::line::{Line, Run, State};
+use crate::line::{CellState, Line, Run};
 use crate::reading::Metric;
 use crate::results::columns;
 use crate::table::Values;
@@ -33,7 +33,7 @@ pub(super) fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
             values[seconds - 1..].fill(0.4);
         }
         let reading = reading(folder.path(), &values);
-        let state = State::Completed(Box::new(reading));
+        let state = CellState::Completed(Box::new(reading));
         Run::of(format!("{label}-{seed}"), seed, state, Some(&target()))
     });
     Line {
@@ -52,7 +52,7 @@ pub(super) fn line(label: &str, synchronous: bool, seconds: &[usize]) -> Line {
 /// Its runs measured other values at their end.
 pub(super) fn with(mut line: Line, values: &[f64], of: fn(&mut Metric) -> &mut f64) -> Line {
     for (run, value) in line.runs.iter_mut().zip(values) {
-        let State::Completed(reading) = &mut run.state else {
+        let CellState::Completed(reading) = &mut run.state else {
             panic!("{run:?}")
         };
         *of(reading.summary.metric.as_mut().unwrap()) = *value;
@@ -89,14 +89,14 @@ fn the_target_is_reached_with_the_first_of_two_in_a_row() {
     jumped.validations[3].measure.value = 0.4;
     jumped.validations[1].samples_applied = (20, 27);
     jumped.validations[2].samples_applied = (20, 27);
-    let state = State::Completed(Box::new(jumped));
+    let state = CellState::Completed(Box::new(jumped));
     let run = Run::of("a".into(), 1, state, Some(&target()));
     assert_eq!(run.reached.unwrap().samples, 27.0);
     let mut other = target();
     other.metric = "accuracy".into();
-    let state = State::Completed(Box::new(reading(folder.path(), &[0.1, 0.1])));
+    let state = CellState::Completed(Box::new(reading(folder.path(), &[0.1, 0.1])));
     let run = Run::of("a".into(), 1, state, Some(&other));
-    let State::NotRun(Some(why)) = &run.state else {
+    let CellState::NotRun(Some(why)) = &run.state else {
         panic!("{run:?}")
     };
     assert!(why.contains("\"accuracy\" is not what"), "{why}");
@@ -167,7 +167,7 @@ fn of_synchronous_settings_that_missed_equally_often_the_better_one_is_the_basel
         let of = |label, values: &[f64]| {
             let mut line = with(line(label, true, &[0, 0]), values, validation);
             for run in &mut line.runs {
-                let State::Completed(reading) = &mut run.state else {
+                let CellState::Completed(reading) = &mut run.state else {
                     panic!("{run:?}")
                 };
                 let metric = reading.summary.metric.as_mut().unwrap();
@@ -177,7 +177,7 @@ fn of_synchronous_settings_that_missed_equally_often_the_better_one_is_the_basel
         };
         let mut less = of("less", &[0.5, 0.6]);
         // Fewer runs make no baseline.
-        let failed = State::Failed("it diverged".into());
+        let failed = CellState::Failed("it diverged".into());
         less.runs.push(Run::of("c".into(), 3, failed, None));
         let lines = vec![of("middle", &[0.7, 0.7]), less, of("more", &[0.9, 0.8])];
         let target = goal.map(|goal| Target { goal, ..target() });
@@ -237,7 +237,7 @@ fn a_miss_is_told_and_never_averaged_away() {
         line("sync", true, &[10, 10]),
         line("async", false, &[2, 0, 4]),
     ];
-    let failed = State::Failed("it diverged".into());
+    let failed = CellState::Failed("it diverged".into());
     lines[0]
         .runs
         .push(Run::of("sync-3".into(), 3, failed, Some(&target())));
@@ -261,7 +261,7 @@ fn a_miss_is_told_and_never_averaged_away() {
 
 #[test]
 fn what_is_void_or_was_not_run_leaves_the_experiment_incomplete() {
-    let check = |state: State, want: Status| {
+    let check = |state: CellState, want: Status| {
         let mut lines = vec![line("sync", true, &[10])];
         lines[0].runs.push(Run::of("cell".into(), 2, state, None));
         assert_eq!(status(false, &lines), want);
@@ -269,14 +269,17 @@ fn what_is_void_or_was_not_run_leaves_the_experiment_incomplete() {
     };
     let folder = tempfile::tempdir().unwrap();
     let reading = || Box::new(reading(folder.path(), &[0.4, 0.4]));
-    check(State::Completed(reading()), Status::Complete);
-    check(State::Failed("it diverged".into()), Status::Complete);
+    check(CellState::Completed(reading()), Status::Complete);
+    check(CellState::Failed("it diverged".into()), Status::Complete);
     check(
-        State::Void("it was slow".into(), reading()),
+        CellState::Void("it was slow".into(), reading()),
         Status::Incomplete,
     );
-    check(State::NotRun(Some("no memory".into())), Status::Incomplete);
-    check(State::NotRun(None), Status::Incomplete);
+    check(
+        CellState::NotRun(Some("no memory".into())),
+        Status::Incomplete,
+    );
+    check(CellState::NotRun(None), Status::Incomplete);
 }
 
 #[test]
@@ -285,7 +288,7 @@ fn results_have_a_row_for_each_cell() {
     lines[1].runs.push(Run::of(
         "async-3".into(),
         3,
-        State::NotRun(None),
+        CellState::NotRun(None),
         Some(&target()),
     ));
     let columns = columns("e", &summed(lines));

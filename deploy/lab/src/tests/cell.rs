@@ -7,7 +7,7 @@ use tradewind_common::exit::Exit;
 use tradewind_common::loss::Loss;
 
 use super::{HEAD, leave, leave_cell, matrix, reading_of};
-use crate::cell::{Outcome, Unfinished, finished, outcome, seal};
+use crate::cell::{CellOutcome, Unfinished, finished, outcome, record};
 use crate::reading::Reading;
 
 #[test]
@@ -21,19 +21,19 @@ fn a_cell_is_finished_while_nothing_about_it_has_changed() {
     assert_eq!(
         finished(cell, &run),
         Err(Unfinished::NotRun),
-        "it has no seal yet"
+        "it has no record yet"
     );
-    let sealed = seal(&run, None).unwrap();
-    assert_eq!(sealed.outcome, Outcome::Completed);
-    assert_eq!(finished(cell, &run), Ok(sealed));
+    let recorded = record(&run, None).unwrap();
+    assert_eq!(recorded.outcome, CellOutcome::Completed);
+    assert_eq!(finished(cell, &run), Ok(recorded));
 
     // As an earlier version left it, which knew fewer keys.
     let whole = fs::read_to_string(run.join("config.toml")).unwrap();
     let fewer = whole.replace("connections = 1\n", "");
     assert_ne!(fewer, whole);
     fs::write(run.join("config.toml"), fewer).unwrap();
-    let sealed = seal(&run, None).unwrap();
-    assert_eq!(finished(cell, &run), Ok(sealed));
+    let recorded = record(&run, None).unwrap();
+    assert_eq!(finished(cell, &run), Ok(recorded));
 
     let text = format!("{HEAD}[set]\ntrain.batch = 2\n");
     let (_, other) = matrix(folder.path(), &text, false).unwrap();
@@ -64,11 +64,11 @@ fn a_cell_that_misses_its_pace_is_void_and_is_run_again() {
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
     leave_cell(&matrix.cells[0], &run, "completed", 1);
-    let sealed = seal(&run, None).unwrap();
+    let recorded = record(&run, None).unwrap();
     let why = "10 % of its steps took longer than pace.step_seconds";
-    assert_eq!(sealed.outcome, Outcome::Void(why.into()));
+    assert_eq!(recorded.outcome, CellOutcome::Void(why.into()));
     let found = finished(&matrix.cells[0], &run);
-    assert_eq!(found, Err(Unfinished::Void(Box::new(sealed))));
+    assert_eq!(found, Err(Unfinished::Void(Box::new(recorded))));
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn one_step_in_twenty_may_miss_its_pace() {
         }
         outcome(&reading).unwrap()
     };
-    assert_eq!(with(5), Outcome::Completed);
-    assert!(matches!(with(6), Outcome::Void(_)));
+    assert_eq!(with(5), CellOutcome::Completed);
+    assert!(matches!(with(6), CellOutcome::Void(_)));
 }
 
 #[test]
@@ -120,25 +120,28 @@ fn under_sync_a_clock_is_missed_with_one_group() {
 }
 
 #[test]
-fn what_another_try_may_mend_is_not_sealed() {
+fn what_another_try_may_mend_is_not_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let (_, matrix) = matrix(folder.path(), HEAD, false).unwrap();
     let run = folder.path().join("run");
     leave_cell(&matrix.cells[0], &run, "failed", 0);
-    let error = seal(&run, None).unwrap_err().to_string();
+    let error = record(&run, None).unwrap_err().to_string();
     assert_eq!(error, "worker: ended with status 1");
     let failed = fs::read_to_string(run.join("summary.json")).unwrap();
     let ends_with = |status: &str| {
         let text = failed.replace("\"exit_status\":1", &format!("\"exit_status\":{status}"));
         assert_ne!(text, failed);
         fs::write(run.join("summary.json"), text).unwrap();
-        seal(&run, None)
+        record(&run, None)
     };
     // Data or a device may be mended, and nothing of the configuration has to change for it.
     assert!(ends_with("4").is_err());
     assert!(ends_with("null").is_err(), "a signal ended it");
-    let sealed = ends_with("6").unwrap();
-    assert!(matches!(sealed.outcome, Outcome::Failed(_)), "{sealed:?}");
+    let recorded = ends_with("6").unwrap();
+    assert!(
+        matches!(recorded.outcome, CellOutcome::Failed(_)),
+        "{recorded:?}"
+    );
     assert!(
         finished(&matrix.cells[0], &run).is_ok(),
         "it would diverge again"
@@ -153,7 +156,7 @@ fn times_of_a_run_that_has_paused_say_nothing() {
     reading.summary.resumed_from = Some(3);
     let found = outcome(&reading).unwrap();
     assert!(
-        matches!(&found, Outcome::Void(why) if why.contains("snapshot 3 after a pause")),
+        matches!(&found, CellOutcome::Void(why) if why.contains("snapshot 3 after a pause")),
         "{found:?}"
     );
 }
@@ -161,18 +164,18 @@ fn times_of_a_run_that_has_paused_say_nothing() {
 #[test]
 fn a_cell_without_all_its_evaluations_is_none() {
     let folder = tempfile::tempdir().unwrap();
-    let check = |policy: &str, evaluations: usize, want: Result<Outcome, &str>| {
+    let check = |policy: &str, evaluations: usize, want: Result<CellOutcome, &str>| {
         let set = format!("evaluation.every_samples = 10\n{policy}");
         let reading = reading_of(folder.path(), &set, &vec![0.5; evaluations]);
         let found = outcome(&reading).map_err(|error| error.to_string());
         let want = want.map_err(|text| format!("validation.jsonl has {text}"));
         assert_eq!(found, want, "{policy}");
     };
-    check("", 8, Ok(Outcome::Completed));
+    check("", 8, Ok(CellOutcome::Completed));
     check("", 7, Err("7 of 8 evaluations"));
     // Dropped gradients may leave the last one out of reach.
     let drop = "staleness.policy = \"drop\"\ntrain.consistency = \"async\"\n";
-    check(drop, 7, Ok(Outcome::Completed));
+    check(drop, 7, Ok(CellOutcome::Completed));
     check(drop, 6, Err("6 of 7 evaluations"));
 }
 
@@ -194,7 +197,7 @@ fn a_run_that_lost_updates_on_the_way_is_a_result_and_one_that_stopped_at_them_i
     };
     let lost = || json!({"updates": 312, "samples": 640});
     leave("completed", Exit::DoneWithLosses, lost());
-    assert_eq!(seal(&run, None).unwrap().outcome, Outcome::Completed);
+    assert_eq!(record(&run, None).unwrap().outcome, CellOutcome::Completed);
     let told = Reading::of(&run).unwrap().summary.lost();
     let want = Loss {
         updates: 312,
@@ -202,7 +205,7 @@ fn a_run_that_lost_updates_on_the_way_is_a_result_and_one_that_stopped_at_them_i
     };
     assert_eq!(told, Some(want));
     leave("failed", Exit::Lost, lost());
-    let error = seal(&run, None).unwrap_err().to_string();
+    let error = record(&run, None).unwrap_err().to_string();
     let want = "it stopped because updates were lost: shard 1 was lost";
     assert_eq!(error, want);
     // What an earlier version counted was something else.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{HEAD, leave_cell, matrix, write_program};
-use crate::cell::{Outcome, Seal, Unfinished, finished, gather};
+use crate::cell::{CellOutcome, CellRecord, Unfinished, finished, gather};
 use crate::display::Display;
-use crate::former::{Leaving, Queue};
+use crate::earlier_job::{Leaving, Queue};
 use crate::job::Job;
 use crate::matrix::Cell;
 use crate::runner::{Ended, On, Ran, Runner};
@@ -44,7 +44,7 @@ impl Stage {
         self.folder.path().join("runs").join(&self.cell.id)
     }
 
-    /// Leaves a run of the cell behind, which has no seal.
+    /// Leaves a run of the cell behind, which has no record.
     fn leave(&self, run: &Path, status: &str) {
         leave_cell(&self.cell, run, status, 0);
     }
@@ -105,8 +105,8 @@ const FOLLOW: &str = "status --watch";
 fn is_completed(ended: &Ended) -> bool {
     matches!(
         ended,
-        Ok(Seal {
-            outcome: Outcome::Completed,
+        Ok(CellRecord {
+            outcome: CellOutcome::Completed,
             ..
         })
     )

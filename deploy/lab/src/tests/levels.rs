@@ -4,13 +4,13 @@ use super::analysis::{line, summed, target};
 use super::reading_of;
 use crate::file::{Goal, Target};
 use crate::levels::ratios;
-use crate::line::{Line, Run, State};
+use crate::line::{CellState, Line, Run};
 
 /// A setting whose runs, of seeds 1, 2, …, measured these values, one a second.
 fn measured(label: &str, synchronous: bool, runs: &[&[f64]], target: &Target) -> Line {
     let folder = tempfile::tempdir().unwrap();
     let run = |(values, seed): (&&[f64], u64)| {
-        let state = State::Completed(Box::new(reading_of(folder.path(), "", values)));
+        let state = CellState::Completed(Box::new(reading_of(folder.path(), "", values)));
         Run::of(format!("{label}-{seed}"), seed, state, Some(target))
     };
     Line {
@@ -67,7 +67,7 @@ fn nothing_is_compared_with_a_baseline_that_is_not_whole() {
         ratios(&lines, &target()).is_some()
     };
     assert!(of(&summed(lines.clone())));
-    let failed = State::Failed("it diverged".into());
+    let failed = CellState::Failed("it diverged".into());
     lines[0].runs.push(Run::of("c".into(), 3, failed, None));
     assert!(!of(&summed(lines)));
 }

@@ -19,7 +19,7 @@ use std::process::Command;
 
 use tradewind_common::record::{Measure, StepRecord, Validation};
 
-use super::file::Plan;
+use super::file::ExperimentPlan;
 use super::matrix::{Cell, Matrix};
 use super::reading::Reading;
 
@@ -32,9 +32,13 @@ const BASE: &str = "run.name = \"r\"\ndata.files = [\"x.nc\"]\ndata.variable = \
 pub(super) const HEAD: &str = "[experiment]\nname = \"e\"\nbase = \"base.toml\"\n";
 
 /// Reads an experiment in a folder that has [`BASE`].
-pub(super) fn matrix(folder: &Path, text: &str, quick: bool) -> anyhow::Result<(Plan, Matrix)> {
+pub(super) fn matrix(
+    folder: &Path,
+    text: &str,
+    quick: bool,
+) -> anyhow::Result<(ExperimentPlan, Matrix)> {
     std::fs::write(folder.join("base.toml"), BASE)?;
-    let plan = Plan::parse(text, "e.toml", folder, quick)?;
+    let plan = ExperimentPlan::parse(text, "e.toml", folder, quick)?;
     let matrix = Matrix::new(&plan)?;
     Ok((plan, matrix))
 }

@@ -4,7 +4,7 @@ use tradewind_common::record::Better;
 
 use super::analysis::{held_out, line, summed, target, with};
 use super::{HEAD, matrix, reading_of};
-use crate::line::{Line, Run, State};
+use crate::line::{CellState, Line, Run};
 use crate::machine::Host;
 use crate::origin::{Elsewhere, Origin};
 use crate::page::{Page, figure, page};
@@ -36,7 +36,7 @@ fn checked(lines: Vec<Line>, wanted: &[&str], unwanted: &[&str]) {
 }
 
 /// With one more run that came to nothing that counts.
-fn and(mut line: Line, state: State) -> Line {
+fn and(mut line: Line, state: CellState) -> Line {
     let seed = line.runs.len() as u64 + 1;
     let id = format!("{}-{seed}", line.label);
     line.runs.push(Run::of(id, seed, state, Some(&target())));
@@ -45,7 +45,7 @@ fn and(mut line: Line, state: State) -> Line {
 
 pub(super) fn each_reading(line: &mut Line, mut of: impl FnMut(&mut Reading)) {
     for run in &mut line.runs {
-        if let State::Completed(reading) = &mut run.state {
+        if let CellState::Completed(reading) = &mut run.state {
             of(reading);
         }
     }
@@ -58,7 +58,7 @@ fn what_is_not_finished_has_no_verdict() {
     checked(
         vec![
             sync(),
-            and(line("async", false, &[5, 5]), State::NotRun(None)),
+            and(line("async", false, &[5, 5]), CellState::NotRun(None)),
         ],
         &[
             "<b>4</b> of <b>5</b> runs have ended, of <b>2</b> settings",
@@ -70,7 +70,7 @@ fn what_is_not_finished_has_no_verdict() {
     );
     let late = Box::new(reading_of(folder.path(), "", &[0.4, 0.4]));
     checked(
-        vec![and(sync(), State::Void("it was slow".into(), late))],
+        vec![and(sync(), CellState::Void("it was slow".into(), late))],
         &[
             "<b>3</b> runs of <b>1</b> settings · <b>1</b> of them are void",
             "Not finished: <b>3 of 3</b> runs have ended (void: 1).",
@@ -81,7 +81,7 @@ fn what_is_not_finished_has_no_verdict() {
 
 #[test]
 fn a_run_that_diverged_is_told_beside_what_it_is_missing_from() {
-    let failed = || State::Failed("it diverged".into());
+    let failed = || CellState::Failed("it diverged".into());
     checked(
         vec![
             line("sync", true, &[10, 10, 10]),

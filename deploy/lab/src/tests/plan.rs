@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{HEAD, keys, matrix};
 use crate::earlier::Earlier;
-use crate::file::Plan;
+use crate::file::ExperimentPlan;
 use crate::matrix::Matrix;
 use crate::tuning::Searches;
 use crate::{Arguments, command};
@@ -197,7 +197,7 @@ fn shipped_experiments_are_right_in_full_and_quick() {
         files(&folder).into_iter().partition(|path| path.is_dir());
     for path in experiments {
         for quick in [false, true] {
-            let plan = Plan::read(&path, quick).unwrap();
+            let plan = ExperimentPlan::read(&path, quick).unwrap();
             let matrix = Matrix::new(&plan).unwrap();
             Searches::new(&plan, &matrix).unwrap();
             for cell in &matrix.cells {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tradewind_common::spec::ConsistencySpec;
 
 use crate::earlier::{Earlier, MEASURE};
-use crate::file::Plan;
+use crate::file::ExperimentPlan;
 use crate::grid::Score;
 use crate::keys::keys_of;
 use crate::matrix::{Cell, Matrix};
@@ -16,8 +16,8 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments")
 }
 
-fn read(name: &str, quick: bool) -> (Plan, Matrix) {
-    let plan = Plan::read(&folder().join(format!("{name}.toml")), quick).unwrap();
+fn read(name: &str, quick: bool) -> (ExperimentPlan, Matrix) {
+    let plan = ExperimentPlan::read(&folder().join(format!("{name}.toml")), quick).unwrap();
     let matrix = Matrix::new(&plan).unwrap();
     (plan, matrix)
 }

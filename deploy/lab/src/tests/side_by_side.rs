@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::{HEAD, leave, matrix, write_program};
-use crate::cell::Outcome;
+use crate::cell::CellOutcome;
 use crate::display::Display;
-use crate::former::Queue;
+use crate::earlier_job::Queue;
 use crate::job::Job;
 use crate::runner::{Ended, On, Ran, Runner};
 use tradewind_folder::runtime::one_thread;
@@ -57,10 +57,10 @@ fn acts<const N: usize>(parts: [f64; N]) -> [Act<'static>; N] {
 
 /// What became of a cell, in a word.
 fn word(ended: &Ended) -> &'static str {
-    match ended.as_ref().map(|seal| &seal.outcome) {
-        Ok(Outcome::Completed) => "completed",
-        Ok(Outcome::Void(_)) => "void",
-        Ok(Outcome::Failed(_)) => "diverged",
+    match ended.as_ref().map(|record| &record.outcome) {
+        Ok(CellOutcome::Completed) => "completed",
+        Ok(CellOutcome::Void(_)) => "void",
+        Ok(CellOutcome::Failed(_)) => "diverged",
         Err(_) => "failed",
     }
 }

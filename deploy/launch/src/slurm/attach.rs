@@ -13,7 +13,7 @@ use super::render::{Purpose, Script};
 use super::submit::{about, of, program};
 use super::{job, jobs, standing};
 use tradewind_folder::cluster::Access;
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 use tradewind_process::log::say;
 
 /// What is typed behind `tradewind slurm attach`.
@@ -45,7 +45,7 @@ pub struct Detach {
 pub async fn attach(arguments: &Attach) -> anyhow::Result<()> {
     // The script has it, and runs in another folder perhaps.
     let run = std::path::absolute(&arguments.run)?;
-    let place = Place::find(Some(&run))?;
+    let place = FoundRun::find(Some(&run))?;
     let (access, coordinator) = reach(&place)?;
     let config = &place.config;
     let size = arguments.ranks.unwrap_or(config.cluster.groups[0]);
@@ -76,7 +76,7 @@ pub async fn attach(arguments: &Attach) -> anyhow::Result<()> {
 }
 
 /// The configuration of a run with these groups. Its chunks are cut already, and stay as they are.
-fn with_groups(place: &Place, groups: &[u32]) -> anyhow::Result<Config> {
+fn with_groups(place: &FoundRun, groups: &[u32]) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(place.path.join(run_files::CONFIG))?;
     let chunk = place.config.train.chunk_samples;
     let changed = [
@@ -88,7 +88,7 @@ fn with_groups(place: &Place, groups: &[u32]) -> anyhow::Result<Config> {
 
 /// Groups that the coordinator knows, and Slurm does not yet.
 struct Added<'a> {
-    place: &'a Place,
+    place: &'a FoundRun,
     numbers: &'a [u32],
     /// Ranks of each.
     size: u32,
@@ -99,7 +99,7 @@ struct Added<'a> {
 impl Added<'_> {
     /// Hands them in as one job.
     fn hand_in(&self, options: &[String]) -> anyhow::Result<()> {
-        let Place { path, config, .. } = self.place;
+        let FoundRun { path, config, .. } = self.place;
         let slurm = path.join("slurm");
         std::fs::create_dir_all(&slurm)?;
         for number in self.numbers {
@@ -129,7 +129,7 @@ impl Added<'_> {
 
 /// Asks a group to leave when its exchange has ended.
 pub async fn detach(arguments: &Detach) -> anyhow::Result<()> {
-    let place = Place::find(Some(&arguments.run))?;
+    let place = FoundRun::find(Some(&arguments.run))?;
     let (access, coordinator) = reach(&place)?;
     let (name, group) = (&place.config.name, arguments.group);
     access.drain(&coordinator, name, &[group]).await?;
@@ -158,7 +158,7 @@ pub async fn detach(arguments: &Detach) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reach(place: &Place) -> anyhow::Result<(Access, String)> {
+fn reach(place: &FoundRun) -> anyhow::Result<(Access, String)> {
     if let Some(status) = place.ended() {
         bail!("run {} has ended: {status}", place.config.name);
     }

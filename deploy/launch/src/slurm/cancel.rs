@@ -14,8 +14,8 @@ use super::client::{self, Row};
 use super::fleet;
 use super::handing_in::jobs_of;
 use super::standing::is_over;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::lock::is_held;
-use tradewind_folder::place::Place;
 use tradewind_process::log::say;
 
 /// Between two looks at the queue.
@@ -36,7 +36,7 @@ pub struct Cancel {
 
 /// Ends all jobs.
 pub async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
-    let place = Place::find(Some(&arguments.run))?;
+    let place = FoundRun::find(Some(&arguments.run))?;
     let known = jobs_of(&place.path)?;
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let left = left(&numbers)?;
@@ -64,7 +64,7 @@ pub async fn cancel(arguments: &Cancel) -> anyhow::Result<()> {
 }
 
 /// Takes a run without a lead off its fleet; whether it was there.
-async fn leave_fleet(place: &Place) -> anyhow::Result<bool> {
+async fn leave_fleet(place: &FoundRun) -> anyhow::Result<bool> {
     let is_there = fleet::is_left_behind(place).await;
     if is_there {
         fleet::leave(place).await?;
@@ -95,7 +95,7 @@ fn left(jobs: &[u32]) -> anyhow::Result<Vec<Row>> {
 }
 
 /// Asks for a last snapshot, and waits until the leading job has ended with it.
-async fn end_in_order(place: &Place, lead: u32) -> anyhow::Result<()> {
+async fn end_in_order(place: &FoundRun, lead: u32) -> anyhow::Result<()> {
     match place.is_fleet() {
         true => client::signal_steps(lead, "TERM")?,
         // Its node may be lost; nobody else can be asked.

@@ -13,8 +13,8 @@ use tradewind_common::{RunId, run_files};
 
 use super::standing::unfinished;
 use super::start::resumes;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::lock::is_held;
-use tradewind_folder::place::Place;
 use tradewind_process::whole;
 
 /// How often a run that leaves its fleet asks to be removed: a snapshot may be under way.
@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// The fleet in this folder.
-pub(super) fn find(path: &Path) -> anyhow::Result<Place> {
+pub(super) fn find(path: &Path) -> anyhow::Result<FoundRun> {
     let path = fs::canonicalize(path)
         .with_context(|| format!("there is no fleet in {}", path.display()))?;
-    let place = Place::find(Some(&path))?;
+    let place = FoundRun::find(Some(&path))?;
     if !place.is_fleet() {
         bail!(
             "{} is a run, and no fleet; `tradewind slurm serve` starts one",
@@ -41,7 +41,7 @@ pub(super) fn find(path: &Path) -> anyhow::Result<Place> {
 }
 
 /// Its job, which need not have started.
-pub(super) fn job(fleet: &Place) -> anyhow::Result<u32> {
+pub(super) fn job(fleet: &FoundRun) -> anyhow::Result<u32> {
     unfinished(&fleet.path)?.with_context(|| {
         let path = fleet.path.display();
         format!("the fleet in {path} has ended; `tradewind slurm serve CONFIG --out {path} --resume` starts it again")
@@ -85,7 +85,7 @@ pub(super) fn claim(fleet: &Path, name: &RunId, folder: &Path, resume: bool) -> 
 ///
 /// # Errors
 /// It stays, and why.
-pub(super) async fn leave(run: &Place) -> anyhow::Result<()> {
+pub(super) async fn leave(run: &FoundRun) -> anyhow::Result<()> {
     let name = &run.config.name;
     let left = async {
         let access = run.access()?;
@@ -108,7 +108,7 @@ pub(super) async fn leave(run: &Place) -> anyhow::Result<()> {
 }
 
 /// Whether a run is on a fleet although it has nobody who would take it off.
-pub(super) async fn is_left_behind(run: &Place) -> bool {
+pub(super) async fn is_left_behind(run: &FoundRun) -> bool {
     if !run.is_on_fleet() || run.ended().is_some() || is_held(&run.path) {
         return false;
     }

@@ -2,7 +2,7 @@
 
 use tradewind_config::{Config, Slurm};
 
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 
 /// Nodes of one kind, and what runs on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(super) fn of_run(config: &Config) -> Vec<Component> {
 }
 
 /// The job that leads a run: on a fleet it has groups alone.
-pub(super) fn of_lead(place: &Place) -> Vec<Component> {
+pub(super) fn of_lead(place: &FoundRun) -> Vec<Component> {
     match place.is_on_fleet() {
         true => of_groups(&place.config),
         false => of_run(&place.config),

@@ -28,8 +28,8 @@ use tradewind_folder::clock::Clock;
 use tradewind_folder::cluster::Access;
 use tradewind_folder::events::Events;
 use tradewind_folder::failure::Failure;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::lines::Metrics;
-use tradewind_folder::place::Place;
 use tradewind_folder::rotation::Rotation;
 use tradewind_folder::run::RunFolder;
 use tradewind_folder::runtime::one_thread;
@@ -107,7 +107,7 @@ enum Why {
 }
 
 struct Lead {
-    place: Place,
+    place: FoundRun,
     folder: RunFolder,
     access: Access,
     start: Start,
@@ -144,7 +144,7 @@ struct Lead {
 
 impl Lead {
     fn new(arguments: &Arguments) -> anyhow::Result<Self> {
-        let place = Place::find(Some(&arguments.run))?;
+        let place = FoundRun::find(Some(&arguments.run))?;
         let folder = RunFolder::reopen(&place.path)?;
         let mut lead = Self {
             access: place.access()?,

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::jobs;
 use super::start::{PATIENCE, Start};
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 
 /// Between two looks at the folder.
 pub(super) const PAUSE: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ pub(super) enum Next {
 /// The run that a guest watches, by its folder.
 #[derive(Debug)]
 pub(super) struct RunWatch<'a> {
-    place: &'a Place,
+    place: &'a FoundRun,
     /// Whether the run's configuration has the group: a coordinator of a later start knows no others.
     is_configured: bool,
     start: Option<Start>,
@@ -35,7 +35,7 @@ pub(super) struct RunWatch<'a> {
 
 impl<'a> RunWatch<'a> {
     /// Of the start that the folder belongs to now.
-    pub(super) fn new(place: &'a Place, group: u32) -> Self {
+    pub(super) fn new(place: &'a FoundRun, group: u32) -> Self {
         Self {
             is_configured: (group as usize) < place.config.cluster.groups.len(),
             start: Start::read(&place.path),
@@ -91,7 +91,7 @@ mod tests {
         fs::copy(config, run.join("config.toml")).unwrap();
         let start = |restarts| Start { job: 7, restarts };
         start(0).begin(run, false).unwrap();
-        let place = Place::find(Some(run)).unwrap();
+        let place = FoundRun::find(Some(run)).unwrap();
         let [mut own, mut added] = [1, 2].map(|group| RunWatch::new(&place, group));
         assert_eq!([own.next(), added.next()], [Next::Stay; 2]);
         start(1).begin(run, false).unwrap();

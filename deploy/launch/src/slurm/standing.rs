@@ -11,7 +11,7 @@ use tradewind_proto::v1::StatusReply;
 use super::client::{self, Row};
 use super::handing_in::jobs_of;
 use super::jobs::{self, Job};
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 use tradewind_process::log::say;
 
 /// What is typed behind `tradewind slurm status`.
@@ -51,7 +51,7 @@ pub async fn status(arguments: &Status) -> anyhow::Result<()> {
 
 /// The table of a run.
 async fn of_run(run: &Path) -> anyhow::Result<String> {
-    let place = Place::find(Some(run))?;
+    let place = FoundRun::find(Some(run))?;
     let known = jobs_of(&place.path)?;
     let numbers: Vec<u32> = known.iter().map(|job| job.job).collect();
     let rows = client::queue(&numbers)?;
@@ -66,7 +66,7 @@ async fn of_run(run: &Path) -> anyhow::Result<String> {
 }
 
 /// What the coordinator says, if it answers.
-async fn told(place: &Place) -> Option<StatusReply> {
+async fn told(place: &FoundRun) -> Option<StatusReply> {
     if place.ended().is_some() {
         return None;
     }

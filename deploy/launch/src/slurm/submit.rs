@@ -16,7 +16,7 @@ use super::render::{Purpose, Script};
 use super::standing::unfinished;
 use super::{client, fleet};
 use crate::run::{accepted, changed, newest_snapshot, secret};
-use tradewind_folder::place::{FLEET, IS_FLEET};
+use tradewind_folder::found::{FLEET, IS_FLEET};
 use tradewind_folder::run::{RunFolder, forget_end};
 use tradewind_process::log::say;
 

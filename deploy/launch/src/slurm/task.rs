@@ -14,11 +14,11 @@ use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
 use super::{address, gave_up, identity::TaskIdentity};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
-use crate::{Ended, LOOK, Member, Process, Programs, Role, bare_host, environment};
+use crate::{LOOK, Member, Process, ProcessEnd, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
 use tradewind_folder::clock::Clock;
 use tradewind_folder::failure::Failure;
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 use tradewind_folder::runtime::one_thread;
 use tradewind_programs::server::{CoordinatorAt, ServerArguments};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments, WorkerArguments};
@@ -48,7 +48,7 @@ enum What {
 pub fn run(arguments: &Arguments) -> ExitCode {
     let ran = one_thread().map_err(Into::into).and_then(|runtime| {
         runtime.block_on(async {
-            let task = Task::new(arguments)?;
+            let task = SlurmTask::new(arguments)?;
             task.begin().await?;
             task.keep().await
         })
@@ -76,8 +76,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// A member of the run, and where it is.
-struct Task {
-    place: Place,
+struct SlurmTask {
+    place: FoundRun,
     programs: Programs,
     token: String,
     identity: TaskIdentity,
@@ -87,10 +87,10 @@ struct Task {
     log: PathBuf,
 }
 
-impl Task {
+impl SlurmTask {
     fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let identity = TaskIdentity::here()?;
-        let place = Place::find(Some(&arguments.run))?;
+        let place = FoundRun::find(Some(&arguments.run))?;
         let member = match arguments.what {
             What::Servers => Member::Server(identity.task),
             What::Group { number } => Member::Rank {
@@ -153,7 +153,7 @@ impl Task {
         let mut process = self.start()?;
         let mut supervisor = Supervisor::new(rules, [(self.member, 1)], clock.now_ms());
         // How the present process has ended, once it has.
-        let mut ended: Option<Ended> = None;
+        let mut ended: Option<ProcessEnd> = None;
         loop {
             tokio::select! {
                 biased;
@@ -234,7 +234,7 @@ impl Task {
     }
 
     fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {
-        let Place { path, config, .. } = &self.place;
+        let FoundRun { path, config, .. } = &self.place;
         let is_fleet = self.place.is_fleet();
         let founds = server == 0 && self.identity.start().begin(path, is_fleet)?;
         // Whoever hosts the coordinator first: this start has put the state before it aside, so a state
@@ -269,7 +269,7 @@ impl Task {
     }
 
     fn train_arguments(&self, group: u32, rank: u32) -> anyhow::Result<TrainArguments> {
-        let Place {
+        let FoundRun {
             path,
             config,
             fleet,

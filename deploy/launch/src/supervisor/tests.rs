@@ -124,7 +124,7 @@ fn progress_is_a_clock_that_the_rank_had_part_in() {
     let peer = BTreeSet::from([(0, 1)]);
     let mut crash = |now: u64, present: &BTreeSet<(u32, u32)>| {
         s.handle_death(RANK, &death("crashed"), now);
-        let deaths = s.lives[&RANK].deaths;
+        let deaths = s.members[&RANK].deaths;
         for later in (now..now + 9_000).step_by(500) {
             s.handle_pong(0, 1, true, later);
             s.tick(later);

@@ -3,7 +3,7 @@
 use tradewind_common::{GroupId, TensorKind};
 
 use super::merge::{Brought, Merging};
-use super::{Block, Decided, Gradient, Outcome, Steered, Terms, Verdict};
+use super::{Block, Decided, DecidedContribution, Gradient, Steered, Terms, Verdict};
 use crate::delay::Fate;
 use crate::log::{Applied, Update};
 use crate::momentum::Moment;
@@ -21,7 +21,7 @@ impl Block {
         terms: Terms<'_>,
         steered: Steered<'_>,
         late: bool,
-    ) -> (Update, Vec<Outcome>) {
+    ) -> (Update, Vec<DecidedContribution>) {
         let Steered { momentum, blocks } = steered;
         let measures = momentum.measures() && self.kind() == TensorKind::Parameter;
         let mut computed_on = Vec::new();
@@ -59,7 +59,7 @@ impl Block {
                 delay,
             };
             decided.push((*group, due.incarnation, last));
-            outcomes.push(Outcome {
+            outcomes.push(DecidedContribution {
                 group: *group,
                 decided: last,
                 measured,

@@ -45,7 +45,7 @@ impl Arrivals {
 #[derive(Clone, Debug)]
 struct Cursor {
     incarnation: Incarnation,
-    /// The first clock of this life.
+    /// The first clock of this incarnation.
     start: Clock,
     next: Clock,
     /// Values were restored since the group was last heard: its first contribution may be past
@@ -95,12 +95,12 @@ pub(super) struct Due {
     /// Whether its delay can be measured.
     pub(super) measured: bool,
     pub(super) clock: Clock,
-    /// The life of its group.
+    /// The incarnation of its group.
     pub(super) incarnation: Incarnation,
     pub(super) askers: Askers,
 }
 
-/// What was decided last of each group's latest life.
+/// What was decided last of each group's latest incarnation.
 pub(super) type DecidedOf = BTreeMap<GroupId, (Incarnation, Decided)>;
 
 /// The groups at one block.
@@ -150,10 +150,10 @@ impl Groups {
         self.cursors.contains_key(&group)
     }
 
-    /// The life of a group that is live, or has joined.
-    pub(super) fn life(&self, group: GroupId) -> Option<Incarnation> {
+    /// The incarnation of a group that is live, or has joined.
+    pub(super) fn incarnation(&self, group: GroupId) -> Option<Incarnation> {
         let live = self.cursors.get(&group).map(|cursor| cursor.incarnation);
-        live.or_else(|| self.joined.get(&group).map(|(life, _)| *life))
+        live.or_else(|| self.joined.get(&group).map(|(incarnation, _)| *incarnation))
     }
 
     /// Mean gap between contributions of whomever, microseconds; `None` before the second one.
@@ -235,7 +235,7 @@ impl Groups {
         let stays = |group: &GroupId, cursor: &Cursor| {
             view.live
                 .get(group)
-                .is_some_and(|(life, _)| *life == cursor.incarnation)
+                .is_some_and(|(now, _)| *now == cursor.incarnation)
         };
         let gone: Vec<_> = self.cursors.extract_if(.., |g, c| !stays(g, c)).collect();
         for (group, (incarnation, start)) in &view.live {
@@ -248,9 +248,9 @@ impl Groups {
                 waiting: None,
             });
         }
-        let stays = |(group, life): (&GroupId, &Incarnation)| {
-            let known = self.joined.get(group).filter(|(known, _)| known == life);
-            (*group, known.copied().unwrap_or((*life, earliest)))
+        let stays = |(group, now): (&GroupId, &Incarnation)| {
+            let known = self.joined.get(group).filter(|(known, _)| known == now);
+            (*group, known.copied().unwrap_or((*now, earliest)))
         };
         self.joined = view.joined.iter().map(stays).collect();
         gone.into_iter()
@@ -270,10 +270,10 @@ impl Groups {
             .collect()
     }
 
-    /// What was decided last of this life of a group.
-    fn last(&self, group: GroupId, life: Incarnation) -> Option<Decided> {
+    /// What was decided last of this incarnation of a group.
+    fn last(&self, group: GroupId, incarnation: Incarnation) -> Option<Decided> {
         let (of, last) = self.decided.get(&group)?;
-        (*of == life).then_some(*last)
+        (*of == incarnation).then_some(*last)
     }
 
     /// The contribution of a group that waits, which is decided now: its group goes on to the next clock.

@@ -13,7 +13,8 @@ impl Coordinator {
     /// A rank joins a run; the first one creates it, or resumes it.
     pub fn join(&mut self, run: RunId, spec: RunSpec, join: Join, to: ReplyTo, now_ms: u64) {
         self.journal.set_now(now_ms);
-        match self.run_to_join(&run, spec) {
+        let joined = self.runs.joined(&run, spec, &self.fleet, &mut self.journal);
+        match joined {
             Ok(run) => run.join(join, to, now_ms),
             Err(refused) => self.journal.reply(to, Err(refused)),
         }

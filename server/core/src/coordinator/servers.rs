@@ -40,19 +40,23 @@ impl Coordinator {
             | Output::Delete { .. } => false,
         };
         self.journal.drop_stale(stale);
-        for run in self.runs.values_mut() {
+        for run in self.runs.iter_mut() {
             run.place((!there).then_some(id), &self.fleet, now_ms);
         }
         // Without a folder nobody knows whether there were others before.
-        if self.snapshots {
-            self.tell_runs(id);
+        if self.runs.have_folder() {
+            self.runs.tell(id, &mut self.journal);
         }
         let same = |run: &&Run| !run.owes_orders();
-        let told_nothing = self.runs.values().filter(same).map(Run::name).cloned();
+        let told_nothing = self.runs.iter().filter(same).map(Run::name).cloned();
         let told_nothing: Vec<RunId> = told_nothing.collect();
         self.drain();
-        for run in told_nothing {
-            let order = self.runs[&run].order(id, &self.fleet);
+        for run in self
+            .runs
+            .iter()
+            .filter(|run| told_nothing.contains(run.name()))
+        {
+            let order = run.order(id, &self.fleet);
             self.journal.push(Output::Order(Box::new(order)));
         }
         Ok(())
@@ -93,13 +97,8 @@ impl Coordinator {
             incarnation,
             dead,
         };
-        for run in self.runs.values_mut() {
-            run.server_lost(lost, &self.fleet);
-            // Another life of it is about to register, and may be placed itself.
-            if !dead {
-                run.place(None, &self.fleet, self.journal.now_ms());
-            }
-        }
-        self.collect();
+        self.runs
+            .server_lost(lost, &self.fleet, self.journal.now_ms());
+        self.runs.collect(&mut self.journal);
     }
 }

@@ -71,15 +71,15 @@ impl Membership {
         }
     }
 
-    /// The last life of any group.
-    pub(super) fn last_life(&self) -> Incarnation {
+    /// The last incarnation of any group.
+    pub(super) fn last_incarnation(&self) -> Incarnation {
         let lives = self.groups.values().map(Group::incarnation);
         lives.fold(self.lives_before, Incarnation::max)
     }
 
-    /// Groups that have not begun begin past this life.
-    pub(super) fn begin_past(&mut self, life: Incarnation) {
-        self.lives_before = self.lives_before.max(life);
+    /// Groups that have not begun begin past this incarnation.
+    pub(super) fn begin_past(&mut self, incarnation: Incarnation) {
+        self.lives_before = self.lives_before.max(incarnation);
     }
 
     /// Whether a group is there that makes clocks advance.

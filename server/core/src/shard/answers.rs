@@ -6,7 +6,7 @@ use tradewind_common::holders::CopyHolder;
 use tradewind_common::{BlockId, Generation, ServerId};
 
 use super::Output;
-use crate::log::{Confirm, Entry};
+use crate::log::{Confirm, LogEntry};
 use crate::pending::Pending;
 use crate::replica::Outboxes;
 use crate::state::BlockState;
@@ -65,7 +65,7 @@ impl Outgoing {
     }
 
     /// Records an entry for every copy.
-    pub(super) fn append(&mut self, entry: Entry) {
+    pub(super) fn append(&mut self, entry: LogEntry) {
         self.log.append(entry, &mut self.outputs);
     }
 
@@ -81,7 +81,7 @@ impl Outgoing {
 
     /// The same, and the copies are asked, too: they may have another primary by now.
     pub(super) fn ask_and_answer(&mut self, answer: Output) {
-        self.append(Entry::Probe);
+        self.append(LogEntry::Probe);
         self.answer(answer);
     }
 
@@ -243,7 +243,7 @@ mod tests {
     fn who_confirms_nothing_for_a_lease_is_stalled() {
         let mut outgoing = outgoing();
         assert!(!outgoing.look_stalled(0, 400, true));
-        outgoing.append(Entry::Probe);
+        outgoing.append(LogEntry::Probe);
         assert!(!outgoing.look_stalled(100, 400, true));
         assert!(!outgoing.look_stalled(150, 400, true), "it is not time yet");
         assert!(outgoing.look_stalled(500, 400, true));

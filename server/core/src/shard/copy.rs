@@ -1,9 +1,9 @@
 //! A copy: takes over what its primary has decided, bit for bit.
 
 use super::Shard;
-use crate::log::{Confirm, Entry, Record};
+use crate::log::{Confirm, LogEntry, Record};
 use crate::refusal::Refusal;
-use crate::replica::Place;
+use crate::replica::RecordPlace;
 
 impl Shard {
     /// Applies the next record of the primary's log, and confirms it; one that was applied before
@@ -11,19 +11,19 @@ impl Shard {
     pub fn handle_record(&mut self, record: Record) -> Result<Confirm, Refusal> {
         let (log, fill) = (record.log, record.fill);
         match self.holder.place(&record)? {
-            Place::Next => {
+            RecordPlace::Next => {
                 self.take(record.entry)?;
                 self.holder.advance(record.seq);
             }
-            Place::Had => {}
+            RecordPlace::Had => {}
         }
         Ok(self.holder.confirm(log, fill))
     }
 
-    fn take(&mut self, entry: Entry) -> Result<(), Refusal> {
+    fn take(&mut self, entry: LogEntry) -> Result<(), Refusal> {
         match entry {
-            Entry::Probe => {}
-            Entry::State(state) => {
+            LogEntry::Probe => {}
+            LogEntry::State(state) => {
                 let id = state.id;
                 let new = self.blocks.put(state, self.policies.optimizer())?;
                 self.holder.see(self.blocks.own(id).clock_decided());
@@ -31,7 +31,7 @@ impl Shard {
                     self.report();
                 }
             }
-            Entry::Update(update) => {
+            LogEntry::Update(update) => {
                 self.blocks.apply(&update, self.policies.optimizer())?;
                 self.policies.follow(&update);
                 let decided = update.decided.iter().map(|(_, _, last)| last.clock);

@@ -1,6 +1,6 @@
 //! What a shard counts.
 
-use crate::block::Outcome;
+use crate::block::DecidedContribution;
 use crate::decided::Verdict;
 
 /// Delays of this many updates and more are counted together.
@@ -46,7 +46,7 @@ impl Default for Counters {
 
 impl Counters {
     /// A contribution was decided.
-    pub(super) fn decided(&mut self, outcome: &Outcome) {
+    pub(super) fn decided(&mut self, outcome: &DecidedContribution) {
         self.bare += u64::from(outcome.bare);
         match outcome.decided.verdict {
             Verdict::Applied => {

@@ -5,7 +5,7 @@ use tradewind_common::{Clock, Generation, GroupId, Incarnation, ServerId, ShardI
 
 use crate::log::{Confirm, Record};
 use crate::refusal::Refusal;
-use crate::replica::{Place, Position};
+use crate::replica::{Position, RecordPlace};
 use crate::view::View;
 
 /// One server as a holder of one shard.
@@ -129,7 +129,7 @@ impl Holder {
 
     /// What a record is to it. A copy follows the log that its order names, and no other, whatever it
     /// says of itself.
-    pub(super) fn place(&self, record: &Record) -> Result<Place, Refusal> {
+    pub(super) fn place(&self, record: &Record) -> Result<RecordPlace, Refusal> {
         let (log, fill) = (record.log, record.fill);
         let (named, copies) = match self.role {
             Some(Role::Copy(since)) => ((self.position.log(), since), true),
@@ -168,7 +168,7 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::Entry;
+    use crate::log::LogEntry;
 
     fn record(log: u64, fill: u64, seq: u64) -> Record {
         Record {
@@ -176,7 +176,7 @@ mod tests {
             fill: Generation(fill),
             previous: seq - 1,
             seq,
-            entry: Entry::Probe,
+            entry: LogEntry::Probe,
         }
     }
 
@@ -187,9 +187,9 @@ mod tests {
         assert_eq!(holder.place(&record(4, 5, 1)), not_copy, "it is nobody");
         holder.set_role(Some(Role::Copy(Generation(5))));
         assert!(holder.reach(Generation(4), Generation(5)));
-        assert_eq!(holder.place(&record(4, 5, 1)), Ok(Place::Next));
+        assert_eq!(holder.place(&record(4, 5, 1)), Ok(RecordPlace::Next));
         holder.advance(1);
-        assert_eq!(holder.place(&record(4, 5, 1)), Ok(Place::Had));
+        assert_eq!(holder.place(&record(4, 5, 1)), Ok(RecordPlace::Had));
         assert_eq!(holder.confirm(Generation(4), Generation(5)).seq, 1);
         assert_eq!(holder.place(&record(6, 6, 1)), not_copy, "not named yet");
         let stale = holder.place(&record(3, 3, 1));

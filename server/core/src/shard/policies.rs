@@ -3,7 +3,7 @@
 use tradewind_common::spec::RunSpec;
 
 use crate::askers::Wants;
-use crate::block::{Block, Outcome, Steered, Terms};
+use crate::block::{Block, DecidedContribution, Steered, Terms};
 use crate::consistency::{self, Consistency, Decision};
 use crate::delay::{self, Delay};
 use crate::log::Update;
@@ -87,7 +87,7 @@ impl ShardPolicies {
         block: &mut Block,
         what: Deciding<'_>,
         spec: &RunSpec,
-    ) -> (Update, Vec<Outcome>) {
+    ) -> (Update, Vec<DecidedContribution>) {
         let terms = Terms {
             optimizer: &*self.optimizer,
             schedule: &spec.schedule,

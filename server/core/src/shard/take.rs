@@ -6,7 +6,7 @@ use super::{Action, Answer, Answering, Output, Push, Shard, Taken};
 use crate::ReplyTo;
 use crate::askers::{Asker, Wants};
 use crate::block::{Arrival, Arriving, Contribution};
-use crate::log::Entry;
+use crate::log::LogEntry;
 use crate::refusal::Refusal;
 
 /// A frame that may be taken in: who asks what about which block.
@@ -95,7 +95,7 @@ impl Shard {
             return self.tell(to, answering);
         }
         if !self.out.has_no_copies() {
-            self.out.append(Entry::State(self.blocks.state(id)));
+            self.out.append(LogEntry::State(self.blocks.state(id)));
         }
         if self.blocks.are_complete() {
             self.report();

@@ -1,9 +1,9 @@
 //! Groups are added to a run under way, and asked to leave.
 
-use super::desk::{Desk, check as check_desk, run_of};
+use super::harness::{Harness, check as check_in, run_of};
 
 fn check(sizes: &[u32], script: &str) {
-    check_desk(|| Desk::new(run_of(sizes), 1, true), script);
+    check_in(|| Harness::new(run_of(sizes), 1, true), script);
 }
 
 #[test]

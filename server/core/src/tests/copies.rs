@@ -9,7 +9,7 @@ use tradewind_common::{Incarnation, ServerId};
 use super::holders::{Stage, wave};
 use super::shard::{WEIGHT, gradient, push};
 use super::spec;
-use crate::log::{Confirm, Entry};
+use crate::log::{Confirm, LogEntry};
 use crate::refusal::Refusal;
 use crate::shard::{Action, Answer, Push};
 
@@ -296,7 +296,7 @@ fn a_record_that_cannot_be_applied_changes_nothing() {
     stage.push(push(0, 0, WEIGHT, wave(3, 0)), 9);
     let record = stage.wire(1).pop_front().unwrap();
     let before = stage.states(1);
-    let Entry::Update(good) = record.entry.clone() else {
+    let LogEntry::Update(good) = record.entry.clone() else {
         panic!("{record:?}")
     };
     let mut update = good.clone();
@@ -306,9 +306,9 @@ fn a_record_that_cannot_be_applied_changes_nothing() {
     let mut state = before[1].clone();
     state.slots.push(state.values.clone());
     for entry in [
-        Entry::Update(update),
-        Entry::Update(elsewhere),
-        Entry::State(state),
+        LogEntry::Update(update),
+        LogEntry::Update(elsewhere),
+        LogEntry::State(state),
     ] {
         let bad = crate::log::Record {
             entry,

@@ -7,7 +7,7 @@ use tradewind_common::{Clock, Generation};
 use super::holders::{SHARD, Stage, wave};
 use super::shard::{MEAN, WEIGHT, gradient, push};
 use super::spec;
-use crate::log::{Entry, Record};
+use crate::log::{LogEntry, Record};
 use crate::order::NotCaptured;
 use crate::refusal::Refusal;
 use crate::shard::Answer;
@@ -125,7 +125,7 @@ fn old_record(stage: &mut Stage) -> Record {
     stage.push_at(0, push(0, 0, WEIGHT, wave(3, 0)), 0);
     let mut records = stage.wire(1).iter();
     records
-        .rfind(|r| matches!(r.entry, Entry::Update(_)))
+        .rfind(|r| matches!(r.entry, LogEntry::Update(_)))
         .unwrap()
         .clone()
 }
@@ -154,7 +154,7 @@ fn an_old_log_is_refused() {
     assert_eq!(early, Err(Refusal::NotCopy(SHARD)));
     let rogue = Record {
         log: Generation(u64::MAX),
-        entry: Entry::Probe,
+        entry: LogEntry::Probe,
         previous: 0,
         ..old.clone()
     };

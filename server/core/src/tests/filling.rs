@@ -8,7 +8,7 @@ use tradewind_common::{Generation, ServerId, TensorKind, TensorSpec};
 use super::holders::{Stage, wave};
 use super::shard::{WEIGHT, push};
 use super::spec;
-use crate::log::Entry;
+use crate::log::LogEntry;
 use crate::replica::FILL_WINDOW;
 use crate::shard::Action;
 
@@ -33,15 +33,18 @@ fn wide() -> RunSpec {
 }
 
 fn on_their_way(stage: &mut Stage) -> (usize, usize) {
-    let of = |stage: &mut Stage, kind: fn(&Entry) -> bool| {
+    let of = |stage: &mut Stage, kind: fn(&LogEntry) -> bool| {
         stage
             .wire(1)
             .iter()
             .filter(|record| kind(&record.entry))
             .count()
     };
-    let states = of(stage, |entry| matches!(entry, Entry::State(_)));
-    (states, of(stage, |entry| matches!(entry, Entry::Update(_))))
+    let states = of(stage, |entry| matches!(entry, LogEntry::State(_)));
+    (
+        states,
+        of(stage, |entry| matches!(entry, LogEntry::Update(_))),
+    )
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn an_update_of_a_block_that_was_not_sent_is_a_probe() {
     stage.order(LIVE, &[], None);
     let (block, length) = *stage.lengths().last().unwrap();
     stage.push(push(0, 0, block, wave(length, 0)), 0);
-    assert_eq!(stage.wire(1).back().unwrap().entry, Entry::Probe);
+    assert_eq!(stage.wire(1).back().unwrap().entry, LogEntry::Probe);
     assert!(
         stage.answers().is_empty(),
         "a copy that is being filled is waited for"

@@ -1,15 +1,15 @@
-//! Who is in a run, and when: scripts as [`super::desk`] reads them.
+//! Who is in a run, and when: scripts as [`super::harness`] reads them.
 
-use super::desk::{Desk, check as check_desk, play, run_of};
+use super::harness::{Harness, check as check_in, play, run_of};
 
 /// Of groups of these sizes, on so many servers without a folder.
 fn check(sizes: &[u32], servers: u32, script: &str) {
-    check_desk(|| Desk::new(run_of(sizes), servers, false), script);
+    check_in(|| Harness::new(run_of(sizes), servers, false), script);
 }
 
 /// The same where leases run out: a recovered coordinator would grant them anew.
 fn check_timed(sizes: &[u32], servers: u32, script: &str) {
-    play(&mut Desk::new(run_of(sizes), servers, false), script);
+    play(&mut Harness::new(run_of(sizes), servers, false), script);
 }
 
 #[test]

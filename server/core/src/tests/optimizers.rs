@@ -10,7 +10,7 @@ use super::holders::Stage;
 use super::shard::{WEIGHT, gradient, push};
 use super::spec;
 use crate::block::Gradient;
-use crate::log::{Entry, Record};
+use crate::log::{LogEntry, Record};
 use crate::shard::Action;
 
 fn tensor(name: &str, shape: &[u64]) -> TensorSpec {
@@ -104,7 +104,7 @@ fn steps(schedule: Schedule, optimizer: OptimizerSpec) -> Vec<(f64, f32)> {
     push_at(0, 1, 4, seen(24, 2));
     push_at(1, 1, 4, seen(24, 2));
     let record = |record: Record| match record.entry {
-        Entry::Update(update) => {
+        LogEntry::Update(update) => {
             let applied = update.applied.unwrap();
             Some((applied.rate, applied.weight))
         }

@@ -2,7 +2,7 @@
 
 use tradewind_common::{Incarnation, RunId, ServerId};
 
-use super::desk::{Desk, SERVER_LEASE_MS, at, play, run_of};
+use super::harness::{Harness, SERVER_LEASE_MS, at, play, run_of};
 use crate::ReplyTo;
 use crate::answer::Refused;
 use crate::coordinator::{Coordinator, Output};
@@ -24,21 +24,21 @@ impl Dice {
     }
 }
 
-fn desk() -> Desk {
+fn harness() -> Harness {
     let mut spec = run_of(&SIZES);
     spec.faults.replication = 2;
     spec.faults.snapshot_ms = 0;
     spec.lease_ms = 1_000_000;
     spec.faults.patience_ms = 2_000_000;
-    Desk::new(spec, SERVERS as u32, true)
+    Harness::new(spec, SERVERS as u32, true)
 }
 
 /// Something that may happen next.
-fn line(dice: &mut Dice, desk: &Desk, lives: &mut [u64], clock: &mut u64) -> String {
+fn line(dice: &mut Dice, harness: &Harness, lives: &mut [u64], clock: &mut u64) -> String {
     let group = dice.below(2);
     let rank = dice.below(u64::from(SIZES[group as usize]));
     let server = dice.below(SERVERS);
-    let Some(run) = desk.run() else {
+    let Some(run) = harness.run() else {
         return format!("join {group}.{rank} a");
     };
     let row = run
@@ -48,7 +48,7 @@ fn line(dice: &mut Dice, desk: &Desk, lives: &mut [u64], clock: &mut u64) -> Str
     let life = row.as_ref().map_or(0, |row| row.incarnation.0);
     let live = row.is_some_and(|row| row.state == GroupState::Live);
     let who = format!("{group}.{rank}@{life}");
-    let up = desk.is_up(server as u32);
+    let up = harness.is_up(server as u32);
     let ready = matches!(run.phase(), Phase::Ready);
     match dice.below(40) {
         0..4 => format!(
@@ -56,8 +56,8 @@ fn line(dice: &mut Dice, desk: &Desk, lives: &mut [u64], clock: &mut u64) -> Str
             ["a", "b"][(dice.below(8) / 7) as usize]
         ),
         // Who speaks as a life of the group knows that it has joined.
-        4..9 if desk.joins(&format!("{group}.{rank}")) => "live 9".into(),
-        4..7 if desk.creators.contains(&who) => format!("await {who} created"),
+        4..9 if harness.joins(&format!("{group}.{rank}")) => "live 9".into(),
+        4..7 if harness.creators.contains(&who) => format!("await {who} created"),
         4..7 => format!("await {who}"),
         7 if live => format!("beat {who} {clock}"),
         8 if dice.below(3) == 0 => format!("lost {who}"),
@@ -70,7 +70,7 @@ fn line(dice: &mut Dice, desk: &Desk, lives: &mut [u64], clock: &mut u64) -> Str
         }
         12 | 13 if dice.below(2) == 0 => format!("down {server}"),
         16..22 if up => format!("captured {server}"),
-        22..26 if !desk.manifests.is_empty() => "written".into(),
+        22..26 if !harness.manifests.is_empty() => "written".into(),
         26..29 if up => format!("ack {server} complete full {}", dice.below(SERVERS)),
         29 if up && ready => {
             *clock += dice.below(3);
@@ -86,7 +86,7 @@ fn a_coordinator_that_dies_after_every_call_goes_on_as_if_it_had_not() {
     let (mut ready, mut promoted, mut restored, mut lives_of_groups) = (0, 0, 0, 0);
     for seed in 0..10 {
         let mut dice = Dice(seed);
-        let (mut steady, mut dying) = (desk(), desk());
+        let (mut steady, mut dying) = (harness(), harness());
         let (mut lives, mut clock) = ([1; SERVERS as usize], 0);
         let mut script = String::new();
         for _ in 0..300 {
@@ -123,12 +123,12 @@ fn a_coordinator_that_dies_after_every_call_goes_on_as_if_it_had_not() {
 }
 
 /// A fleet of two in which everything has two holders and one group of one rank trains.
-fn training() -> Desk {
+fn training() -> Harness {
     let mut spec = run_of(&[1]);
     spec.faults.replication = 2;
-    let mut desk = Desk::new(spec, 2, true);
+    let mut harness = Harness::new(spec, 2, true);
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete =>
@@ -140,12 +140,12 @@ fn training() -> Desk {
         ack 1 full 0 => view 6 0@1:0 + by nobody | 0:0@0+1@0* 1:1@0+0@0*
         ",
     );
-    desk
+    harness
 }
 
 /// Another goes on with what was written down, some time later; nobody has registered there yet.
-fn successor(desk: &Desk, now_ms: u64) -> Coordinator {
-    let durable = serde_json::to_string(&desk.coordinator.durable()).unwrap();
+fn successor(harness: &Harness, now_ms: u64) -> Coordinator {
+    let durable = serde_json::to_string(&harness.coordinator.durable()).unwrap();
     let durable = serde_json::from_str(&durable).unwrap();
     Coordinator::recover(2, true, SERVER_LEASE_MS, durable, now_ms)
 }
@@ -199,43 +199,47 @@ fn a_server_that_comes_to_the_successor_as_another_life_has_lost_what_it_held() 
 
 #[test]
 fn a_manifest_that_was_being_written_is_written_again() {
-    let mut desk = training();
-    desk.happen("shot x");
-    desk.happen("captured 0");
-    assert_eq!(desk.happen("captured 1"), "manifest 2");
-    let mut coordinator = successor(&desk, 0);
+    let mut harness = training();
+    harness.happen("shot x");
+    harness.happen("captured 0");
+    assert_eq!(harness.happen("captured 1"), "manifest 2");
+    let mut coordinator = successor(&harness, 0);
     let mut outputs = std::iter::from_fn(|| coordinator.poll_output());
     let manifest = outputs.find_map(|output| match output {
         Output::Manifest(manifest) => Some(*manifest),
         _ => None,
     });
     let text = |manifest| serde_json::to_string(manifest).unwrap();
-    let before = desk.manifests.last().unwrap();
+    let before = harness.manifests.last().unwrap();
     assert_eq!(text(&manifest.unwrap()), text(before));
 }
 
 #[test]
 fn what_waits_and_what_is_told_has_a_bound() {
-    let mut desk = training();
-    desk.happen("shot x");
+    let mut harness = training();
+    harness.happen("shot x");
     for _ in 0..63 {
-        assert_eq!(desk.happen("shot x"), "");
+        assert_eq!(harness.happen("shot x"), "");
     }
-    assert_eq!(desk.happen("shot x"), "x refused TooManyWaiting");
+    assert_eq!(harness.happen("shot x"), "x refused TooManyWaiting");
     for life in 1..60 {
-        desk.happen(&format!("up 1 life {}", life + 1));
+        harness.happen(&format!("up 1 life {}", life + 1));
     }
-    assert_eq!(desk.coordinator.recent_events().count(), EVENTS_MAX);
-    let numbers: Vec<u64> = desk.coordinator.recent_events().map(|e| e.number).collect();
+    assert_eq!(harness.coordinator.recent_events().count(), EVENTS_MAX);
+    let numbers: Vec<u64> = harness
+        .coordinator
+        .recent_events()
+        .map(|e| e.number)
+        .collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
 #[test]
 fn what_a_fleet_without_a_folder_cannot_do_is_refused() {
-    let desk = training();
+    let harness = training();
     let mut coordinator = Coordinator::new(1, false, SERVER_LEASE_MS);
     let saved = crate::saved::Saved {
-        manifest: desk.manifests[0].clone(),
+        manifest: harness.manifests[0].clone(),
         numbers: vec![1],
         damaged: vec![],
         recorded: tradewind_common::Generation(0),
@@ -250,25 +254,29 @@ fn what_a_fleet_without_a_folder_cannot_do_is_refused() {
         coordinator.poll_output(),
         Some(Output::Reply(ReplyTo(1), Err(Refused::Refusal(_))))
     ));
-    let mut desk = Desk::new(run_of(&[1]), 1, false);
-    desk.happen("join 0.0 a");
-    assert_eq!(desk.happen("shot x"), "x refused NoFolder");
+    let mut harness = Harness::new(run_of(&[1]), 1, false);
+    harness.happen("join 0.0 a");
+    assert_eq!(harness.happen("shot x"), "x refused NoFolder");
 }
 
 #[test]
 fn a_broken_connection_of_a_former_life_says_nothing() {
-    let mut desk = training();
-    desk.happen("up 1 life 2");
-    let before = desk
+    let mut harness = training();
+    harness.happen("up 1 life 2");
+    let before = harness
         .coordinator
         .run(&RunId::new("r").unwrap())
         .unwrap()
         .generation();
-    desk.coordinator.server_lost(ServerId(1), Incarnation(1), 0);
-    assert!(desk.coordinator.fleet().is_up(ServerId(1)));
-    let beat = desk.coordinator.server_beat(ServerId(1), Incarnation(1), 0);
+    harness
+        .coordinator
+        .server_lost(ServerId(1), Incarnation(1), 0);
+    assert!(harness.coordinator.fleet().is_up(ServerId(1)));
+    let beat = harness
+        .coordinator
+        .server_beat(ServerId(1), Incarnation(1), 0);
     assert!(matches!(beat, Err(Refused::StaleServer { .. })));
-    let after = desk
+    let after = harness
         .coordinator
         .run(&RunId::new("r").unwrap())
         .unwrap()
@@ -278,16 +286,16 @@ fn a_broken_connection_of_a_former_life_says_nothing() {
 
 #[test]
 fn who_waited_to_join_counts_when_it_has_called_the_successor() {
-    let mut desk = Desk::new(run_of(&[2]), 2, true);
-    play(&mut desk, "join 0.0 a =>");
-    let mut coordinator = successor(&desk, 0);
+    let mut harness = Harness::new(run_of(&[2]), 2, true);
+    play(&mut harness, "join 0.0 a =>");
+    let mut coordinator = successor(&harness, 0);
     for id in 0..2 {
         let id = ServerId(id);
         coordinator.register(id, at(id, Incarnation(1)), 0).unwrap();
     }
-    desk.coordinator = coordinator;
+    harness.coordinator = coordinator;
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.1 b => view 0 + by none yet
         join 0.0 a => view 2 + 0@1 by 0@1

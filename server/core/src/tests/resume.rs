@@ -1,11 +1,11 @@
-//! Runs that go on from a snapshot: scripts as [`super::desk`] reads them.
+//! Runs that go on from a snapshot: scripts as [`super::harness`] reads them.
 
 use tradewind_common::optimizer::{Adam, Sgd};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::{ConsistencySpec, OptimizerSpec, RunSpec};
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, RunId};
 
-use super::desk::{Desk, check, play, run_of};
+use super::harness::{Harness, check, play, run_of};
 use crate::answer::Refused;
 use crate::saved::{ManifestData, Saved};
 
@@ -13,9 +13,9 @@ use crate::saved::{ManifestData, Saved};
 fn stopped(consistency: ConsistencySpec) -> ManifestData {
     let mut spec = run_of(&[1]);
     spec.consistency = consistency;
-    let mut desk = Desk::new(spec, 1, true);
+    let mut harness = Harness::new(spec, 1, true);
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete => 0.0 joined as 1, view 2 + 0@1 by 0@1 | capture 1:0 at now
@@ -27,10 +27,10 @@ fn stopped(consistency: ConsistencySpec) -> ManifestData {
         beat 0.0@1 18 => 0.0@1 at 4
         ",
     );
-    let shot = desk.happen("shot x");
+    let shot = harness.happen("shot x");
     assert!(shot.ends_with("at 20") || consistency == ConsistencySpec::Async);
-    assert_eq!(desk.happen("captured 0"), "manifest 2");
-    let manifest = desk.manifests.pop().unwrap();
+    assert_eq!(harness.happen("captured 0"), "manifest 2");
+    let manifest = harness.manifests.pop().unwrap();
     let anybody = (GroupId(9), Incarnation(9));
     let next = manifest.ledger.clone().lease(anybody, &[]).unwrap();
     assert_eq!(next.number, 1, "chunk 0 is finished, chunk 1 was out");
@@ -38,7 +38,7 @@ fn stopped(consistency: ConsistencySpec) -> ManifestData {
 }
 
 /// A fleet that shall resume it.
-fn resuming(spec: RunSpec, servers: u32, manifest: ManifestData) -> Desk {
+fn resuming(spec: RunSpec, servers: u32, manifest: ManifestData) -> Harness {
     resuming_after(Generation(0), spec, servers, manifest)
 }
 
@@ -48,8 +48,8 @@ fn resuming_after(
     spec: RunSpec,
     servers: u32,
     manifest: ManifestData,
-) -> Desk {
-    let mut desk = Desk::new(spec, servers, true);
+) -> Harness {
+    let mut harness = Harness::new(spec, servers, true);
     let saved = Saved {
         manifest,
         numbers: vec![1, 2, 3],
@@ -57,9 +57,9 @@ fn resuming_after(
         recorded,
     };
     let run = RunId::new("r").unwrap();
-    desk.coordinator.resume(run, saved).unwrap();
-    desk.write_down();
-    desk
+    harness.coordinator.resume(run, saved).unwrap();
+    harness.write_down();
+    harness
 }
 
 #[test]
@@ -129,8 +129,8 @@ fn what_must_be_the_same_is_checked() {
     let refused = |change: &dyn Fn(&mut RunSpec)| {
         let mut spec = run_of(&[1]);
         change(&mut spec);
-        let mut desk = resuming(spec, 1, manifest.clone());
-        let said = desk.happen("join 0.0 a");
+        let mut harness = resuming(spec, 1, manifest.clone());
+        let said = harness.happen("join 0.0 a");
         said.contains("ResumeDiffers")
     };
     let adam = OptimizerSpec::Adam(Adam {
@@ -155,8 +155,8 @@ fn what_must_be_the_same_is_checked() {
     assert!(!refused(&|spec| spec.schedule.learning_rate = 0.5));
     assert!(!refused(&|spec| spec.samples += 100));
 
-    let mut desk = resuming(run_of(&[1]), 1, manifest.clone());
-    desk.happen("join 0.0 a");
+    let mut harness = resuming(run_of(&[1]), 1, manifest.clone());
+    harness.happen("join 0.0 a");
     let saved = Saved {
         manifest,
         numbers: vec![],
@@ -164,7 +164,7 @@ fn what_must_be_the_same_is_checked() {
         recorded: Generation(0),
     };
     let run = RunId::new("r").unwrap();
-    let again = desk.coordinator.resume(run.clone(), saved);
+    let again = harness.coordinator.resume(run.clone(), saved);
     assert_eq!(again, Err(Refused::RunExists(run)));
 }
 
@@ -174,10 +174,10 @@ fn data_of_sync_go_on_exactly() {
         let mut manifest = stopped(ConsistencySpec::Sync);
         manifest.spec.local_steps = local_steps;
         let spec = manifest.spec.clone();
-        let mut desk = resuming(spec.clone(), 1, manifest);
-        desk.happen("join 0.0 a");
+        let mut harness = resuming(spec.clone(), 1, manifest);
+        harness.happen("join 0.0 a");
         // The values are as before clock 20; clocks go on past 19, the highest that was known.
-        let joined = desk.happen("ack 0 complete restored 2");
+        let joined = harness.happen("ack 0 complete restored 2");
         let passed = 20 * u64::from(local_steps);
         let want = format!("0.0 joined as 1002 from {passed} at 20");
         assert!(joined.starts_with(&want), "{joined}");
@@ -204,9 +204,9 @@ fn other_chunks_begin_where_the_old_ones_ended() {
     let manifest = stopped(ConsistencySpec::Async);
     let mut spec = run_of(&[1]);
     spec.chunk_samples = 7;
-    let mut desk = resuming(spec, 1, manifest);
+    let mut harness = resuming(spec, 1, manifest);
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.0 a => view 6 + 0@1002 by none yet | restore 0=2
         ack 0 complete restored 2 => 0.0 joined as 1002 from 20 at 19, view 9 0@1002:19 + by nobody | 0:0@5^5
@@ -218,8 +218,8 @@ fn other_chunks_begin_where_the_old_ones_ended() {
 #[test]
 fn a_run_that_nobody_has_gone_on_with_can_be_forgotten() {
     let manifest = stopped(ConsistencySpec::Async);
-    let mut desk = resuming(run_of(&[1]), 1, manifest);
-    assert_eq!(desk.happen("remove"), "removed");
-    let joined = desk.happen("join 0.0 a");
+    let mut harness = resuming(run_of(&[1]), 1, manifest);
+    assert_eq!(harness.happen("remove"), "removed");
+    let joined = harness.happen("join 0.0 a");
     assert!(!joined.contains("restore"), "it begins anew: {joined}");
 }

@@ -1,13 +1,13 @@
-//! When snapshots are taken, and what comes of those that fail: scripts as [`super::desk`] reads
+//! When snapshots are taken, and what comes of those that fail: scripts as [`super::harness`] reads
 //! them.
 
 use tradewind_common::Clock;
 use tradewind_common::spec::ConsistencySpec;
 
-use super::desk::{Desk, play, run_of};
+use super::harness::{Harness, play, run_of};
 
 /// One group of one rank on so many servers with a folder.
-fn desk(servers: u32, consistency: ConsistencySpec) -> Desk {
+fn harness(servers: u32, consistency: ConsistencySpec) -> Harness {
     let mut spec = run_of(&[1]);
     spec.lease_ms = 1_000_000;
     spec.faults.patience_ms = 2_000_000;
@@ -15,7 +15,7 @@ fn desk(servers: u32, consistency: ConsistencySpec) -> Desk {
     spec.faults.replication = 2.min(servers);
     spec.faults.snapshot_ms = 500;
     spec.faults.snapshots_kept = 2;
-    Desk::new(spec, servers, true)
+    Harness::new(spec, servers, true)
 }
 
 const READY: &str = "
@@ -49,21 +49,21 @@ fn a_run_is_not_ready_before_its_first_snapshot() {
         events => server_up server_up group_formed snapshot_failed snapshot_failed snapshot run_ready
     ";
     // Servers keep to their leases elsewhere.
-    let mut desk = desk(2, ConsistencySpec::Async);
-    desk.keep_servers = true;
-    play(&mut desk, failing);
-    let manifest = desk.manifests.last().unwrap();
+    let mut harness = harness(2, ConsistencySpec::Async);
+    harness.keep_servers = true;
+    play(&mut harness, failing);
+    let manifest = harness.manifests.last().unwrap();
     assert_eq!((manifest.number, manifest.files.len()), (3, 2));
     assert_eq!((manifest.clock, manifest.at_clock), (None, None));
 }
 
 #[test]
 fn snapshots_are_taken_at_intervals_and_when_asked_for_and_the_oldest_deleted() {
-    let mut desk = desk(1, ConsistencySpec::Async);
-    desk.keep_servers = true;
-    play(&mut desk, READY);
+    let mut harness = harness(1, ConsistencySpec::Async);
+    harness.keep_servers = true;
+    play(&mut harness, READY);
     play(
-        &mut desk,
+        &mut harness,
         "
         pass 400 =>
         pass 100 => view 4 0@1:0 + by nobody | capture 2:0 at now
@@ -87,7 +87,7 @@ fn snapshots_are_taken_at_intervals_and_when_asked_for_and_the_oldest_deleted() 
 #[test]
 fn what_was_trained_is_kept_when_the_last_group_has_left() {
     play(
-        &mut desk(1, ConsistencySpec::Async),
+        &mut harness(1, ConsistencySpec::Async),
         &(READY.to_owned()
             + "
         lease 0@1 => 0@1 chunk 0
@@ -103,10 +103,10 @@ fn what_was_trained_is_kept_when_the_last_group_has_left() {
 /// Values that are not finite are never written, and the run could never be removed.
 #[test]
 fn a_last_snapshot_that_fails_and_fails_is_given_up() {
-    let mut desk = desk(1, ConsistencySpec::Async);
-    desk.keep_servers = true;
+    let mut harness = harness(1, ConsistencySpec::Async);
+    harness.keep_servers = true;
     play(
-        &mut desk,
+        &mut harness,
         &(READY.to_owned()
             + "
         leave 0.0@1 => 0.0@1 left, view 5 + by nobody | capture 2:0 at now
@@ -137,10 +137,10 @@ fn a_last_snapshot_that_fails_and_fails_is_given_up() {
 
 #[test]
 fn under_sync_a_snapshot_is_set_a_little_ahead() {
-    let mut desk = desk(2, ConsistencySpec::Sync);
-    desk.keep_servers = true;
+    let mut harness = harness(2, ConsistencySpec::Sync);
+    harness.keep_servers = true;
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete =>
@@ -167,7 +167,7 @@ fn under_sync_a_snapshot_is_set_a_little_ahead() {
         ",
     );
     let at = |number| {
-        let mut manifests = desk.manifests.iter();
+        let mut manifests = harness.manifests.iter();
         manifests.find(|m| m.number == number).unwrap()
     };
     assert_eq!(at(4).at_clock, Some(Clock(28)));
@@ -178,7 +178,7 @@ fn under_sync_a_snapshot_is_set_a_little_ahead() {
 #[test]
 fn a_snapshot_is_taken_anew_when_a_shard_changes_hands() {
     play(
-        &mut desk(2, ConsistencySpec::Async),
+        &mut harness(2, ConsistencySpec::Async),
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete =>
@@ -201,7 +201,7 @@ fn a_snapshot_is_taken_anew_when_a_shard_changes_hands() {
 #[test]
 fn a_snapshot_waits_for_shards_without_a_holder() {
     play(
-        &mut desk(1, ConsistencySpec::Async),
+        &mut harness(1, ConsistencySpec::Async),
         &(READY.to_owned()
             + "
         shot x => view 4 0@1:0 + by nobody | capture 2:0 at now
@@ -215,12 +215,12 @@ fn a_snapshot_waits_for_shards_without_a_holder() {
 
 #[test]
 fn no_snapshot_is_deleted_while_a_shard_may_be_read_from_it() {
-    let mut desk = desk(2, ConsistencySpec::Async);
-    desk.spec.faults.replication = 1;
-    desk.spec.faults.snapshots_kept = 1;
-    desk.keep_servers = true;
+    let mut harness = harness(2, ConsistencySpec::Async);
+    harness.spec.faults.replication = 1;
+    harness.spec.faults.snapshots_kept = 1;
+    harness.keep_servers = true;
     play(
-        &mut desk,
+        &mut harness,
         "
         join 0.0 a => view 2 + 0@1 by 0@1
         ack 0 complete =>

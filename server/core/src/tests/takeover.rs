@@ -1,27 +1,27 @@
-//! Who holds a shard, and who takes over: scripts as [`super::desk`] reads them.
+//! Who holds a shard, and who takes over: scripts as [`super::harness`] reads them.
 
 use tradewind_common::ServerId;
 use tradewind_common::loss::Loss;
 use tradewind_common::spec::OnLoss;
 
-use super::desk::{Desk, SERVER_LEASE_MS, check as check_desk, play, run_of};
+use super::harness::{Harness, SERVER_LEASE_MS, check as check_in, play, run_of};
 use crate::coordinator::Coordinator;
 
 /// One group of one rank, shards held by so many of so many servers.
-fn desk(servers: u32, replication: u32, folder: bool) -> Desk {
+fn harness(servers: u32, replication: u32, folder: bool) -> Harness {
     let mut spec = run_of(&[1]);
     spec.faults.replication = replication;
-    Desk::new(spec, servers, folder)
+    Harness::new(spec, servers, folder)
 }
 
 /// Without a folder.
 fn check(servers: u32, replication: u32, script: &str) {
-    check_desk(|| desk(servers, replication, false), script);
+    check_in(|| harness(servers, replication, false), script);
 }
 
 /// The same where leases run out: a recovered coordinator would grant them anew.
 fn check_timed(servers: u32, replication: u32, folder: bool, script: &str) {
-    play(&mut desk(servers, replication, folder), script);
+    play(&mut harness(servers, replication, folder), script);
 }
 
 #[test]
@@ -260,10 +260,10 @@ fn a_lease_that_runs_out_is_a_lost_server() {
 
 #[test]
 fn a_shard_that_fails_to_be_restored_fails_the_run() {
-    let mut desk = desk(1, 1, true);
-    play(&mut desk, READY);
+    let mut harness = harness(1, 1, true);
+    play(&mut harness, READY);
     play(
-        &mut desk,
+        &mut harness,
         "
         up 0 life 2 => view 6 0@1:0 + by nobody | 0:->0@6 | restore 0<=1
         ack 0 failed damaged => view 7 + by nobody | 0:-
@@ -286,8 +286,8 @@ const READY: &str = "
 
 #[test]
 fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
-    check_desk(
-        || desk(1, 1, true),
+    check_in(
+        || harness(1, 1, true),
         &(READY.to_owned()
             + "
         up 0 life 2 => view 6 0@1:0 + by nobody | 0:->0@6 | restore 0<=1
@@ -306,8 +306,8 @@ fn a_shard_without_a_holder_is_restored_by_the_server_that_comes_back() {
 
 #[test]
 fn losses_are_summed_over_lineages() {
-    let mut desk = desk(1, 1, true);
-    play(&mut desk, READY);
+    let mut harness = harness(1, 1, true);
+    play(&mut harness, READY);
     for (line, lost) in [
         ("ack 0", 0),
         ("up 0 life 2", 0),
@@ -329,8 +329,8 @@ fn losses_are_summed_over_lineages() {
         ("up 0 life 6", 17),
         ("ack 0 complete restored 1 lacks 3 told 9", 14),
     ] {
-        desk.happen(line);
-        let Loss { updates, samples } = desk.run().unwrap().lost();
+        harness.happen(line);
+        let Loss { updates, samples } = harness.run().unwrap().lost();
         assert_eq!((updates, samples), (lost, 2 * lost), "{line}");
     }
 }
@@ -411,8 +411,8 @@ const REPLICATED: &str = "
 /// former primary, which lives, still has everything.
 #[test]
 fn an_heir_that_dies_leaves_the_former_primary_to_go_on() {
-    check_desk(
-        || desk(3, 2, true),
+    check_in(
+        || harness(3, 2, true),
         &(REPLICATED.to_owned()
             + "
         down 1 => view 9 0@1:0 + by nobody | 0:0@0+2@0* 1:->2@9?1?2 2:2@0+0@0*
@@ -427,12 +427,12 @@ fn an_heir_that_dies_leaves_the_former_primary_to_go_on() {
     );
 }
 
-/// A desk whose coordinator runs on server 0, and always hears that one.
-fn on_server_0(servers: u32, replication: u32) -> Desk {
-    let mut desk = desk(servers, replication, true);
+/// A harness whose coordinator runs on server 0, and always hears that one.
+fn on_server_0(servers: u32, replication: u32) -> Harness {
+    let mut harness = harness(servers, replication, true);
     let other = Coordinator::new(1, false, SERVER_LEASE_MS);
-    desk.coordinator = std::mem::replace(&mut desk.coordinator, other).hosted_by(ServerId(0));
-    desk
+    harness.coordinator = std::mem::replace(&mut harness.coordinator, other).hosted_by(ServerId(0));
+    harness
 }
 
 /// A coordinator that is cut off with the server on which it runs makes nobody the only one.
@@ -482,7 +482,7 @@ fn what_the_coordinators_own_server_says_is_no_sign_that_others_are_gone() {
 #[test]
 fn copies_that_are_not_heard_are_not_taken_for_mute() {
     play(
-        &mut desk(3, 2, true),
+        &mut harness(3, 2, true),
         &(REPLICATED.to_owned()
             + "
         pass 600 => view 8 + by nobody
@@ -496,8 +496,8 @@ fn copies_that_are_not_heard_are_not_taken_for_mute() {
 /// Neither is told to be the only one while the coordinator reaches neither.
 #[test]
 fn a_copy_that_is_missed_with_its_primary_may_take_over() {
-    check_desk(
-        || desk(3, 2, true),
+    check_in(
+        || harness(3, 2, true),
         &(REPLICATED.to_owned()
             + "
         down 2 => view 9 0@1:0 + by nobody | 0:0@0+2@0* 1:1@0+2@0* 2:->0@9?2?0
@@ -510,8 +510,8 @@ fn a_copy_that_is_missed_with_its_primary_may_take_over() {
 
 #[test]
 fn a_copy_that_confirms_nothing_is_removed_and_filled_anew() {
-    check_desk(
-        || desk(3, 2, true),
+    check_in(
+        || harness(3, 2, true),
         &(REPLICATED.to_owned()
             + "
         ack 0 of 0 stalled 1 =>
@@ -523,11 +523,11 @@ fn a_copy_that_confirms_nothing_is_removed_and_filled_anew() {
 
 /// A run that is to lose nothing: what its servers may come back with is waited for, what is surely
 /// lost ends it.
-fn strict() -> Desk {
-    let mut desk = desk(3, 2, true);
-    desk.spec.faults.on_loss = OnLoss::Stop;
-    desk.keep_servers = true;
-    desk
+fn strict() -> Harness {
+    let mut harness = harness(3, 2, true);
+    harness.spec.faults.on_loss = OnLoss::Stop;
+    harness.keep_servers = true;
+    harness
 }
 
 #[test]
@@ -569,9 +569,9 @@ fn a_run_that_is_to_lose_nothing_stops_when_something_is_lost() {
 #[test]
 fn a_run_that_tolerates_a_small_loss_stops_at_a_larger_one() {
     let tolerant = || {
-        let mut desk = strict();
-        desk.spec.faults.tolerated_samples = 14;
-        desk
+        let mut harness = strict();
+        harness.spec.faults.tolerated_samples = 14;
+        harness
     };
     let lost = REPLICATED.to_owned()
         + "

@@ -132,12 +132,12 @@ fn a_manifest_that_was_torn_or_edited() {
 fn a_manifest_of_something_else() {
     let edit = |from: &'static str, to: &'static str| {
         move |path: &PathBuf| {
-            let sealed = fs::read(path).unwrap();
-            let json = crate::disk::unseal(&sealed).unwrap();
+            let bytes = fs::read(path).unwrap();
+            let json = crate::disk::check_checksum(&bytes).unwrap();
             let json = std::str::from_utf8(json).unwrap();
             assert!(json.contains(from), "{json}");
             let edited = json.replacen(from, to, 1);
-            fs::write(path, crate::disk::seal(edited.as_bytes())).unwrap();
+            fs::write(path, crate::disk::with_checksum(edited.as_bytes())).unwrap();
         }
     };
     let manifest = "manifest.json";

@@ -10,7 +10,7 @@ use tradewind_common::record::StepRecord;
 
 use super::median;
 use crate::cluster::{Cluster, Ranks};
-use crate::ground::{Ground, Keys};
+use crate::options::{Keys, Options};
 use crate::process::{Process, own, read_json};
 use crate::report::Teller;
 
@@ -28,17 +28,17 @@ const FINAL_STEPS: usize = 5;
 
 const LIMIT: Duration = Duration::from_secs(75);
 
-pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
-    let steps = ground.size(50, 8);
-    let batch = ground.size(16, 4);
-    let forecast = Keys::common(ground, "check").forecast(ground).exact();
-    let resnet = Keys::common(ground, "check").exact();
-    let resnet = resnet.resnet(ground, ground.size(64, 16), 10);
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
+    let steps = options.size(50, 8);
+    let batch = options.size(16, 4);
+    let forecast = Keys::common(options, "check").forecast(options).exact();
+    let resnet = Keys::common(options, "check").exact();
+    let resnet = resnet.resnet(options, options.size(64, 16), 10);
     let tasks = [("forecast", forecast.clone()), ("resnet50", resnet)];
 
     for (name, keys) in &tasks {
         gradients(
-            ground,
+            options,
             teller,
             name,
             &keys
@@ -49,8 +49,10 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
     }
 
     let train = |name: String, keys: Keys| -> anyhow::Result<Vec<StepRecord>> {
-        let cluster = Cluster::start(ground, &name, &keys, Ranks::Workers)?;
-        cluster.finish(ground.patience(LIMIT)).with_context(|| name)
+        let cluster = Cluster::start(options, &name, &keys, Ranks::Workers)?;
+        cluster
+            .finish(options.patience(LIMIT))
+            .with_context(|| name)
     };
     let train = &train;
     // Side by side: on the CPU a rank has one core.
@@ -112,8 +114,8 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn gradients(ground: &Ground, teller: &Teller, name: &str, keys: &Keys) -> anyhow::Result<()> {
-    let folder = ground.folder(&format!("gradients-{name}"))?;
+fn gradients(options: &Options, teller: &Teller, name: &str, keys: &Keys) -> anyhow::Result<()> {
+    let folder = options.folder(&format!("gradients-{name}"))?;
     let (config, out) = (folder.join("config.toml"), folder.join("found.json"));
     fs::write(&config, keys.config()?.resolved())?;
     let arguments = [
@@ -121,7 +123,7 @@ fn gradients(ground: &Ground, teller: &Teller, name: &str, keys: &Keys) -> anyho
         format!("--config={}", config.display()),
         format!("--out={}", out.display()),
     ];
-    Process::start("gradients", own(&arguments)?, &folder)?.finish(ground.patience(LIMIT))?;
+    Process::start("gradients", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
     let found = read_json(&out)?;
     let difference = found["relative_difference"].as_f64().unwrap_or(f64::NAN);
     teller.demand(difference <= GRADIENT, || {

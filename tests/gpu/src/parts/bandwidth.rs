@@ -8,7 +8,7 @@ use tradewind_common::record::StepRecord;
 
 use super::median;
 use crate::cluster::{Cluster, Ranks};
-use crate::ground::{Ground, Keys};
+use crate::options::{Keys, Options};
 use crate::report::Teller;
 
 const LIMIT: Duration = Duration::from_secs(40);
@@ -16,25 +16,25 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Steps that are not counted: memory is used for the first time.
 const WARMUP: usize = 2;
 
-pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
-    let servers = ground.size(4, 1);
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
+    let servers = options.size(4, 1);
     teller.figure("servers", servers);
-    for (name, bytes, steps) in ground.size(
+    for (name, bytes, steps) in options.size(
         [("100_mb", 100_000_000, 20), ("1_gb", 1_000_000_000, 6)],
         [("100_kb", 100_000, 4), ("1_mb", 1_000_000, 4)],
     ) {
-        for (place, device) in [("device", ground.device_key()), ("main_memory", "\"cpu\"")] {
+        for (place, device) in [("device", options.device_key()), ("main_memory", "\"cpu\"")] {
             let name = format!("{place}_{name}");
-            let keys = Keys::common(ground, "check")
-                .resnet(ground, 8, 2)
+            let keys = Keys::common(options, "check")
+                .resnet(options, 8, 2)
                 .with("compute.device", device)
                 .with("cluster.servers", servers)
                 .with("train.batch", 1)
                 .with("train.samples", WARMUP + steps)
                 .with("exchange.bucket_bytes", 4 << 20);
-            let cluster = Cluster::start(ground, &name, &keys, Ranks::Bulk(bytes))?;
+            let cluster = Cluster::start(options, &name, &keys, Ranks::Bulk(bytes))?;
             let records = cluster
-                .finish(ground.patience(LIMIT))
+                .finish(options.patience(LIMIT))
                 .with_context(|| name.clone())?;
             anyhow::ensure!(records.len() > WARMUP + 1, "{name}: too few exchanges");
             let timed = &records[WARMUP..];

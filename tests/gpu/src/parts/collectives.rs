@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tradewind_worker::c10d::Store;
 
 use crate::cluster::apart;
-use crate::ground::{Ground, Planted};
+use crate::options::{Options, Planted};
 use crate::process::{Process, own, read_json};
 use crate::report::Teller;
 
@@ -17,9 +17,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 /// Of sums of four f32 in whatever order, relative to their size.
 const TOLERANCE: f64 = 1e-6;
 
-pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
     for size in [1, 2, 4] {
-        let found = group(ground, size)?;
+        let found = group(options, size)?;
         let name = format!("{size}_ranks");
         for (what, value) in &found {
             if let Some(distance) = value.as_f64().filter(|_| what.ends_with("_distance")) {
@@ -38,9 +38,9 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
 }
 
 /// The worst of what the ranks have found.
-fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
-    let folder = ground.folder(&format!("collectives-{size}"))?;
-    let store = Store::serve("127.0.0.1", ground.patience(LIMIT))?;
+fn group(options: &Options, size: u32) -> anyhow::Result<Map<String, Value>> {
+    let folder = options.folder(&format!("collectives-{size}"))?;
+    let store = Store::serve("127.0.0.1", options.patience(LIMIT))?;
     let mut ranks = Vec::new();
     for rank in 0..size {
         let mut arguments = vec![
@@ -48,11 +48,11 @@ fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
             format!("--size={size}"),
             format!("--rank={rank}"),
             format!("--port={}", store.port()),
-            format!("--device={}", ground.device_key().trim_matches('"')),
-            format!("--bytes={}", ground.size(40_000_000, 400_000)),
+            format!("--device={}", options.device_key().trim_matches('"')),
+            format!("--bytes={}", options.size(40_000_000, 400_000)),
             format!("--out={}", folder.join(format!("{rank}.json")).display()),
         ];
-        if ground.plant == Some(Planted::WrongSum) && rank + 1 == size {
+        if options.plant == Some(Planted::WrongSum) && rank + 1 == size {
             arguments.push("--wrong".into());
         }
         let mut command = own(&arguments)?;
@@ -60,7 +60,7 @@ fn group(ground: &Ground, size: u32) -> anyhow::Result<Map<String, Value>> {
         ranks.push(Process::start(&format!("rank-{rank}"), command, &folder)?);
     }
     for rank in ranks {
-        rank.finish(ground.patience(LIMIT))?;
+        rank.finish(options.patience(LIMIT))?;
     }
     let mut worst = Map::new();
     for rank in 0..size {

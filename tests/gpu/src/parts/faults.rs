@@ -10,7 +10,7 @@ use tradewind_client::stopwatch::wall;
 use tradewind_common::record::StepRecord;
 
 use crate::cluster::{Cluster, Ranks};
-use crate::ground::{Ground, Keys};
+use crate::options::{Keys, Options};
 use crate::report::Teller;
 
 /// How long all groups may take to begin.
@@ -34,10 +34,10 @@ const FAULTS: [(&str, Signal, u32); 3] = [
     ("store_killed", Signal::KILL, 0),
 ];
 
-pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
     // Few pixels and many parameters: reductions take most of a step.
-    let keys = Keys::common(ground, "check")
-        .resnet(ground, ground.size(32, 8), 10)
+    let keys = Keys::common(options, "check")
+        .resnet(options, options.size(32, 8), 10)
         .with("model.blocks", "[1, 1, 1, 1]")
         .with("cluster.groups", format!("{GROUPS:?}"))
         .with("cluster.servers", 2)
@@ -47,7 +47,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         .with("liveness.lease_ms", LEASE_MS)
         .with("liveness.heartbeat_ms", 400)
         .with("liveness.reform_grace_ms", 500);
-    let mut cluster = Cluster::start(ground, "faults", &keys, Ranks::Workers)?;
+    let mut cluster = Cluster::start(options, "faults", &keys, Ranks::Workers)?;
     let began = cluster.watch(
         BEGINS,
         |_, _| false,
@@ -75,7 +75,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         let at = wall();
         cluster.signal(0, rank, signal)?;
         let gone = |group, rank| group == 0 && hurt.iter().any(|fault| fault.2 == rank);
-        let again = cluster.watch(ground.patience(RECOVERS), gone, |records| {
+        let again = cluster.watch(options.patience(RECOVERS), gone, |records| {
             // A step of those who are left, and no fewer.
             let after = of(records, 0).filter(|record| record.wall > at);
             let steps: Vec<_> = after

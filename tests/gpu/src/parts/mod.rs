@@ -9,7 +9,7 @@ mod steps;
 
 use std::time::Duration;
 
-use crate::ground::Ground;
+use crate::options::Options;
 use crate::report::Teller;
 
 /// A part of the check.
@@ -67,13 +67,13 @@ impl Which {
         })
     }
 
-    pub(crate) fn run(self, ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
+    pub(crate) fn run(self, options: &Options, teller: &Teller) -> anyhow::Result<()> {
         match self {
-            Self::Collectives => collectives::run(ground, teller),
-            Self::Agreement => agreement::run(ground, teller),
-            Self::Faults => faults::run(ground, teller),
-            Self::Steps => steps::run(ground, teller),
-            Self::Bandwidth => bandwidth::run(ground, teller),
+            Self::Collectives => collectives::run(options, teller),
+            Self::Agreement => agreement::run(options, teller),
+            Self::Faults => faults::run(options, teller),
+            Self::Steps => steps::run(options, teller),
+            Self::Bandwidth => bandwidth::run(options, teller),
         }
     }
 }

@@ -11,7 +11,7 @@ use tradewind_common::record::StepRecord;
 
 use super::median;
 use crate::cluster::{Cluster, Ranks};
-use crate::ground::{Ground, Keys, On};
+use crate::options::{Keys, On, Options};
 use crate::process::{Process, own, read_json};
 use crate::report::Teller;
 
@@ -40,16 +40,16 @@ struct Sizes {
     steps: usize,
 }
 
-pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
+pub(super) fn run(options: &Options, teller: &Teller) -> anyhow::Result<()> {
     let sizes = Sizes {
-        pixels: ground.size(224, 16),
-        batch: ground.size(256, 4),
-        warmup: ground.size(10, 2),
-        steps: ground.size(30, 4),
+        pixels: options.size(224, 16),
+        batch: options.size(256, 4),
+        warmup: options.size(10, 2),
+        steps: options.size(30, 4),
     };
-    let keys = Keys::common(ground, "check")
-        .resnet(ground, sizes.pixels, ground.size(1000, 10))
-        .with("cluster.servers", ground.size(4, 1))
+    let keys = Keys::common(options, "check")
+        .resnet(options, sizes.pixels, options.size(1000, 10))
+        .with("cluster.servers", options.size(4, 1))
         .with("train.batch", sizes.batch)
         .with(
             "train.samples",
@@ -63,15 +63,15 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
     let watch = Stopwatch::start();
     let (mut plain, mut ddp) = (Vec::new(), Vec::new());
     let mut tradewind: Vec<Vec<Measured>> = VARIANTS.iter().map(|_| Vec::new()).collect();
-    let rounds = ground.size(ROUNDS_MAX, 1);
+    let rounds = options.size(ROUNDS_MAX, 1);
     let mut without_ddp = None;
     for round in 0..rounds {
         if round > 0 && watch.elapsed() > BEGIN {
             break;
         }
-        plain.push(plain_loop(ground, &keys, &sizes)?);
+        plain.push(plain_loop(options, &keys, &sizes)?);
         teller.figure("plain_samples_per_second", median(plain.clone()));
-        match pytorch(ground, &sizes) {
+        match pytorch(options, &sizes) {
             Ok((rate, version)) => {
                 teller.figure("torch", version);
                 ddp.push(rate);
@@ -81,7 +81,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         for ((name, overlap, up), measured) in VARIANTS.into_iter().zip(&mut tradewind) {
             let keys = keys.clone().with("train.overlap", overlap);
             let keys = keys.with("exchange.up", format!("{up:?}"));
-            measured.push(training(ground, name, &keys, &sizes)?);
+            measured.push(training(options, name, &keys, &sizes)?);
         }
         teller.figure("rounds", round + 1);
     }
@@ -101,7 +101,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
                 "exchange_shorter_than_step": exchange < step,
             }),
         );
-        let judged = ground.device == On::Cuda && overlap == 1 && exchange < step;
+        let judged = options.device == On::Cuda && overlap == 1 && exchange < step;
         teller.demand(!judged || ratio >= GOAL, || {
             format!("{name}: {ratio:.3} of the plain loop, and the goal is {GOAL}")
         });
@@ -119,7 +119,7 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
         }
         (true, why) => {
             let why = why.unwrap_or_default();
-            teller.demand(ground.device == On::Cpu, || {
+            teller.demand(options.device == On::Cpu, || {
                 format!("PyTorch's DDP was not measured: {why}")
             });
             teller.figure("pytorch_ddp", json!({ "not_measured": why }));
@@ -129,8 +129,8 @@ pub(super) fn run(ground: &Ground, teller: &Teller) -> anyhow::Result<()> {
 }
 
 /// Samples per second.
-fn plain_loop(ground: &Ground, keys: &Keys, sizes: &Sizes) -> anyhow::Result<f64> {
-    let folder = ground.folder("plain")?;
+fn plain_loop(options: &Options, keys: &Keys, sizes: &Sizes) -> anyhow::Result<f64> {
+    let folder = options.folder("plain")?;
     let (config, out) = (folder.join("config.toml"), folder.join("found.json"));
     fs::write(&config, keys.config()?.resolved())?;
     let arguments = [
@@ -140,25 +140,25 @@ fn plain_loop(ground: &Ground, keys: &Keys, sizes: &Sizes) -> anyhow::Result<f64
         format!("--steps={}", sizes.steps),
         format!("--out={}", out.display()),
     ];
-    Process::start("plain", own(&arguments)?, &folder)?.finish(ground.patience(LIMIT))?;
+    Process::start("plain", own(&arguments)?, &folder)?.finish(options.patience(LIMIT))?;
     rate(&read_json(&out)?)
 }
 
 /// Samples per second, and PyTorch's version.
-fn pytorch(ground: &Ground, sizes: &Sizes) -> anyhow::Result<(f64, Value)> {
-    let python = ground.python.as_ref().context("no --python was given")?;
-    let folder = ground.folder("ddp")?;
+fn pytorch(options: &Options, sizes: &Sizes) -> anyhow::Result<(f64, Value)> {
+    let python = options.python.as_ref().context("no --python was given")?;
+    let folder = options.folder("ddp")?;
     let out = folder.join("found.json");
     let mut command = Command::new(python);
     command
-        .arg(&ground.ddp)
-        .arg(format!("--device={}", ground.size("cuda", "cpu")))
+        .arg(&options.ddp)
+        .arg(format!("--device={}", options.size("cuda", "cpu")))
         .arg(format!("--pixels={}", sizes.pixels))
         .arg(format!("--batch={}", sizes.batch))
         .arg(format!("--warmup={}", sizes.warmup))
         .arg(format!("--steps={}", sizes.steps))
         .arg(format!("--out={}", out.display()));
-    Process::start("ddp", command, &folder)?.finish(ground.patience(LIMIT))?;
+    Process::start("ddp", command, &folder)?.finish(options.patience(LIMIT))?;
     let found = read_json(&out)?;
     Ok((rate(&found)?, found["torch"].clone()))
 }
@@ -178,10 +178,10 @@ struct Measured {
     exposed: f64,
 }
 
-fn training(ground: &Ground, name: &str, keys: &Keys, sizes: &Sizes) -> anyhow::Result<Measured> {
-    let cluster = Cluster::start(ground, name, keys, Ranks::Workers)?;
+fn training(options: &Options, name: &str, keys: &Keys, sizes: &Sizes) -> anyhow::Result<Measured> {
+    let cluster = Cluster::start(options, name, keys, Ranks::Workers)?;
     let records = cluster
-        .finish(ground.patience(LIMIT))
+        .finish(options.patience(LIMIT))
         .context(name.to_owned())?;
     anyhow::ensure!(
         records.len() > sizes.warmup + 1,

@@ -33,7 +33,7 @@ impl Checker {
                     reply.block
                 ));
             }
-            _ => {}
+            Answer::Created | Answer::Read | Answer::Decided(..) => {}
         }
         let step = log.told((to, life), reply)?;
         if self.terms.policies.staleness.capabilities().compensates() {

@@ -1,7 +1,7 @@
 //! Copies have what their primary had, bit for bit (rule 4).
 
 use tradewind_common::{ServerId, ShardId};
-use tradewind_core::log::{Entry, Record};
+use tradewind_core::log::{LogEntry, Record};
 use tradewind_core::shard::Shard;
 
 use super::history::find;
@@ -17,9 +17,9 @@ impl Checker {
         shard: &Shard,
     ) -> Result<(), Violation> {
         let block = match &record.entry {
-            Entry::Probe => return Ok(()),
-            Entry::State(state) => state.id,
-            Entry::Update(update) => update.block,
+            LogEntry::Probe => return Ok(()),
+            LogEntry::State(state) => state.id,
+            LogEntry::Update(update) => update.block,
         };
         let log = self.logs.get(&id).and_then(|logs| logs.get(&record.log));
         let Some(log) = log else {

@@ -57,7 +57,7 @@ use tradewind_common::{
     BlockId, Clock, Generation, GroupId, Incarnation, Layout, ServerId, ShardId, TensorKind,
 };
 use tradewind_core::ReplyTo;
-use tradewind_core::log::Entry;
+use tradewind_core::log::LogEntry;
 use tradewind_core::shard::{Action, Output, Push, Shard};
 
 use crate::Report;
@@ -346,7 +346,7 @@ fn passed_on(outputs: &[Output], block: BlockId) -> Vec<PassedOn> {
     let mut updates = BTreeMap::new();
     for output in outputs {
         if let Output::Record { record, .. } = output
-            && let Entry::Update(update) = &record.entry
+            && let LogEntry::Update(update) = &record.entry
             && update.block == block
         {
             let groups = update.decided.iter().map(|(group, ..)| *group);

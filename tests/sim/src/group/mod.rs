@@ -34,6 +34,8 @@ struct Room {
 pub struct Met {
     /// Who.
     pub ranks: Vec<Rank>,
+    /// What for.
+    pub meeting: Meeting,
     /// What they gathered.
     pub outcome: Outcome,
     /// The clock that is behind them, if they had contributed.
@@ -58,6 +60,7 @@ impl Group {
         let contributed = meeting == Meeting::Gather && process.contributing();
         Some(Met {
             ranks: room.there.keys().copied().collect(),
+            meeting,
             outcome,
             ticked: process.ticked().filter(|_| contributed),
         })

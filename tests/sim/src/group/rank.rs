@@ -273,7 +273,13 @@ impl Process {
             Wake::Stuck(life) if life == now && !self.leaving => self.outs.push(Out::Exit),
             Wake::Broken(shard, stream) => self.broken(shard, stream, common),
             Wake::ServerGone(server) => self.server_gone(server, common),
-            _ => {}
+            // Of a life of the group that is over, or of a rank that leaves.
+            Wake::Heartbeat(_)
+            | Wake::Computed(_)
+            | Wake::Met(..)
+            | Wake::Deserted(_)
+            | Wake::Asked(_)
+            | Wake::Stuck(_) => {}
         }
     }
 

@@ -1,27 +1,24 @@
-//! The coordinator's process: it takes one message after the other, writes down what was decided
-//! before anybody hears of it, and ends when a later one has claimed.
+//! The coordinators' processes: each takes one message after the other, and lets nobody hear of what it
+//! has decided before that is written down.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use tradewind_common::{Incarnation, ServerId};
+use tradewind_common::holders::Holders;
+use tradewind_common::loss::Loss;
+use tradewind_common::{GroupId, Incarnation, RunId, ServerId};
 use tradewind_core::ReplyTo;
-use tradewind_core::coordinator::Coordinator;
+use tradewind_core::answer::{Answer, Refused};
+use tradewind_core::coordinator::{self, Coordinator};
 use tradewind_core::durable::Durable;
-use tradewind_core::order::Server;
+use tradewind_core::event;
+use tradewind_core::order::{Order, Server, ShardReport};
 use tradewind_core::run::{Beat, Join};
-use tradewind_core::saved::ManifestData;
+use tradewind_core::saved::{ManifestData, Saved};
 
-use super::World;
-use super::disk::Written;
-use super::event::{Address, Done, Event, Life, Told, Up};
-use crate::checker::{Rule, Violation};
-use crate::group::{Call, Directory, Wake};
-use crate::party::Party;
-use crate::scenario::{GroupPlan, LEASE_MS, Sabotage};
-
-/// How often a coordinator looks at leases.
-const TICK_US: u64 = 20_000;
+use super::event::{Address, Life, Told, Up};
+use crate::group::{Call, Common, Directory, Primary};
+use crate::scenario::GroupPlan;
 
 /// A coordinator that was held up for longer heard nobody meanwhile.
 const GAP_MS: u64 = 100;
@@ -29,64 +26,146 @@ const GAP_MS: u64 = 100;
 /// Every so many ticks it looks whether a later one has claimed, though it has nothing to write.
 const LOOKS: u64 = 10;
 
+/// The processes, by number; a later one follows those before it.
+#[derive(Default)]
+pub(super) struct Coordinators {
+    hosts: BTreeMap<u64, Host>,
+    /// Those that have claimed and not yet read.
+    reading: BTreeSet<u64>,
+    /// What the run goes on from, once it has been resumed.
+    resume: Option<Saved>,
+}
+
+impl Coordinators {
+    /// One has claimed, and reads what the one before it wrote.
+    pub(super) fn claimed(&mut self, n: u64) {
+        self.reading.insert(n);
+    }
+
+    /// What it has read; `false` if it has ended meanwhile.
+    pub(super) fn has_read(&mut self, n: u64) -> bool {
+        self.reading.remove(&n)
+    }
+
+    /// One begins.
+    pub(super) fn begin(&mut self, n: u64, host: Host) {
+        self.hosts.insert(n, host);
+    }
+
+    /// One ends; its process, if it had begun.
+    pub(super) fn end(&mut self, n: u64) -> Option<Host> {
+        self.reading.remove(&n);
+        self.hosts.remove(&n)
+    }
+
+    /// Those that have begun, and those that have only claimed.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.hosts.keys().chain(&self.reading).copied().collect()
+    }
+
+    pub(super) fn get(&self, n: u64) -> Option<&Host> {
+        self.hosts.get(&n)
+    }
+
+    pub(super) fn get_mut(&mut self, n: u64) -> Option<&mut Host> {
+        self.hosts.get_mut(&n)
+    }
+
+    pub(super) fn is_up(&self, n: u64) -> bool {
+        self.hosts.contains_key(&n)
+    }
+
+    /// The last one, if any is up.
+    pub(super) fn last(&self) -> Option<(u64, &Host)> {
+        let (n, host) = self.hosts.last_key_value()?;
+        Some((*n, host))
+    }
+
+    /// Which one has a connection with a server.
+    pub(super) fn of_bond(&self, bond: u64) -> Option<u64> {
+        let mut hosts = self.hosts.iter();
+        let has = |host: &Host| host.bonds.values().any(|of| *of == bond);
+        hosts.find(|(_, host)| has(host)).map(|(n, _)| *n)
+    }
+
+    /// The connections with a server, and whose each is.
+    pub(super) fn bonds_with(&self, server: ServerId) -> Vec<(u64, u64)> {
+        let bond = |(n, host): (&u64, &Host)| Some((*n, *host.bonds.get(&server)?));
+        self.hosts.iter().filter_map(bond).collect()
+    }
+
+    /// The run goes on from a snapshot, whoever begins next.
+    pub(super) fn resume(&mut self, saved: Saved) {
+        self.resume = Some(saved);
+    }
+
+    /// What the run goes on from, once it has been resumed.
+    pub(super) fn resumes(&self) -> Option<&Saved> {
+        self.resume.as_ref()
+    }
+}
+
+/// A call of a rank: who waits for its answer, the number that the rank gave it, and in which life of its
+/// group the rank called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) from: Address,
+    pub(super) number: u64,
+    pub(super) life: Incarnation,
+}
+
+/// What a coordinator's process wants done.
+pub(super) enum Out {
+    /// A call is answered, along with who answers for the shards.
+    Answer(Asked, Result<Option<Answer>, Refused>, Arc<Directory>),
+    /// A rank is told that its group shall leave, in this life of it.
+    Leave(Address, Incarnation),
+    /// A group like this has been given a number.
+    Attached(GroupId, GroupPlan),
+    /// An order leaves.
+    Order(Box<Order>),
+    /// A server is refused, and its connection ended.
+    Refuse(Life, u64),
+    /// What left of blocks before is of a run that is no more.
+    DropMarks,
+    /// People are told something.
+    Tell(event::Event),
+    /// A manifest is to be written.
+    Manifest(Box<ManifestData>),
+    /// A snapshot is to be deleted.
+    Delete(u64),
+    /// It is time to look whether a later one has claimed.
+    Look,
+}
+
 /// A coordinator's process.
 pub(super) struct Host {
-    pub(super) core: Coordinator,
-    pub(super) calls: BTreeMap<ReplyTo, (Address, u64, Incarnation)>,
+    core: Coordinator,
+    run: RunId,
+    /// How many calls there were, which numbers them.
+    arrivals: u64,
+    calls: BTreeMap<ReplyTo, Asked>,
     /// Groups that a person has asked for.
-    pub(super) attaching: BTreeMap<ReplyTo, GroupPlan>,
-    /// The bonds on which orders go out.
-    pub(super) bonds: BTreeMap<ServerId, u64>,
+    attaching: BTreeMap<ReplyTo, GroupPlan>,
+    /// The connections on which orders go out.
+    bonds: BTreeMap<ServerId, u64>,
     inbox: VecDeque<Told>,
-    pub(super) unsaved: bool,
+    unsaved: bool,
     /// What is being written; nothing else is done meanwhile.
-    pub(super) writing: Option<Box<Durable>>,
-    pub(super) looking: bool,
+    writing: Option<Box<Durable>>,
+    looking: bool,
     ticks: u64,
     ticked_ms: u64,
     /// What ranks are told: nothing that is not written down.
-    pub(super) directory: Arc<Directory>,
+    directory: Arc<Directory>,
 }
 
-impl World {
-    /// A process begins, claims, and will read what the last one wrote.
-    pub(super) fn start_coordinator(&mut self) {
-        // Who has claimed and was told that this may not last comes again, with the next number.
-        let written = self.disk.writes(self.now_us);
-        let claimed = match written {
-            Written::No => None,
-            Written::Yes | Written::ButFailed => self.store.claim(self.now_us),
-        };
-        let Some(n) = claimed.filter(|_| written == Written::Yes) else {
-            return self.after(50_000, Event::StartCoordinator);
-        };
-        if n > 1 {
-            self.report.counts.coordinators_started += 1;
-        }
-        self.reading.insert(n);
-        let takes_us = self.disk.takes_us(self.now_us);
-        self.after(takes_us, Event::ReadState(n));
-    }
-
-    pub(super) fn read_state(&mut self, n: u64) {
-        if !self.reading.remove(&n) {
-            return;
-        }
-        let (servers, folder) = (self.servers.len() as u32, self.scenario.folder);
-        let now_ms = self.now_ms();
-        let core = match self.store.read(n) {
-            Some(durable) => Coordinator::recover(servers, folder, LEASE_MS, durable, now_ms),
-            None => {
-                let mut core = Coordinator::new(servers, folder, LEASE_MS);
-                if let Some(saved) = self.resume.clone() {
-                    let resumed = core.resume(self.common.run.clone(), saved);
-                    resumed.expect("the run is not there yet");
-                }
-                core
-            }
-        };
-        let host = Host {
+impl Host {
+    pub(super) fn new(core: Coordinator, run: RunId, now_ms: u64) -> Self {
+        Self {
             core,
+            run,
+            arrivals: 0,
             calls: BTreeMap::new(),
             attaching: BTreeMap::new(),
             bonds: BTreeMap::new(),
@@ -97,301 +176,234 @@ impl World {
             ticks: 0,
             ticked_ms: now_ms,
             directory: Arc::default(),
-        };
-        self.coordinators.insert(n, host);
-        self.listens();
-        self.store.publish(n, self.now_us);
-        self.after(TICK_US, Event::Coordinator(n, Told::Tick));
-        self.go_on(n);
+        }
     }
 
-    /// A coordinator is told something.
-    pub(super) fn tell(&mut self, n: u64, told: Told) {
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        if let Told::Tick = told {
-            self.sequence += 1;
-            let next = (self.now_us + TICK_US, self.sequence);
-            self.queue.insert(next, Event::Coordinator(n, Told::Tick));
-            host.ticks += 1;
-        }
-        if host.writing.is_some() || host.looking {
-            if !matches!(told, Told::Tick) {
-                host.inbox.push_back(told);
-            }
-            return;
-        }
-        self.take(n, told);
-        self.go_on(n);
+    pub(super) fn core(&self) -> &Coordinator {
+        &self.core
     }
 
-    fn take(&mut self, n: u64, told: Told) {
-        let (now_ms, run) = (self.now_ms(), self.common.run.clone());
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        let gap_ms = now_ms - host.ticked_ms;
+    /// The connection on which orders to a server go out.
+    pub(super) fn bond(&self, server: ServerId) -> Option<u64> {
+        self.bonds.get(&server).copied()
+    }
+
+    /// Something is told to it; answers what it takes now. The rest waits, but for ticks.
+    pub(super) fn hear(&mut self, told: Told) -> Option<Told> {
+        let ticks = matches!(told, Told::Tick);
+        self.ticks += u64::from(ticks);
+        if self.writing.is_none() && !self.looking {
+            return Some(told);
+        }
+        if !ticks {
+            self.inbox.push_back(told);
+        }
+        None
+    }
+
+    /// What has waited longest.
+    pub(super) fn next_told(&mut self) -> Option<Told> {
+        self.inbox.pop_front()
+    }
+
+    /// Takes a message; what follows from it at once.
+    pub(super) fn take(&mut self, told: Told, common: &Common, now_ms: u64) -> Vec<Out> {
+        let gap_ms = now_ms - self.ticked_ms;
         if gap_ms > GAP_MS {
-            host.core.forgive(gap_ms);
-            host.ticked_ms = now_ms;
+            self.core.forgive(gap_ms);
+            self.ticked_ms = now_ms;
         }
         match told {
-            Told::Call(from, number, call) => self.call(n, from, number, call),
-            Told::RankLost(caller) => host.core.rank_lost(&run, caller, now_ms),
-            Told::Server(life, bond, up) => self.reported(n, life, bond, up),
+            Told::Call(from, number, call) => {
+                let life = call.incarnation();
+                let asked = Asked { from, number, life };
+                return self.call(asked, call, common, now_ms);
+            }
+            Told::RankLost(caller) => self.core.rank_lost(&self.run, caller, now_ms),
+            Told::Server(life, bond, up) => {
+                let refused = self.reported(life, bond, up, now_ms).is_err();
+                return Vec::from_iter(refused.then_some(Out::Refuse(life, bond)));
+            }
             Told::ServerLost(life, bond) => {
-                if host.bonds.get(&life.server) == Some(&bond) {
-                    host.bonds.remove(&life.server);
-                    host.core.server_lost(life.server, life.incarnation, now_ms);
+                if self.bonds.get(&life.server) == Some(&bond) {
+                    self.bonds.remove(&life.server);
+                    let (server, incarnation) = (life.server, life.incarnation);
+                    self.core.server_lost(server, incarnation, now_ms);
                 }
             }
             Told::Attach(plan) => {
-                self.arrivals += 1;
-                let to = ReplyTo(self.arrivals);
-                host.attaching.insert(to, plan);
-                host.core.attach(&run, &[plan.size], to, now_ms);
+                let to = self.arrives();
+                self.attaching.insert(to, plan);
+                self.core.attach(&self.run, &[plan.size], to, now_ms);
             }
             // Whether it was asked stands in the answers to its beats.
             Told::Drain(group) => {
-                self.arrivals += 1;
-                let to = ReplyTo(self.arrivals);
-                host.core.ask_to_leave(&run, &[group], to, now_ms);
+                let to = self.arrives();
+                self.core.ask_to_leave(&self.run, &[group], to, now_ms);
             }
             Told::Manifest(number, result) => {
-                host.core.written(&run, number, result, now_ms);
+                self.core.written(&self.run, number, result, now_ms);
             }
             Told::Tick => {
-                host.ticked_ms = now_ms;
-                host.core.tick(now_ms);
-                let looks = host.ticks.is_multiple_of(LOOKS);
-                let later = self.store.later_listed(n, self.now_us);
-                if looks && self.scenario.folder && later.is_some() {
-                    self.depose(n);
-                } else if looks {
-                    self.store.publish(n, self.now_us);
-                }
+                self.ticked_ms = now_ms;
+                self.core.tick(now_ms);
+                let looks = self.ticks.is_multiple_of(LOOKS);
+                return Vec::from_iter(looks.then_some(Out::Look));
             }
         }
+        Vec::new()
     }
 
-    /// A manifest is on disk now, or could not be written; whoever ordered it may be gone.
-    pub(super) fn finish_snapshot(&mut self, n: u64, manifest: ManifestData) {
-        let number = manifest.number;
-        let written = self.disk.writes(self.now_us);
-        if written != Written::No {
-            self.disk.finish(manifest);
-            self.checker.whole(number);
-        }
-        let result = match written {
-            Written::Yes => Ok(()),
-            Written::No | Written::ButFailed => Err("the disk fails".to_owned()),
-        };
-        self.tell(n, Told::Manifest(number, result));
-    }
-
-    fn call(&mut self, n: u64, from: Address, number: u64, call: Call) {
-        let (now_ms, run) = (self.now_ms(), self.common.run.clone());
-        // Every arrival is a call of its own, a duplicate too.
+    /// Every arrival is a call of its own, a duplicate too.
+    fn arrives(&mut self) -> ReplyTo {
         self.arrivals += 1;
-        let to = ReplyTo(self.arrivals);
-        let asked_in = call.incarnation();
-        let spec = self.common.spec.clone();
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        host.calls.insert(to, (from, number, asked_in));
-        let core = &mut host.core;
-        match call {
+        ReplyTo(self.arrivals)
+    }
+
+    fn call(&mut self, asked: Asked, call: Call, common: &Common, now_ms: u64) -> Vec<Out> {
+        let (to, from, run) = (self.arrives(), asked.from, self.run.clone());
+        let answer = match call {
             Call::Join { life } => {
+                self.calls.insert(to, asked);
                 let join = Join {
                     group: from.group,
                     rank: from.rank,
                     life,
                     store_address: String::new(),
                 };
-                core.join(run, spec, join, to, now_ms);
+                self.core.join(run, common.spec.clone(), join, to, now_ms);
+                return Vec::new();
             }
             Call::AwaitReady(caller, created) => {
-                core.await_ready(&run, caller, created, to, now_ms);
+                self.calls.insert(to, asked);
+                self.core.await_ready(&run, caller, created, to, now_ms);
+                return Vec::new();
             }
             Call::Heartbeat(caller, clock) => {
                 let beat = Beat {
                     clock,
                     steps_per_second: 0.0,
                 };
-                let answer = core.heartbeat(&run, caller, beat, now_ms);
-                let leave = answer.as_ref().is_ok_and(|beaten| beaten.leave);
-                host.calls.remove(&to);
-                if leave {
-                    let asked = Event::Wake(from, Wake::Asked(asked_in));
-                    self.send(Party::Coordinator, Party::Group(from.group), asked);
-                }
-                self.answer(n, (from, number, asked_in), answer.map(|_| None));
+                self.core.heartbeat(&run, caller, beat, now_ms).map(Some)
             }
-            Call::Leave(caller) => {
-                let answer = core.leave(&run, caller, &[], now_ms);
-                host.calls.remove(&to);
-                self.answer(n, (from, number, asked_in), answer.map(|()| None));
-            }
-        }
+            Call::Leave(caller) => self.core.leave(&run, caller, &[], now_ms).map(|()| None),
+        };
+        let leaves = answer.as_ref().is_ok_and(|b| b.is_some_and(|b| b.leave));
+        let mut outs = Vec::from_iter(leaves.then_some(Out::Leave(from, asked.life)));
+        let directory = self.directory.clone();
+        outs.push(Out::Answer(asked, answer.map(|_| None), directory));
+        outs
     }
 
-    fn reported(&mut self, n: u64, life: Life, bond: u64, up: Up) {
-        let (now_ms, run, server) = (self.now_ms(), self.common.run.clone(), life.server);
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        let core = &mut host.core;
-        let refused = match up {
+    fn reported(&mut self, life: Life, bond: u64, up: Up, now_ms: u64) -> Result<(), Refused> {
+        let (core, run, server) = (&mut self.core, &self.run, life.server);
+        match up {
             Up::Register => {
                 let about = Server {
                     incarnation: life.incarnation,
                     address: format!("{server}-{}", life.incarnation),
                     host: format!("host{server}"),
                 };
-                let known = host.bonds.insert(server, bond);
+                let known = self.bonds.insert(server, bond);
                 let registered = core.register(server, about, now_ms);
                 if registered.is_err() {
-                    host.bonds.remove(&server);
-                    host.bonds.extend(known.map(|known| (server, known)));
+                    self.bonds.remove(&server);
+                    self.bonds.extend(known.map(|known| (server, known)));
                 }
                 registered
             }
             Up::Beat => core.server_beat(server, life.incarnation, now_ms),
-            Up::Report(report) => core.report(server, &run, *report, now_ms),
+            Up::Report(report) => core.report(server, run, *report, now_ms),
             Up::Captured(shard, number, result) => {
-                core.captured(server, &run, shard, number, result, now_ms)
+                core.captured(server, run, shard, number, result, now_ms)
             }
-        };
-        if refused.is_err() {
-            self.break_bond(life, bond);
         }
     }
 
-    /// Writes what was decided, or does what follows from it; then the next message.
-    fn go_on(&mut self, n: u64) {
+    /// Broken on purpose: a server is taken to have said this.
+    pub(super) fn believe(&mut self, server: ServerId, report: ShardReport, now_ms: u64) {
+        let _ = self.core.report(server, &self.run, report, now_ms);
+    }
+
+    /// Whether something was decided that is not written down.
+    pub(super) fn has_decided(&mut self) -> bool {
+        self.unsaved |= self.core.take_dirty();
+        self.unsaved
+    }
+
+    /// Begins to write what was decided.
+    pub(super) fn write(&mut self) {
+        self.writing = Some(Box::new(self.core.durable()));
+    }
+
+    /// It has been written, or could not be: what it was.
+    pub(super) fn wrote(&mut self) -> Durable {
+        *self.writing.take().expect("it was being written")
+    }
+
+    /// It looks for later claims, now that it has written.
+    pub(super) fn look(&mut self) {
+        self.looking = true;
+    }
+
+    /// There are none: what was decided may be acted on.
+    pub(super) fn looked(&mut self) {
+        (self.looking, self.unsaved) = (false, false);
+    }
+
+    /// What was being written when it ended.
+    pub(super) fn torn(self) -> Option<Durable> {
+        self.writing.map(|written| *written)
+    }
+
+    /// From now on ranks are told who answers for the shards as it is decided now.
+    pub(super) fn publish_directory(&mut self) {
+        let Ok(run) = self.core.run(&self.run) else {
+            return;
+        };
+        let primary = |holders: &Holders| {
+            holders.primary.map(|primary| Primary {
+                server: primary.server,
+                since: primary.since,
+            })
+        };
+        if run.generation() > self.directory.generation {
+            self.directory = Arc::new(Directory {
+                generation: run.generation(),
+                primaries: run.holders().map(primary).collect(),
+            });
+        }
+    }
+
+    /// The next thing that follows from what was decided.
+    pub(super) fn poll(&mut self) -> Option<Out> {
         loop {
-            let folder = self.scenario.folder;
-            let Some(host) = self.coordinators.get_mut(&n) else {
-                return;
-            };
-            host.unsaved |= host.core.take_dirty();
-            self.look_at(n);
-            let host = self.coordinators.get_mut(&n).expect("looked up above");
-            let waits = self.scenario.sabotage != Some(Sabotage::ActsBeforeWriting);
-            if host.unsaved && folder {
-                if !waits {
-                    self.drain_coordinator(n);
+            return Some(match self.core.poll_output()? {
+                coordinator::Output::Reply(to, answer) => {
+                    let plan = self.attaching.remove(&to);
+                    if let (Some(plan), Ok(Answer::Attached(id))) = (plan, &answer) {
+                        return Some(Out::Attached(*id, plan));
+                    }
+                    let Some(asked) = self.calls.remove(&to) else {
+                        continue;
+                    };
+                    Out::Answer(asked, answer.map(Some), self.directory.clone())
                 }
-                let Some(host) = self.coordinators.get_mut(&n) else {
-                    return;
-                };
-                host.writing = Some(Box::new(host.core.durable()));
-                let takes_us = self.disk.takes_us(self.now_us);
-                return self.after(takes_us, Event::Wrote(n));
-            }
-            self.drain_coordinator(n);
-            let Some(host) = self.coordinators.get_mut(&n) else {
-                return;
-            };
-            let Some(told) = host.inbox.pop_front() else {
-                return;
-            };
-            self.take(n, told);
+                // Runs are not removed here.
+                coordinator::Output::Runs(..) => continue,
+                coordinator::Output::Order(order) => Out::Order(order),
+                coordinator::Output::DropMarks(_) => Out::DropMarks,
+                coordinator::Output::Event(event) => Out::Tell(event),
+                coordinator::Output::Manifest(manifest) => Out::Manifest(manifest),
+                coordinator::Output::Delete { number, .. } => Out::Delete(number),
+            });
         }
     }
 
-    /// The state has been written, or could not be.
-    pub(super) fn wrote(&mut self, n: u64) {
-        let fate = self.disk.writes(self.now_us);
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        let written = host.writing.take().expect("it was being written");
-        if fate == Written::ButFailed {
-            self.store.write(n, *written.clone());
-        }
-        if fate != Written::Yes {
-            // What was decided waits; messages are taken meanwhile, and each tries again.
-            self.report.counts.writes_failed += 1;
-            if let Some(told) = host.inbox.pop_front() {
-                self.take(n, told);
-                self.go_on(n);
-            }
-            return;
-        }
-        self.store.write(n, *written);
-        host.looking = true;
-        let looks_us = self.network.between(10, 300);
-        self.after(looks_us, Event::Looked(n));
-    }
-
-    /// It has looked for later claims after its write.
-    pub(super) fn looked(&mut self, n: u64) {
-        if self.store.later(n).is_some() {
-            return self.depose(n);
-        }
-        let Some(host) = self.coordinators.get_mut(&n) else {
-            return;
-        };
-        (host.looking, host.unsaved) = (false, false);
-        self.drain_coordinator(n);
-        let next = self
-            .coordinators
-            .get_mut(&n)
-            .and_then(|h| h.inbox.pop_front());
-        if let Some(told) = next {
-            self.take(n, told);
-            self.go_on(n);
-        }
-    }
-
-    /// A later one has claimed: this one ends.
-    fn depose(&mut self, n: u64) {
-        self.report.counts.deposed += 1;
-        self.end_coordinator(n, true);
-    }
-
-    /// A coordinator's process ends; a write that was under way may have been done or not.
-    pub(super) fn end_coordinator(&mut self, n: u64, loud: bool) {
-        self.reading.remove(&n);
-        let Some(host) = self.coordinators.remove(&n) else {
-            return;
-        };
-        self.goes_deaf();
-        if let Some(written) = host.writing {
-            self.report.counts.writes_torn += 1;
-            if self.network.coin() && !self.disk.fails(self.now_us) {
-                self.store.write(n, *written);
-            }
-        }
-        let bonds = self.servers.values().filter_map(|server| {
-            let bond = server
-                .up
-                .as_ref()?
-                .bond
-                .filter(|bond| bond.coordinator == n)?;
-            Some((server.up.as_ref()?.life, bond.number))
-        });
-        for (life, bond) in bonds.collect::<Vec<_>>() {
-            let us = if loud {
-                self.network.notice(self.now_us)
-            } else {
-                self.now_us + LEASE_MS * 2_000
-            };
-            self.at(us, Event::Server(life, Done::BondBroke(bond)));
-        }
-    }
-
-    /// A run that fails loudly: whether it may.
-    pub(super) fn failed(&mut self, reason: String) -> Result<(), Violation> {
-        let Some(why) = self.was_needless() else {
-            self.report.counts.stopped += 1;
-            self.report.failed = Some(reason);
-            return Ok(());
-        };
-        let text = format!("the run failed: {reason}; but {why}");
-        Err(Violation::new(Rule::Liveness, text))
+    /// How much loss it tells: nothing before what it knows is written down, if it `writes` at all.
+    pub(super) fn told(&self, writes: bool) -> Option<Loss> {
+        let run = self.core.run(&self.run).ok()?;
+        let written = !self.unsaved && self.writing.is_none() && !self.looking;
+        (written || !writes).then(|| run.lost())
     }
 }

@@ -138,7 +138,13 @@ impl Event {
             Self::Answered(to, ..) | Self::Reply(to, ..) | Self::Wake(to, _) => {
                 Some(Process::Rank(*to))
             }
-            _ => None,
+            Self::StartCoordinator
+            | Self::StartServer(_)
+            | Self::StartRank(..)
+            | Self::Finish(..)
+            | Self::Delete(_)
+            | Self::Fault(_)
+            | Self::Malformed => None,
         }
     }
 

@@ -1,142 +1,134 @@
-//! The ranks: their processes, and where they meet.
+//! The groups: the processes of their ranks, through their lives.
 
 use std::collections::BTreeMap;
 
+use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, LogNormal};
-use tradewind_common::{Clock, GroupId, Incarnation, Rank};
+use tradewind_client::core::session::Summary;
+use tradewind_common::{Clock, GroupId, Incarnation, Rank, ServerId};
 
-use super::World;
-use super::event::{Address, Done, Event, Told};
-use crate::checker::{Rule, Violation};
-use crate::group::{Call, Common, Group, Out, Process, Wake};
-use crate::party::Party;
-use crate::scenario::GroupPlan;
+use super::event::Address;
+use super::setup::Setup;
+use crate::group::{Common, Group, Meeting, Met, Out, Process, Wake};
+use crate::random_stream;
 
 /// σ of the logarithm of a step's time.
 const STEP_SPREAD: f64 = 0.3;
 
-/// How long ranks take to meet.
-const MEET_US: u64 = 200;
+/// Median time of a step of a group that the scenario does not know, microseconds.
+const STEP_US: u64 = 10_000;
 
-/// Until a process that has ended is started again.
-const RESTART_US: u64 = 5_000;
+/// The groups that there are.
+#[derive(Debug)]
+pub(super) struct Groups {
+    members: BTreeMap<GroupId, Member>,
+    pace: ChaCha8Rng,
+}
 
 /// A group through its lives.
 #[derive(Debug, Default)]
-pub(super) struct Member {
-    pub(super) group: Group,
-    pub(super) seats: BTreeMap<Rank, Seat>,
+struct Member {
+    group: Group,
+    ranks: BTreeMap<Rank, Configured>,
 }
 
-/// A rank through its processes.
+/// A configured rank through its processes.
 #[derive(Debug, Default)]
-pub(super) struct Seat {
-    pub(super) lives: u64,
+struct Configured {
+    /// Processes that it has had.
+    processes: u64,
+    /// What they have numbered.
     numbers: u64,
     /// It has left, or died for good.
-    pub(super) done: bool,
+    done: bool,
 }
 
-impl Member {
-    /// Whether nobody of it will come again.
-    pub(super) fn done(&self) -> bool {
-        self.seats.values().all(|seat| seat.done)
-    }
-}
-
-impl World {
-    /// The groups of the scenario as it is now begin.
-    pub(super) fn start_groups(&mut self) {
-        for (index, plan) in self.scenario.groups.clone().iter().enumerate() {
-            let id = GroupId(index as u32);
-            self.groups.entry(id).or_default();
-            for rank in (0..plan.size).map(Rank) {
-                let member = self.groups.get_mut(&id).expect("entered above");
-                member.seats.entry(rank).or_default().done = false;
-                self.after(plan.start_us, Event::StartRank(id, rank));
-            }
+impl Groups {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            members: BTreeMap::new(),
+            pace: random_stream(seed, 3),
         }
     }
 
-    /// A group may join on top of the others: its ranks start.
-    pub(super) fn attached(&mut self, id: GroupId, plan: GroupPlan) {
-        // Numbers that were given to whoever did not hear of it stay without a group.
-        let groups = &mut self.scenario.groups;
-        groups.resize((id.0 as usize + 1).max(groups.len()), plan);
-        let member = self.groups.entry(id).or_default();
-        for rank in (0..plan.size).map(Rank) {
-            member.seats.entry(rank).or_default();
-        }
-        for rank in (0..plan.size).map(Rank) {
-            self.after(plan.start_us, Event::StartRank(id, rank));
+    /// A group of so many ranks, which are to be started.
+    pub(super) fn enter(&mut self, id: GroupId, size: u32) {
+        let member = self.members.entry(id).or_default();
+        for rank in (0..size).map(Rank) {
+            member.ranks.entry(rank).or_default();
         }
     }
 
-    pub(super) fn start_rank(&mut self, id: GroupId, rank: Rank) -> Result<(), Violation> {
-        let Some(member) = self.groups.get_mut(&id) else {
-            return Ok(());
-        };
-        let seat = member.seats.get_mut(&rank).expect("a configured rank");
-        if seat.done || member.group.ranks.contains_key(&rank) {
-            return Ok(());
+    /// The run is resumed with groups of these sizes: all their ranks are to be started again.
+    pub(super) fn resume(&mut self, sizes: &[u32]) {
+        self.members.retain(|id, _| (id.0 as usize) < sizes.len());
+        for (id, member) in &mut self.members {
+            let size = sizes[id.0 as usize];
+            member.ranks.retain(|rank, _| rank.0 < size);
+            member.ranks.values_mut().for_each(|rank| rank.done = false);
         }
-        seat.lives += 1;
-        self.report.counts.rank_restarts += u64::from(seat.lives > 1);
-        let life = (seat.lives << 16) | (u64::from(id.0) << 8) | u64::from(rank.0);
-        let process = Process::start(id, rank, life, seat.numbers);
+    }
+
+    /// Whether nobody will come again.
+    pub(super) fn are_done(&self) -> bool {
+        let mut ranks = self.members.values().flat_map(|m| m.ranks.values());
+        ranks.all(|rank| rank.done)
+    }
+
+    /// Whether a rank will not come again.
+    pub(super) fn is_done(&self, id: GroupId, rank: Rank) -> bool {
+        let configured = self.members.get(&id).and_then(|m| m.ranks.get(&rank));
+        configured.is_none_or(|rank| rank.done)
+    }
+
+    /// A rank does not come again.
+    pub(super) fn finish(&mut self, id: GroupId, rank: Rank) {
+        self.configured(id, rank).done = true;
+    }
+
+    fn configured(&mut self, id: GroupId, rank: Rank) -> &mut Configured {
+        let member = self.members.get_mut(&id).expect("a configured group");
+        member.ranks.get_mut(&rank).expect("a configured rank")
+    }
+
+    /// Starts a process of a rank that has none, unless it is done; whether it had one before.
+    pub(super) fn start(&mut self, id: GroupId, rank: Rank) -> Option<(Address, bool)> {
+        let member = self.members.get_mut(&id)?;
+        let configured = member.ranks.get_mut(&rank).expect("a configured rank");
+        if configured.done || member.group.ranks.contains_key(&rank) {
+            return None;
+        }
+        configured.processes += 1;
+        let processes = configured.processes;
+        let life = (processes << 16) | (u64::from(id.0) << 8) | u64::from(rank.0);
+        let process = Process::start(id, rank, life, configured.numbers);
         member.group.ranks.insert(rank, process);
         let address = Address {
             group: id,
             rank,
             life,
         };
-        self.rank(address, |_, _| ())
+        Some((address, processes > 1))
     }
 
-    /// A rank's process ends. A `loud` end resets its connections.
-    pub(super) fn end_rank(&mut self, id: GroupId, rank: Rank, loud: bool) -> bool {
-        let member = self.groups.get_mut(&id).expect("a configured group");
-        let Some(process) = member.group.ranks.remove(&rank) else {
-            return false;
-        };
-        let seat = member.seats.get_mut(&rank).expect("a configured rank");
-        seat.numbers = process.numbers();
-        if process.incarnation() == Incarnation(0) || process.leaving() {
-            return true;
-        }
-        let caller = process.caller();
-        self.desert(id, rank, process.incarnation(), loud);
-        let cut = |world: &mut Self| {
-            let (group, now_us) = (Party::Group(id), world.now_us);
-            world.network.cut_until(now_us, group, Party::Coordinator)
-        };
-        if loud
-            && cut(self).is_none()
-            && let Some(n) = self.store.address
-        {
-            let us = self.network.notice(self.now_us);
-            self.at(us, Event::Coordinator(n, Told::RankLost(caller)));
-        }
-        true
+    /// The process of a rank ends; what it was.
+    pub(super) fn end(&mut self, id: GroupId, rank: Rank) -> Option<Process> {
+        let member = self.members.get_mut(&id)?;
+        let process = member.group.ranks.remove(&rank)?;
+        self.configured(id, rank).numbers = process.numbers();
+        Some(process)
     }
 
-    /// A rank is not in a life of its group any more; its peers notice when their connections
-    /// break, or are told by the coordinator.
-    fn desert(&mut self, id: GroupId, rank: Rank, life: Incarnation, loud: bool) {
-        let member = self.groups.get_mut(&id).expect("a configured group");
-        let peers = member.group.desert(rank, life);
-        if !loud {
-            return;
-        }
-        for peer in peers {
-            let address = self.address(id, peer).expect("it is up");
-            let us = self.network.notice(self.now_us);
-            self.at(us, Event::Wake(address, Wake::Deserted(life)));
-        }
+    /// A rank is not in a life of its group any more; who is left there.
+    pub(super) fn desert(&mut self, id: GroupId, rank: Rank, life: Incarnation) -> Vec<Address> {
+        let member = self.members.get_mut(&id).expect("a configured group");
+        let peers = member.group.desert(rank, life).into_iter();
+        peers.filter_map(|peer| self.address(id, peer)).collect()
     }
 
-    fn address(&self, id: GroupId, rank: Rank) -> Option<Address> {
-        let process = self.groups[&id].group.ranks.get(&rank)?;
+    /// The process of a rank, if it is up.
+    pub(super) fn address(&self, id: GroupId, rank: Rank) -> Option<Address> {
+        let process = self.members.get(&id)?.group.ranks.get(&rank)?;
         Some(Address {
             group: id,
             rank,
@@ -144,147 +136,106 @@ impl World {
         })
     }
 
-    /// Lets a rank act, if that process of it still is, and does what it wants done.
-    pub(super) fn rank(
+    /// Lets a rank act, if that process of it still is; what it wants done.
+    pub(super) fn act(
         &mut self,
-        address: Address,
+        at: Address,
+        common: &Common,
         act: impl FnOnce(&mut Process, &Common),
-    ) -> Result<(), Violation> {
-        let Some(member) = self.groups.get_mut(&address.group) else {
-            return Ok(());
+    ) -> Vec<Out> {
+        let member = self.members.get_mut(&at.group);
+        let process = member.and_then(|member| member.group.ranks.get_mut(&at.rank));
+        let Some(process) = process.filter(|process| process.life() == at.life) else {
+            return Vec::new();
         };
-        let process = member.group.ranks.get_mut(&address.rank);
-        let Some(process) = process.filter(|process| process.life() == address.life) else {
-            return Ok(());
-        };
-        act(process, &self.common);
-        for out in std::mem::take(&mut process.outs) {
-            self.perform(address, out)?;
-        }
-        Ok(())
+        act(process, common);
+        std::mem::take(&mut process.outs)
     }
 
-    fn perform(&mut self, from: Address, out: Out) -> Result<(), Violation> {
-        let (id, rank) = (from.group, from.rank);
-        match out {
-            Out::Frame(server, shard, stream, push) => {
-                if let Some(recording) = &mut self.recording {
-                    recording.sent((from, stream), &push, self.now_us);
-                }
-                let up = self.servers.get(&server).and_then(|s| s.up.as_ref());
-                match up.map(|up| up.life) {
-                    Some(life) => {
-                        let frame = Done::Frame(from, shard, stream, push);
-                        let event = Event::Server(life, frame);
-                        self.send(Party::Group(id), Party::Server(server), event);
-                    }
-                    None => self.lose_stream(from, shard, stream),
-                }
-            }
-            Out::Call(number, call) => self.make_call(from, number, call),
-            Out::Wake(after_us, wake) => self.after(after_us, Event::Wake(from, wake)),
-            Out::Compute => self.compute(from),
-            Out::Meet(meeting, summary) => {
-                let member = self.groups.get_mut(&id).expect("a configured group");
-                if let Some(met) = member.group.meet(rank, meeting, summary) {
-                    let incarnation = member.group.ranks[&rank].incarnation();
-                    for rank in met.ranks {
-                        let wake = Wake::Met(incarnation, meeting, met.outcome);
-                        // One that was done may have ended.
-                        if let Some(address) = self.address(id, rank) {
-                            self.after(MEET_US, Event::Wake(address, wake));
-                        }
-                    }
-                    if let Some(clock) = met.ticked {
-                        self.ticked(id, incarnation, clock)?;
-                    }
-                    self.dies(met.outcome.seen.samples);
-                }
-            }
-            Out::Abandon(life) => self.desert(id, rank, life, true),
-            Out::Took(life, block, version, values) => {
-                self.checker.took(life, block, version, &values)?;
-            }
-            Out::Exit => {
-                self.end_rank(id, rank, true);
-                self.after(RESTART_US, Event::StartRank(id, rank));
-            }
-            Out::Left(asked) => {
-                self.report.counts.drained += u64::from(asked);
-                self.end_rank(id, rank, false);
-                let member = self.groups.get_mut(&id).expect("a configured group");
-                let seat = member.seats.get_mut(&rank).expect("a configured rank");
-                seat.done = true;
-            }
-            Out::Failed(reason) => return self.failed(reason),
-            Out::Unexpected(text) => return Err(Violation::new(Rule::Liveness, text)),
-        }
-        Ok(())
-    }
-
-    fn make_call(&mut self, from: Address, number: u64, call: Call) {
-        let at = self.store.address;
-        let Some(n) = at.filter(|n| self.coordinators.contains_key(n)) else {
-            return;
-        };
-        let event = Event::Coordinator(n, Told::Call(from, number, call));
-        self.send(Party::Group(from.group), Party::Coordinator, event);
-    }
-
-    fn ticked(
+    /// A rank waits for the others of its life; that life, and what came of it, if all have met.
+    pub(super) fn meet(
         &mut self,
-        id: GroupId,
-        incarnation: Incarnation,
-        clock: Clock,
-    ) -> Result<(), Violation> {
-        self.progress_us = self.now_us;
-        *self.report.clocks.entry(id).or_default() += 1;
-        self.checker.ticked((id, incarnation), clock)
+        at: Address,
+        meeting: Meeting,
+        summary: Option<Summary>,
+    ) -> Option<(Incarnation, Met)> {
+        let member = self.members.get_mut(&at.group)?;
+        let met = member.group.meet(at.rank, meeting, summary)?;
+        Some((member.group.ranks[&at.rank].incarnation(), met))
     }
 
-    /// The group whose time has come dies without a word, and for good.
-    fn dies(&mut self, samples_applied: u64) {
-        let Some(dying) = self.scenario.stragglers.dying else {
-            return;
-        };
-        if samples_applied >= dying.at_samples {
-            for rank in 0..self.scenario.groups[dying.group.0 as usize].size {
-                self.kill_rank(dying.group, Rank(rank), None, false);
-            }
-        }
-    }
-
-    /// The steps of a group's ranks take about as long as each other.
-    fn compute(&mut self, from: Address) {
-        let plan = self.scenario.groups.get(from.group.0 as usize);
-        let median = plan.map_or(10_000, |plan| plan.step_us) as f64;
+    /// How long a step takes that a rank begins, and what it wakes to then. The steps of a group's ranks
+    /// take about as long as each other.
+    pub(super) fn compute(&mut self, from: Address, setup: &Setup) -> (u64, Wake) {
+        let plan = setup.scenario.groups.get(from.group.0 as usize);
+        let median = plan.map_or(STEP_US, |plan| plan.step_us) as f64;
         let step = LogNormal::new(median.ln(), STEP_SPREAD).expect("a finite spread");
-        let process = &self.groups[&from.group].group.ranks[&from.rank];
+        let process = &self.members[&from.group].group.ranks[&from.rank];
         let Clock(clock) = process.clock();
-        let stragglers = &self.scenario.stragglers;
+        let stragglers = &setup.scenario.stragglers;
         let slowness = stragglers.factor(from.group, from.rank, clock);
         let step_us = (step.sample(&mut self.pace) * slowness) as u64;
-        let computed = Wake::Computed(process.incarnation());
-        self.after(step_us, Event::Wake(from, computed));
+        (step_us, Wake::Computed(process.incarnation()))
     }
 
-    /// Ranks that had streams to a server that died notice.
-    pub(super) fn streams_broke(&mut self, server: tradewind_common::ServerId, us: u64) {
-        let mut there = Vec::new();
-        for (id, member) in &self.groups {
-            for (rank, process) in &member.group.ranks {
-                if process.servers().any(|of| of == server) {
-                    there.push(Address {
-                        group: *id,
-                        rank: *rank,
-                        life: process.life(),
-                    });
-                }
-            }
-        }
-        for address in there {
-            let later_us = us + self.network.between(0, 5_000);
-            self.at(later_us, Event::Wake(address, Wake::ServerGone(server)));
-        }
+    /// The ranks that are up.
+    pub(super) fn up(&self) -> Vec<Address> {
+        let ranks = self.processes();
+        ranks.map(|(address, _)| address).collect()
+    }
+
+    /// Those that have streams to a server.
+    pub(super) fn streaming_to(&self, server: ServerId) -> Vec<Address> {
+        let ranks = self.processes();
+        let there = ranks.filter(|(_, process)| process.servers().any(|of| of == server));
+        there.map(|(address, _)| address).collect()
+    }
+
+    fn processes(&self) -> impl Iterator<Item = (Address, &Process)> {
+        self.members.iter().flat_map(|(id, member)| {
+            member.group.ranks.iter().map(|(rank, process)| {
+                let address = Address {
+                    group: *id,
+                    rank: *rank,
+                    life: process.life(),
+                };
+                (address, process)
+            })
+        })
+    }
+
+    /// Where those stand that are not done, for a person.
+    pub(super) fn stands(&self) -> Vec<String> {
+        let ranks = self.members.iter().flat_map(|(id, member)| {
+            let open = member.ranks.iter().filter(|(_, rank)| !rank.done);
+            open.map(move |(rank, _)| {
+                let process = member.group.ranks.get(rank);
+                format!("{id}/{}: {:?}", rank.0, process.map(|p| p.stands()))
+            })
+        });
+        ranks.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rank_has_one_process_at_a_time() {
+        let (id, rank) = (GroupId(0), Rank(0));
+        let mut groups = Groups::new(1);
+        groups.enter(id, 1);
+        let (first, again) = groups.start(id, rank).expect("nobody is up");
+        assert!(!again && groups.start(id, rank).is_none());
+        assert!(groups.end(id, rank).is_some());
+        let (second, again) = groups.start(id, rank).expect("nobody is up");
+        assert!(again && second.life != first.life);
+        assert!(!groups.are_done());
+        groups.finish(id, rank);
+        groups.end(id, rank);
+        assert!(groups.are_done() && groups.start(id, rank).is_none());
+        groups.resume(&[1]);
+        assert!(!groups.are_done());
     }
 }

@@ -1,60 +1,58 @@
-//! World: virtual time, the queue of what will happen, and the actors between which it happens.
+//! World: virtual time, and the actors between which things happen.
+//!
+//! Each actor, and whoever looks on, is a value that owns what it changes, in a file of its own. What
+//! happens comes into it through a method, and what it wants done comes out; [`World`] takes that to
+//! the network, the disk or the agenda (`coordinating.rs`, `serving.rs`, `training.rs`), and lets
+//! things fail (`faults.rs`).
 
-mod announce;
+mod agenda;
+mod beginning;
+mod coordinating;
 mod coordinator;
 mod disk;
 mod event;
 mod faults;
 mod groups;
-mod links;
+mod held;
+mod marks;
+mod mischief;
+mod orders;
+mod recorder;
 mod recording;
-mod sabotaged;
+mod running;
 mod saboteur;
-mod server;
-mod shards;
+mod servers;
+mod serving;
+mod setup;
 mod store;
+mod training;
+mod twist;
 mod ways;
 mod witness;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
-
-use tradewind_common::placement::Placement;
-use tradewind_common::{BlockId, GroupId, RunId, ServerId};
-use tradewind_core::ReplyTo;
-use tradewind_core::mark::Mark;
+use tradewind_common::{GroupId, ShardId};
 use tradewind_core::run::Run;
-use tradewind_core::saved::Saved;
 
 use crate::checker::{Checker, Rule, Violation};
-use crate::group::{Common, Wake};
+use crate::group::Wake;
 use crate::net::{Fate, Network};
 use crate::party::Party;
-use crate::random_stream;
 use crate::report::Report;
-use crate::scenario::{LEASE_MS, Scenario};
-use crate::seeds::{Failure, TRACE_VARIABLE};
-use coordinator::Host;
+use crate::scenario::{Sabotage, Scenario};
+use crate::seeds::Failure;
+use agenda::{Agenda, Happens};
+use coordinator::Coordinators;
 use disk::Disk;
-use event::{Address, Done, Event, Process, Told, Up};
-use groups::Member;
-use links::Links;
-use recording::Recording;
-use server::Server;
+use event::{Address, Done, Event, Process};
+use groups::Groups;
+use marks::Marks;
+use mischief::Mischief;
+use recorder::Recorder;
+use running::Around;
+use servers::Servers;
+use setup::Setup;
 use store::Store;
-use witness::Witness;
-
-/// Time without any decision or tick of a clock after which a run is stuck. Leases, graces, the
-/// longest time down and the slowest step, one after the other, are all shorter.
-const STUCK_US: u64 = 12_000_000;
-
-/// How much longer it may take where messages are later than a lease: then connections break all the
-/// time, and many beginnings come to nothing.
-const STUCK_LATE: u64 = 3;
+use witness::{Facts, Witness};
 
 /// Virtual time that no run needs.
 const END_US: u64 = 600_000_000;
@@ -62,234 +60,136 @@ const END_US: u64 = 600_000_000;
 /// Events that no run needs.
 const EVENTS_MAX: u64 = 300_000;
 
+/// How long after the end of a run losses may be told, microseconds: a coordinator may have to be
+/// started for it.
+const TOLD_LATE_US: u64 = 6_000_000;
+
 /// One simulated run.
 pub struct World {
-    scenario: Scenario,
-    common: Common,
-    now_us: u64,
-    sequence: u64,
-    arrivals: u64,
-    queue: BTreeMap<(u64, u64), Event>,
-    /// Processes that do nothing until then.
-    asleep: BTreeMap<Process, (u64, u64)>,
-    store: Store,
-    disk: Disk,
-    coordinators: BTreeMap<u64, Host>,
-    /// Coordinators that have claimed and not yet read.
-    reading: BTreeSet<u64>,
-    /// What the run goes on from, once it has been resumed.
-    resume: Option<Saved>,
-    /// Ranks by the streams that they opened.
-    streams: BTreeMap<ReplyTo, Address>,
-    links: Links,
-    /// What left of each block, as it is recorded where it survives processes.
-    marks: BTreeMap<(ServerId, BlockId), Mark>,
-    servers: BTreeMap<ServerId, Server>,
-    /// Servers that never come back.
-    gone: BTreeSet<ServerId>,
-    groups: BTreeMap<GroupId, Member>,
+    setup: Setup,
+    agenda: Agenda,
     network: Network,
-    pace: ChaCha8Rng,
-    mischief: ChaCha8Rng,
+    disk: Disk,
+    store: Store,
+    marks: Marks,
+    coordinators: Coordinators,
+    servers: Servers,
+    groups: Groups,
+    mischief: Mischief,
     checker: Checker,
     witness: Witness,
+    recorder: Recorder,
     /// What a coordinator has decided breaks a rule.
     broken: Option<Violation>,
     /// When all groups were done.
     ended_us: Option<u64>,
-    /// What groups ask and are answered, where values are vector clocks.
-    recording: Option<Recording>,
-    trace: DefaultHasher,
-    progress_us: u64,
-    report: Report,
-    tells: bool,
 }
 
 impl World {
     /// The world of a scenario, before anything has happened.
     pub fn new(scenario: Scenario) -> Self {
-        let spec = scenario.spec();
-        let layout = spec.check().expect("a specification that can be followed");
-        let network = Network::new(scenario.network.clone(), scenario.seed);
-        let placement = Arc::new(Placement::by_bytes(&layout, scenario.servers));
-        let brought = scenario.brought();
-        let checker = Checker::new(&spec, &layout, placement.clone(), brought);
-        let recording = scenario
-            .clocks
-            .then(|| Recording::new(&scenario, &placement));
+        let setup = Setup::new(scenario);
+        let (scenario, common) = (&setup.scenario, &setup.common);
+        let (seed, malformed_us) = (scenario.seed, scenario.malformed_every_us);
+        let placement = common.placement.clone();
+        let follows = setup.breaks(Sabotage::FollowsAnyLog);
         let mut world = Self {
-            common: Common {
-                run: RunId::new("sim").expect("a name"),
-                spec,
-                layout,
-                placement,
-                overlap: scenario.overlap,
-                brought,
-                late_answers: network.late_answers(),
-            },
-            now_us: 0,
-            sequence: 0,
-            arrivals: 0,
-            queue: BTreeMap::new(),
-            asleep: BTreeMap::new(),
+            agenda: Agenda::default(),
+            network: Network::new(scenario.network.clone(), seed),
+            disk: Disk::new(seed),
             store: Store::default(),
-            disk: Disk::new(scenario.seed),
-            coordinators: BTreeMap::new(),
-            reading: BTreeSet::new(),
-            resume: None,
-            streams: BTreeMap::new(),
-            links: Links::default(),
-            marks: BTreeMap::new(),
-            servers: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            groups: BTreeMap::new(),
-            network,
-            pace: random_stream(scenario.seed, 3),
-            mischief: random_stream(scenario.seed, 4),
-            checker,
+            marks: Marks::default(),
+            coordinators: Coordinators::default(),
+            servers: Servers::default(),
+            groups: Groups::new(seed),
+            mischief: Mischief::new(seed, malformed_us, follows),
+            recorder: Recorder::new(scenario, &placement),
+            checker: Checker::new(&common.spec, &common.layout, placement, common.brought),
             witness: Witness::default(),
             broken: None,
             ended_us: None,
-            recording,
-            trace: DefaultHasher::new(),
-            progress_us: 0,
-            report: Report::default(),
-            tells: std::env::var_os(TRACE_VARIABLE).is_some(),
-            scenario,
+            setup,
         };
         world.set_up();
-        for index in 0..world.scenario.faults.len() {
-            world.after(world.scenario.faults[index].at_us, Event::Fault(index));
+        for (index, planned) in world.setup.scenario.faults.iter().enumerate() {
+            world.agenda.after(planned.at_us, Event::Fault(index));
         }
-        if world.scenario.malformed_every_us > 0 {
-            world.after(world.scenario.malformed_every_us, Event::Malformed);
+        if malformed_us > 0 {
+            world.agenda.after(malformed_us, Event::Malformed);
         }
         world
     }
 
     /// The processes of the scenario as it is now begin.
     fn set_up(&mut self) {
-        self.after(0, Event::StartCoordinator);
-        for id in 0..self.scenario.servers {
-            self.servers.entry(ServerId(id)).or_default();
-            self.after(0, Event::StartServer(ServerId(id)));
+        let scenario = &self.setup.scenario;
+        self.agenda.after(0, Event::StartCoordinator);
+        self.servers.enter(scenario.servers);
+        for id in self.servers.ids() {
+            self.agenda.after(0, Event::StartServer(id));
         }
-        self.start_groups();
-    }
-
-    /// After which time without anything moving the run is stuck.
-    fn stuck_us(&self) -> u64 {
-        let late = self.scenario.network.hold_us > LEASE_MS * 1_000;
-        STUCK_US * if late { STUCK_LATE } else { 1 }
+        for (index, plan) in scenario.groups.clone().into_iter().enumerate() {
+            self.begin_group(GroupId(index as u32), plan);
+        }
     }
 
     /// Lets everything happen until all groups are done, or a rule is broken.
     pub fn run(mut self) -> Result<Report, Failure> {
         match self.run_to_end() {
             Ok(()) => {
-                self.report.end_us = self.now_us;
-                self.report.trace = self.trace.finish();
-                self.checker.totals(&mut self.report);
-                Ok(self.report)
+                self.recorder.counts().kept_in_vain += self.witness.kept_in_vain();
+                let mut report = self.recorder.finish(self.agenda.now_us());
+                self.checker.totals(&mut report);
+                Ok(report)
             }
             Err(violation) => Err(Failure {
-                seed: self.scenario.seed,
-                at_us: self.now_us,
+                seed: self.setup.scenario.seed,
+                at_us: self.agenda.now_us(),
                 violation,
             }),
         }
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
-        while self.report.failed.is_none()
+        while !self.recorder.has_failed()
             && self.broken.is_none()
-            && (!self.groups.values().all(Member::done) || self.owes())
+            && (!self.groups.are_done() || self.owes())
         {
-            let ((at_us, _), event) = self.queue.pop_first().expect("faults and ticks go on");
-            self.now_us = at_us;
-            if let Some(until_us) = self.sleeps(&event) {
-                self.at(until_us, event);
+            let Some(Happens { event, woken }) = self.agenda.advance() else {
                 continue;
+            };
+            if let Some((Process::Coordinator(n), since_us)) = woken {
+                self.coordinator_wakes(n, since_us);
             }
-            self.report.events += 1;
-            let endless = at_us > END_US || self.report.events > EVENTS_MAX;
-            self.say(|| format!("{event:?}"));
+            let now_us = self.agenda.now_us();
+            let events = self.recorder.happens(&event, now_us);
+            let endless = now_us > END_US || events > EVENTS_MAX;
+            let still_us = now_us - self.recorder.progress_us();
             let waits = self.ended_us.is_none();
-            if endless || (waits && at_us - self.progress_us > self.stuck_us()) {
+            if endless || (waits && still_us > self.setup.stuck_us()) {
                 return Err(Violation::new(Rule::Liveness, self.stuck()));
             }
-            self.now_us.hash(&mut self.trace);
-            event.trace(&mut self.trace);
             self.happen(event)?;
         }
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        if self.report.failed.is_none() {
+        if !self.recorder.has_failed() {
             self.check_told()?;
             self.checker.end()?;
         }
-        self.recording.as_ref().map_or(Ok(()), Recording::check)
-    }
-
-    fn stuck(&self) -> String {
-        let since_us = self.progress_us;
-        let host = self.store.address.and_then(|n| self.coordinators.get(&n));
-        let run = host.and_then(|host| host.core.run(&self.common.run).ok());
-        let holders = |run: &Run| run.holders().cloned().collect::<Vec<_>>();
-        let run = run.map(|run| (run.phase(), holders(run), run.view(), run.rows(0)));
-        let ranks = self.groups.iter().flat_map(|(id, member)| {
-            let open = member.seats.iter().filter(|(_, seat)| !seat.done);
-            open.map(move |(rank, _)| {
-                let process = member.group.ranks.get(rank);
-                format!("{id}/{}: {:?}", rank.0, process.map(|p| p.stands()))
-            })
-        });
-        let ranks: Vec<String> = ranks.collect();
-        format!("nothing has moved since {since_us} µs; ranks {ranks:?}; the coordinator: {run:?}")
-    }
-
-    /// Until when the process that something happens to does nothing.
-    fn sleeps(&mut self, event: &Event) -> Option<u64> {
-        let process = event.whom()?;
-        let (since_us, until_us) = *self.asleep.get(&process)?;
-        if until_us > self.now_us {
-            return Some(until_us);
-        }
-        self.asleep.remove(&process);
-        let last = self.coordinators.last_key_value();
-        // Another one may have listened meanwhile.
-        if let Process::Coordinator(n) = process
-            && last.is_none_or(|(last, _)| *last == n)
-        {
-            self.was_deaf(since_us);
-        }
-        None
+        self.recorder.check()
     }
 
     fn happen(&mut self, event: Event) -> Result<(), Violation> {
         match event {
-            Event::Coordinator(n, told) => {
-                if let Told::Server(_, bond, _) = &told
-                    && !self.links.delivers(*bond, self.now_us)
-                {
-                    return Ok(());
-                }
-                match &told {
-                    // What else it says may be about what has long been.
-                    Told::Server(life, _, Up::Register | Up::Beat) => self.hears(*life),
-                    Told::Server(life, _, Up::Report(report)) => {
-                        self.hears_of(*life, report.seen.generation);
-                    }
-                    Told::ServerLost(life, _) => self.loses(*life),
-                    _ => {}
-                }
-                self.tell(n, told);
-            }
+            Event::Coordinator(n, told) => self.coordinator_hears(n, told),
             Event::Wrote(n) => self.wrote(n),
             Event::Looked(n) => self.looked(n),
             Event::StartCoordinator => self.start_coordinator(),
             Event::ReadState(n) => self.read_state(n),
+            Event::Finish(n, manifest) => self.finish_snapshot(n, *manifest),
+            Event::Delete(number) => self.disk.delete(number),
             Event::Server(life, done) => return self.server(life, done),
             Event::StartServer(id) => self.start_server(id),
             Event::Answered(to, call, answer, directory) => {
@@ -298,98 +198,74 @@ impl World {
                 });
             }
             Event::Reply(to, (life, shard), stream, result) => {
-                if let (Some(recording), Ok(reply)) = (&mut self.recording, &result) {
-                    recording.answered((to, stream), reply, self.now_us);
+                if let Ok(reply) = &result {
+                    let now_us = self.agenda.now_us();
+                    self.recorder.answered((to, stream), reply, now_us);
                 }
-                let lives = self.running(life).is_some();
+                let lives = self.servers.is_up(life);
                 return self.rank(to, |rank, common| {
                     rank.replied((shard, stream, lives), result, common);
                 });
             }
             Event::Wake(to, wake) => return self.rank(to, |rank, common| rank.wake(wake, common)),
             Event::StartRank(group, rank) => return self.start_rank(group, rank),
-            Event::Finish(n, manifest) => self.finish_snapshot(n, *manifest),
-            Event::Delete(number) => self.disk.delete(number),
-            Event::Fault(index) => return self.fault(index),
-            Event::Malformed => return self.malformed(),
+            Event::Fault(index) => self.fault(index),
+            Event::Malformed => {
+                self.agenda
+                    .after(self.mischief.pause_us(), Event::Malformed);
+                let onlookers = (&self.checker, &mut self.recorder);
+                let now_us = self.agenda.now_us();
+                return self.mischief.disturb(&mut self.servers, onlookers, now_us);
+            }
         }
         Ok(())
     }
 
-    fn server(&mut self, life: event::Life, done: Done) -> Result<(), Violation> {
-        let delivers = |links: &Links, now_us, number| links.delivers(number, now_us);
-        match done {
-            Done::Connect => self.connect(life),
-            Done::Beat(bond) => self.beat(life, bond),
-            Done::BondBroke(bond) => self.bond_broke(life, bond),
-            Done::Order(bond, n, order) => return self.ordered(life, (bond, n), order),
-            Done::Obey => return self.read_for_order(life),
-            Done::Link(shard, to, way) => return self.link(life, shard, to, way),
-            Done::Unlinked(shard, to, way) => self.unlinked(life, shard, to, way),
-            Done::Record(from, shard, way, record) => {
-                if delivers(&self.links, self.now_us, way) {
-                    return self.record(life, from, shard, way, *record);
-                }
-            }
-            Done::Confirm(shard, way, confirm) => {
-                if delivers(&self.links, self.now_us, way) {
-                    return self.confirm(life, shard, confirm);
-                }
-            }
-            Done::Frame(from, shard, stream, push) => {
-                if self.running(life).is_none() {
-                    self.lose_stream(from, shard, stream);
-                    return Ok(());
-                }
-                return self.frame(life, from, shard, stream, push);
-            }
-            Done::Timeout(shard) => return self.timeout(life, shard),
-            Done::Written(shard, number, file) => self.part_written(life, shard, number, *file),
-        }
-        Ok(())
+    // Who is told what others know.
+
+    /// The servers, and what they find around them.
+    fn servers(&mut self) -> (&mut Servers, Around<'_>) {
+        let around = Around {
+            now_us: self.agenda.now_us(),
+            setup: &self.setup,
+            disk: &self.disk,
+            marks: &mut self.marks,
+            checker: &mut self.checker,
+            witness: &mut self.witness,
+            recorder: &mut self.recorder,
+        };
+        (&mut self.servers, around)
     }
 
-    // Time and the network.
-
-    fn now_ms(&self) -> u64 {
-        self.now_us / 1000
+    /// The witness, what it looks into, and the coordinators.
+    fn witness(&mut self) -> (&mut Witness, Facts<'_>, &Coordinators) {
+        let facts = Facts {
+            now_us: self.agenda.now_us(),
+            setup: &self.setup,
+            servers: &self.servers,
+            disk: &self.disk,
+            checker: &self.checker,
+        };
+        (&mut self.witness, facts, &self.coordinators)
     }
 
-    fn after(&mut self, after_us: u64, event: Event) {
-        self.at(self.now_us + after_us, event);
-    }
-
-    fn at(&mut self, at_us: u64, event: Event) {
-        self.sequence += 1;
-        self.queue.insert((at_us, self.sequence), event);
-    }
-
-    /// Tells whoever replays a seed what happens.
-    fn say(&self, what: impl FnOnce() -> String) {
-        if self.tells {
-            eprintln!("{:>9} {:.400}", self.now_us, what());
-        }
-    }
-
-    fn draw_mischief(&mut self, from: u64, to: u64) -> u64 {
-        self.mischief.random_range(from..=to)
-    }
+    // The network.
 
     /// Sends a message of a rank or to one: a call, a frame, or an answer.
     fn send(&mut self, from: Party, to: Party, message: Event) {
-        match self.network.send(self.now_us, from, to) {
+        match self.network.send(self.agenda.now_us(), from, to) {
             Fate::Arrives(at_us, again) => {
                 if let Some(again_us) = again {
-                    self.at(again_us, message.clone());
+                    self.agenda.at(again_us, message.clone());
                 }
-                self.at(at_us, message);
+                self.agenda.at(at_us, message);
             }
             // Calls are made again after a time; a heartbeat is followed by the next one.
             Fate::Lost(noticed_us) => match message {
                 Event::Server(_, Done::Frame(rank, shard, stream, _))
                 | Event::Reply(rank, (_, shard), stream, _) => {
                     let broken = Wake::Broken(shard, stream);
-                    self.at(noticed_us, Event::Wake(rank, broken));
+                    self.agenda.at(noticed_us, Event::Wake(rank, broken));
                 }
                 _ => {}
             },
@@ -397,8 +273,46 @@ impl World {
     }
 
     /// A frame reached nobody.
-    fn lose_stream(&mut self, rank: Address, shard: tradewind_common::ShardId, stream: u64) {
-        let us = self.network.notice(self.now_us);
-        self.at(us, Event::Wake(rank, Wake::Broken(shard, stream)));
+    fn lose_stream(&mut self, rank: Address, shard: ShardId, stream: u64) {
+        let us = self.network.notice(self.agenda.now_us());
+        let broken = Wake::Broken(shard, stream);
+        self.agenda.at(us, Event::Wake(rank, broken));
+    }
+
+    // The end.
+
+    /// A run that fails loudly: whether it may.
+    fn failed(&mut self, reason: String) -> Result<(), Violation> {
+        let (witness, facts, _) = self.witness();
+        let Some(why) = witness.was_needless(&facts) else {
+            self.recorder.fails(reason);
+            return Ok(());
+        };
+        let text = format!("the run failed: {reason}; but {why}");
+        Err(Violation::new(Rule::Liveness, text))
+    }
+
+    /// Whether the end has to wait: all groups are done, but not all that was lost is told.
+    fn owes(&mut self) -> bool {
+        let now_us = self.agenda.now_us();
+        let since_us = *self.ended_us.get_or_insert(now_us);
+        now_us < since_us + TOLD_LATE_US && self.check_told().is_err()
+    }
+
+    /// Compares what was lost with what the last coordinator tells of it.
+    fn check_told(&self) -> Result<(), Violation> {
+        let last = self.coordinators.last();
+        let told = last.and_then(|(_, host)| host.told(self.setup.scenario.folder));
+        self.witness.check_told(told, self.checker.missing())
+    }
+
+    fn stuck(&self) -> String {
+        let since_us = self.recorder.progress_us();
+        let host = self.acting().and_then(|n| self.coordinators.get(n));
+        let run = host.and_then(|host| host.core().run(&self.setup.common.run).ok());
+        let holders = |run: &Run| run.holders().cloned().collect::<Vec<_>>();
+        let run = run.map(|run| (run.phase(), holders(run), run.view(), run.rows(0)));
+        let ranks = self.groups.stands();
+        format!("nothing has moved since {since_us} µs; ranks {ranks:?}; the coordinator: {run:?}")
     }
 }

@@ -16,7 +16,7 @@ use tradewind_core::ReplyTo;
 use tradewind_core::askers::{Fresh, Wants};
 use tradewind_core::consistency::{Bounded, Sync, Window};
 use tradewind_core::decided::Decided;
-use tradewind_core::log::{Applied, Confirm, Entry};
+use tradewind_core::log::{Applied, Confirm, LogEntry};
 use tradewind_core::momentum::{ClosedLoop, Lowered};
 use tradewind_core::shard::{Action, Answer, Output, Push, Reply, Shard};
 use tradewind_core::state::BlockState;
@@ -238,7 +238,7 @@ impl Saboteur {
 fn passed_on(outputs: &mut [Output], change: impl Fn(&mut Applied)) {
     for output in outputs {
         if let Output::Record { record, .. } = output
-            && let Entry::Update(update) = &mut record.entry
+            && let LogEntry::Update(update) = &mut record.entry
             && let Some(applied) = &mut update.applied
         {
             change(applied);

@@ -15,12 +15,17 @@ pub(super) struct Store {
     claims: BTreeMap<u64, u64>,
     states: BTreeMap<u64, Durable>,
     /// Which coordinator says that it is to be found.
-    pub(super) address: Option<u64>,
+    address: Option<u64>,
     /// Until when listings are old, and how old at most.
     old: Option<(u64, u64)>,
 }
 
 impl Store {
+    /// Which coordinator says that it is to be found.
+    pub(super) fn address(&self) -> Option<u64> {
+        self.address
+    }
+
     /// Listings are old until then, by so much at most.
     pub(super) fn age_listings(&mut self, until_us: u64, by_us: u64) {
         self.old = Some((until_us, by_us));

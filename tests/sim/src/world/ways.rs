@@ -1,178 +1,139 @@
-//! A primary's ways to its copies, and what goes over them.
+//! A primary's ways to its copies.
 
 use std::collections::BTreeMap;
 
-use tradewind_common::holders::Role;
-use tradewind_common::{Generation, Incarnation, ServerId, ShardId};
-use tradewind_core::log::{Confirm, Record};
-use tradewind_core::order::Order;
+use tradewind_common::{Generation, Incarnation, ServerId};
 
-use super::World;
-use super::event::{Done, Event, Life};
-use super::links::RETRY_US;
-use crate::checker::Violation;
-use crate::party::Party;
+use super::event::Life;
 
 /// A primary's way to a copy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Way {
+struct Way {
     since: Generation,
-    pub(super) incarnation: Incarnation,
-    pub(super) number: u64,
+    incarnation: Incarnation,
+    /// Of the connection; `None` before one was opened.
+    number: Option<u64>,
     linked: bool,
 }
 
-impl World {
-    /// A primary has ways to its copies and no others.
-    pub(super) fn follow_ways(&mut self, life: Life, id: ShardId, order: &Order, role: Role) {
-        let copies = match role {
-            Role::Primary(_) => &order.holders[id.0 as usize].copies[..],
-            Role::Copy(_) | Role::Heir(_) | Role::Candidate => &[],
-        };
-        let wanted = copies.iter().filter_map(|copy| {
-            let server = order.servers.get(&copy.server)?;
-            Some((copy.server, (copy.since, server.incarnation)))
-        });
-        let wanted: BTreeMap<_, _> = wanted.collect();
-        let server = self
-            .servers
-            .get_mut(&life.server)
-            .and_then(|s| s.up.as_mut());
-        let held = server.and_then(|up| up.shards.get_mut(&id));
-        let held = held.expect("it is held");
+/// A primary's ways, by the server that they lead to.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    ways: BTreeMap<ServerId, Way>,
+}
+
+/// What has become of ways.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changed {
+    /// Connections that are not needed any more.
+    pub(super) gone: Vec<u64>,
+    /// Servers to which a connection has to be opened.
+    pub(super) new: Vec<ServerId>,
+}
+
+/// Copies that a primary shall have: since when each is one, and which life of its server.
+pub(super) type Wanted = BTreeMap<ServerId, (Generation, Incarnation)>;
+
+impl Ways {
+    /// There are ways to these copies, and no others.
+    pub(super) fn follow(&mut self, wanted: &Wanted) -> Changed {
         let stays =
             |to: &ServerId, way: &Way| wanted.get(to) == Some(&(way.since, way.incarnation));
-        let gone: Vec<_> = held
-            .ways
-            .extract_if(.., |to, way| !stays(to, way))
-            .collect();
+        let gone = self.ways.extract_if(.., |to, way| !stays(to, way));
+        let gone = gone.filter_map(|(_, way)| way.number).collect();
         let mut new = Vec::new();
         for (to, (since, incarnation)) in wanted {
-            if held.ways.contains_key(&to) {
-                continue;
-            }
-            let number = self.links.open();
-            let way = Way {
-                since,
-                incarnation,
-                number,
-                linked: false,
-            };
-            held.ways.insert(to, way);
-            new.push((to, number));
+            self.ways.entry(*to).or_insert_with(|| {
+                new.push(*to);
+                Way {
+                    since: *since,
+                    incarnation: *incarnation,
+                    number: None,
+                    linked: false,
+                }
+            });
         }
-        for (_, way) in gone {
-            let rest_us = self.network.between(0, 20_000);
-            self.links.end(way.number, self.now_us + rest_us);
-        }
-        for (to, number) in new {
-            let takes_us = self.network.draw_us();
-            self.after(takes_us, Event::Server(life, Done::Link(id, to, number)));
+        Changed { gone, new }
+    }
+
+    /// A connection has been opened for a way that had none.
+    pub(super) fn opened(&mut self, to: ServerId, number: u64) {
+        if let Some(way) = self.ways.get_mut(&to) {
+            way.number = Some(number);
         }
     }
 
-    /// A way is tried: it is there if the copy's process is.
+    /// The connection of a way is tried: whether it is there, which it is if nothing is `cut` and the
+    /// copy's process is `up`; `None` if it is of no way any more.
     pub(super) fn link(
         &mut self,
-        life: Life,
-        id: ShardId,
         to: ServerId,
         number: u64,
-    ) -> Result<(), Violation> {
-        let (here, there) = (Party::Server(life.server), Party::Server(to));
-        let cut = self.network.cut_until(self.now_us, here, there).is_some();
-        let up = self.servers.get(&to).and_then(|s| s.up.as_ref());
-        let up = up.map(|up| up.life.incarnation);
-        let Some(server) = self.running(life) else {
-            return Ok(());
-        };
-        let Some(held) = server.shards.get_mut(&id) else {
-            return Ok(());
-        };
-        let Some(way) = held.ways.get_mut(&to).filter(|way| way.number == number) else {
-            return Ok(());
-        };
-        if cut || up != Some(way.incarnation) {
-            self.after(RETRY_US, Event::Server(life, Done::Link(id, to, number)));
-            return Ok(());
+        up: Option<Incarnation>,
+        cut: bool,
+    ) -> Option<bool> {
+        let way = self.ways.get_mut(&to)?;
+        if way.number != Some(number) {
+            return None;
         }
-        way.linked = true;
-        held.shard.handle_link(to);
-        self.drain_shard(life, id, &[])
+        way.linked |= !cut && up == Some(way.incarnation);
+        Some(!cut && up == Some(way.incarnation))
     }
 
-    /// A record leaves, if there is a way.
-    pub(super) fn send_record(&mut self, life: Life, id: ShardId, to: ServerId, record: Record) {
-        let Some(server) = self.running(life) else {
-            return;
+    /// The connection of a way broke, and another one is to be tried; whether it was of any.
+    pub(super) fn unlink(&mut self, to: ServerId, number: u64, fresh: u64) -> bool {
+        let way = self.ways.get_mut(&to);
+        let Some(way) = way.filter(|way| way.number == Some(number)) else {
+            return false;
         };
-        let way = server.shards.get(&id).and_then(|held| held.ways.get(&to));
-        let Some(way) = way.copied().filter(|way| way.linked) else {
-            return;
-        };
-        let copy = Life {
+        (way.number, way.linked) = (Some(fresh), false);
+        true
+    }
+
+    /// The connection to a copy that is there, and which process it leads to.
+    pub(super) fn linked(&self, to: ServerId) -> Option<(u64, Life)> {
+        let way = self.ways.get(&to).filter(|way| way.linked)?;
+        let incarnation = way.incarnation;
+        let life = Life {
             server: to,
-            incarnation: way.incarnation,
+            incarnation,
         };
-        let (here, there) = (Party::Server(life.server), Party::Server(to));
-        match self.on_link(way.number, false, here, there) {
-            Some(at_us) => {
-                let done = Done::Record(life, id, way.number, Box::new(record));
-                self.at(at_us, Event::Server(copy, done));
-            }
-            None => self.break_way(life, id, to, way.number),
-        }
+        Some((way.number?, life))
     }
 
-    pub(super) fn send_confirm(
-        &mut self,
-        copy: Life,
-        primary: Life,
-        id: ShardId,
-        way: u64,
-        confirm: Confirm,
-    ) {
-        let (here, there) = (Party::Server(copy.server), Party::Server(primary.server));
-        match self.on_link(way, true, here, there) {
-            Some(at_us) => {
-                let done = Done::Confirm(id, way, confirm);
-                self.at(at_us, Event::Server(primary, done));
-            }
-            None => self.break_way(primary, id, copy.server, way),
-        }
+    /// The connection to a process, whether it is there or only tried.
+    pub(super) fn to(&self, life: Life) -> Option<u64> {
+        let way = self.ways.get(&life.server)?;
+        way.number.filter(|_| way.incarnation == life.incarnation)
     }
+}
 
-    /// A copy refuses what comes on a way, and ends it.
-    pub(super) fn refuse_way(&mut self, primary: Life, id: ShardId, copy: ServerId, way: u64) {
-        self.links.end(way, self.now_us);
-        let us = self.network.notice(self.now_us);
-        self.at(us, Event::Server(primary, Done::Unlinked(id, copy, way)));
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// A way breaks; what is under way may arrive for a while.
-    pub(super) fn break_way(&mut self, primary: Life, id: ShardId, copy: ServerId, way: u64) {
-        if !self.links.lives(way) {
-            return;
-        }
-        self.report.counts.links_broken += 1;
-        let rest_us = self.network.between(0, 60_000);
-        self.links.end(way, self.now_us + rest_us);
-        let us = self.network.notice(self.now_us);
-        self.at(us, Event::Server(primary, Done::Unlinked(id, copy, way)));
-    }
-
-    /// A primary has noticed that a way broke, and tries again.
-    pub(super) fn unlinked(&mut self, life: Life, id: ShardId, to: ServerId, number: u64) {
-        let fresh = self.links.open();
-        let Some(server) = self.running(life) else {
-            return;
-        };
-        let way = server.shards.get_mut(&id).and_then(|h| h.ways.get_mut(&to));
-        let Some(way) = way.filter(|way| way.number == number) else {
-            return;
-        };
-        (way.number, way.linked) = (fresh, false);
-        let takes_us = self.network.between(1_000, RETRY_US);
-        self.after(takes_us, Event::Server(life, Done::Link(id, to, fresh)));
+    #[test]
+    fn a_way_is_of_one_process_of_a_copy() {
+        let copy = |incarnation| (Generation(3), Incarnation(incarnation));
+        let mut ways = Ways::default();
+        let first = Wanted::from([(ServerId(1), copy(1)), (ServerId(2), copy(1))]);
+        let changed = ways.follow(&first);
+        assert_eq!(changed.new, [ServerId(1), ServerId(2)]);
+        ways.opened(ServerId(1), 7);
+        ways.opened(ServerId(2), 8);
+        assert_eq!(
+            ways.link(ServerId(1), 7, Some(Incarnation(1)), true),
+            Some(false)
+        );
+        assert_eq!(
+            ways.link(ServerId(1), 7, Some(Incarnation(1)), false),
+            Some(true)
+        );
+        assert_eq!(ways.linked(ServerId(1)).map(|(number, _)| number), Some(7));
+        assert!(ways.linked(ServerId(2)).is_none());
+        let later = Wanted::from([(ServerId(1), copy(2))]);
+        let changed = ways.follow(&later);
+        assert_eq!((changed.gone, changed.new), (vec![7, 8], vec![ServerId(1)]));
+        assert_eq!(ways.link(ServerId(1), 7, Some(Incarnation(1)), false), None);
     }
 }

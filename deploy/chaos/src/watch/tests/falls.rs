@@ -64,14 +64,14 @@ fn restores(watch: &mut Watch, at: f64, server: u32, versions: u64) {
     round_at(watch, at, &holders, &[primary]);
 }
 
-fn told(updates: u64, samples: u64) -> Told {
-    Told {
+fn told(updates: u64, samples: u64) -> HolderEvent {
+    HolderEvent {
         kind: "updates_lost".into(),
         shard: Some(0),
         lineage: Some(8),
         lost_updates: updates,
         lost_samples: samples,
-        ..Told::default()
+        ..HolderEvent::default()
     }
 }
 
@@ -217,11 +217,11 @@ fn a_loss_although_holders_fell_one_at_a_time() {
     both(&mut watch, 12.0);
     assert!(watch.is_whole());
     // Then the primary dies, and the copy counts for nothing: not even as one that was removed.
-    watch.handle_event(&Told {
+    watch.handle_event(&HolderEvent {
         kind: "copy_removed".into(),
         shard: Some(0),
         server: Some(1),
-        ..Told::default()
+        ..HolderEvent::default()
     });
     processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);
     restores(&mut watch, 14.0, 0, 10);
@@ -253,11 +253,11 @@ fn a_second_fall_before_the_copy_is_full_may_lose_something() {
 #[test]
 fn who_was_removed_because_it_had_fallen_has_fallen() {
     let mut watch = whole();
-    watch.handle_event(&Told {
+    watch.handle_event(&HolderEvent {
         kind: "copy_removed".into(),
         shard: Some(0),
         server: Some(1),
-        ..Told::default()
+        ..HolderEvent::default()
     });
     processes(&mut watch, &[(0, 1), (1, 2), (2, 1)], &[]);
     processes(&mut watch, &[(0, 2), (1, 2), (2, 1)], &[]);

@@ -12,7 +12,7 @@ use super::super::{client, gave_up, handing_in, standing};
 use super::{COMING, Lead, PAUSE, Why};
 use crate::progress::Progress;
 use tradewind_folder::cluster::Access;
-use tradewind_folder::place::Place;
+use tradewind_folder::found::FoundRun;
 use tradewind_process::log::say;
 
 /// Pause before groups that Slurm has not taken are handed in again.
@@ -106,7 +106,7 @@ impl Lead {
 
 /// On a fleet a run that was begun before goes on from its last snapshot; its groups wait until that
 /// is said.
-async fn join_fleet(place: &Place, access: &Access) -> anyhow::Result<()> {
+async fn join_fleet(place: &FoundRun, access: &Access) -> anyhow::Result<()> {
     let name = &place.config.name;
     let there = fleet_is_up(place, access).await?;
     if resumes(&place.fleet, name)? {
@@ -119,7 +119,7 @@ async fn join_fleet(place: &Place, access: &Access) -> anyhow::Result<()> {
 }
 
 /// Waits for the fleet's coordinator: the fleet's job may have started a moment ago.
-async fn fleet_is_up(place: &Place, access: &Access) -> anyhow::Result<Address> {
+async fn fleet_is_up(place: &FoundRun, access: &Access) -> anyhow::Result<Address> {
     let mut waited = Duration::ZERO;
     loop {
         if let Some(there) = place.coordinator()?

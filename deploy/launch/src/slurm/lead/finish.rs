@@ -21,8 +21,8 @@ use crate::results::{End, finish};
 use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
-use tradewind_folder::place::Place;
-use tradewind_folder::summary::Status;
+use tradewind_folder::found::FoundRun;
+use tradewind_folder::summary::RunOutcome;
 use tradewind_process::log::say;
 use tradewind_programs::worker::{CoordinatorArgument, EvaluateArguments, WorkerArguments};
 
@@ -74,10 +74,10 @@ impl Lead {
             cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
         }
         let (status, failure) = match why {
-            Why::Completed => (Status::Completed, None),
+            Why::Completed => (RunOutcome::Completed, None),
             Why::Failed(failure) => failed(failure),
             Why::TimeIsUp | Why::NodesLost | Why::Ended | Why::Cancelled => {
-                (Status::Interrupted, None)
+                (RunOutcome::Interrupted, None)
             }
         };
         let told = cluster.as_ref().map(|cluster| &cluster.run);
@@ -159,7 +159,7 @@ impl Lead {
         group: &Component,
         het: Option<usize>,
     ) -> anyhow::Result<Option<Why>> {
-        let Place {
+        let FoundRun {
             path,
             fleet,
             config,
@@ -222,7 +222,7 @@ fn cancel_waiting(run: &Path) -> anyhow::Result<()> {
     }
 }
 
-fn failed(failure: Failure) -> (Status, Option<Cause>) {
+fn failed(failure: Failure) -> (RunOutcome, Option<Cause>) {
     tradewind_process::complain!("the run failed: {}", failure.text);
-    (Status::Failed, Some(failure.cause))
+    (RunOutcome::Failed, Some(failure.cause))
 }

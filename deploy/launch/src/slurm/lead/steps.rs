@@ -21,7 +21,7 @@ struct Step {
 
 /// The end of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct StepEnd {
     pub(super) what: What,
     /// Such as `ended with exit code 1`; `None` if all of its tasks have done their part.
     pub(super) failure: Option<String>,
@@ -50,7 +50,7 @@ impl Steps {
     }
 
     /// Those that have ended since the last call.
-    pub(super) fn fresh(&mut self) -> anyhow::Result<Vec<Ended>> {
+    pub(super) fn fresh(&mut self) -> anyhow::Result<Vec<StepEnd>> {
         let mut ended = Vec::new();
         for step in self.0.iter_mut().filter(|step| !step.over) {
             let Some((_, status)) = waitpid(Some(step.pid), WaitOptions::NOHANG)? else {
@@ -64,7 +64,7 @@ impl Steps {
                 (None, None) => Some(format!("ended: {status:?}")),
             };
             let what = step.what;
-            ended.push(Ended { what, failure });
+            ended.push(StepEnd { what, failure });
         }
         Ok(ended)
     }
@@ -82,7 +82,7 @@ impl Steps {
     }
 }
 
-impl Ended {
+impl StepEnd {
     /// For the people who read the job's log, which has what the tasks said last.
     pub(super) fn text(&self, log: &Path) -> Option<String> {
         let failure = self.failure.as_ref()?;

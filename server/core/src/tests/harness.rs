@@ -45,7 +45,7 @@ use crate::saved::ManifestData;
 pub(super) const SERVER_LEASE_MS: u64 = 1_000;
 
 /// A coordinator, and who waits for its answers.
-pub(super) struct Desk {
+pub(super) struct Harness {
     pub(super) spec: RunSpec,
     pub(super) coordinator: Coordinator,
     pub(super) manifests: Vec<ManifestData>,
@@ -76,7 +76,7 @@ pub(super) struct Desk {
     lives_seen: BTreeMap<GroupId, Incarnation>,
 }
 
-impl Desk {
+impl Harness {
     /// A fleet whose servers have registered, every two on a host.
     pub(super) fn new(spec: RunSpec, servers: u32, folder: bool) -> Self {
         let coordinator = Coordinator::new(servers, folder, SERVER_LEASE_MS);
@@ -89,7 +89,7 @@ impl Desk {
         folder: bool,
         coordinator: Coordinator,
     ) -> Self {
-        let mut desk = Self {
+        let mut harness = Self {
             spec,
             coordinator,
             manifests: Vec::new(),
@@ -114,9 +114,9 @@ impl Desk {
             lives_seen: BTreeMap::new(),
         };
         for id in 0..servers {
-            desk.happen(&format!("up {id}"));
+            harness.happen(&format!("up {id}"));
         }
-        desk
+        harness
     }
 
     /// What comes of a line.

@@ -25,7 +25,7 @@ pub(crate) enum Planted {
 
 /// What every part is told.
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct Ground {
+pub(crate) struct Options {
     /// What to compute on.
     #[arg(long, value_enum, default_value_t = On::Cuda)]
     pub(crate) device: On,
@@ -46,7 +46,7 @@ pub(crate) struct Ground {
     pub(crate) plant: Option<Planted>,
 }
 
-impl Ground {
+impl Options {
     /// As arguments for a process of the check's own.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let path = |name: &str, path: &Path| format!("--{name}={}", path.display());
@@ -130,18 +130,18 @@ impl Keys {
     }
 
     /// What all runs of the check have in common.
-    pub(crate) fn common(ground: &Ground, name: &str) -> Self {
+    pub(crate) fn common(options: &Options, name: &str) -> Self {
         Self::default()
             .with("run.name", format!("{name:?}"))
-            .with("compute.device", ground.device_key())
+            .with("compute.device", options.device_key())
             .with("optimizer.learning_rate", "0.01")
             .with("liveness.snapshot_ms", 0)
     }
 
     /// The climate forecaster, as small as it is shipped.
     #[must_use]
-    pub(crate) fn forecast(self, ground: &Ground) -> Self {
-        let files = ["A1B", "E1"].map(|name| ground.data.join(format!("{name}_north_america.nc")));
+    pub(crate) fn forecast(self, options: &Options) -> Self {
+        let files = ["A1B", "E1"].map(|name| options.data.join(format!("{name}_north_america.nc")));
         self.with("data.files", format!("{files:?}"))
             .with("data.variable", "\"air_temperature\"")
             .with("data.validation", "[180, 200]")
@@ -152,8 +152,8 @@ impl Keys {
 
     /// A residual network on images of so many pixels a side and kinds; ResNet-50 on a GPU.
     #[must_use]
-    pub(crate) fn resnet(self, ground: &Ground, pixels: u32, classes: u32) -> Self {
-        let (blocks, width) = ground.size(("[3, 4, 6, 3]", 64), ("[1, 1, 1, 1]", 4));
+    pub(crate) fn resnet(self, options: &Options, pixels: u32, classes: u32) -> Self {
+        let (blocks, width) = options.size(("[3, 4, 6, 3]", 64), ("[1, 1, 1, 1]", 4));
         self.with("model.name", "\"resnet50\"")
             .with("model.blocks", blocks)
             .with("model.width", width)

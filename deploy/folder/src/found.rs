@@ -22,7 +22,7 @@ const RUNS: &str = "runs";
 
 /// A run's folder, seen from outside.
 #[derive(Debug)]
-pub struct Place {
+pub struct FoundRun {
     /// The folder.
     pub path: PathBuf,
     /// The configuration in it.
@@ -37,7 +37,7 @@ pub const IS_FLEET: &str = "slurm/is-fleet";
 /// Where a run's folder names the fleet's.
 pub const FLEET: &str = "fleet";
 
-impl Place {
+impl FoundRun {
     /// The folder that was named, or the newest run's.
     pub fn find(named: Option<&Path>) -> anyhow::Result<Self> {
         let path = match named {
@@ -206,7 +206,7 @@ mod tests {
     fn a_folder_that_is_no_run_is_named() {
         let root = tempfile::tempdir().unwrap();
         let error = |path: &Path| {
-            let error = Place::find(Some(path)).unwrap_err();
+            let error = FoundRun::find(Some(path)).unwrap_err();
             assert_eq!(input::exit(&error), Exit::BadInput);
             error.to_string()
         };

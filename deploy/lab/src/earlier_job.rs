@@ -1,10 +1,10 @@
-//! What is left of a cell's former job when the cell is to be handed in to Slurm: this command may have
+//! What is left of a cell's earlier job when the cell is to be handed in to Slurm: this command may have
 //! been away meanwhile, and a job lives on for a while when its run is over.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::cell::{self, Seal, Unfinished};
+use super::cell::{self, CellRecord, Unfinished};
 use super::display::Display;
 use super::job::Job;
 use tradewind_launch::slurm::{has_jobs, is_handed_in};
@@ -37,35 +37,35 @@ impl Queue {
     }
 }
 
-/// What a cell's folder holds of a former job.
+/// What a cell's folder holds of an earlier job.
 #[derive(Debug, PartialEq)]
-pub(super) enum Former {
+pub(super) enum EarlierJob {
     /// Nothing that counts, and nobody works in it.
     Nothing,
     /// A run that goes on, or waits for nodes.
     UnderWay,
     /// A run that has come to its end while nobody looked.
-    Ended(Seal),
+    Ended(CellRecord),
     /// A job that is of no use any more, but not over. Why it is waited for.
     Leftover(String),
 }
 
-impl Former {
+impl EarlierJob {
     /// # Errors
     /// Slurm does not answer.
     fn of(job: &Job<'_>, folder: &Path, queue: &Queue) -> anyhow::Result<Self> {
         // Asked first: what a job writes at its end is there once it is over.
         let has_jobs = (queue.has_jobs)(folder)?;
         match cell::gather(job.cell, folder) {
-            Ok(seal) => return Ok(Self::Ended(seal)),
-            Err(Unfinished::Void(seal)) if job.is_trial => return Ok(Self::Ended(*seal)),
+            Ok(record) => return Ok(Self::Ended(record)),
+            Err(Unfinished::Void(record)) if job.is_trial => return Ok(Self::Ended(*record)),
             Err(_) if !has_jobs => return Ok(Self::Nothing),
             Err(_) => {}
         }
-        // Whoever followed a job whose run is over would take the former try for this one; whoever
+        // Whoever followed a job whose run is over would take the earlier try for this one; whoever
         // cleared the folder away would do so under its processes.
         if cell::is_over(folder) {
-            let why = "its former run is over, and is waited for until its job is, too";
+            let why = "its earlier run is over, and is waited for until its job is, too";
             return Ok(Self::Leftover(why.to_owned()));
         }
         if !cell::is_of(job.cell, folder) {
@@ -121,7 +121,7 @@ pub(super) enum Next<'a> {
         this: Try<'a>,
         follows: bool,
     },
-    Ended(Seal),
+    Ended(CellRecord),
     /// It is looked at again later.
     Wait(Try<'a>),
     GiveUp(String),
@@ -142,7 +142,7 @@ impl<'a> Try<'a> {
         now >= self.next
     }
 
-    /// Looks at what is left of a former job.
+    /// Looks at what is left of an earlier job.
     pub(super) fn look(
         mut self,
         folder: &Path,
@@ -150,11 +150,11 @@ impl<'a> Try<'a> {
         now: Duration,
         display: &Display,
     ) -> Next<'a> {
-        let why = match Former::of(&self.job, folder, queue) {
-            Ok(Former::Nothing) => return self.begin(false),
-            Ok(Former::UnderWay) => return self.begin(true),
-            Ok(Former::Ended(seal)) => return Next::Ended(seal),
-            Ok(Former::Leftover(why)) => {
+        let why = match EarlierJob::of(&self.job, folder, queue) {
+            Ok(EarlierJob::Nothing) => return self.begin(false),
+            Ok(EarlierJob::UnderWay) => return self.begin(true),
+            Ok(EarlierJob::Ended(record)) => return Next::Ended(record),
+            Ok(EarlierJob::Leftover(why)) => {
                 self.failures = 0;
                 why
             }

@@ -5,7 +5,7 @@ const PAUSES_MS: [u64; 5] = [0, 1_000, 2_000, 4_000, 8_000];
 
 /// Where a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum MemberState {
     /// It has died, and is started again at this time.
     Down { until_ms: u64 },
     /// It shall be started.
@@ -18,11 +18,12 @@ pub(super) enum State {
     Done,
 }
 
+/// A member, as its supervisor knows it.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
-    /// Which one of the member, from 1.
+pub(super) struct Supervised {
+    /// Which life of the member it is in, from 1.
     pub(super) number: u64,
-    pub(super) state: State,
+    pub(super) state: MemberState,
     /// Deaths since it has last made progress.
     pub(super) deaths: u32,
     /// How it died last.
@@ -40,11 +41,11 @@ pub(super) struct Life {
     pub(super) renews: bool,
 }
 
-impl Life {
+impl Supervised {
     pub(super) fn up(number: u64, now_ms: u64) -> Self {
         Self {
             number,
-            state: State::Up,
+            state: MemberState::Up,
             deaths: 0,
             how: String::new(),
             started_ms: now_ms,
@@ -65,14 +66,14 @@ impl Life {
             ..Self::up(number, now_ms)
         };
         if server {
-            self.state = State::Starting;
+            self.state = MemberState::Starting;
             self.up_ms = None;
         }
     }
 
     pub(super) fn is_up(&mut self, now_ms: u64) {
-        if self.state == State::Starting {
-            self.state = State::Up;
+        if self.state == MemberState::Starting {
+            self.state = MemberState::Up;
             self.up_ms = Some(now_ms);
             self.heard_ms = now_ms;
         }
@@ -85,7 +86,7 @@ impl Life {
         self.how = how;
         self.up_ms = None;
         self.present_since_ms = None;
-        self.state = State::Down {
+        self.state = MemberState::Down {
             until_ms: now_ms + pause_ms,
         };
         pause_ms
@@ -98,7 +99,7 @@ impl Life {
         self.how = "was asked to begin anew".into();
         self.up_ms = None;
         self.present_since_ms = None;
-        self.state = State::Down { until_ms: now_ms };
+        self.state = MemberState::Down { until_ms: now_ms };
     }
 
     /// Nothing could be heard for so long.

@@ -5,7 +5,7 @@ use tradewind_common::loss::Loss;
 use tradewind_common::{Clock, Generation, GroupId, Incarnation, Rank, ServerId, ShardId};
 
 use super::show::show_holders;
-use super::{Desk, at};
+use super::{Harness, at};
 use crate::ReplyTo;
 use crate::answer::Refused;
 use crate::mark::Lacking;
@@ -13,7 +13,7 @@ use crate::order::{NotCaptured, ShardFile, ShardReport};
 use crate::run::{Beat, Beaten, Caller, Join};
 use crate::view::Acknowledge;
 
-impl Desk {
+impl Harness {
     pub(super) fn call(&mut self, words: &[&str], to: ReplyTo) -> Option<Result<String, Refused>> {
         let (run, now_ms) = (self.run.clone(), self.now_ms);
         let after = |name| words.iter().position(|w| *w == name).map(|i| words[i + 1]);

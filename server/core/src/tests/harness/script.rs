@@ -1,6 +1,6 @@
 //! Plays scripts.
 
-use super::Desk;
+use super::Harness;
 
 fn lines(script: &str) -> impl Iterator<Item = &str> {
     script
@@ -10,12 +10,12 @@ fn lines(script: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Plays a script; prints what would have been right.
-pub(in crate::tests) fn play(desk: &mut Desk, script: &str) {
+pub(in crate::tests) fn play(harness: &mut Harness, script: &str) {
     let mut wrong = false;
     let mut played = String::new();
     for line in lines(script) {
         let (command, want) = line.split_once("=>").unwrap_or((line, ""));
-        let got = desk.happen(command);
+        let got = harness.happen(command);
         let mark = if got == want.trim() { ' ' } else { '!' };
         wrong |= mark == '!';
         played += &format!("{mark}       {} => {got}\n", command.trim());
@@ -24,17 +24,17 @@ pub(in crate::tests) fn play(desk: &mut Desk, script: &str) {
 }
 
 /// Plays a script, and again with a coordinator that dies after every line.
-pub(in crate::tests) fn check(new: impl Fn() -> Desk, script: &str) {
+pub(in crate::tests) fn check(new: impl Fn() -> Harness, script: &str) {
     play(&mut new(), script);
-    let mut desk = new();
+    let mut harness = new();
     for line in lines(script) {
         let (command, want) = line.split_once("=>").unwrap_or((line, ""));
-        let got = desk.happen(command);
+        let got = harness.happen(command);
         let words = command.trim_start();
         if !words.starts_with("events") {
             assert_eq!(got, want.trim(), "of {line:?} after recovery");
         }
-        if let Err(other) = desk.recover() {
+        if let Err(other) = harness.recover() {
             panic!("recovered after {line:?} it goes on differently:\n{other}");
         }
     }

@@ -1,4 +1,4 @@
-//! How a desk prints answers and orders.
+//! How a harness prints answers and orders.
 
 use tradewind_common::holders::Holders;
 use tradewind_common::{Clock, Generation, Incarnation};

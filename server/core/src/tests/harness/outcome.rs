@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tradewind_common::{ServerId, ShardId};
 
-use super::Desk;
+use super::Harness;
 use super::show::{said, show, word};
 use crate::answer::Answer;
 use crate::order::Order;
 use crate::output::Output;
 
-impl Desk {
+impl Harness {
     pub(super) fn outputs(&mut self) -> Vec<String> {
         let (mut said_to, mut manifest) = (Vec::new(), None);
         let (mut orders, mut last) = (BTreeMap::<ServerId, Box<Order>>::new(), None);
