@@ -325,6 +325,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "excludes pace.step_seconds: buckets leave during backward, before the pace has made the computation longer".into(),
         );
     }
+    let milestones = values.int("evaluation.every_samples");
+    if milestones > 0 && task.name() == script::DEFINITION.name {
+        wrong(
+            "evaluation.every_samples",
+            "needs a model that Tradewind evaluates, and a script's it does not".into(),
+        );
+    }
     let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
     if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
         wrong(
@@ -398,7 +405,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         faults,
         step_seconds: values.float("pace.step_seconds"),
         stragglers,
-        evaluation_samples: values.int("evaluation.every_samples") as u64,
+        evaluation_samples: milestones as u64,
         telemetry: Telemetry { prometheus },
         slurm,
     })
