@@ -11,6 +11,7 @@ use super::compute::Precision;
 use super::keys::{self, Key};
 use super::local::{self, Algorithm, Inner};
 use super::optimizer::OUTER_NESTEROV;
+use super::script;
 
 /// A key that only matters while another key has one of some values.
 struct Only {
@@ -172,13 +173,14 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         ));
     }
     let task = values.text("model.name");
+    let chosen = match values.texts(script::COMMAND) {
+        [] => format!("model.name = {task:?}"),
+        _ => format!("{} is set", script::COMMAND),
+    };
     for key in values.tasks.keys() {
         let of_another = key.task.is_some_and(|of| of != task);
         if of_another && values.departure(key).is_some() {
-            lines.push(format!(
-                "{} has no effect while model.name = {task:?}",
-                key.name
-            ));
+            lines.push(format!("{} has no effect while {chosen}", key.name));
         }
     }
     let topk = |key: &&str| values.text(key) == "topk";

@@ -85,7 +85,8 @@ impl fmt::Display for Fault {
         match (self.kind, self.way) {
             (FaultKind::Kill, _) => Ok(()),
             (FaultKind::Cut, Way::Reset) => write!(f, " {:.1}s reset", self.lasts),
-            (FaultKind::Cut, Way::Silent) | (FaultKind::Stop | FaultKind::Slow | FaultKind::Full, _) => {
+            (FaultKind::Cut, Way::Silent)
+            | (FaultKind::Stop | FaultKind::Slow | FaultKind::Full, _) => {
                 write!(f, " {:.1}s", self.lasts)
             }
         }
@@ -139,7 +140,9 @@ fn draw(field: &Field, random: &mut Random, at: f64) -> Fault {
         // Of a rank nothing is seen any more when it cannot write.
         FaultKind::Full if random.fraction() < 0.5 => Victim::Servers,
         FaultKind::Full => Victim::Server(random.below(field.servers as usize) as u32),
-        FaultKind::Kill | FaultKind::Stop | FaultKind::Slow | FaultKind::Cut => draw_victim(field, random),
+        FaultKind::Kill | FaultKind::Stop | FaultKind::Slow | FaultKind::Cut => {
+            draw_victim(field, random)
+        }
     };
     let long = random.fraction() < 0.5;
     let part = random.fraction();

@@ -156,6 +156,10 @@ impl ExperimentPlan {
         let experiment = document.get("experiment").and_then(Item::as_table_like);
         reader.experiment(experiment.unwrap_or(&Table::new()), folder, &mut plan);
         for (section, item) in document.as_table().iter() {
+            if section == "command" {
+                plan.set.extend(reader.command(document.as_table(), item));
+                continue;
+            }
             let line = reader.sheet.line(document.as_table(), section);
             let Some(table) = item.as_table_like() else {
                 reader
@@ -165,7 +169,7 @@ impl ExperimentPlan {
             };
             match section {
                 "experiment" => {}
-                "set" => plan.set = reader.assigns("", table),
+                "set" => plan.set.extend(reader.assigns("", table)),
                 "axes" => plan.axes = reader.axes(table),
                 "target" => plan.target = reader.target(table),
                 "tuning" => plan.tuning = reader.tuning(table),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use toml_edit::{TableLike, Value};
+use toml_edit::{Item, TableLike, Value};
 use tradewind_config::sheet::{Given, Sheet};
 
 use super::keys::{EXPERIMENT, QUICK, TARGET};
@@ -15,7 +15,12 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    pub(super) fn experiment(&mut self, table: &dyn TableLike, folder: &Path, plan: &mut ExperimentPlan) {
+    pub(super) fn experiment(
+        &mut self,
+        table: &dyn TableLike,
+        folder: &Path,
+        plan: &mut ExperimentPlan,
+    ) {
         let given = self.sheet.section("experiment", EXPERIMENT, table, &[]);
         plan.name = given.get("experiment.name").unwrap_or_default();
         plan.about = given.get("experiment.about").unwrap_or_default();
@@ -25,7 +30,27 @@ impl Reader<'_> {
         self.seeds(&given, "experiment.seeds", table, plan);
     }
 
-    fn seeds(&mut self, given: &Given, key: &str, table: &dyn TableLike, plan: &mut ExperimentPlan) {
+    /// The command of the script that every cell runs.
+    pub(super) fn command(&mut self, table: &dyn TableLike, item: &Item) -> Option<Assign> {
+        let line = self.sheet.line(table, "command");
+        let list = item.as_array().filter(|list| !list.is_empty());
+        let Some(list) = list.filter(|list| list.iter().all(Value::is_str)) else {
+            let text = "command is no list of words, such as [\"python\", \"train.py\"]";
+            self.sheet.problem(line, text.to_owned());
+            return None;
+        };
+        let value = plain(&Value::Array(list.clone()));
+        let key = "model.command".to_owned();
+        Some(Assign { key, value, line })
+    }
+
+    fn seeds(
+        &mut self,
+        given: &Given,
+        key: &str,
+        table: &dyn TableLike,
+        plan: &mut ExperimentPlan,
+    ) {
         let Some(seeds) = given.get::<Vec<i64>>(key) else {
             return;
         };

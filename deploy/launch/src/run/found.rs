@@ -43,10 +43,6 @@ impl Found {
 
     /// Such as `4 ranks on 4 GPUs (NVIDIA H200)`.
     pub(super) fn text(&self) -> String {
-        let count = |count: usize, what: &str| match count {
-            1 => format!("1 {what}"),
-            _ => format!("{count} {what}s"),
-        };
         let ranks = count(self.devices.len(), "rank");
         if !self.on_gpus() {
             return format!("{ranks} on the CPU");
@@ -59,6 +55,14 @@ impl Found {
             count(gpus.len(), "GPU"),
             names.join(", ")
         )
+    }
+}
+
+/// Such as `1 rank` and `2 ranks`.
+pub(super) fn count(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 
