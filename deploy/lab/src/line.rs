@@ -79,7 +79,7 @@ impl Run {
                     updates: at.updates as f64,
                 })
             }),
-            State::NotRun(_) | State::Failed(_) | State::Void(..) => None,
+            CellState::NotRun(_) | CellState::Failed(_) | CellState::Void(..) => None,
         };
         Self {
             id,

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tradewind_common::exit::Exit;
-use tradewind_folder::member::{Ended, Member};
+use tradewind_folder::member::{Member, ProcessEnd};
 use tradewind_proto::v1::StatusReply;
 
 /// How often the coordinator may tell that the group of such a script has not left: its first word may be older
@@ -20,7 +20,7 @@ pub(super) struct Finished(BTreeMap<Member, Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
-    ended: Ended,
+    ended: ProcessEnd,
     words: u32,
 }
 
@@ -28,14 +28,14 @@ struct Waiting {
 #[derive(Debug)]
 pub(super) struct Judged {
     pub(super) member: Member,
-    pub(super) ended: Ended,
+    pub(super) ended: ProcessEnd,
     /// As a worker would have said it.
     pub(super) exit: Exit,
 }
 
 impl Finished {
     /// The process of a member has ended with status 0.
-    pub(super) fn add(&mut self, member: Member, ended: Ended) {
+    pub(super) fn add(&mut self, member: Member, ended: ProcessEnd) {
         self.0.insert(member, Waiting { ended, words: 0 });
     }
 
@@ -70,7 +70,7 @@ pub(super) fn meaning(status: Option<&StatusReply>, member: Member) -> Option<Ex
 }
 
 /// An end with the meaning that was found; one that means nothing is a failure.
-pub(super) fn judge(member: Member, mut ended: Ended, said: Option<Exit>) -> Judged {
+pub(super) fn judge(member: Member, mut ended: ProcessEnd, said: Option<Exit>) -> Judged {
     let exit = said.unwrap_or(Exit::Failed);
     if exit == Exit::Failed {
         ended.success = false;
@@ -92,8 +92,8 @@ mod tests {
 
     const RANK: Member = Member::Rank { group: 3, rank: 1 };
 
-    fn ended() -> Ended {
-        Ended {
+    fn ended() -> ProcessEnd {
+        ProcessEnd {
             role: Role::Member(RANK),
             success: true,
             status: Some(0),

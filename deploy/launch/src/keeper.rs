@@ -215,7 +215,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// `status` is what its end means.
-    fn has_died(&mut self, member: Member, status: Option<i32>, ended: Ended) {
+    fn has_died(&mut self, member: Member, status: Option<i32>, ended: ProcessEnd) {
         let how = ended.how.clone();
         let now_ms = self.clock.now_ms();
         self.ended.insert(member, ended);

@@ -359,7 +359,11 @@ impl Supervisor {
                 MemberState::Starting if heard >= listen_ms => {
                     silent.push((*member, format!("did not listen after {listen_ms} ms")));
                 }
-                State::Up | State::Starting | State::Begun | State::Done | State::Down { .. } => {}
+                MemberState::Up
+                | MemberState::Starting
+                | MemberState::Begun
+                | MemberState::Done
+                | MemberState::Down { .. } => {}
             }
         }
         let late = |group: &u32| {
