@@ -129,7 +129,6 @@ fn what_is_random_happens_to_those_that_are_named() {
             spell_every: 10,
             spell_steps: 5,
             spell_factor: 3.0,
-            ..Dials::default()
         },
         slow: vec![(Who::Rank(0), 2.0)],
         ..stragglers(9)

@@ -111,15 +111,15 @@ fn policies_that_no_run_can_follow() {
     let drop = |beyond| stale(StalenessSpec::Drop(Drop { beyond }));
     check(
         with(Async, drop(0)),
-        "staleness.drop_beyond is not a whole number, 1 to 1000000",
+        "staleness.drop_beyond is 0, which is not a whole number, 1 to 1000000",
     );
     check(
         with(Async, compensate(f64::NAN, None)),
-        "staleness.lambda is not 0 to 1000000",
+        "staleness.lambda is NaN, which is not 0 to 1000000",
     );
     check(
         with(Async, compensate(1.0, Some(1.0))),
-        "staleness.mean_square_decay is not 0 to 0.999999",
+        "staleness.mean_square_decay is 1, which is not 0 to 0.999999",
     );
     for policies in [
         drop(4),
