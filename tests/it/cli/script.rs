@@ -4,6 +4,7 @@ use std::fs;
 
 use tradewind_common::environment;
 use tradewind_programs::worker::{WorkerArguments, WorkerVerb};
+use tradewind_tests::cluster::programs;
 use tradewind_tests::cluster::run::Run;
 
 /// A run of a script of the shell, which names no model and no data.
@@ -64,6 +65,28 @@ fn a_script_is_told_who_it_is_and_nothing_of_another_launcher() {
     for hidden in ["PMI_RANK", "SLURM_PROCID", "WORLD_SIZE"] {
         assert_eq!(value(hidden), None, "{hidden}");
     }
+}
+
+/// It trains as a worker does, by a configuration that names a model.
+const TRAINS: &str = r#"
+words=$(echo "$TRADEWIND_WORKER" | tr -d '[]"' | tr , ' ' | sed "s|--config=[^ ]*|--config=$0.toml|")
+"$TRAINER" $words
+"#;
+
+#[test]
+fn a_script_whose_group_has_left_completes_the_run_without_a_metric() {
+    let run = run(TRAINS).variable("TRAINER", programs().join("tradewind-worker"));
+    fs::write(run.folder().join("train.sh.toml"), Run::new().text()).unwrap();
+    let ended = run.complete();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let told = "a script's parameters are not evaluated";
+    assert!(ended.stdout.contains(told), "{}", ended.stdout);
+    let summary = ended.summary();
+    assert_eq!(summary["status"], "completed");
+    assert_eq!(summary["samples"]["applied"], 64);
+    assert_eq!(summary["metric"], serde_json::Value::Null);
+    assert!(!ended.out().join("evaluation.json").exists());
+    assert!(!ended.out().join("logs/check.log").exists());
 }
 
 #[test]
