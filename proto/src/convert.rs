@@ -133,7 +133,7 @@ impl From<&RunSpec> for v1::RunSpec {
             seed: spec.seed,
             group_sizes: spec.group_sizes.clone(),
             tensors: spec.tensors.iter().map(Into::into).collect(),
-            bucket_bytes: spec.bucket_bytes as u64,
+            bucket_bytes: spec.bucket_bytes.map(|size| size as u64),
             block_bytes: spec.block_bytes as u64,
             consistency: consistency.into(),
             staleness_bound,
@@ -158,6 +158,11 @@ impl From<&RunSpec> for v1::RunSpec {
     }
 }
 
+/// More than there is memory for is refused like any that is too large.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 impl TryFrom<v1::RunSpec> for RunSpec {
     type Error = Malformed;
     fn try_from(spec: v1::RunSpec) -> Result<Self, Malformed> {
@@ -174,8 +179,8 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             seed: spec.seed,
             group_sizes: spec.group_sizes,
             tensors: tensors.collect::<Result<_, _>>()?,
-            bucket_bytes: usize::try_from(spec.bucket_bytes).unwrap_or(usize::MAX),
-            block_bytes: usize::try_from(spec.block_bytes).unwrap_or(usize::MAX),
+            bucket_bytes: spec.bucket_bytes.map(size),
+            block_bytes: size(spec.block_bytes),
             consistency,
             policies: spec.policies.unwrap_or_default().try_into()?,
             decay_exempt: optimizer::decay_exempt(spec.decay_exempt)?,

@@ -1,6 +1,7 @@
 //! How a rank enters an incarnation of its group: meets the others, creates initial values if it is told
 //! to, and pulls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -78,7 +79,7 @@ pub fn enter<'a>(
 /// The ranks of this incarnation.
 fn form(member: &Member, joined: &Joined) -> anyhow::Result<Box<dyn Group>> {
     Ok(match joined.group_size {
-        1 => Box::new(Solo::new(&member.layout, &member.tensors)?),
+        1 => Box::new(Solo::new(&member.layout, &member.buckets, &member.tensors)?),
         _ => Box::new(meet(member, joined)?),
     })
 }
@@ -116,6 +117,7 @@ fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
         size,
         &rendezvous,
         &member.layout,
+        &member.buckets,
         &member.tensors,
     )?)
 }
@@ -143,7 +145,7 @@ fn create(member: &Member, joined: &Joined, directory: &Directory) -> anyhow::Re
     let values = member.flat.read();
     let initial = |id: BlockId| {
         let block = member.layout.block(id).expect("a block of the slice");
-        &values[block.elements.clone()]
+        Cow::Borrowed(&values[block.elements.clone()])
     };
     let mut exchange = streams(member, joined, directory, Clock(0))?;
     let create = exchange.push(Purpose::Create, Seen::default(), &initial);
@@ -194,12 +196,13 @@ fn exchanging(
         config,
         spec,
         layout,
+        buckets,
         tensors,
         flat,
         staged,
         ..
     } = member;
-    let host = HostSide::new(layout, slice(member, joined), *staged, spec.up);
+    let host = HostSide::new(layout, buckets, slice(member, joined), *staged, spec.up);
     let setup = Setup {
         config,
         spec,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use safetensors::tensor::{Dtype, TensorView};
-use tch::{Device, Tensor};
+use tch::Device;
 use tokio::runtime::Handle;
 use tradewind_common::record::{Evaluation, Measure};
+use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, Clock, GroupId, Incarnation, Layout, RunId};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -22,7 +23,7 @@ use crate::verdict::Diverged;
 use tradewind_client::core::session::{Identity, Session};
 use tradewind_client::directory::Directory;
 use tradewind_client::exchange::{Exchange, placed};
-use tradewind_client::membership::{Coordinator, CoordinatorAt};
+use tradewind_client::membership::{Coordinator, CoordinatorAt, Placed};
 use tradewind_client::network::Reach;
 
 /// Where an evaluation reads and writes files.
@@ -46,19 +47,12 @@ pub fn evaluate(
     Folders { out, milestones }: Folders<'_>,
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
-    let layout = Arc::new(run_spec(config, task).check()?);
-    let mut values = vec![0.0; layout.elements()];
+    let spec = run_spec(config, task);
     let reach = reach(config, token);
-    runtime.block_on(pull(
-        &config.name,
-        coordinator,
-        &reach,
-        &layout,
-        &mut values,
-    ))?;
+    let pulled = pull(&config.name, coordinator, &reach, &spec);
+    let Pulled { layout, values } = runtime.block_on(pulled)?;
     let mut flat = Flat::new(&layout, &named(task), device)?;
-    let pulled = Tensor::from_slice(&values);
-    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
+    flat.write(&values)?;
 
     let report = autocast(config.compute.precision, device, || task.evaluate())??;
     check_finite(&[&report.metric, &report.validation])?;
@@ -82,8 +76,7 @@ pub fn evaluate(
     write_whole(&out.join("evaluation.json"), text.as_bytes())?;
     if let Some(fleet) = milestones {
         let mut measure = |values: &[f32]| {
-            let saved = Tensor::from_slice(values);
-            tch::no_grad(|| flat.storage_mut().f_copy_(&saved))?;
+            flat.write(values)?;
             Ok(autocast(config.compute.precision, device, || {
                 task.measure(Split::Validation)
             })??)
@@ -107,16 +100,29 @@ fn check_finite(measures: &[&Measure]) -> Result<(), Diverged> {
     }
 }
 
+/// What the servers have of a run.
+pub struct Pulled {
+    /// Its flat vector.
+    pub layout: Arc<Layout>,
+    /// All elements of it.
+    pub values: Vec<f32>,
+}
+
 /// Reads the flat vector of a run from its servers, as somebody who takes no part in it.
 pub async fn pull(
     run: &RunId,
     coordinator: &CoordinatorAt,
     reach: &Reach,
-    layout: &Arc<Layout>,
-    values: &mut [f32],
-) -> anyhow::Result<()> {
+    spec: &RunSpec,
+) -> anyhow::Result<Pulled> {
     let mut coordinator = Coordinator::new(coordinator.clone(), reach.clone());
-    let (placement, holding) = coordinator.placement(run).await?;
+    let Placed {
+        placement,
+        holding,
+        bucket_bytes,
+    } = coordinator.placement(run).await?;
+    let layout = Arc::new(spec.layout_within(bucket_bytes)?);
+    let mut values = vec![0.0; layout.elements()];
     let (directory, news) = Directory::new(holding);
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
     // A bare pull may come from nobody.
@@ -128,10 +134,10 @@ pub async fn pull(
     let session = Session::new(nobody, Clock(0), placed(&all, &placement)?);
     let mut exchange = Exchange::new(layout.clone(), session, &directory, reach);
     tokio::select! {
-        pulled = exchange.pull(values) => pulled?,
+        pulled = exchange.pull(&mut values) => pulled?,
         never = coordinator.follow(run, &news) => match never {},
     };
-    Ok(())
+    Ok(Pulled { layout, values })
 }
 
 /// A tensor of the flat vector: name, shape, values.

@@ -10,6 +10,7 @@ use tradewind_client::membership::{
     Coordinator, CoordinatorAt, Joined, MembershipError, Seat, Start,
 };
 use tradewind_client::network::Reach;
+use tradewind_common::layout::Bucket;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{GroupId, Incarnation, Layout, Rank, TensorKind, TensorSpec};
 use tradewind_config::Config;
@@ -54,8 +55,10 @@ pub struct Member {
     pub device: Device,
     /// What all processes of the run agree on.
     pub spec: RunSpec,
-    /// The flat vector's blocks.
+    /// The flat vector's blocks: from the first [`join`](Self::join) on those that the run has.
     pub layout: Arc<Layout>,
+    /// In which the group averages gradients.
+    pub buckets: Arc<[Bucket]>,
     /// Model, loss, data.
     pub task: Box<dyn Task>,
     /// The model's tensors, named, in order of creation.
@@ -105,6 +108,7 @@ impl Member {
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
         let tensors = named(&*task);
+        let buckets = layout.buckets(config.exchange.bucket_bytes).into();
         let flat = Flat::new(&layout, &tensors, device).map_err(|error| given_up(error.into()))?;
         let host = &config.cluster.host;
         let lease = Duration::from_millis(config.liveness.lease_ms);
@@ -121,6 +125,7 @@ impl Member {
             device,
             spec,
             layout,
+            buckets,
             task,
             tensors,
             staged: flat.device() != Device::Cpu,
@@ -153,7 +158,12 @@ impl Member {
         let own = self.store_address();
         let (seat, life, spec) = (&self.seat, self.life, &self.spec);
         let join = self.coordinator.join(seat, life, spec, &own, after);
-        self.runtime.block_on(join)
+        let joined = self.runtime.block_on(join)?;
+        if joined.bucket_bytes.is_some() {
+            let layout = self.spec.layout_within(joined.bucket_bytes);
+            self.layout = Arc::new(layout.expect("the coordinator has made the same"));
+        }
+        Ok(joined)
     }
 
     /// Waits until the incarnation may begin, or this rank is told to create its slice; `created` says

@@ -212,6 +212,7 @@ impl Worker<'_> {
             loss,
             finite,
             skips,
+            buckets,
         } = self.exchanging.computed(loss, &*self.group)?;
         let mut sums = [
             loss * samples as f64,
@@ -223,7 +224,6 @@ impl Worker<'_> {
         let [loss, samples, not_finite, missed_pace] = sums;
         let buckets_skipped = if not_finite == 0.0 { 0 } else { skips };
         let (clock, loss_scale) = (self.exchanging.clock(), self.exchanging.loss_scale());
-        let buckets = self.member.layout.buckets.len();
         let overflowed = buckets_skipped > 0 && loss_scale.is_some();
         if overflowed {
             tracing::info!(%clock, loss_scale, "scaled gradients overflowed: the group skips");
@@ -277,10 +277,9 @@ impl Worker<'_> {
     }
 
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
-        let buckets = self.member.layout.buckets.iter();
-        let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);
-        let bytes = trained.map(|bucket| size_of::<f32>() * bucket.elements.len());
+        let parameters = self.member.layout.of_kind(TensorKind::Parameter);
+        let (bytes, size) = (size_of::<f32>() * parameters.len(), self.group.size());
         let took = self.group.reduced()?;
-        Ok(took.and_then(|took| bus_bandwidth(bytes.sum(), self.group.size(), took)))
+        Ok(took.and_then(|took| bus_bandwidth(bytes, size, took)))
     }
 }

@@ -159,7 +159,7 @@ impl Client {
                 Start::At(clock) => return Ok(clock),
                 Start::Create => {
                     let initial = values(self.layout.elements());
-                    let source = |id| of(&self.layout, &initial, id);
+                    let source = |id| of(&self.layout, &initial, id).into();
                     let create = self
                         .exchange
                         .push(Purpose::Create, Seen::default(), &source);
@@ -173,7 +173,7 @@ impl Client {
     /// Moves the slice once.
     fn work(&mut self, work: Work, wire: &Runtime) -> anyhow::Result<()> {
         let gradient = Purpose::Gradient { samples: 1 };
-        let source = |id| of(&self.layout, &self.gradient, id);
+        let source = |id| of(&self.layout, &self.gradient, id).into();
         let seen = self.seen;
         let (exchange, values) = (&mut self.exchange, &mut self.values);
         let summary: Summary = wire.block_on(async {

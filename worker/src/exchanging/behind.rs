@@ -95,7 +95,7 @@ impl BehindStep {
                 copied.resize(self.layout.elements(), 0.0);
                 for id in &self.slice {
                     let block = self.layout.block(*id).expect("a block of the slice");
-                    copied[block.elements.clone()].copy_from_slice(at.block(*id));
+                    copied[block.elements.clone()].copy_from_slice(&at.block(*id));
                 }
                 background.start(Purpose::Gradient { samples }, seen, copied, fresh);
             }

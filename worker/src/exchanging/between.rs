@@ -1,10 +1,11 @@
 //! Overlap 0: the exchange of a step has ended before the next step begins.
 //!
-//! Where the model is in main memory, blocks go straight from libtorch's memory to the shards and back.
+//! Where the model is in main memory, blocks go straight from libtorch's memory to the shards.
+
+use std::borrow::Cow;
 
 use tch::Tensor;
 use tradewind_client::core::session::{Purpose, Summary};
-use tradewind_client::destination::Destination;
 use tradewind_client::exchange_error::ExchangeError;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::stopwatch::Stopwatch;
@@ -27,16 +28,12 @@ pub(super) struct BetweenSteps {
     /// What it is pushed with besides, where the optimizer asks for it.
     norms: Option<TensorNorms>,
     streams: Streams,
-    /// Where values come, if not into the flat vector.
-    fresh: Option<Box<dyn Fresh>>,
+    /// Where values come.
+    fresh: Box<dyn Fresh>,
 }
 
 impl BetweenSteps {
-    pub(super) fn new(
-        gradient: WholeGradient,
-        streams: Streams,
-        fresh: Option<Box<dyn Fresh>>,
-    ) -> Self {
+    pub(super) fn new(gradient: WholeGradient, streams: Streams, fresh: Box<dyn Fresh>) -> Self {
         Self {
             gradient,
             norms: None,
@@ -54,14 +51,8 @@ impl BetweenSteps {
 impl Exchanging for BetweenSteps {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
         let Streams { exchange, wire } = &mut self.streams;
-        let pulled = match &mut self.fresh {
-            None => wire.block_on(exchange.pull(replica.flat.values_mut()))?,
-            Some(fresh) => {
-                let pulled = wire.block_on(exchange.pull(fresh))?;
-                fresh.load(replica.flat)?;
-                pulled
-            }
-        };
+        let pulled = wire.block_on(exchange.pull(&mut self.fresh))?;
+        self.fresh.load(replica.flat)?;
         Ok(replica.gather(pulled)?)
     }
 
@@ -102,13 +93,11 @@ impl Exchanging for BetweenSteps {
         let mut watch = Stopwatch::start();
         let pushed = self.gradient.push(&step, &*replica.group);
         let (streams, fresh) = (&mut self.streams, &mut self.fresh);
-        let run = || run(streams, seen, pushed, fresh, replica.flat);
+        let run = || run(streams, seen, pushed, fresh);
         let own = within(Range::Exchange(step.clock), run)?;
         let took = watch.lap();
         let _open = open(Range::Reduce);
-        if let Some(fresh) = &mut self.fresh {
-            fresh.load(replica.flat)?;
-        }
+        self.fresh.load(replica.flat)?;
         let summary = replica.gather(own)?;
         step.reduce += watch.lap();
         Ok(Some(Ended {
@@ -126,33 +115,25 @@ impl Exchanging for BetweenSteps {
     }
 }
 
-/// An exchange, which pushes nothing if the step is skipped. Values come into `fresh` or, without it,
-/// into `flat`.
+/// An exchange, which pushes nothing if the step is skipped. Values come into `fresh`.
 fn run(
     Streams { exchange, wire }: &mut Streams,
     seen: Seen,
     pushed: Option<Contribution<'_>>,
-    fresh: &mut Option<Box<dyn Fresh>>,
-    flat: &mut Flat,
+    fresh: &mut Box<dyn Fresh>,
 ) -> Result<Summary, ExchangeError> {
-    let mut own;
-    let into: &mut dyn Destination = match fresh {
-        Some(fresh) => fresh,
-        None => {
-            own = flat.values_mut();
-            &mut own
-        }
-    };
     wire.block_on(async {
         let Some(Contribution { samples, values }) = pushed else {
-            return exchange.run(Purpose::Skip, seen, &|_| &[], into).await;
+            return exchange
+                .run(Purpose::Skip, seen, &|_| Cow::default(), fresh)
+                .await;
         };
         match values {
             Pushed::InPlace(at) => {
                 let (purpose, source) = (Purpose::Gradient { samples }, |id| at.block(id));
-                exchange.run(purpose, seen, &source, into).await
+                exchange.run(purpose, seen, &source, fresh).await
             }
-            Pushed::Parts(parts) => exchange.run_parts(samples, seen, &parts, into).await,
+            Pushed::Parts(parts) => exchange.run_parts(samples, seen, &parts, fresh).await,
         }
     })
 }

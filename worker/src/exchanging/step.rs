@@ -16,6 +16,8 @@ pub struct Computed {
     pub finite: bool,
     /// Buckets that are skipped if it is not finite on some rank; the same on all ranks.
     pub skips: usize,
+    /// How many there are; the model's buffers count as one.
+    pub buckets: usize,
 }
 
 /// A step whose gradient is there.

@@ -3,11 +3,8 @@
 //! Nothing has left before the agreement, so the loss may be scaled (a step that overflows is skipped as a
 //! whole), and norms of the gradient may go with it.
 
-use std::sync::Arc;
-
 use tch::Tensor;
 use tradewind_client::ranges::{Range, within};
-use tradewind_common::Layout;
 use tradewind_common::pieces::Measured;
 
 use super::{Computed, Step};
@@ -20,7 +17,8 @@ use crate::precision::LossScaler;
 
 /// The gradient of the step at hand, and the buffers that are pushed with it.
 pub(super) struct WholeGradient {
-    layout: Arc<Layout>,
+    /// How many the gradient has, the buffers counted as one.
+    buckets: usize,
     path: Box<dyn GradientPath>,
     buffers: Buffers,
     /// The scale of the loss, where it is scaled.
@@ -37,13 +35,13 @@ pub(super) struct Contribution<'a> {
 
 impl WholeGradient {
     pub(super) fn new(
-        layout: &Arc<Layout>,
+        buckets: usize,
         path: Box<dyn GradientPath>,
         buffers: Buffers,
         scaler: Option<LossScaler>,
     ) -> Self {
         Self {
-            layout: layout.clone(),
+            buckets,
             path,
             buffers,
             scaler,
@@ -83,7 +81,8 @@ impl WholeGradient {
         Ok(Computed {
             loss,
             finite: bad == 0,
-            skips: self.layout.buckets.len(),
+            skips: self.buckets,
+            buckets: self.buckets,
         })
     }
 
@@ -126,7 +125,7 @@ impl WholeGradient {
         let samples = step.pushed?;
         Some(Contribution {
             samples,
-            values: self.path.push(group, &self.layout, &self.buffers),
+            values: self.path.push(group, &self.buffers),
         })
     }
 

@@ -49,6 +49,15 @@ pub enum GroupError {
         /// Ranks on GPUs.
         gpu: Vec<u32>,
     },
+    /// They would average values of different parameters.
+    #[error(
+        "ranks {} of the group have other buckets than its rank 0; give all ranks of a group the same exchange.bucket_bytes",
+        list(ranks)
+    )]
+    Buckets {
+        /// The ranks.
+        ranks: Vec<u32>,
+    },
     /// NCCL refuses that.
     #[error(
         "ranks {} of the group share one GPU, which NCCL refuses; give each a GPU of its own (compute.device = \"cuda\" takes that of the local rank), or make groups of one rank",
@@ -88,8 +97,8 @@ pub enum GroupError {
 }
 
 /// Ranks that step together. All ranks make the same calls in the same order, with slices of
-/// equal lengths; a call returns when this rank's part is done. Elements are counted and buckets
-/// numbered as in the layout that the group was made with.
+/// equal lengths; a call returns when this rank's part is done. Elements are counted as
+/// in the layout that the group was made with, and buckets are numbered as in its list of them.
 pub trait Group: Send {
     /// This process's rank in the group.
     fn rank(&self) -> Rank;
@@ -100,7 +109,7 @@ pub trait Group: Send {
     /// Where the flat vector and the gradients are.
     fn device(&self) -> Device;
 
-    /// From the next backward on, `told` hears of each bucket of parameters once in a backward: its
+    /// From the next backward on, `told` hears of each bucket once in a backward: its
     /// number and its gradient, final, as soon as it is reduced, which is mostly while backward
     /// still computes others, and in any case before it returns. Buckets come nearly in order. It
     /// is called from threads of the group; backward may wait for it to return, and it must not
@@ -140,13 +149,12 @@ pub trait Group: Send {
 
     /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
     /// dimension, contiguous, as long as the bucket's element range, on the group's device, bit for
-    /// bit the same on all ranks. `None` for a bucket of buffers, which have no gradient.
-    /// Unspecified before the first backward. In main memory
+    /// bit the same on all ranks. Unspecified before the first backward. In main memory
     /// [`c10d::values`](crate::c10d::values) reads it.
     ///
     /// # Panics
     /// If there is no such bucket.
-    fn gradient(&self, bucket: usize) -> Option<&Tensor>;
+    fn gradient(&self, bucket: usize) -> &Tensor;
 
     /// Sums over the ranks, in place: for small control messages such as loss sums and flags.
     fn all_reduce_sum(&self, values: &mut [f64]) -> Result<(), GroupError>;
@@ -214,7 +222,7 @@ mod tests {
 mod testing {
     use tch::nn::{self, Module};
     use tch::{Device, Kind, Tensor};
-    use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
+    use tradewind_common::layout::{Bucket, Layout, TensorKind, TensorSpec};
 
     /// A small network with a buffer that takes no part, its tensors in order of creation.
     pub(crate) struct Model {
@@ -260,7 +268,11 @@ mod testing {
                 .mean(Kind::Float)
         }
 
-        /// Several buckets (the buffer's first), and several blocks in most.
+        /// Several, of several blocks each.
+        pub(crate) fn buckets(&self) -> Vec<Bucket> {
+            self.layout().buckets(48)
+        }
+
         pub(crate) fn layout(&self) -> Layout {
             let spec = |(name, tensor): &(String, Tensor)| TensorSpec {
                 name: name.clone(),
@@ -271,22 +283,19 @@ mod testing {
                 },
             };
             let specs: Vec<_> = self.tensors.iter().map(spec).collect();
-            Layout::new(&specs, 48, 12).unwrap()
+            Layout::new(&specs, 12).unwrap()
         }
 
-        /// The gradients of `loss(seed)` by libtorch alone, as a flat vector.
+        /// The gradients of `loss(seed)` by libtorch alone, in flat order.
         pub(crate) fn plain_gradient(seed: u32) -> Vec<f32> {
             let model = Self::new();
             model.loss(seed).backward();
             let layout = model.layout();
-            let flat = layout.tensors.iter().flat_map(|placed| {
-                let tensor = &model.tensors[placed.created].1;
-                let gradient = tensor.grad();
-                match gradient.defined() {
-                    true => Vec::<f32>::try_from(gradient.reshape([-1])).unwrap(),
-                    false => vec![0.0; tensor.numel()],
-                }
-            });
+            let tensors = layout.tensors.iter();
+            let tensors = tensors.map(|placed| &model.tensors[placed.created].1);
+            let trained = tensors.filter(|tensor| tensor.requires_grad());
+            let flat = trained
+                .flat_map(|tensor| Vec::<f32>::try_from(tensor.grad().reshape([-1])).unwrap());
             flat.collect()
         }
     }

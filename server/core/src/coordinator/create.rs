@@ -50,13 +50,18 @@ impl Coordinator {
         }
     }
 
-    fn create(&mut self, name: &RunId, spec: RunSpec) -> Result<Run, Refused> {
+    fn create(&mut self, name: &RunId, mut spec: RunSpec) -> Result<Run, Refused> {
         let (registered, servers) = (self.fleet.up().count(), self.fleet.expected());
         if registered < servers as usize {
             return Err(Refused::ServersMissing {
                 registered,
                 expected: servers as usize,
             });
+        }
+        let saved = self.resuming.get(name);
+        if let Some(saved) = saved {
+            // Its blocks stay what they are.
+            spec.bucket_bytes = saved.manifest.spec.bucket_bytes;
         }
         let layout = spec.check()?;
         let replication = spec.faults.replication;
@@ -66,7 +71,6 @@ impl Coordinator {
                 servers,
             });
         }
-        let saved = self.resuming.get(name);
         if let Some(field) = saved.and_then(|s| resume::differs(&s.manifest.spec, &spec)) {
             return Err(Refused::ResumeDiffers { field });
         }
