@@ -1,16 +1,26 @@
-//! Named tensors → one flat f32 vector → buckets → blocks → slices.
+//! Named tensors → one flat f32 vector → blocks → slices; and beside that, what each rank keeps for
+//! itself: where the vector's tensors stand in its memory, and the buckets in which gradients are
+//! averaged.
 //!
 //! The flat order is that in which values become known: parameters in the reverse of the order in
 //! which the model created them, because backward finishes the last layers first; then buffers,
-//! whose changes are known last. A bucket is thus a contiguous range that is complete early, and
-//! statistics between layers, as BatchNorm has them, do not cut buckets short. Every process computes
-//! the same layout from the same list of tensors, and the same slices of it.
+//! whose changes are known last. Blocks are cut whether tensors end there or not, and so do not depend
+//! on how a group averages. Every process computes the same layout from the
+//! same list of tensors, and the same slices of it.
+//!
+//! In a rank's memory each tensor begins at a multiple of [`ALIGN_BYTES`], as if it had been allocated by
+//! itself, on every device. The gaps, of less than that behind each tensor, never leave the rank: elements
+//! are counted, sent, summed and saved without them.
 
+mod buckets;
 mod deal;
+mod memory;
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
+pub use self::buckets::Bucket;
+pub use self::memory::{Memory, Stretch};
 use crate::ids::BlockId;
 
 /// What a tensor is to the optimizer.
@@ -49,21 +59,8 @@ pub struct PlacedTensor {
     pub spec: TensorSpec,
     /// Its number in the model's order of creation, from 0.
     pub created: usize,
-    /// Where its values stand in the flat vector, in elements.
+    /// Its range of the flat vector, in elements.
     pub elements: Range<usize>,
-}
-
-/// Tensors whose gradients are fused into one unit of transfer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    /// Indices into [`Layout::tensors`].
-    pub tensors: Range<usize>,
-    /// Range of the flat vector, in elements.
-    pub elements: Range<usize>,
-    /// Indices into [`Layout::blocks`].
-    pub blocks: Range<usize>,
-    /// The kind of all its tensors.
-    pub kind: TensorKind,
 }
 
 /// The unit of placement, apply, refusal and versioning.
@@ -71,7 +68,7 @@ pub struct Bucket {
 pub struct Block {
     /// Its number, in flat order.
     pub id: BlockId,
-    /// Range of the flat vector, in elements; it lies in one bucket.
+    /// Range of the flat vector, in elements.
     pub elements: Range<usize>,
     /// The kind of all its values.
     pub kind: TensorKind,
@@ -114,6 +111,10 @@ pub enum LayoutError {
 /// Upper limit on the number of blocks of a run, so that tables stay bounded.
 pub const BLOCKS_MAX: usize = 1 << 20;
 
+/// In a rank's memory a tensor begins at a multiple of this, which is what CUDA's own allocator promises
+/// (CUDA C++ Programming Guide, "Device Memory Accesses").
+pub const ALIGN_BYTES: usize = 256;
+
 const ELEMENTS_MAX: u64 = 1 << 40;
 
 /// The flat vector of a model.
@@ -121,77 +122,42 @@ const ELEMENTS_MAX: u64 = 1 << 40;
 pub struct Layout {
     /// In flat order.
     pub tensors: Vec<PlacedTensor>,
-    /// In flat order.
-    pub buckets: Vec<Bucket>,
     /// In flat order; `blocks[i].id` is `BlockId(i)`.
     pub blocks: Vec<Block>,
 }
 
 impl Layout {
-    /// Lays out `tensors`, given in the model's order of creation. A bucket is closed when it has
-    /// reached `bucket_bytes`, and where buffers begin; a tensor is never divided between buckets, but
-    /// a bucket is cut into equal blocks of at most `block_bytes`.
-    pub fn new(
+    /// Lays out `tensors`, given in the model's order of creation. All parameters are cut into equal
+    /// blocks of at most `block_bytes`, and so are all buffers.
+    pub fn new(tensors: &[TensorSpec], block_bytes: usize) -> Result<Self, LayoutError> {
+        Self::within_buckets(tensors, usize::MAX, block_bytes)
+    }
+
+    /// The same as runs had it whose blocks lay in buckets of at least `bucket_bytes`: each bucket is cut
+    /// into equal blocks.
+    pub fn within_buckets(
         tensors: &[TensorSpec],
         bucket_bytes: usize,
         block_bytes: usize,
     ) -> Result<Self, LayoutError> {
         check(tensors)?;
-        let mut layout = Self {
-            tensors: Vec::new(),
-            buckets: Vec::new(),
-            blocks: Vec::new(),
-        };
+        let mut placed = Vec::with_capacity(tensors.len());
         let mut offset = 0;
         let of =
             |kind| (tensors.iter().enumerate().rev()).filter(move |(_, spec)| spec.kind == kind);
-        let flat = of(TensorKind::Parameter).chain(of(TensorKind::Buffer));
-        for (index, (created, spec)) in flat.enumerate() {
+        for (created, spec) in of(TensorKind::Parameter).chain(of(TensorKind::Buffer)) {
             let elements = offset..offset + spec.elements();
             offset = elements.end;
-            match layout.buckets.last_mut() {
-                Some(open) if open.kind == spec.kind && open.elements.len() * 4 < bucket_bytes => {
-                    open.tensors.end += 1;
-                    open.elements.end = elements.end;
-                }
-                _ => layout.buckets.push(Bucket {
-                    tensors: index..index + 1,
-                    elements: elements.clone(),
-                    blocks: 0..0,
-                    kind: spec.kind,
-                }),
-            }
-            layout.tensors.push(PlacedTensor {
+            placed.push(PlacedTensor {
                 spec: spec.clone(),
                 created,
                 elements,
             });
         }
-        layout.cut_blocks((block_bytes / 4).max(1))?;
-        Ok(layout)
-    }
-
-    fn cut_blocks(&mut self, block_elements: usize) -> Result<(), LayoutError> {
-        let count = |bucket: &Bucket| bucket.elements.len().div_ceil(block_elements);
-        let blocks = self.buckets.iter().map(count).sum();
-        if blocks > BLOCKS_MAX {
-            return Err(LayoutError::TooManyBlocks {
-                blocks,
-                max: BLOCKS_MAX,
-            });
-        }
-        for bucket in &mut self.buckets {
-            let first = self.blocks.len();
-            let (pieces, length) = (count(bucket), bucket.elements.len());
-            let cut = |piece: usize| bucket.elements.start + piece * length / pieces;
-            self.blocks.extend((0..pieces).map(|piece| Block {
-                id: BlockId((first + piece) as u32),
-                elements: cut(piece)..cut(piece + 1),
-                kind: bucket.kind,
-            }));
-            bucket.blocks = first..self.blocks.len();
-        }
-        Ok(())
+        Ok(Self {
+            blocks: blocks(&placed, bucket_bytes, (block_bytes / 4).max(1))?,
+            tensors: placed,
+        })
     }
 
     /// Length of the flat vector, in elements.
@@ -199,16 +165,73 @@ impl Layout {
         self.tensors.last().map_or(0, |t| t.elements.end)
     }
 
-    /// How many buckets are of a kind.
-    pub fn count(&self, kind: TensorKind) -> usize {
-        let buckets = self.buckets.iter();
-        buckets.filter(|bucket| bucket.kind == kind).count()
+    /// The elements of a kind; an empty range where the model has none.
+    pub fn of_kind(&self, kind: TensorKind) -> Range<usize> {
+        let end = self.elements();
+        let buffers = self.tensors[self.parameters()..].first();
+        let border = buffers.map_or(end, |first| first.elements.start);
+        match kind {
+            TensorKind::Parameter => 0..border,
+            TensorKind::Buffer => border..end,
+        }
+    }
+
+    /// How many tensors are parameters: they come first.
+    fn parameters(&self) -> usize {
+        let trained = |tensor: &PlacedTensor| tensor.spec.kind == TensorKind::Parameter;
+        self.tensors.partition_point(trained)
+    }
+
+    /// The blocks of a slice as ranges of the flat vector; adjoining ones are one.
+    ///
+    /// # Panics
+    /// If there is no such block.
+    pub fn runs(&self, slice: &[BlockId]) -> Vec<Range<usize>> {
+        let mut runs: Vec<Range<usize>> = Vec::new();
+        for id in slice {
+            let elements = &self.blocks[id.0 as usize].elements;
+            match runs.last_mut() {
+                Some(run) if run.end == elements.start => run.end = elements.end,
+                _ => runs.push(elements.clone()),
+            }
+        }
+        runs
     }
 
     /// The block of this number.
     pub fn block(&self, id: BlockId) -> Option<&Block> {
         self.blocks.get(id.0 as usize)
     }
+}
+
+/// Blocks of at most `block_elements`, which do not reach beyond a bucket.
+fn blocks(
+    tensors: &[PlacedTensor],
+    bucket_bytes: usize,
+    block_elements: usize,
+) -> Result<Vec<Block>, LayoutError> {
+    let count = |bucket: &Bucket| bucket.elements.len().div_ceil(block_elements);
+    let buckets = buckets::fused(tensors, bucket_bytes);
+    let total = buckets.iter().map(count).sum();
+    if total > BLOCKS_MAX {
+        return Err(LayoutError::TooManyBlocks {
+            blocks: total,
+            max: BLOCKS_MAX,
+        });
+    }
+    let mut blocks = Vec::with_capacity(total);
+    for bucket in &buckets {
+        let (pieces, length) = (count(bucket), bucket.elements.len());
+        let cut = |piece: usize| bucket.elements.start + piece * length / pieces;
+        for piece in 0..pieces {
+            blocks.push(Block {
+                id: BlockId(blocks.len() as u32),
+                elements: cut(piece)..cut(piece + 1),
+                kind: tensors[bucket.tensors.start].spec.kind,
+            });
+        }
+    }
+    Ok(blocks)
 }
 
 fn check(tensors: &[TensorSpec]) -> Result<(), LayoutError> {
@@ -246,52 +269,41 @@ mod tests {
     }
 
     #[test]
-    fn flat_order_is_reverse_creation_and_blocks_tile_it() {
-        let layout =
-            Layout::new(&[tensor("a", 10), tensor("b", 7), tensor("c", 100)], 64, 40).unwrap();
-        let names: Vec<_> = layout
-            .tensors
-            .iter()
-            .map(|t| t.spec.name.as_str())
-            .collect();
-        assert_eq!(names, ["c", "b", "a"]);
-        assert_eq!(
-            layout.buckets.len(),
-            2,
-            "c fills a bucket; b and a share one"
-        );
-        let mut end = 0;
-        for (index, block) in layout.blocks.iter().enumerate() {
-            assert_eq!((block.id.0 as usize, block.elements.start), (index, end));
-            assert!(block.bytes() <= 40 && !block.elements.is_empty());
-            end = block.elements.end;
-        }
-        assert_eq!(end, layout.elements());
-        assert_eq!(end, 117);
-    }
-
-    #[test]
-    fn statistics_between_layers_come_last_and_cut_no_bucket_short() {
+    fn flat_order_is_reverse_creation_and_buffers_come_last() {
         let mean = |name| TensorSpec {
             kind: TensorKind::Buffer,
             ..tensor(name, 2)
         };
-        let tensors = [tensor("a", 4), mean("b"), tensor("c", 4), mean("d")];
-        let layout = Layout::new(&tensors, 64, 64).unwrap();
-        let of = |bucket: &Bucket| {
-            let all = layout.tensors[bucket.tensors.clone()].iter();
-            let named = all.map(|t| (t.spec.name.as_str(), t.created));
-            named.collect::<Vec<_>>()
-        };
-        let buckets: Vec<_> = layout.buckets.iter().map(of).collect();
-        assert_eq!(buckets, [[("c", 2), ("a", 0)], [("d", 3), ("b", 1)]]);
-        assert_eq!(layout.buckets[1].elements, 8..12);
+        let tensors = [tensor("a", 10), mean("b"), tensor("c", 7), mean("d")];
+        let layout = Layout::new(&tensors, 40).unwrap();
+        let named = layout.tensors.iter();
+        let named = named.map(|t| (t.spec.name.as_str(), t.created, t.elements.start));
+        let want = [("c", 2, 0), ("a", 0, 7), ("d", 3, 17), ("b", 1, 19)];
+        assert_eq!(named.collect::<Vec<_>>(), want);
+        assert_eq!(layout.of_kind(TensorKind::Parameter), 0..17);
+        assert_eq!(layout.of_kind(TensorKind::Buffer), 17..21);
+        let blocks = layout.blocks.iter().map(|b| (b.elements.clone(), b.kind));
+        let (parameter, buffer) = (TensorKind::Parameter, TensorKind::Buffer);
+        let want = [(0..8, parameter), (8..17, parameter), (17..21, buffer)];
+        assert_eq!(blocks.collect::<Vec<_>>(), want, "whatever tensors end");
+    }
+
+    /// Runs that were begun so have such blocks in their snapshots.
+    #[test]
+    fn blocks_of_earlier_runs_lie_in_buckets() {
+        let tensors = [tensor("a", 10), tensor("b", 7), tensor("c", 100)];
+        let layout = Layout::within_buckets(&tensors, 64, 160).unwrap();
+        let ends = layout.blocks.iter().map(|block| block.elements.end);
+        assert_eq!(ends.collect::<Vec<_>>(), [33, 66, 100, 117]);
+        let ends = Layout::new(&tensors, 160).unwrap().blocks;
+        let ends = ends.iter().map(|block| block.elements.end);
+        assert_eq!(ends.collect::<Vec<_>>(), [39, 78, 117]);
     }
 
     #[test]
     fn refused() {
         let check = |tensors: &[TensorSpec], want: &str| {
-            let error = Layout::new(tensors, 64, 64).unwrap_err().to_string();
+            let error = Layout::new(tensors, 64).unwrap_err().to_string();
             assert!(error.contains(want), "{error}");
         };
         check(&[], "no parameters");

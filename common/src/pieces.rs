@@ -130,7 +130,7 @@ mod tests {
             kind: *kind,
         };
         let tensors: Vec<_> = tensors.iter().enumerate().map(spec).collect();
-        Layout::new(&tensors, 1 << 20, block_bytes).unwrap()
+        Layout::new(&tensors, block_bytes).unwrap()
     }
 
     fn pieces(cut: Cut, layout: &Layout) -> Vec<Vec<(Range<usize>, bool)>> {

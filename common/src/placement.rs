@@ -68,7 +68,7 @@ mod tests {
                 kind: TensorKind::Parameter,
             })
             .collect();
-        let layout = Layout::new(&tensors, 16_384, 4096).unwrap();
+        let layout = Layout::new(&tensors, 4096).unwrap();
         for count in 1..=5u32 {
             let placement = Placement::by_bytes(&layout, count);
             let bytes = |s| {

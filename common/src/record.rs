@@ -40,7 +40,8 @@ pub struct StepRecord {
     pub dropped: u64,
     /// Whether the group sent `skip` because its gradient was not finite: for all of its blocks.
     pub skipped: bool,
-    /// Buckets for whose blocks it did: without `exchange.per_bucket` all or none.
+    /// Buckets for whose blocks it did, the model's buffers counted as one: without
+    /// `exchange.per_bucket` all or none.
     pub buckets_skipped: u64,
     /// Whether it did because gradients of the scaled loss overflowed in f16.
     #[serde(default)]

@@ -23,8 +23,10 @@ pub struct RunSpec {
     pub group_sizes: Vec<u32>,
     /// In the model's order of creation.
     pub tensors: Vec<TensorSpec>,
-    /// A bucket is closed when it has reached this size.
-    pub bucket_bytes: usize,
+    /// Blocks lie in buckets of this size: of runs that were begun when they did. A rank learns it when it
+    /// joins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket_bytes: Option<usize>,
     /// Upper limit of a block.
     pub block_bytes: usize,
     /// When a gradient is applied.
@@ -127,7 +129,15 @@ impl RunSpec {
 
     /// The flat vector that follows from the tensors.
     pub fn layout(&self) -> Result<Layout, LayoutError> {
-        Layout::new(&self.tensors, self.bucket_bytes, self.block_bytes)
+        self.layout_within(self.bucket_bytes)
+    }
+
+    /// The same, with the `bucket_bytes` that a coordinator has told.
+    pub fn layout_within(&self, bucket_bytes: Option<usize>) -> Result<Layout, LayoutError> {
+        match bucket_bytes {
+            None => Layout::new(&self.tensors, self.block_bytes),
+            Some(size) => Layout::within_buckets(&self.tensors, size, self.block_bytes),
+        }
     }
 
     /// Checks every field, and that the tensors have a layout.
@@ -158,7 +168,7 @@ impl RunSpec {
         let patience = self.faults.patience_ms;
         let longer = patience > self.lease_ms;
         ranged(longer, "patience_ms", patience, "longer than lease_ms")?;
-        positive(self.bucket_bytes as u64, "bucket_bytes")?;
+        positive(self.bucket_bytes.unwrap_or(1) as u64, "bucket_bytes")?;
         let block = (4..=BLOCK_BYTES_MAX).contains(&self.block_bytes);
         ranged(block, "block_bytes", self.block_bytes, "4 bytes to 64 MiB")?;
         self.batches().check()?;
@@ -171,7 +181,8 @@ impl RunSpec {
         }
     }
 
-    /// The first field in which `other` differs, for a joiner that brought another configuration.
+    /// The first field in which `other` differs, for a joiner that brought another configuration. Which
+    /// cuts there are between blocks it does not bring.
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         let groups = self.group_sizes != other.group_sizes;
         let besides = || self.difference_besides_groups(other);
@@ -183,7 +194,6 @@ impl RunSpec {
         let differs = [
             (self.seed != other.seed, "seed"),
             (self.tensors != other.tensors, "tensors"),
-            (self.bucket_bytes != other.bucket_bytes, "bucket_bytes"),
             (self.block_bytes != other.block_bytes, "block_bytes"),
             (self.consistency != other.consistency, "consistency"),
             (self.policies != other.policies, "policies"),
@@ -214,5 +224,63 @@ impl RunSpec {
             .into_iter()
             .find(|(differs, _)| *differs)
             .map(|(_, field)| field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::TensorKind;
+    use crate::optimizer::Sgd;
+
+    /// As snapshots and states of coordinators have it.
+    #[test]
+    fn blocks_of_a_written_specification_are_those_that_it_was_written_for() {
+        let tensor = |name: &str, elements| TensorSpec {
+            name: name.into(),
+            shape: vec![elements],
+            kind: TensorKind::Parameter,
+        };
+        let now = RunSpec {
+            seed: 1,
+            group_sizes: vec![1],
+            tensors: vec![tensor("a", 10), tensor("b", 7), tensor("c", 100)],
+            bucket_bytes: None,
+            block_bytes: 160,
+            consistency: ConsistencySpec::Async,
+            policies: Policies::default(),
+            optimizer: OptimizerSpec::Sgd(Sgd {
+                momentum: 0.0,
+                nesterov: false,
+                weight_decay: 0.0,
+            }),
+            decay_exempt: DecayExempt::None,
+            schedule: Schedule::constant(0.5),
+            samples: 100,
+            epoch_samples: 100,
+            batch: 1,
+            batch_ramp: Vec::new(),
+            local: false,
+            local_steps: 1,
+            chunk_samples: 10,
+            lease_ms: 1_000,
+            start_grace_ms: 1_000,
+            milestone_samples: 0,
+            up: Compression::None,
+            down: Compression::None,
+            faults: FaultSpec::default(),
+        };
+        let mut written = serde_json::to_value(&now).unwrap();
+        assert_eq!(written.get("bucket_bytes"), None);
+        let check = |written: &serde_json::Value, want: &[usize]| {
+            let spec: RunSpec = serde_json::from_value(written.clone()).unwrap();
+            let blocks = spec.check().unwrap().blocks;
+            let ends: Vec<_> = blocks.iter().map(|block| block.elements.end).collect();
+            assert_eq!(ends, want);
+            assert_eq!(now.difference(&spec), None, "whoever joins does not say it");
+        };
+        check(&written, &[39, 78, 117]);
+        written["bucket_bytes"] = 64.into();
+        check(&written, &[33, 66, 100, 117]);
     }
 }

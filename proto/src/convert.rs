@@ -126,7 +126,7 @@ impl From<&RunSpec> for v1::RunSpec {
             seed: spec.seed,
             group_sizes: spec.group_sizes.clone(),
             tensors: spec.tensors.iter().map(Into::into).collect(),
-            bucket_bytes: spec.bucket_bytes as u64,
+            bucket_bytes: spec.bucket_bytes.map(|size| size as u64),
             block_bytes: spec.block_bytes as u64,
             consistency: Some(choice::to_wire(&spec.consistency)),
             policies: Some(v1::Policies::from(&spec.policies)),
@@ -150,6 +150,11 @@ impl From<&RunSpec> for v1::RunSpec {
     }
 }
 
+/// More than there is memory for is refused like any that is too large.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 impl TryFrom<v1::RunSpec> for RunSpec {
     type Error = Malformed;
     fn try_from(spec: v1::RunSpec) -> Result<Self, Malformed> {
@@ -159,8 +164,8 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             seed: spec.seed,
             group_sizes: spec.group_sizes,
             tensors: tensors.collect::<Result<_, _>>()?,
-            bucket_bytes: usize::try_from(spec.bucket_bytes).unwrap_or(usize::MAX),
-            block_bytes: usize::try_from(spec.block_bytes).unwrap_or(usize::MAX),
+            bucket_bytes: spec.bucket_bytes.map(size),
+            block_bytes: size(spec.block_bytes),
             consistency: choice::from_wire("consistency", consistency)?,
             policies: spec.policies.unwrap_or_default().try_into()?,
             decay_exempt: choice::or_default("decay_exempt", spec.decay_exempt)?,

@@ -144,9 +144,14 @@ pub fn copy_from_wire(wire: &v1::CopyHolder) -> CopyHolder {
     }
 }
 
-/// A placement with its holders, for the wire.
-pub fn placement_to_wire(placement: &Placement, holding: &Holding) -> v1::Placement {
+/// A placement with its holders, for the wire; `bucket_bytes` as in the run's specification.
+pub fn placement_to_wire(
+    placement: &Placement,
+    holding: &Holding,
+    bucket_bytes: Option<usize>,
+) -> v1::Placement {
     v1::Placement {
+        bucket_bytes: bucket_bytes.map(|size| size as u64),
         shards: placement.shards().iter().map(|shard| shard.0).collect(),
         holding: Some(holding.into()),
     }

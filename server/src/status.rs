@@ -25,10 +25,8 @@ pub struct RunStatus {
     pub phase: Phase,
     /// Its groups.
     pub groups: Vec<GroupRow>,
-    /// Which shard each block belongs to.
-    pub placement: Arc<Placement>,
-    /// Who holds the shards.
-    pub holding: Holding,
+    /// Where its blocks are.
+    pub placed: Placed,
     /// The servers of the fleet.
     pub servers: Vec<ServerRow>,
     /// Samples of finished chunks that filled no batch.
@@ -62,9 +60,36 @@ pub(crate) fn holding(core: &Coordinator, run: &RunId) -> Result<Holding, Refuse
     })
 }
 
+/// Where a run's blocks are.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// Which shard each block belongs to.
+    pub placement: Arc<Placement>,
+    /// Who holds the shards.
+    pub holding: Holding,
+    /// As in the run's specification.
+    pub bucket_bytes: Option<usize>,
+}
+
+impl Placed {
+    /// For the wire.
+    pub(crate) fn encode(&self) -> v1::Placement {
+        placement_to_wire(&self.placement, &self.holding, self.bucket_bytes)
+    }
+}
+
+/// Where a run's blocks are.
+pub(crate) fn placed(core: &Coordinator, run: &RunId) -> Result<Placed, Refused> {
+    let of = core.run(run)?;
+    Ok(Placed {
+        placement: of.placement().clone(),
+        holding: holding(core, run)?,
+        bucket_bytes: of.spec().bucket_bytes,
+    })
+}
+
 /// The status page of a run.
 pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<RunStatus, Refused> {
-    let holding = holding(core, run)?;
     let of = core.run(run)?;
     let shards = (0..of.holders().len() as u32).map(ShardId);
     let waits = shards.map(|shard| (shard, of.waits_for(shard, core.fleet())));
@@ -73,8 +98,7 @@ pub(crate) fn status(core: &Coordinator, run: &RunId, now_ms: u64) -> Result<Run
         generation: of.generation(),
         phase: of.phase().clone(),
         groups: of.rows(now_ms),
-        placement: of.placement().clone(),
-        holding,
+        placed: placed(core, run)?,
         servers: core.fleet().rows(now_ms),
         samples_unused: of.samples_unused(),
         snapshot: of.newest_snapshot(),
@@ -105,7 +129,7 @@ pub(crate) fn encode(status: RunStatus) -> v1::StatusReply {
             .iter()
             .map(|row| group(row, fastest))
             .collect(),
-        placement: Some(placement_to_wire(&status.placement, &status.holding)),
+        placement: Some(status.placed.encode()),
         samples_unused: status.samples_unused,
         servers: status.servers.into_iter().map(server).collect(),
         snapshot: status.snapshot,

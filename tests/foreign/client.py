@@ -89,22 +89,13 @@ def elements(tensor):
 
 def layout(spec):
     """Blocks as (begin, end, kind) in the flat vector."""
-    buckets = []
-    at = 0
-    buffers = lambda tensor: tensor.kind == types.TENSOR_KIND_BUFFER
-    for tensor in sorted(reversed(spec.tensors), key=buffers):
-        end = at + elements(tensor)
-        last = buckets[-1] if buckets else None
-        if last and last[2] == tensor.kind and (last[1] - last[0]) * 4 < spec.bucket_bytes:
-            last[1] = end
-        else:
-            buckets.append([at, end, tensor.kind])
-        at = end
     blocks = []
-    for begin, end, kind in buckets:
-        n, most = end - begin, max(1, spec.block_bytes // 4)
-        p = -(-n // most)
-        blocks += [(begin + i * n // p, begin + (i + 1) * n // p, kind) for i in range(p)]
+    at = 0
+    for kind in (types.TENSOR_KIND_PARAMETER, types.TENSOR_KIND_BUFFER):
+        n = sum(elements(tensor) for tensor in spec.tensors if tensor.kind == kind)
+        p = -(-n // max(1, spec.block_bytes // 4))
+        blocks += [(at + i * n // p, at + (i + 1) * n // p, kind) for i in range(p)]
+        at += n
     return blocks
 
 
@@ -117,7 +108,6 @@ SPEC = types.RunSpec(
         types.Tensor(name="out.weight", shape=[2, 5], kind=types.TENSOR_KIND_PARAMETER),
         types.Tensor(name="out.bias", shape=[2], kind=types.TENSOR_KIND_PARAMETER),
     ],
-    bucket_bytes=64,
     block_bytes=64,
     consistency=types.Choice(name="bounded"),
     optimizer=types.Choice(name="sgd"),

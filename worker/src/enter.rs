@@ -57,7 +57,7 @@ pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<
 fn form(member: &Member, joined: &Joined) -> anyhow::Result<Box<dyn Group>> {
     let layout = &member.process.settings.layout;
     Ok(match joined.group_size {
-        1 => Box::new(Solo::new(layout, &member.tensors)?),
+        1 => Box::new(Solo::new(layout, &member.buckets, &member.tensors)?),
         _ => Box::new(meet(member, joined)?),
     })
 }
@@ -91,8 +91,15 @@ fn meet(member: &Member, joined: &Joined) -> anyhow::Result<C10d> {
         timeout: settings.lease(),
     };
     let (rank, size) = (joined.group_rank, joined.group_size);
-    let group = C10d::new(rank, size, &rendezvous, layout, &member.tensors)?;
-    Ok(group)
+    let (buckets, tensors) = (&member.buckets, &member.tensors);
+    Ok(C10d::new(
+        rank,
+        size,
+        &rendezvous,
+        layout,
+        buckets,
+        tensors,
+    )?)
 }
 
 /// The way of exchanging that is configured, for the rank's slice.
@@ -104,6 +111,7 @@ fn exchanging(
 ) -> anyhow::Result<Box<dyn Exchanging>> {
     let Member {
         config,
+        buckets,
         tensors,
         flat,
         staged,
@@ -111,7 +119,7 @@ fn exchanging(
         ..
     } = member;
     let RankSettings { spec, layout, .. } = &process.settings;
-    let host = HostSide::new(layout, membership.slice(), *staged, spec.up);
+    let host = HostSide::new(layout, buckets, membership.slice(), *staged, spec.up);
     let setup = Setup {
         config,
         spec,

@@ -1,14 +1,13 @@
 //! Evaluates the servers' parameters and saves them.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use safetensors::tensor::{Dtype, TensorView};
-use tch::{Device, Tensor};
+use tch::Device;
 use tokio::runtime::Handle;
 use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::milestones;
-use tradewind_client::reader::pull;
+use tradewind_client::reader::{Pulled, pull};
 use tradewind_client::verdict::Diverged;
 use tradewind_common::Layout;
 use tradewind_common::record::{Evaluation, Measure};
@@ -43,19 +42,12 @@ pub fn evaluate(
     Folders { out, milestones }: Folders<'_>,
     runtime: &Handle,
 ) -> anyhow::Result<Evaluation> {
-    let layout = Arc::new(run_spec(config, task).check()?);
-    let mut values = vec![0.0; layout.elements()];
+    let spec = run_spec(config, task);
     let reach = reach(config, token);
-    runtime.block_on(pull(
-        &config.name,
-        coordinator,
-        &reach,
-        &layout,
-        &mut values,
-    ))?;
+    let pulled = pull(&config.name, coordinator, &reach, &spec);
+    let Pulled { layout, values } = runtime.block_on(pulled)?;
     let mut flat = Flat::new(&layout, &named(task), device)?;
-    let pulled = Tensor::from_slice(&values);
-    tch::no_grad(|| flat.storage_mut().f_copy_(&pulled))?;
+    flat.write(&values)?;
 
     let report = autocast(config.compute.precision, device, || task.evaluate())??;
     check_finite(&[&report.metric, &report.validation])?;
@@ -79,8 +71,7 @@ pub fn evaluate(
     whole::write(&out.join("evaluation.json"), text.as_bytes())?;
     if let Some(fleet) = milestones {
         let mut measure = |values: &[f32]| {
-            let saved = Tensor::from_slice(values);
-            tch::no_grad(|| flat.storage_mut().f_copy_(&saved))?;
+            flat.write(values)?;
             Ok(autocast(config.compute.precision, device, || {
                 task.measure(Split::Validation)
             })??)

@@ -1,11 +1,10 @@
-//! The values of a model as views into one contiguous f32 buffer, in the order of its layout, on the
-//! device that the model computes on.
+//! The values of a model as views into one f32 buffer, in the order of its layout, on the device that the
+//! model computes on.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_common::layout::{Layout, TensorKind};
+use tradewind_common::layout::{Layout, Memory, PlacedTensor, TensorKind};
 
 use crate::c10d;
 
@@ -41,9 +40,11 @@ pub enum FlatError {
     Torch(#[from] tch::TchError),
 }
 
-/// All parameters and buffers of a model in one contiguous f32 vector: the model's tensors are
-/// views into it, so that writing the vector changes the model. In main memory it can be read and
-/// written as a slice; on a device only by operations, in the order of their streams.
+/// All parameters and buffers of a model in one f32 vector: the model's tensors are views into it, so
+/// that writing the vector changes the model. Each begins at a multiple of
+/// [`ALIGN_BYTES`](tradewind_common::layout::ALIGN_BYTES) of one allocation, on every device; the gaps behind
+/// them are 0. In main memory it can be read and written as a slice; on a device only by operations, in the
+/// order of their streams.
 ///
 /// The slices that it lends point to memory that the model's tensors share. Whoever holds one
 /// neither runs forward or backward nor changes a tensor in place; and values are not written
@@ -52,6 +53,7 @@ pub enum FlatError {
 pub struct Flat {
     /// Owns the memory.
     storage: Tensor,
+    memory: Memory,
 }
 
 impl Flat {
@@ -75,18 +77,25 @@ impl Flat {
                 why: format!("it is on {:?}, not in main memory", tensors[at].device()),
             });
         }
-        let main = Tensor::f_zeros([layout.elements() as i64], (Kind::Float, Device::Cpu))?;
+        let memory = Memory::of(layout);
+        let main = Tensor::f_zeros([memory.len() as i64], (Kind::Float, Device::Cpu))?;
+        let view = |storage: &Tensor, placed: &PlacedTensor| {
+            let mut whole = memory.stretches(&placed.elements);
+            let whole = whole.next().expect("no tensor is empty");
+            view(storage, placed, whole.memory.start)
+        };
         tch::no_grad(|| {
-            for (tensor, view) in tensors.iter().zip(&mut views(layout, &main)?) {
-                view.f_copy_(tensor)?;
+            for (tensor, placed) in tensors.iter().zip(&layout.tensors) {
+                view(&main, placed)?.f_copy_(tensor)?;
             }
             // One copy to a device, none to main memory.
             let storage = main.f_to_device(device)?;
-            for (mut tensor, view) in tensors.into_iter().zip(&views(layout, &storage)?) {
-                tensor.f_set_data(view)?;
+            for (mut tensor, placed) in tensors.into_iter().zip(&layout.tensors) {
+                tensor.f_set_data(&view(&storage, placed)?)?;
             }
-            Ok(Self { storage })
+            Ok(storage)
         })
+        .map(|storage| Self { storage, memory })
     }
 
     /// Where it is.
@@ -94,17 +103,17 @@ impl Flat {
         self.storage.device()
     }
 
-    /// The whole vector: of one dimension, f32, contiguous.
+    /// The whole vector with its gaps: of one dimension, f32, contiguous.
     pub fn storage(&self) -> &Tensor {
         &self.storage
     }
 
-    /// The whole vector, to be written by operations.
-    pub fn storage_mut(&mut self) -> &mut Tensor {
-        &mut self.storage
+    /// Where elements are in [`storage`](Self::storage).
+    pub fn memory(&self) -> &Memory {
+        &self.memory
     }
 
-    /// Views of ranges of elements.
+    /// Views of ranges of [`storage`](Self::storage).
     pub fn ranges(&self, ranges: &[Range<usize>]) -> Result<Vec<Tensor>, FlatError> {
         let view = |range: &Range<usize>| {
             let (start, length) = (range.start as i64, range.len() as i64);
@@ -113,38 +122,46 @@ impl Flat {
         ranges.iter().map(view).collect()
     }
 
-    /// The values in main memory: as they are there, or copied from the device, which is waited for.
-    pub fn read(&self) -> Cow<'_, [f32]> {
-        match c10d::values(&self.storage) {
-            Some(values) => Cow::Borrowed(values),
-            None => {
-                let main = self.storage.to_device(Device::Cpu);
-                let values = c10d::values(&main).expect("contiguous, f32 and not empty");
-                Cow::Owned(values.to_vec())
-            }
-        }
+    /// Views of a range of elements, in order: one where there is no gap in it.
+    pub fn views(&self, elements: &Range<usize>) -> Result<Vec<Tensor>, FlatError> {
+        let stretches = self.memory.stretches(elements);
+        self.ranges(&stretches.map(|stretch| stretch.memory).collect::<Vec<_>>())
     }
 
-    /// The whole vector.
+    /// All elements, in main memory, copied; a device is waited for.
+    pub fn read(&self) -> Vec<f32> {
+        let main = self.storage.to_device(Device::Cpu);
+        let values = c10d::values(&main).expect(CONTIGUOUS);
+        let stretches = self.memory.stretches(&(0..usize::MAX));
+        let values = stretches.flat_map(|stretch| &values[stretch.memory]);
+        values.copied().collect()
+    }
+
+    /// Makes these all elements.
     ///
     /// # Panics
-    /// If it is not in main memory; this and the next two.
-    pub fn values(&self) -> &[f32] {
-        c10d::values(&self.storage).expect(IN_MAIN_MEMORY)
+    /// If they are fewer.
+    pub fn write(&mut self, values: &[f32]) -> Result<(), FlatError> {
+        let length = self.memory.len() as i64;
+        let mut main = Tensor::f_zeros([length], (Kind::Float, Device::Cpu))?;
+        let to = c10d::values_mut(&mut main).expect(CONTIGUOUS);
+        for stretch in self.memory.stretches(&(0..usize::MAX)) {
+            to[stretch.memory].copy_from_slice(&values[stretch.elements]);
+        }
+        tch::no_grad(|| self.storage.f_copy_(&main))?;
+        Ok(())
     }
 
-    /// The whole vector, to be written.
-    pub fn values_mut(&mut self) -> &mut [f32] {
-        c10d::values_mut(&mut self.storage).expect(IN_MAIN_MEMORY)
-    }
-
-    /// A range of elements, such as a block's.
-    pub fn block(&self, elements: &Range<usize>) -> &[f32] {
-        &self.values()[elements.clone()]
+    /// What [`storage`](Self::storage) holds, to be written.
+    ///
+    /// # Panics
+    /// If it is not in main memory.
+    pub fn storage_values_mut(&mut self) -> &mut [f32] {
+        c10d::values_mut(&mut self.storage).expect("the caller knows it is no device's")
     }
 }
 
-const IN_MAIN_MEMORY: &str = "contiguous, f32 and not empty; the caller knows it is no device's";
+const CONTIGUOUS: &str = "contiguous, f32 and not empty";
 
 /// Handles to a model's tensors, given in its order of creation, in the order of the layout,
 /// after checking all that [`Flat::new`] promises, but for the device, which is one for all.
@@ -200,26 +217,17 @@ pub(crate) fn in_layout_order(
     Ok(ordered)
 }
 
-/// Views of `flat`, one for each tensor of the layout, in its order and shapes.
-pub(crate) fn views(layout: &Layout, flat: &Tensor) -> Result<Vec<Tensor>, FlatError> {
-    let view = |placed: &tradewind_common::layout::PlacedTensor| {
-        let shape: Vec<i64> = placed
-            .spec
-            .shape
-            .iter()
-            .map(|&extent| extent as i64)
-            .collect();
-        let range = &placed.elements;
-        Ok(flat
-            .f_narrow(0, range.start as i64, range.len() as i64)?
-            .f_view(&shape[..])?)
-    };
-    layout.tensors.iter().map(view).collect()
+/// A view of `all` with the shape of a tensor, from its element `start` on.
+pub(crate) fn view(all: &Tensor, placed: &PlacedTensor, start: usize) -> Result<Tensor, FlatError> {
+    let extents = placed.spec.shape.iter();
+    let shape: Vec<i64> = extents.map(|extent| *extent as i64).collect();
+    let own = all.f_narrow(0, start as i64, placed.elements.len() as i64)?;
+    Ok(own.f_view(&shape[..])?)
 }
 
 #[cfg(test)]
 mod tests {
-    use tradewind_common::layout::TensorSpec;
+    use tradewind_common::layout::{ALIGN_BYTES, TensorSpec};
 
     use super::*;
 
@@ -247,7 +255,7 @@ mod tests {
             spec("bias", &[3], TensorKind::Parameter),
             spec("mean", &[2], TensorKind::Buffer),
         ];
-        Layout::new(&specs, 1 << 20, 8).unwrap()
+        Layout::new(&specs, 8).unwrap()
     }
 
     #[test]
@@ -255,14 +263,35 @@ mod tests {
         let (layout, model) = (layout(), model());
         let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let want = [10.0, 11.0, 12.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -0.0, 20.0];
-        assert_eq!(flat.values(), want);
-        assert!(flat.values()[9].is_sign_negative(), "bits are kept");
+        assert_eq!(flat.read(), want);
+        assert!(flat.read()[9].is_sign_negative(), "bits are kept");
         assert!(model[0].1.requires_grad() && model[0].1.is_leaf());
 
-        flat.values_mut()[3] = 7.0;
+        flat.storage_values_mut()[64] = 7.0;
         assert_eq!(model[0].1.double_value(&[0, 0]), 7.0);
         let _ = tch::no_grad(|| model[1].1.shallow_clone().fill_(1.5));
-        assert_eq!(flat.block(&(0..3)), [1.5; 3]);
+        assert_eq!(flat.read()[..4], [1.5, 1.5, 1.5, 7.0]);
+
+        let values: Vec<f32> = (0..11).map(|at| at as f32).collect();
+        flat.write(&values).unwrap();
+        assert_eq!(flat.read(), values);
+        assert_eq!(model[2].1.double_value(&[1]), 10.0);
+        let sum = flat.storage().sum(Kind::Double);
+        assert_eq!(sum.double_value(&[]), 55.0, "gaps are 0");
+    }
+
+    #[test]
+    fn each_tensor_is_where_an_allocation_of_its_own_would_be() {
+        let (layout, model) = (layout(), model());
+        let flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
+        let address = |tensor: &Tensor| tensor.data_ptr() as usize;
+        for (name, tensor) in &model {
+            let from = address(tensor) - address(flat.storage());
+            assert_eq!(from % ALIGN_BYTES, 0, "{name}");
+        }
+        let lengths = flat.views(&(2..10)).unwrap();
+        let lengths: Vec<_> = lengths.iter().map(Tensor::numel).collect();
+        assert_eq!(lengths, [1, 6, 1]);
     }
 
     #[test]
@@ -271,7 +300,7 @@ mod tests {
         let mut flat = Flat::new(&layout, &model, Device::Cpu).unwrap();
         let loss = |x: f32| (&model[0].1 * f64::from(x)).sum(Kind::Float);
         assert_eq!(loss(2.0).double_value(&[]), 30.0);
-        flat.values_mut()[3..9].fill(1.0);
+        flat.storage_values_mut()[64..70].fill(1.0);
         let loss = loss(2.0);
         assert_eq!(loss.double_value(&[]), 12.0);
         loss.backward();

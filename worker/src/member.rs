@@ -12,6 +12,7 @@ use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::verdict::GivenUp;
+use tradewind_common::layout::Bucket;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{GroupId, Rank, TensorKind, TensorSpec};
 use tradewind_config::Config;
@@ -47,6 +48,8 @@ pub struct Member {
     pub config: Config,
     /// What it computes on.
     pub device: Device,
+    /// In which the group averages gradients.
+    pub buckets: Arc<[Bucket]>,
     /// Model, loss, data.
     pub task: Box<dyn Task>,
     /// The model's tensors, named, in order of creation.
@@ -90,6 +93,7 @@ impl Member {
         let checked = spec.check().map_err(|error| given_up(error.into()));
         let layout = Arc::new(checked?);
         let tensors = named(&*task);
+        let buckets = layout.buckets(config.exchange.bucket_bytes).into();
         let flat = Flat::new(&layout, &tensors, device).map_err(|error| given_up(error.into()))?;
         let host = &config.cluster.host;
         let lease = Duration::from_millis(config.liveness.lease_ms);
@@ -114,6 +118,7 @@ impl Member {
         };
         Ok(Self {
             device,
+            buckets,
             task,
             tensors,
             staged: flat.device() != Device::Cpu,

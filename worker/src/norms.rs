@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
+use tradewind_common::layout::Bucket;
 use tradewind_common::pieces::{Cut, Measured, Norms, Spanning};
 use tradewind_common::{BlockId, Layout};
 
@@ -15,20 +16,28 @@ use crate::stream::torch;
 /// Measures what a rank's slice is pushed with.
 pub struct TensorNorms {
     spanning: Arc<Spanning>,
-    /// Bucket of each of its tensors, and where in that it stands.
-    places: Vec<(usize, Range<usize>)>,
+    /// Of each of its tensors.
+    places: Vec<Place>,
+}
+
+/// Where a tensor's gradient is.
+struct Place {
+    bucket: usize,
+    /// In the bucket.
+    range: Range<usize>,
 }
 
 impl TensorNorms {
     /// For a slice of `layout`; `None` where the pushes of a run that is cut so need none.
-    pub fn new(cut: Cut, layout: &Layout, slice: &[BlockId]) -> Option<Self> {
+    pub fn new(cut: Cut, layout: &Layout, buckets: &[Bucket], slice: &[BlockId]) -> Option<Self> {
         let spanning = Spanning::new(cut, layout, slice);
         let place = |tensor: &Range<usize>| {
-            let mut buckets = layout.buckets.iter();
-            let at = buckets.position(|bucket| bucket.elements.contains(&tensor.start));
-            let at = at.expect("buckets tile the flat vector");
-            let start = layout.buckets[at].elements.start;
-            (at, tensor.start - start..tensor.end - start)
+            let bucket = buckets.partition_point(|bucket| bucket.elements.end <= tensor.start);
+            let start = buckets[bucket].elements.start;
+            Place {
+                bucket,
+                range: tensor.start - start..tensor.end - start,
+            }
         };
         let places: Vec<_> = spanning.tensors().iter().map(place).collect();
         (!places.is_empty()).then(|| Self {
@@ -41,17 +50,20 @@ impl TensorNorms {
     /// computed on; in f64. On a device one copy brings all of them.
     pub fn measure(&self, flat: &Flat, group: &dyn Group) -> Result<Measured, HostError> {
         let failed = torch("the norms of tensors");
-        let norm = |of: &Tensor, range: &Range<usize>| {
-            let part = of.f_narrow(0, range.start as i64, range.len() as i64)?;
-            part.f_norm_scalaropt_dtype(2, Kind::Double)
-        };
+        let norm = |of: &Tensor| of.f_norm_scalaropt_dtype(2, Kind::Double);
         let mut all = Vec::with_capacity(2 * self.places.len());
         let tensors = self.spanning.tensors().iter();
-        for (tensor, (bucket, range)) in tensors.zip(&self.places) {
+        for (tensor, Place { bucket, range }) in tensors.zip(&self.places) {
+            // A tensor has no gap in it.
+            let values = flat.views(tensor)?.remove(0);
             let gradient = group.gradient(*bucket);
-            let gradient = gradient.expect("only parameters have steps");
-            all.push(norm(flat.storage(), tensor).map_err(&failed)?);
-            all.push(norm(gradient, range).map_err(&failed)?);
+            let gradient = gradient.f_narrow(0, range.start as i64, range.len() as i64);
+            all.push(norm(&values).map_err(&failed)?);
+            all.push(
+                gradient
+                    .and_then(|gradient| norm(&gradient))
+                    .map_err(&failed)?,
+            );
         }
         let all = Tensor::f_stack(&all, 0).and_then(|all| all.f_to_device(Device::Cpu));
         let all = all.and_then(Vec::<f64>::try_from).map_err(&failed)?;
@@ -91,8 +103,8 @@ mod tests {
             kind: TensorKind::Parameter,
         };
         let specs: Vec<_> = tensors.iter().map(spec).collect();
-        // One bucket: the pair and the short one in a block, the long one in three.
-        let layout = Layout::new(&specs, 64, 16).unwrap();
+        // Of 14 values in blocks of 3 and 4 the pair and the short one are in the first.
+        let layout = Layout::new(&specs, 16).unwrap();
         let (slice, cut) = (
             layout.slice(Rank(0), 1),
             Cut {
@@ -100,9 +112,11 @@ mod tests {
                 layerwise: true,
             },
         );
+        let buckets = layout.buckets(12);
+        assert_eq!(buckets.len(), 2);
         let flat = Flat::new(&layout, &tensors, Device::Cpu).unwrap();
-        let mut group = Solo::new(&layout, &tensors).unwrap();
-        let norms = TensorNorms::new(cut, &layout, &slice).unwrap();
+        let mut group = Solo::new(&layout, &buckets, &tensors).unwrap();
+        let norms = TensorNorms::new(cut, &layout, &buckets, &slice).unwrap();
         let slope = |(at, (_, tensor)): (usize, &(String, Tensor))| {
             (tensor * (at + 1) as f64 * 3.0).sum(Kind::Float)
         };
@@ -118,6 +132,6 @@ mod tests {
         let got: Vec<_> = blocks.map(|block| measured.of_block(block.id)).collect();
         let long = std::slice::from_ref(&want);
         assert_eq!(got, [&[][..], long, long, long]);
-        assert!(TensorNorms::new(Cut::default(), &layout, &slice).is_none());
+        assert!(TensorNorms::new(Cut::default(), &layout, &buckets, &slice).is_none());
     }
 }

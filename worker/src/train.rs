@@ -158,7 +158,6 @@ impl Worker<'_> {
         let ahead = Ahead {
             clock: self.exchanging.clock(),
             loss_scale: self.exchanging.loss_scale(),
-            buckets: self.member.process.settings.layout.buckets.len(),
         };
         let step = computed.agree(samples, missed_pace, ahead, &*self.group)?;
         Ok(Step {
@@ -188,10 +187,10 @@ impl Worker<'_> {
     }
 
     fn bus_bandwidth(&self) -> Result<Option<f64>, GroupError> {
-        let buckets = self.member.process.settings.layout.buckets.iter();
-        let trained = buckets.filter(|bucket| bucket.kind == TensorKind::Parameter);
-        let bytes = trained.map(|bucket| size_of::<f32>() * bucket.elements.len());
+        let layout = &self.member.process.settings.layout;
+        let parameters = layout.of_kind(TensorKind::Parameter);
+        let (bytes, size) = (size_of::<f32>() * parameters.len(), self.group.size());
         let took = self.group.reduced()?;
-        Ok(took.and_then(|took| bus_bandwidth(bytes.sum(), self.group.size(), took)))
+        Ok(took.and_then(|took| bus_bandwidth(bytes, size, took)))
     }
 }

@@ -73,6 +73,7 @@ fn of_group(error: &GroupError) -> Verdict {
         | GroupError::Nccl(_)
         | GroupError::Mixed { .. }
         | GroupError::Shared { .. }
+        | GroupError::Buckets { .. }
         | GroupError::Loss(_)
         | GroupError::Unused { .. }
         | GroupError::Length { .. } => Verdict::GivenUp,

@@ -176,7 +176,7 @@ impl Config {
             seed: self.seed,
             group_sizes: self.cluster.groups.clone(),
             tensors,
-            bucket_bytes: self.exchange.bucket_bytes,
+            bucket_bytes: None,
             block_bytes: self.exchange.block_bytes,
             consistency: self.train.consistency,
             policies: self.policies,

@@ -1,7 +1,7 @@
 use super::*;
 use crate::layout::TensorSpec;
 
-fn layout(elements: &[u64], bucket_bytes: usize, block_bytes: usize) -> Layout {
+fn layout(elements: &[u64], block_bytes: usize) -> Layout {
     let tensors: Vec<_> = elements
         .iter()
         .enumerate()
@@ -14,7 +14,7 @@ fn layout(elements: &[u64], bucket_bytes: usize, block_bytes: usize) -> Layout {
             },
         })
         .collect();
-    Layout::new(&tensors, bucket_bytes, block_bytes).unwrap()
+    Layout::new(&tensors, block_bytes).unwrap()
 }
 
 fn placed(layout: &Layout, servers: u32) -> Placement {
@@ -38,7 +38,7 @@ fn run<'a>(layout: &'a Layout, placement: &'a Placement, group_sizes: &'a [u32])
 /// 2 × (9 + 9 + 32) = 100 down. A server has 2 blocks, too, and 3 groups.
 #[test]
 fn a_rank_has_its_slice_and_a_server_its_shard_of_every_group() {
-    let layout = layout(&[262_144], 1 << 20, 256 << 10);
+    let layout = layout(&[262_144], 256 << 10);
     let placement = placed(&layout, 2);
     let run = run(&layout, &placement, &[2, 2, 2]);
     let rank = Traffic {
@@ -71,7 +71,7 @@ fn a_rank_has_its_slice_and_a_server_its_shard_of_every_group() {
 /// sum, and 2 × 8,192 for the gather, since slices are padded to the longest.
 #[test]
 fn inside_a_group() {
-    let layout = layout(&[5120], 20_480, 4096);
+    let layout = layout(&[5120], 4096);
     let placement = placed(&layout, 1);
     let run = run(&layout, &placement, &[3]);
     let want = Collectives {
@@ -119,8 +119,7 @@ fn resnet50() -> Vec<TensorSpec> {
     tensors
 }
 
-/// A bucket of 1 MiB has 4 blocks for 1,066 ranks: the next bucket goes to other ranks, and what
-/// all send to all is the model, padded by at most a block a rank.
+/// What all ranks send to all is the model, padded by at most a block a rank.
 #[test]
 fn a_group_of_many_ranks_gathers_hardly_more_than_its_model() {
     // 302.1 MiB, as the climate network of Kurth et al., SC17, in groups of 1,066 nodes.
@@ -132,7 +131,7 @@ fn a_group_of_many_ranks_gathers_hardly_more_than_its_model() {
     });
     let climate: Vec<_> = climate.collect();
     let check = |tensors: &[TensorSpec], ranks: u32, block_bytes: u64, longest: u64| {
-        let layout = Layout::new(tensors, 1 << 20, block_bytes as usize).unwrap();
+        let layout = Layout::new(tensors, block_bytes as usize).unwrap();
         let placement = placed(&layout, 1);
         let sizes = [ranks];
         let run = run(&layout, &placement, &sizes);
@@ -143,17 +142,17 @@ fn a_group_of_many_ranks_gathers_hardly_more_than_its_model() {
         assert_eq!(run.busiest_rank().values * 4, longest);
         values
     };
-    // 1,208 blocks, and a last one of 104,856 bytes; 4,832 and two of 52,428.
-    let of_climate = check(&climate, 1066, 256 << 10, 2 * (256 << 10));
-    check(&climate, 1066, 64 << 10, 5 * (64 << 10));
-    check(&climate, 8, 256 << 10, 151 * (256 << 10) + 104_856);
+    // 1,209 blocks of 65,503 or 65,504 values: 2 for some; 4,834 of 16,382 or 16,383.
+    let of_climate = check(&climate, 1066, 256 << 10, 4 * (65_503 + 65_504));
+    check(&climate, 1066, 64 << 10, 327_652);
+    check(&climate, 8, 256 << 10, 39_826_112);
     assert_eq!(of_climate, 302 * (1 << 18) + 26_214);
 
     let resnet = resnet50();
-    // One block: the last layer's 2,049,000 values are cut in 32, of at most 64,032.
-    let of_resnet = check(&resnet, 1066, 256 << 10, 4 * 64_032);
-    // Six blocks of 16,354 bytes: 2 % more than the model.
-    check(&resnet, 1066, 16 << 10, 6 * 16_354);
+    // One of 390 blocks.
+    let of_resnet = check(&resnet, 1066, 256 << 10, 4 * 65_531);
+    // Six blocks of 4,096 values: 2 % more than the model.
+    check(&resnet, 1066, 16 << 10, 98_296);
     assert_eq!(of_resnet, 25_557_032 + 53_120);
 }
 
@@ -161,7 +160,7 @@ fn a_group_of_many_ranks_gathers_hardly_more_than_its_model() {
 /// counts and 4 × 164 entries of 6 bytes. Buffers are f32 in both directions.
 #[test]
 fn parameters_are_compressed_and_buffers_are_not() {
-    let layout = layout(&[65_536, 1024], 1 << 20, 64 << 10);
+    let layout = layout(&[65_536, 1024], 64 << 10);
     let placement = placed(&layout, 1);
     let run = Run {
         up: Compression::TopK { fraction: 0.01 },
@@ -180,7 +179,7 @@ fn parameters_are_compressed_and_buffers_are_not() {
 /// confirmation of its own; it sends the values, the gradient and a confirmation.
 #[test]
 fn copies_are_sent_every_gradient_and_confirm_it() {
-    let layout = layout(&[16_384], 1 << 20, 64 << 10);
+    let layout = layout(&[16_384], 64 << 10);
     let placement = placed(&layout, 1);
     let one = run(&layout, &placement, &[1]);
     let two = Run { copies: 2, ..one };
@@ -198,7 +197,7 @@ fn copies_are_sent_every_gradient_and_confirm_it() {
 /// 3 ranks with 2, 2 and 1 of 5 blocks; block 4 and the even ones lie on server 0.
 #[test]
 fn a_rank_has_no_more_connections_than_blocks() {
-    let layout = layout(&[5120], 20_480, 4096);
+    let layout = layout(&[5120], 4096);
     let placement = placed(&layout, 2);
     let count = |connections, groups: &[u32]| {
         let run = Run {
@@ -217,7 +216,7 @@ fn a_rank_has_no_more_connections_than_blocks() {
 /// 100 values in 1 block, 2 groups of a rank; 4 × 100 + 9 + 56 = 465 bytes up, 441 down.
 #[test]
 fn what_has_most_to_do_sets_the_time() {
-    let layout = layout(&[100], 400, 400);
+    let layout = layout(&[100], 400);
     let placement = placed(&layout, 1);
     let run = run(&layout, &placement, &[1, 1]);
     let ample = Rates {
@@ -282,7 +281,7 @@ fn what_has_most_to_do_sets_the_time() {
 /// that for a server.
 #[test]
 fn more_servers_leave_the_link_of_the_rank() {
-    let layout = layout(&[100], 400, 200);
+    let layout = layout(&[100], 200);
     let placement = placed(&layout, 2);
     let rates = Rates {
         link: 530.0,

@@ -10,29 +10,26 @@ impl Layout {
     /// The slice of each rank of a group of `group_size` ranks, at least 1: whole blocks in flat
     /// order, each block in exactly one slice.
     ///
-    /// Bucket after bucket is dealt in rounds of one block a rank, the longest block to the rank
-    /// that has the fewest values so far; of equal ones the first goes first. So slices never
-    /// differ by more than the largest block, of however few blocks a bucket is, and the ranks
-    /// have equally many blocks of a bucket to within one: every link works while backward
-    /// finishes bucket after bucket.
+    /// Blocks are dealt in rounds of one a rank, the longest to the rank that has the fewest values so
+    /// far; of equal ones the first goes first. So slices never differ by more than the largest block,
+    /// and the ranks have equally many blocks, to within one, of any part of the vector that begins with
+    /// a round: every link works while backward goes along the vector.
     pub fn slices(&self, group_size: u32) -> Vec<Vec<BlockId>> {
         let size = group_size as usize;
         let mut slices = vec![Vec::new(); size];
         // On top whose turn it is.
         let mut ranks: BinaryHeap<_> = (0..size).map(|rank| Reverse((0, rank))).collect();
-        for bucket in &self.buckets {
-            for round in self.blocks[bucket.blocks.clone()].chunks(size) {
-                let mut blocks: Vec<_> = round.iter().collect();
-                blocks.sort_by_key(|block| Reverse(block.elements.len()));
-                let deal = |block: &super::Block| {
-                    let Reverse((values, rank)) = ranks.pop().expect("a rank for every block");
-                    slices[rank].push(block.id);
-                    Reverse((values + block.elements.len(), rank))
-                };
-                // Who has got a block is out until the next round.
-                let dealt: Vec<_> = blocks.into_iter().map(deal).collect();
-                ranks.extend(dealt);
-            }
+        for round in self.blocks.chunks(size) {
+            let mut blocks: Vec<_> = round.iter().collect();
+            blocks.sort_by_key(|block| Reverse(block.elements.len()));
+            let deal = |block: &super::Block| {
+                let Reverse((values, rank)) = ranks.pop().expect("a rank for every block");
+                slices[rank].push(block.id);
+                Reverse((values + block.elements.len(), rank))
+            };
+            // Who has got a block is out until the next round.
+            let dealt: Vec<_> = blocks.into_iter().map(deal).collect();
+            ranks.extend(dealt);
         }
         slices
     }
@@ -49,46 +46,39 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Bucket, TensorKind, TensorSpec};
+    use crate::layout::{ALIGN_BYTES, Memory, TensorKind, TensorSpec};
 
-    fn layout(
-        tensors: impl IntoIterator<Item = (u64, TensorKind)>,
-        bucket_bytes: usize,
-        block_bytes: usize,
-    ) -> Layout {
+    fn specs(tensors: impl IntoIterator<Item = (u64, TensorKind)>) -> Vec<TensorSpec> {
         let tensors = tensors.into_iter().enumerate();
-        let tensors: Vec<_> = tensors
+        tensors
             .map(|(index, (elements, kind))| TensorSpec {
                 name: index.to_string(),
                 shape: vec![elements],
                 kind,
             })
-            .collect();
-        Layout::new(&tensors, bucket_bytes, block_bytes).unwrap()
+            .collect()
     }
 
     /// Every rank of every version must deal alike: that is the protocol.
     #[test]
     fn dealt_as_the_protocol_says() {
-        let check = |lengths: &[u64], block_values: usize, want: &[&[u32]]| {
-            // Tensors that fill a bucket each, in flat order.
-            let tensors = lengths.iter().rev().map(|n| (*n, TensorKind::Parameter));
-            let layout = layout(tensors, 4, 4 * block_values);
+        let check = |lengths: [u64; 2], block_values: usize, want: &[&[u32]]| {
+            let kinds = [TensorKind::Parameter, TensorKind::Buffer];
+            let tensors = lengths.into_iter().zip(kinds).filter(|(n, _)| *n > 0);
+            let layout = Layout::new(&specs(tensors), 4 * block_values).unwrap();
             let slices = layout.slices(want.len() as u32);
             let numbers = |slice: &Vec<BlockId>| slice.iter().map(|id| id.0).collect::<Vec<_>>();
             let numbers: Vec<_> = slices.iter().map(numbers).collect();
             assert_eq!(numbers, want, "{lengths:?}");
         };
-        check(&[4, 4], 1, &[&[0, 1, 2, 3, 4, 5, 6, 7]]);
-        check(&[4, 4], 2, &[&[0, 2], &[1, 3]]);
-        // The second bucket goes on where the first has ended.
-        check(&[4, 4], 1, &[&[0, 3, 6], &[1, 4, 7], &[2, 5]]);
-        check(&[2, 2, 2], 1, &[&[0, 5], &[1], &[2], &[3], &[4]]);
-        check(&[2, 1], 1, &[&[0], &[1], &[2], &[]]);
-        // Blocks of 8, 5, 5, 1, 1: rank 0 is ahead, but has its turn in the bucket of two blocks.
-        check(&[8, 10, 1, 1], 8, &[&[0, 2], &[1, 3, 4]]);
-        // Blocks of 2, 2, 3: the longest first.
-        check(&[7], 3, &[&[2], &[0], &[1]]);
+        check([8, 0], 1, &[&[0, 1, 2, 3, 4, 5, 6, 7]]);
+        check([8, 0], 2, &[&[0, 2], &[1, 3]]);
+        // Buffers go on where parameters have ended.
+        check([4, 4], 1, &[&[0, 3, 6], &[1, 4, 7], &[2, 5]]);
+        check([5, 1], 1, &[&[0, 5], &[1], &[2], &[3], &[4]]);
+        check([2, 1], 1, &[&[0], &[1], &[2], &[]]);
+        // Blocks of 2, 2, 3, and of 3: the longest of a round first.
+        check([7, 3], 3, &[&[2], &[0, 3], &[1]]);
     }
 
     /// Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators", figure 16.
@@ -108,26 +98,29 @@ mod tests {
             1 + self.below(1 << bits)
         }
 
-        fn layout(&mut self) -> Layout {
-            let tensors: Vec<_> = (0..self.up_to(6))
-                .map(|index| {
-                    let kind = match index > 0 && self.below(3) == 0 {
-                        true => TensorKind::Buffer,
-                        false => TensorKind::Parameter,
-                    };
-                    (self.up_to(12), kind)
-                })
-                .collect();
-            let bytes = [self.up_to(14), 4 + self.up_to(10)];
-            layout(tensors, bytes[0] as usize, bytes[1] as usize)
+        fn tensors(&mut self) -> Vec<TensorSpec> {
+            let tensors = (0..self.up_to(6)).map(|index| {
+                let kind = match index > 0 && self.below(3) == 0 {
+                    true => TensorKind::Buffer,
+                    false => TensorKind::Parameter,
+                };
+                (self.up_to(12), kind)
+            });
+            specs(tensors.collect::<Vec<_>>())
         }
     }
 
+    /// Also where blocks lie in buckets, which are as uneven as tensors are.
     #[test]
     fn slices_are_whole_and_equal_to_within_a_block() {
         for seed in 0..3000 {
             let mut random = Random(seed);
-            let layout = random.layout();
+            let (tensors, block_bytes) = (random.tensors(), 4 + random.up_to(10) as usize);
+            let layout = match random.below(2) {
+                0 => Layout::new(&tensors, block_bytes),
+                _ => Layout::within_buckets(&tensors, random.up_to(14) as usize, block_bytes),
+            };
+            let layout = layout.unwrap();
             let size = random.up_to(9) as u32;
             let slices = layout.slices(size);
             let mut owner = vec![None; layout.blocks.len()];
@@ -153,21 +146,60 @@ mod tests {
                 longest - lengths.iter().min().unwrap() <= largest,
                 "seed {seed}: more than a block apart"
             );
-
-            let counts = |bucket: &Bucket| {
-                let mut counts = vec![0; size as usize];
-                owner[bucket.blocks.clone()]
-                    .iter()
-                    .for_each(|rank| counts[rank.unwrap()] += 1);
-                counts
-            };
-            for counts in layout.buckets.iter().map(counts) {
+            // Whatever backward has come to, all links have had as much to do, to within a block.
+            let mut counts = vec![0; size as usize];
+            for rank in owner {
+                counts[rank.unwrap()] += 1;
                 let (most, least) = (counts.iter().max(), counts.iter().min());
                 assert!(most.unwrap() - least.unwrap() <= 1, "seed {seed}");
             }
 
             let rank = random.below(u64::from(size)) as u32;
             assert_eq!(layout.slice(Rank(rank), size), slices[rank as usize]);
+        }
+    }
+
+    #[test]
+    fn blocks_tile_the_vector_and_tensors_are_aligned() {
+        for seed in 0..1000 {
+            let mut random = Random(seed);
+            let (tensors, block_bytes) = (random.tensors(), 4 + random.up_to(10) as usize);
+            let layout = Layout::new(&tensors, block_bytes).unwrap();
+            let mut end = 0;
+            for (index, block) in layout.blocks.iter().enumerate() {
+                assert_eq!((block.id.0 as usize, block.elements.start), (index, end));
+                assert!(block.bytes() <= block_bytes && !block.elements.is_empty());
+                let of_kind = layout.of_kind(block.kind);
+                assert!(of_kind.start <= end && block.elements.end <= of_kind.end);
+                end = block.elements.end;
+            }
+            let counted = tensors.iter().map(TensorSpec::elements).sum::<usize>();
+            assert_eq!((end, layout.elements()), (counted, counted), "seed {seed}");
+
+            let (memory, mut end) = (Memory::of(&layout), 0);
+            for tensor in &layout.tensors {
+                let whole: Vec<_> = memory.stretches(&tensor.elements).collect();
+                assert_eq!(whole.len(), 1, "seed {seed}: a tensor in pieces");
+                let own = whole[0].memory.clone();
+                assert_eq!(
+                    (own.start * 4 % ALIGN_BYTES, own.len()),
+                    (0, tensor.spec.elements())
+                );
+                assert!(own.start - end < ALIGN_BYTES / 4, "seed {seed}");
+                end = own.end;
+            }
+            assert_eq!(memory.len(), end);
+
+            let (mut found, mut end) = (0, 0);
+            for block in &layout.blocks {
+                for stretch in memory.stretches(&block.elements) {
+                    assert_eq!(stretch.elements.start, found, "seed {seed}");
+                    assert_eq!(stretch.memory.len(), stretch.elements.len());
+                    assert!(stretch.memory.start >= end);
+                    (found, end) = (stretch.elements.end, stretch.memory.end);
+                }
+            }
+            assert_eq!(found, counted, "seed {seed}");
         }
     }
 }

@@ -96,7 +96,7 @@ mod tests {
             ("b", 2, TensorKind::Parameter),
             ("a", 12, TensorKind::Parameter),
         ];
-        let layout = Layout::new(&tensors.map(tensor), 1 << 20, 24).unwrap();
+        let layout = Layout::new(&tensors.map(tensor), 24).unwrap();
         let ends: Vec<_> = layout.blocks.iter().map(|b| b.elements.end).collect();
         assert_eq!(ends, [6, 12, 18, 24, 28, 33]);
         layout
@@ -149,7 +149,7 @@ mod tests {
             kind: TensorKind::Parameter,
         };
         let tensors = [tensor("c", 5), tensor("b", 1), tensor("a", 6)];
-        let layout = Layout::new(&tensors, 1 << 20, 16).unwrap();
+        let layout = Layout::new(&tensors, 16).unwrap();
         let slice = layout.slice(Rank(0), 1);
         let spanning = Arc::new(Spanning::new(LAYERWISE, &layout, &slice));
         assert_eq!(spanning.tensors(), [0..6, 7..12]);

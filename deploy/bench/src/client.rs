@@ -122,7 +122,7 @@ impl Client {
     /// Moves the slice once.
     fn work(&mut self, work: Work) -> anyhow::Result<()> {
         let gradient = Purpose::Gradient { samples: 1 };
-        let source = |id| of(&self.layout, &self.gradient, id);
+        let source = |id| of(&self.layout, &self.gradient, id).into();
         let seen = self.seen;
         let Streams { exchange, wire } = &mut self.streams;
         let values = &mut self.values;

@@ -218,7 +218,7 @@ impl Model {
                 shape: vec![self.bytes as u64 / 4],
                 kind: TensorKind::Parameter,
             }],
-            bucket_bytes: self.bytes,
+            bucket_bytes: None,
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
             policies: Policies::default(),

@@ -23,7 +23,7 @@ const SERVERS_MAX: u64 = 1024;
 
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Parameters of the model, such as 25M or 7B (10^9); taken as tensors of a bucket each.
+    /// Parameters of the model, such as 25M or 7B (10^9).
     #[arg(long, value_name = "N", value_parser = parameters)]
     parameters: u64,
     /// Groups.
@@ -48,9 +48,6 @@ pub struct Arguments {
     /// Upper limit of a block.
     #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size::parse)]
     block_bytes: usize,
-    /// Gradients fused into one reduction.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse)]
-    bucket_bytes: usize,
     /// How gradients travel.
     #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::None)]
     up: Form,
@@ -160,10 +157,6 @@ fn check(arguments: &Arguments) -> Result<(), String> {
         let given = size::text(arguments.block_bytes);
         return Err(format!("--block-bytes is {given}, not 4 bytes to 64 MiB"));
     }
-    if arguments.bucket_bytes < 4 {
-        let given = size::text(arguments.bucket_bytes);
-        return Err(format!("--bucket-bytes is {given}, not 4 bytes or more"));
-    }
     for form in [arguments.up, arguments.down] {
         let checked = arguments.form(form).check();
         checked.map_err(|unfit| format!("--topk-fraction {}", unfit.problem))?;
@@ -171,28 +164,14 @@ fn check(arguments: &Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Tensors that fill a bucket each.
+/// Where a run's tensors end makes no difference to its blocks.
 fn layout(arguments: &Arguments) -> Result<Layout, String> {
-    let of_bucket = (arguments.bucket_bytes / 4) as u64;
-    let whole = arguments.parameters / of_bucket;
-    if whole > 1 << 20 {
-        return Err(format!(
-            "--bucket-bytes makes {whole} buckets, more than 1048576; give a larger one"
-        ));
-    }
-    let rest = arguments.parameters % of_bucket;
-    let lengths = (0..whole).map(|_| of_bucket);
-    let lengths = lengths.chain((rest > 0).then_some(rest));
-    let tensors: Vec<_> = lengths
-        .enumerate()
-        .map(|(index, elements)| TensorSpec {
-            name: index.to_string(),
-            shape: vec![elements],
-            kind: TensorKind::Parameter,
-        })
-        .collect();
-    let made = Layout::new(&tensors, arguments.bucket_bytes, arguments.block_bytes);
-    made.map_err(|error| error.to_string())
+    let all = TensorSpec {
+        name: "all".into(),
+        shape: vec![arguments.parameters],
+        kind: TensorKind::Parameter,
+    };
+    Layout::new(&[all], arguments.block_bytes).map_err(|error| error.to_string())
 }
 
 impl Arguments {

@@ -291,6 +291,7 @@ pub(super) mod tests {
             phase: "ready".into(),
             groups: vec![group(0, "live", 2), group(1, "gathering", 1)],
             placement: Some(Placement {
+                bucket_bytes: None,
                 shards: vec![0, 1],
                 holding: Some(holding),
             }),

@@ -106,11 +106,13 @@ pub struct RunSpec {
     #[prost(uint32, repeated, tag = "2")]
     pub group_sizes: ::prost::alloc::vec::Vec<u32>,
     /// In the model's order of creation. The layout (docs/protocol.md) follows from tensors,
-    /// bucket_bytes and block_bytes.
+    /// block_bytes and bucket_bytes.
     #[prost(message, repeated, tag = "3")]
     pub tensors: ::prost::alloc::vec::Vec<Tensor>,
-    #[prost(uint64, tag = "4")]
-    pub bucket_bytes: u64,
+    /// Absent, but for a run that was begun when blocks lay in buckets: joins do not say it, and are not
+    /// compared in it; they hear it with the placement.
+    #[prost(uint64, optional, tag = "4")]
+    pub bucket_bytes: ::core::option::Option<u64>,
     /// At most 64 MiB.
     #[prost(uint64, tag = "5")]
     pub block_bytes: u64,
@@ -244,6 +246,9 @@ pub struct Placement {
     pub shards: ::prost::alloc::vec::Vec<u32>,
     #[prost(message, optional, tag = "2")]
     pub holding: ::core::option::Option<Holding>,
+    /// As in the run's specification.
+    #[prost(uint64, optional, tag = "3")]
+    pub bucket_bytes: ::core::option::Option<u64>,
 }
 /// A group in a view.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

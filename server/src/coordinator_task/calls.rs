@@ -72,10 +72,7 @@ impl CoordinatorTask {
                 let _ = reply.send(known.ok_or_else(|| Refusal::UnknownRun(run).into()));
             }
             Message::Placement(run, reply) => {
-                let placement = core.run(&run).map(|run| run.placement().clone());
-                let holding = status::holding(core, &run);
-                let both = placement.and_then(|placement| Ok((placement, holding?)));
-                let _ = reply.send(both);
+                let _ = reply.send(status::placed(core, &run));
             }
             Message::LeaseChunk(run, owner, finished, holds, reply) => {
                 let _ = reply.send(core.lease_chunk(&run, owner, &finished, &holds));

@@ -1,16 +1,13 @@
 //! What the coordinator is asked.
 
-use std::sync::Arc;
-
 use tokio::sync::oneshot;
 use tradewind_common::data::Chunk;
-use tradewind_common::placement::Placement;
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Generation, GroupId, Incarnation, RunId, ServerId, ShardId};
 use tradewind_proto::holding::Holding;
 
 use super::Outbox;
-use crate::status::RunStatus;
+use crate::status::{Placed, RunStatus};
 use tradewind_core::answer::{Answer, Refused};
 use tradewind_core::fleet::ServerRow;
 use tradewind_core::order::{NotCaptured, Server, ShardFile, ShardReport};
@@ -51,7 +48,7 @@ pub enum Message {
     /// Who holds the shards of a run.
     Holding(RunId, Reply<Holding>),
     /// Which blocks the shards have, and who holds them.
-    Placement(RunId, Reply<(Arc<Placement>, Holding)>),
+    Placement(RunId, Reply<Placed>),
     /// A group asks for data: finished chunks, held chunks.
     LeaseChunk(
         RunId,

@@ -3,7 +3,6 @@
 use tonic::{Request, Response, Status, Streaming};
 use tradewind_common::{GroupId, Incarnation, Rank, RunId};
 use tradewind_proto::convert::{self, Malformed};
-use tradewind_proto::holding::placement_to_wire;
 use tradewind_proto::v1;
 
 use super::keep_lease::{KeepLeaseStream, keep_lease};
@@ -81,11 +80,11 @@ impl v1::coordinator_server::Coordinator for CoordinatorService {
             return Err(wrong_answer());
         };
         let placed = coordinator.call(|reply| Message::Placement(run, reply));
-        let (placement, holding) = placed.await.map_err(refuse::call)?;
+        let placed = placed.await.map_err(refuse::call)?;
         Ok(Response::new(v1::JoinReply {
             incarnation: incarnation.0,
             store_address,
-            placement: Some(placement_to_wire(&placement, &holding)),
+            placement: Some(placed.encode()),
             group_size,
             group_rank,
             origin_clock: origin.0.0,

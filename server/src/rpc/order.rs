@@ -27,7 +27,11 @@ pub fn encode_order(order: &Order, coordinator: u64) -> v1::ServerOrder {
     v1::ServerOrder {
         run: order.run.to_string(),
         spec: Some((&*order.spec).into()),
-        placement: Some(placement_to_wire(&order.placement, &holding(order))),
+        placement: Some(placement_to_wire(
+            &order.placement,
+            &holding(order),
+            order.spec.bucket_bytes,
+        )),
         view: Some(encode_view(&order.view)),
         coordinator,
         restore: order.restore.iter().map(restore).collect(),

@@ -42,7 +42,7 @@ fn spec() -> RunSpec {
             shape: vec![3],
             kind: TensorKind::Parameter,
         }],
-        bucket_bytes: 64,
+        bucket_bytes: None,
         block_bytes: 16,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),

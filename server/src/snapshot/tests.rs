@@ -47,7 +47,7 @@ impl World {
         Self {
             folder: Folder::new(root.path()),
             run: RunId::new("run-1").unwrap(),
-            layout: Layout::new(&tensors, 120, 40).unwrap(),
+            layout: Layout::new(&tensors, 40).unwrap(),
             _root: root,
         }
     }

@@ -111,7 +111,8 @@ impl Arguments {
             kind: TensorKind::Parameter,
         };
         let specs: Vec<_> = tensors.iter().map(spec).collect();
-        let layout = Layout::new(&specs, 100_000, 40_000)?;
+        let layout = Layout::new(&specs, 40_000)?;
+        let buckets = layout.buckets(100_000);
         let _flat = Flat::new(&layout, &tensors, device)?;
         let rendezvous = Rendezvous {
             store,
@@ -120,7 +121,7 @@ impl Arguments {
             timeout: TIMEOUT,
         };
         let (rank, size) = (Rank(self.rank), self.size);
-        let mut group = C10d::new(rank, size, &rendezvous, &layout, &tensors)?;
+        let mut group = C10d::new(rank, size, &rendezvous, &layout, &buckets, &tensors)?;
 
         // The gradient of the sum of all products is their other factor.
         let mut offset = 0;
@@ -134,9 +135,8 @@ impl Arguments {
             loss += (tensor * Tensor::from_slice(&factors).to_device(device)).sum(Kind::Float);
         }
         group.backward(&loss)?;
-        let buckets = 0..layout.buckets.len();
-        let gradients: Vec<Tensor> = buckets
-            .filter_map(|bucket| group.gradient(bucket))
+        let gradients: Vec<Tensor> = (0..buckets.len())
+            .map(|bucket| group.gradient(bucket))
             .map(|gradient| gradient.to_device(Device::Cpu))
             .collect();
         let gradient = Vec::try_from(Tensor::cat(&gradients, 0))?;

@@ -31,7 +31,6 @@ struct Case {
     connections: u32,
     /// Values of the parameters, and of a buffer.
     tensors: &'static [(u64, TensorKind)],
-    bucket_bytes: usize,
     block_bytes: usize,
     up: Compression,
     down: Compression,
@@ -42,7 +41,6 @@ const PLAIN: Case = Case {
     groups: &[1],
     connections: 1,
     tensors: &[(524_288, TensorKind::Parameter)],
-    bucket_bytes: 1 << 20,
     block_bytes: 256 << 10,
     up: Compression::None,
     down: Compression::None,
@@ -59,7 +57,7 @@ impl Case {
             seed: 1,
             group_sizes: self.groups.to_vec(),
             tensors: self.tensors.iter().enumerate().map(tensor).collect(),
-            bucket_bytes: self.bucket_bytes,
+            bucket_bytes: None,
             block_bytes: self.block_bytes,
             consistency: ConsistencySpec::Async,
             policies: Policies::default(),
@@ -200,7 +198,6 @@ fn one_rank_and_one_server() {
 fn large_blocks_on_several_connections() {
     Case {
         connections: 3,
-        bucket_bytes: 16 << 20,
         tensors: &[(3_000_000, TensorKind::Parameter)],
         block_bytes: 2 << 20,
         servers: 2,
@@ -220,7 +217,6 @@ fn groups_of_several_ranks_with_small_blocks_and_a_buffer() {
             (1000, TensorKind::Buffer),
             (30_000, TensorKind::Parameter),
         ],
-        bucket_bytes: 64 << 10,
         block_bytes: 20 << 10,
         ..PLAIN
     }

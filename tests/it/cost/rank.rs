@@ -66,7 +66,7 @@ impl Counting<'_> {
         let open = |start| self.open(&layout, &joined, start, &proxies, (&id, &reach));
 
         let vector = vec![0.5; layout.elements()];
-        let source = |id| &vector[layout.block(id).unwrap().elements.clone()];
+        let source = |id| vector[layout.block(id).unwrap().elements.clone()].into();
         let mut created = false;
         let start = loop {
             let ready = coordinator.await_ready(&id, joined.incarnation, created);

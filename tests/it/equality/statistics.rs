@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
 use tradewind_client::network::Reach;
 use tradewind_client::order::permutation;
-use tradewind_client::reader::pull;
+use tradewind_client::reader::{Pulled, pull};
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -260,18 +260,14 @@ fn trained(config: &Config, data: Numbers) -> Normed {
         }
     });
     let model = Normed::new(data);
-    let layout = config
-        .spec(tensor_specs(model.tensors()), SAMPLES as u64)
-        .check();
-    let layout = Arc::new(layout.unwrap());
-    let mut values = vec![f32::NAN; layout.elements()];
+    let spec = config.spec(tensor_specs(model.tensors()), SAMPLES as u64);
     let reach = Reach {
         token: Token::default(),
         retry: Duration::from_secs(10),
         connections: 1,
     };
-    let pulled = pull(&config.name, coordinator, &reach, &layout, &mut values);
-    runtime.block_on(pulled).unwrap();
+    let pulled = pull(&config.name, coordinator, &reach, &spec);
+    let Pulled { layout, values } = runtime.block_on(pulled).unwrap();
     for placed in &layout.tensors {
         let fresh = Tensor::from_slice(&values[placed.elements.clone()]);
         let mut tensor = model.tensor(&placed.spec.name);

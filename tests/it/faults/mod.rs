@@ -52,7 +52,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
             shape: vec![720],
             kind: TensorKind::Parameter,
         }],
-        bucket_bytes: 256,
+        bucket_bytes: None,
         block_bytes: 32,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),

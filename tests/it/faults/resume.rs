@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use tradewind_common::RunId;
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{RunId, TensorKind, TensorSpec};
 use tradewind_core::coordinator::Coordinator;
 use tradewind_proto::v1::{LeaseChunkReply, LeaseChunkRequest};
 use tradewind_server::store::Store;
@@ -90,6 +91,50 @@ fn a_run_goes_on_with_other_numbers_of_servers_and_groups() {
             (status.snapshot == Some(number)).then_some(())
         })
         .await;
+    });
+}
+
+/// Its specification, as its snapshot has it, says in which buckets blocks lie; whoever joins does not.
+#[test]
+fn a_run_of_an_earlier_version_goes_on_with_its_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let tensor = |name: &str, elements| TensorSpec {
+        name: name.into(),
+        shape: vec![elements],
+        kind: TensorKind::Parameter,
+    };
+    let now = |servers| RunSpec {
+        tensors: vec![tensor("a", 10), tensor("b", 7), tensor("c", 100)],
+        ..spec(&[1], servers)
+    };
+    let before = RunSpec {
+        bucket_bytes: Some(64),
+        ..now(1)
+    };
+    let saved = {
+        let fleet = Setup::of(2).folder(folder.path()).start();
+        fleet.block_on(async {
+            let mut group = member(&fleet, 0, &before).await;
+            pushes(0, &mut group, 4).await;
+            snapshot(&fleet.client().await).await;
+            group.values
+        })
+    };
+    assert_eq!(saved, after(117, &[(0, 0..4)]));
+
+    let fleet = resuming(folder.path()).start();
+    fleet.block_on(async {
+        let joining = Joining::join(&fleet, (RUN, 0), &now(2)).await.keeping();
+        assert_eq!(joining.joined.bucket_bytes, Some(64));
+        let (old, new) = (layout(&before), layout(&now(2)));
+        assert_eq!(joining.joined.placement.shards().len(), old.blocks.len());
+        assert_ne!(old.blocks, new.blocks);
+        let mut group = joining.begin(&[f32::NAN; 117]).await;
+        assert_eq!(group.values, saved);
+        pushes(0, &mut group, 2).await;
+        assert_eq!(read(&fleet, RUN, &old.into()).await, group.values);
+        // Its next snapshot is one of the same blocks.
+        snapshot(&fleet.client().await).await;
     });
 }
 

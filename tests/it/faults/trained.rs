@@ -130,15 +130,13 @@ fn trained(before: impl Fn(&Fleet, usize) + Send + Sync + 'static) -> Vec<u32> {
         }
     });
     let spec = config.spec(tensor_specs(Line::new(|_| ()).tensors()), SAMPLES as u64);
-    let layout = Arc::new(spec.check().unwrap());
-    let mut values = vec![f32::NAN; layout.elements()];
     let reach = Reach {
         token: Token::default(),
         retry: Duration::from_secs(10),
         connections: 1,
     };
-    let pulled = pull(&config.name, &coordinator, &reach, &layout, &mut values);
-    runtime.block_on(pulled).unwrap();
+    let pulled = pull(&config.name, &coordinator, &reach, &spec);
+    let values = runtime.block_on(pulled).unwrap().values;
     values.iter().map(|value| value.to_bits()).collect()
 }
 

@@ -30,7 +30,7 @@ const INITIAL: f32 = 2.0;
 
 const RATE: f32 = 0.5;
 
-/// Blocks of 4, 3 and 3 values; plain SGD; leases outlast any test.
+/// Blocks of 3, 3 and 4 values; plain SGD; leases outlast any test.
 pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec {
     let tensor = |name: &str, elements| TensorSpec {
         name: name.into(),
@@ -41,7 +41,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         seed: 1,
         group_sizes: group_sizes.to_vec(),
         tensors: vec![tensor("a", 6), tensor("b", 4)],
-        bucket_bytes: 16,
+        bucket_bytes: None,
         block_bytes: 16,
         consistency,
         policies: Policies::default(),
@@ -115,7 +115,7 @@ pub(super) fn enter(
         Exchange::new(layout.clone(), session, &directory, &reach)
     };
     let initial = vec![INITIAL; layout.elements()];
-    let initial = |id| &initial[layout.block(id).unwrap().elements.clone()];
+    let initial = |id| initial[layout.block(id).unwrap().elements.clone()].into();
     let mut created = false;
     let start = loop {
         let ready = coordinator.await_ready(&id, joined.incarnation, created);

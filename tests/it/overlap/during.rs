@@ -11,6 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Runtime};
 use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::exchange_error::ExchangeError;
+use tradewind_common::layout::Block;
 use tradewind_common::{GroupId, Layout, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -60,7 +61,7 @@ enum Event {
     End(Arc<Mutex<Option<Fleet>>>),
 }
 
-/// Three layers, each a bucket of three blocks, and a statistic in the middle; all begin with 1,
+/// Three layers, each a bucket, in blocks that do not all end with it, and a statistic in the middle; all begin with 1,
 /// every gradient is 1, and the statistic grows by 1 a step.
 struct Layers {
     tensors: Vec<(&'static str, Tensor, TensorKind)>,
@@ -150,7 +151,7 @@ fn runtime() -> Runtime {
 fn rank(entry: Entry, event: Event, runtime: &Runtime) -> Result<Vec<f32>, TrainError> {
     let mut member = member(entry, Layers::new(event), runtime.handle());
     live(&mut member)?;
-    Ok(member.flat.values().to_vec())
+    Ok(member.flat.read())
 }
 
 /// All ranks as threads, the events those of the first ones. What each came to, in order.
@@ -226,28 +227,32 @@ fn check_poisoned(groups: &[u32], consistency: &str, layer: &'static str) {
 
     let specs = tensor_specs(Layers::new(Event::Nothing).tensors());
     let layout = config.spec(specs, 1_000).check().unwrap();
-    assert_eq!(layout.buckets.len(), 4, "a bucket for each tensor");
-    let hit = |name: &str| name == layer || name == "seen";
+    let buckets = layout.buckets(config.exchange.bucket_bytes);
+    assert_eq!(buckets.len(), 3, "a bucket for each layer");
+    let hit = |block: &Block| {
+        let (begin, end) = (block.elements.start, block.elements.end);
+        let first = layout.tensors.partition_point(|t| t.elements.end <= begin);
+        let reached = layout.tensors[first..].iter();
+        let mut reached = reached.take_while(|t| t.elements.start < end);
+        reached.any(|t| t.spec.name == layer || t.spec.name == "seen")
+    };
     let versions = versions(&fleet, &layout);
     let mut hit_blocks = 0;
-    for (bucket, placed) in layout.buckets.iter().zip(&layout.tensors) {
-        let name = &placed.spec.name;
+    for (block, version) in layout.blocks.iter().zip(versions) {
         // Where there is another group, its contribution makes the update.
         let alone = groups.len() == 1;
-        let updates = STEPS - usize::from(alone && hit(name));
-        for block in bucket.blocks.clone() {
-            hit_blocks += usize::from(hit(name));
-            assert_eq!(versions[block], updates as u64, "{what}: {name}");
-        }
-        let want = match bucket.kind {
+        let updates = STEPS - usize::from(alone && hit(block));
+        hit_blocks += usize::from(hit(block));
+        assert_eq!(version, updates as u64, "{what}: {block:?}");
+        let want = match block.kind {
             TensorKind::Parameter => 1.0 - 0.0625 * updates as f32,
             TensorKind::Buffer => 1.0 + updates as f32,
         };
         for values in &values {
-            let values = &values[bucket.elements.clone()];
+            let values = &values[block.elements.clone()];
             assert!(
                 values.iter().all(|x| *x == want),
-                "{what}: {name} {values:?}"
+                "{what}: {block:?} {values:?}"
             );
         }
     }

@@ -1,20 +1,24 @@
 //! Blocks are applied before backward has returned: whoever is told of a bucket waits for the
-//! shards to have its blocks.
+//! shards to have the blocks that end with it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::parts::{Parts, Plan};
+use tradewind_common::Rank;
+use tradewind_common::layout::Block;
 use tradewind_common::schedule::Seen;
 use tradewind_common::spec::ConsistencySpec;
-use tradewind_common::{Layout, Rank};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::wait_for;
 use tradewind_worker::c10d::{Store, values};
 use tradewind_worker::group::{C10d, Group, Rendezvous, Solo};
 
 use super::background::{Ready, enter, runtime, spec};
+
+/// One of `b`, whose end is in a block, and one of `a`.
+const BUCKET_BYTES: usize = 16;
 
 const HOST: &str = "127.0.0.1";
 
@@ -49,8 +53,9 @@ fn step(fleet: &Arc<Fleet>, ready: Ready, group: &mut dyn Group, tensors: &[(Str
         layout,
         slice,
     } = ready;
-    assert_eq!(layout.buckets.len(), 2);
-    let parts = Arc::new(Parts::new(&Arc::new(Plan::new(&layout, &slice))));
+    let buckets = layout.buckets(BUCKET_BYTES);
+    assert_eq!(buckets.len(), 2);
+    let parts = Arc::new(Parts::new(&Arc::new(Plan::new(&layout, &buckets, &slice))));
     let heard = Arc::new(Mutex::new(Vec::new()));
     let told = {
         let (fleet, layout, parts, heard) =
@@ -59,8 +64,10 @@ fn step(fleet: &Arc<Fleet>, ready: Ready, group: &mut dyn Group, tensors: &[(Str
             let gradient = values(gradient).unwrap();
             heard.lock().unwrap().push(bucket);
             parts.give(bucket, Some(gradient));
-            let blocks = layout.buckets[bucket].blocks.end as u64;
-            wait_for("the blocks of a bucket to be applied", || {
+            let there = |block: &&Block| block.elements.end <= buckets[bucket].elements.end;
+            let blocks = layout.blocks.iter().filter(there).count() as u64;
+            assert!(blocks > 0);
+            wait_for("the blocks up to a bucket's end to be applied", || {
                 (applied(&fleet) >= blocks).then_some(())
             });
         }
@@ -84,8 +91,8 @@ fn a_rank_without_peers() {
     let (fleet, runtime) = (Arc::new(Fleet::start(2, "")), runtime());
     let ready = enter(&fleet, &spec, 0, 0, &runtime);
     let tensors = tensors();
-    let layout: Arc<Layout> = ready.layout.clone();
-    let mut group = Solo::new(&layout, &tensors).unwrap();
+    let buckets = ready.layout.buckets(BUCKET_BYTES);
+    let mut group = Solo::new(&ready.layout, &buckets, &tensors).unwrap();
     step(&fleet, ready, &mut group, &tensors);
 }
 
@@ -112,7 +119,9 @@ fn two_ranks() {
                     timeout: PATIENCE,
                 };
                 let layout = ready.layout.clone();
-                let mut group = C10d::new(Rank(rank), 2, &meet, &layout, &tensors).unwrap();
+                let buckets = layout.buckets(BUCKET_BYTES);
+                let group = C10d::new(Rank(rank), 2, &meet, &layout, &buckets, &tensors);
+                let mut group = group.unwrap();
                 step(fleet, ready, &mut group, &tensors);
             });
         }

@@ -136,7 +136,7 @@ fn rank(entry: Entry, bad: bool, staged: bool, runtime: &Runtime) -> Vec<u32> {
     let mut member = member(entry, Layers::new(bad), runtime.handle());
     member.staged = staged;
     live(&mut member).unwrap_or_else(|error| panic!("{error}"));
-    let values = member.flat.values().iter();
+    let values = member.flat.read().into_iter();
     values.map(|value| value.to_bits()).collect()
 }
 

@@ -36,7 +36,7 @@ fn spec(groups: usize, up: Compression, down: Compression) -> RunSpec {
             tensor("mean", 7, TensorKind::Buffer),
             tensor("b", 1030, TensorKind::Parameter),
         ],
-        bucket_bytes: 6000,
+        bucket_bytes: None,
         block_bytes: 6000,
         samples: 1_000_000,
         up,

@@ -71,7 +71,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         seed: 1,
         group_sizes: group_sizes.to_vec(),
         tensors: vec![tensor("a", 6), tensor("b", 4)],
-        bucket_bytes: 16,
+        bucket_bytes: None,
         block_bytes: 16,
         consistency: Some(choice(
             "bounded",

@@ -33,7 +33,6 @@ const LOOK: Duration = Duration::from_millis(50);
 async fn ready(client: &Client) {
     let spec = RunSpec {
         tensors: vec![tensor("a", LENGTH as u64)],
-        bucket_bytes: LENGTH as u64 * 4,
         block_bytes: LENGTH as u64 * 4,
         samples: 1 << 40,
         ..spec(&[1])

@@ -56,7 +56,7 @@ fn a_python_client_takes_part() {
     // Seven updates and a skip.
     assert_eq!(number(&made["clock"]), 8);
     let blocks = made["blocks"].as_array().unwrap();
-    // 12, 3 and 45 values in buckets of 16 and blocks of at most 16; the buffer comes whole.
+    // 57 parameters in blocks of at most 16, and a buffer of 3 values, which comes whole.
     assert_eq!(blocks.len(), 5);
     assert_eq!(number(&made["differences"]), 7 * 4);
     fleet.block_on(async {

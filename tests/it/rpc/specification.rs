@@ -139,7 +139,7 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         |s| faults(s, "faults.on_loss", Value::Word("weep".into())),
         malformed("faults: faults.on_loss is weep, which is not one of auto, continue, stop"),
     ),
-    (|s| s.bucket_bytes = 0, bad("bucket_bytes is 0")),
+    (|s| s.bucket_bytes = Some(0), bad("bucket_bytes is 0")),
     (|s| s.block_bytes = 3, bad("block_bytes is 3")),
     (
         |s| s.block_bytes = (64 << 20) + 1,
@@ -259,7 +259,6 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("seed", |s| s.seed = 2),
     ("group_sizes", |s| s.group_sizes[1] = 2),
     ("tensors", |s| s.tensors[0].shape = vec![2, 3]),
-    ("bucket_bytes", |s| s.bucket_bytes = 20),
     ("block_bytes", |s| s.block_bytes = 20),
     ("consistency", |s| s.consistency = bounded(4)),
     ("policies", |s| staleness(s, "scale", &[])),

@@ -106,7 +106,7 @@ impl Plan {
                 shape: vec![groups * blocks],
                 kind: TensorKind::Parameter,
             }],
-            bucket_bytes: 4 * (self.groups * self.blocks) as usize,
+            bucket_bytes: None,
             block_bytes: 4 * self.groups as usize,
             consistency: match self.bound {
                 None => ConsistencySpec::Async,

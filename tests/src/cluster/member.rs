@@ -121,9 +121,10 @@ impl Joining {
         let after = Incarnation(who.after);
         let joined = coordinator.join(&id, who.life, spec, "", after).await?;
         let (directory, news) = Directory::new(joined.holding.clone());
+        let layout = spec.layout_within(joined.bucket_bytes);
         Ok(Self {
             joined,
-            layout: Arc::new(spec.check().expect("a specification that can be followed")),
+            layout: Arc::new(layout.expect("a specification that can be followed")),
             spec: spec.clone(),
             id,
             reach,
@@ -196,8 +197,9 @@ impl Joining {
             match ready.await? {
                 Start::At(clock) => break clock,
                 Start::Create => {
-                    let source =
-                        |id: BlockId| &initial[self.layout.blocks[id.0 as usize].elements.clone()];
+                    let source = |id: BlockId| {
+                        initial[self.layout.blocks[id.0 as usize].elements.clone()].into()
+                    };
                     let mut exchange = self.exchange(Clock(0));
                     let made = exchange
                         .push(Purpose::Create, Seen::default(), &source)
@@ -264,7 +266,7 @@ impl Member {
     /// If it has not ended after a minute.
     pub async fn push(&mut self, gradient: &[f32], samples: u32) -> Result<Summary, ExchangeError> {
         let layout = self.layout.clone();
-        let source = |id: BlockId| &gradient[layout.blocks[id.0 as usize].elements.clone()];
+        let source = |id: BlockId| gradient[layout.blocks[id.0 as usize].elements.clone()].into();
         let purpose = Purpose::Gradient { samples };
         let run = self
             .exchange
@@ -290,16 +292,16 @@ pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
     let reach = reach(fleet, Duration::ZERO);
     let run = RunId::new(run).expect("a name");
     let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
-    let (placement, holding) = coordinator.placement(&run).await.expect("a run");
+    let placed_as = coordinator.placement(&run).await.expect("a run");
     let nobody = Identity {
         run,
         group: GroupId(0),
         incarnation: Incarnation(0),
     };
     let all: Vec<BlockId> = layout.blocks.iter().map(|block| block.id).collect();
-    let blocks = placed(&all, &placement).expect("the run's model");
+    let blocks = placed(&all, &placed_as.placement).expect("the run's model");
     let session = Session::new(nobody, Clock(0), blocks);
-    let directory = Directory::fixed(holding);
+    let directory = Directory::fixed(placed_as.holding);
     let mut exchange = Exchange::new(layout.clone(), session, &directory, &reach);
     let mut values = vec![f32::NAN; layout.elements()];
     exchange

@@ -1,6 +1,7 @@
 //! An exchange behind the computation of the next step: a thread of its own, on vectors that are
 //! handed over and back, so that nothing is shared and nothing locked.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -263,7 +264,7 @@ impl<V: Destination> Order<V> {
             Pushed::Whole { purpose, gradient } => {
                 let source = |id: BlockId| {
                     let block = layout.block(id).expect("a block of the slice");
-                    &gradient[block.elements.clone()]
+                    Cow::Borrowed(&gradient[block.elements.clone()])
                 };
                 (
                     exchange.run(purpose, seen, &source, values).await?,
@@ -308,7 +309,7 @@ mod tests {
             shape: vec![4],
             kind: TensorKind::Parameter,
         };
-        let layout = Arc::new(Layout::new(&[weight], 64, 64).unwrap());
+        let layout = Arc::new(Layout::new(&[weight], 64).unwrap());
         let identity = Identity {
             run: RunId::new("r").unwrap(),
             group: GroupId(0),

@@ -146,7 +146,7 @@ impl<V: Destination + Send + 'static> Behind<V> {
                 copied.resize(self.layout.elements(), 0.0);
                 for id in &self.slice {
                     let block = self.layout.block(*id).expect("a block of the slice");
-                    copied[block.elements.clone()].copy_from_slice(at(*id));
+                    copied[block.elements.clone()].copy_from_slice(&at(*id));
                 }
                 background.start(Purpose::Gradient { samples }, seen, copied, fresh);
             }

@@ -74,6 +74,19 @@ pub struct Joined {
     pub placement: Placement,
     /// Who holds the shards.
     pub holding: Holding,
+    /// As in the run's specification, which the coordinator alone knows.
+    pub bucket_bytes: Option<usize>,
+}
+
+/// Where a run's blocks are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    /// Which shard each block belongs to.
+    pub placement: Placement,
+    /// Who holds the shards.
+    pub holding: Holding,
+    /// As in the run's specification, which the coordinator alone knows.
+    pub bucket_bytes: Option<usize>,
 }
 
 /// What waiting for readiness brings.
@@ -289,16 +302,13 @@ impl Coordinator {
     }
 
     /// Where the blocks are, for somebody who takes no part.
-    pub async fn placement(
-        &mut self,
-        run: &RunId,
-    ) -> Result<(Placement, Holding), MembershipError> {
+    pub async fn placement(&mut self, run: &RunId) -> Result<Placed, MembershipError> {
         let request = StatusRequest {
             run: run.to_string(),
         };
         let what = "tell the status";
         let reply = call!(self, "tell the status", status, request)?;
-        placement(reply.placement).map_err(|status| MembershipError::Refused { what, status })
+        placed(reply.placement).map_err(|status| MembershipError::Refused { what, status })
     }
 
     /// Brings news of who holds the shards, now and then, to somebody who has no lease that brings
@@ -307,7 +317,7 @@ impl Coordinator {
         loop {
             tokio::time::sleep(FOLLOW).await;
             match self.placement(run).await {
-                Ok((_, holding)) => _ = news.tell(holding),
+                Ok(Placed { holding, .. }) => _ = news.tell(holding),
                 Err(error) => tracing::debug!("no news of the shards: {error}"),
             }
         }
@@ -316,7 +326,11 @@ impl Coordinator {
 
 impl Joined {
     fn from_wire(reply: JoinReply) -> Result<Self, Status> {
-        let (placement, holding) = placement(reply.placement)?;
+        let Placed {
+            placement,
+            holding,
+            bucket_bytes,
+        } = placed(reply.placement)?;
         let (rank, size) = (reply.group_rank, reply.group_size);
         // Tables are as large as the group.
         if rank >= size || size > GROUP_SIZE_MAX {
@@ -331,11 +345,21 @@ impl Joined {
             origin: (Clock(reply.origin_clock), reply.origin_samples),
             placement,
             holding,
+            bucket_bytes,
         })
     }
 }
 
-fn placement(wire: Option<v1::Placement>) -> Result<(Placement, Holding), Status> {
-    let placed = placement_from_wire(wire.unwrap_or_default());
-    placed.map_err(|malformed| Status::internal(malformed.to_string()))
+fn placed(wire: Option<v1::Placement>) -> Result<Placed, Status> {
+    let wire = wire.unwrap_or_default();
+    let bucket_bytes = wire
+        .bucket_bytes
+        .map(|size| usize::try_from(size).unwrap_or(usize::MAX));
+    let (placement, holding) =
+        placement_from_wire(wire).map_err(|malformed| Status::internal(malformed.to_string()))?;
+    Ok(Placed {
+        placement,
+        holding,
+        bucket_bytes,
+    })
 }

@@ -1,6 +1,7 @@
 //! Moves blocks between the flat vector and the shards: streams to every shard's primary, all at
 //! once; fresh blocks come down while later ones still go up.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ impl Exchange {
     }
 
     /// As [`run`](Self::run) with a gradient, the mean over `samples`, whose buckets are still to
-    /// come: a block is sent when its bucket and those before it are there.
+    /// come: a block is sent when the buckets that it has part of and those before them are there.
     pub async fn run_parts<D: Destination + ?Sized>(
         &mut self,
         samples: u32,
@@ -152,7 +153,7 @@ impl Exchange {
         &mut self,
         values: &mut D,
     ) -> Result<Summary, ExchangeError> {
-        self.run(Purpose::Pull, Seen::default(), &|_| &[], values)
+        self.run(Purpose::Pull, Seen::default(), &|_| Cow::default(), values)
             .await
     }
 }

@@ -287,7 +287,7 @@ impl Shared<'_, '_> {
                 let Some(Values::F32(values)) = self.values(frame.block) else {
                     unreachable!("creations skip nothing and are whole");
                 };
-                (push_frame::Action::Create(head), plain(values))
+                (push_frame::Action::Create(head), plain(&values))
             }
         };
         let session = self.session.borrow();

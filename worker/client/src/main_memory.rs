@@ -1,5 +1,7 @@
 //! A model in main memory, whose flat vector and gradient are slices.
 
+use std::borrow::Cow;
+
 use tradewind_common::schedule::Seen;
 use tradewind_common::{BlockId, Clock, Layout, TensorKind};
 
@@ -122,7 +124,7 @@ fn contribution<'a>(
 ) -> Option<Contribution<'a>> {
     let of = move |id: BlockId| {
         let block = layout.block(id).expect("a block of the slice");
-        &gradient[block.elements.clone()]
+        Cow::Borrowed(&gradient[block.elements.clone()])
     };
     Some(Contribution {
         samples: step.pushed?,
@@ -179,12 +181,8 @@ impl Beside for MainMemory<'_> {
     }
 
     fn go_on_with_own_buffers(&mut self) -> Result<(), anyhow::Error> {
-        for bucket in &self.layout.buckets {
-            if bucket.kind == TensorKind::Buffer {
-                let elements = bucket.elements.clone();
-                self.values[elements.clone()].copy_from_slice(&self.gradient[elements]);
-            }
-        }
+        let buffers = self.layout.of_kind(TensorKind::Buffer);
+        self.values[buffers.clone()].copy_from_slice(&self.gradient[buffers]);
         Ok(())
     }
 }

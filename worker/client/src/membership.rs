@@ -4,6 +4,7 @@
 //! buffers that were on their way, and leased data that were not used up are nobody's any more. The data are
 //! leased again, the rest is lost.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tradewind_common::data::Chunk;
@@ -166,7 +167,8 @@ impl Membership {
         tracing::info!("creating initial values");
         let source = |id: BlockId| {
             let block = self.settings.layout.block(id);
-            &initial[block.expect("a block of the slice").elements.clone()]
+            let elements = block.expect("a block of the slice").elements.clone();
+            Cow::Borrowed(&initial[elements])
         };
         let mut exchange = self.exchange(Clock(0))?;
         let create = exchange.push(Purpose::Create, Seen::default(), &source);

@@ -159,7 +159,7 @@ mod tests {
             shape: vec![12],
             kind: TensorKind::Parameter,
         };
-        Layout::new(&[tensor], 1 << 20, 16).unwrap()
+        Layout::new(&[tensor], 16).unwrap()
     }
 
     /// Leaves a shard's file with these blocks, all of whose values are `value`.

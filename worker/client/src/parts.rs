@@ -1,34 +1,68 @@
 //! A contribution that comes into being while it is exchanged, bucket by bucket.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use tokio::sync::watch;
-use tradewind_common::{BlockId, Layout};
+use tradewind_common::layout::Bucket;
+use tradewind_common::{BlockId, Layout, TensorKind};
 
 /// Values on their way up, in main memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Values<'a> {
     /// As they are.
-    F32(&'a [f32]),
+    F32(Cow<'a, [f32]>),
     /// The upper halves of f32, already encoded, with error feedback, by whoever has made them.
-    Bf16(&'a [u16]),
+    Bf16(Cow<'a, [u16]>),
 }
 
-impl<'a> Values<'a> {
+impl<'a> From<&'a [f32]> for Values<'a> {
+    fn from(values: &'a [f32]) -> Self {
+        Self::F32(values.into())
+    }
+}
+
+impl<'a> From<&'a [u16]> for Values<'a> {
+    fn from(encoded: &'a [u16]) -> Self {
+        Self::Bf16(encoded.into())
+    }
+}
+
+impl Values<'_> {
     fn part(self, range: Range<usize>) -> Self {
         match self {
-            Self::F32(values) => Self::F32(&values[range]),
-            Self::Bf16(values) => Self::Bf16(&values[range]),
+            Self::F32(values) => Self::F32(part(values, range)),
+            Self::Bf16(encoded) => Self::Bf16(part(encoded, range)),
         }
     }
 
-    fn len(self) -> usize {
+    fn len(&self) -> usize {
         match self {
             Self::F32(values) => values.len(),
-            Self::Bf16(values) => values.len(),
+            Self::Bf16(encoded) => encoded.len(),
         }
+    }
+
+    /// # Panics
+    /// If they are not of one form.
+    fn and(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::F32(values), Self::F32(later)) => Self::F32([values, later].concat().into()),
+            (Self::Bf16(encoded), Self::Bf16(later)) => {
+                Self::Bf16([encoded, later].concat().into())
+            }
+            (Self::F32(_), Self::Bf16(_)) | (Self::Bf16(_), Self::F32(_)) => {
+                panic!("all buckets are encoded or none")
+            }
+        }
+    }
+}
+
+fn part<T: Clone>(values: Cow<'_, [T]>, range: Range<usize>) -> Cow<'_, [T]> {
+    match values {
+        Cow::Borrowed(values) => values[range].into(),
+        Cow::Owned(values) => values[range].to_vec().into(),
     }
 }
 
@@ -40,52 +74,88 @@ pub trait Lent: Send + Sync {
 
 impl Lent for Vec<f32> {
     fn values(&self) -> Values<'_> {
-        Values::F32(self)
+        self.as_slice().into()
     }
 }
 
-/// What of each bucket a rank sends: the same at every exchange.
+/// What a rank sends of each of its group's buckets, and of the model's buffers: the same at every
+/// exchange.
 #[derive(Debug)]
 pub struct Plan {
-    layout: Arc<Layout>,
-    /// The blocks of the slice in each bucket, as ranges of the bucket.
+    /// Ranges of the flat vector: the buckets' and then, if there are any, the buffers'.
+    sources: Vec<Range<usize>>,
+    buckets: usize,
+    /// What the slice has of each, as ranges of it; adjoining ones are one.
     own: Vec<Vec<Range<usize>>>,
-    /// Of each block of the slice: its bucket, and its range of what is kept of it.
-    blocks: Vec<Option<(usize, Range<usize>)>>,
+    /// Of each block of the slice, where it is.
+    blocks: Vec<Vec<Place>>,
+}
+
+/// A part of a block: what is kept of one source has it in this range.
+#[derive(Debug)]
+struct Place {
+    source: usize,
+    kept: Range<usize>,
 }
 
 impl Plan {
-    /// For a slice of `layout`.
-    pub fn new(layout: &Arc<Layout>, slice: &[BlockId]) -> Self {
-        let slice: BTreeSet<&BlockId> = slice.iter().collect();
-        let mut own = vec![Vec::new(); layout.buckets.len()];
-        let mut blocks = vec![None; layout.blocks.len()];
-        for (at, bucket) in layout.buckets.iter().enumerate() {
-            let mut kept = 0;
-            for index in bucket.blocks.clone() {
-                let block = &layout.blocks[index];
-                if slice.contains(&block.id) {
-                    let start = block.elements.start - bucket.elements.start;
-                    let length = block.elements.len();
-                    own[at].push(start..start + length);
-                    blocks[index] = Some((at, kept..kept + length));
-                    kept += length;
+    /// For a slice of `layout`, in a group that averages in `buckets`.
+    pub fn new(layout: &Layout, buckets: &[Bucket], slice: &[BlockId]) -> Self {
+        let mut sources: Vec<_> = buckets.iter().map(|b| b.elements.clone()).collect();
+        sources.push(layout.of_kind(TensorKind::Buffer));
+        sources.retain(|source| !source.is_empty());
+        let mut own: Vec<Vec<Range<usize>>> = vec![Vec::new(); sources.len()];
+        let mut kept = vec![0; sources.len()];
+        let mut blocks: Vec<Vec<Place>> = layout.blocks.iter().map(|_| Vec::new()).collect();
+        for id in slice {
+            let block = &layout.block(*id).expect("a block of the layout").elements;
+            let first = sources.partition_point(|source| source.end <= block.start);
+            for (at, source) in sources.iter().enumerate().skip(first) {
+                let begin = block.start.max(source.start);
+                let end = block.end.min(source.end);
+                if begin >= end {
+                    break;
+                }
+                let range = begin - source.start..end - source.start;
+                blocks[id.0 as usize].push(Place {
+                    source: at,
+                    kept: kept[at]..kept[at] + range.len(),
+                });
+                kept[at] += range.len();
+                match own[at].last_mut() {
+                    Some(run) if run.end == range.start => run.end = range.end,
+                    _ => own[at].push(range),
                 }
             }
         }
         Self {
-            layout: layout.clone(),
+            sources,
+            buckets: buckets.len(),
             own,
             blocks,
         }
     }
 
-    /// The ranges of a bucket that the rank sends: its blocks, in order.
+    /// How many buckets there are, the buffers counted as one.
+    pub fn parts(&self) -> usize {
+        self.sources.len()
+    }
+
+    /// The ranges of a bucket that the rank sends, in order.
     ///
     /// # Panics
     /// If there is no such bucket.
     pub fn own(&self, bucket: usize) -> &[Range<usize>] {
         &self.own[bucket]
+    }
+
+    /// What the rank keeps of a bucket and does not send where these buckets are skipped: ranges of what
+    /// it has of it, one after the other.
+    pub fn withheld(&self, bucket: usize, skipped: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
+        let with_others = self.blocks.iter().filter(|places| places.len() > 1);
+        let withheld = with_others.filter(|places| places.iter().any(|at| skipped(at.source)));
+        let places = withheld.flatten().filter(|at| at.source == bucket);
+        places.map(|at| at.kept.clone()).collect()
     }
 }
 
@@ -93,9 +163,9 @@ impl Plan {
 /// that all groups keep, the flat one, so a bucket that is early waits for those before it.
 pub struct Parts {
     plan: Arc<Plan>,
-    /// Of each bucket the slice's blocks one after the other; `None` is a skip.
+    /// Of each bucket, and of the buffers, what the slice has, one after the other; `None` is a skip.
     parts: Vec<OnceLock<Option<Arc<dyn Lent>>>>,
-    /// So many buckets from the first on are there.
+    /// So many of them from the first on are there.
     ready: watch::Sender<usize>,
 }
 
@@ -109,13 +179,14 @@ impl Parts {
         }
     }
 
-    /// A bucket's values are final; `None` skips its blocks. Copies what the rank sends of it.
+    /// A bucket's values are final; `None` skips the blocks that have part of it. Copies what the rank
+    /// sends of it.
     ///
     /// # Panics
     /// If there is no such bucket, it was given before, or has another length.
     pub fn give(&self, bucket: usize, values: Option<&[f32]>) {
         let part = values.map(|values| {
-            let want = self.plan.layout.buckets[bucket].elements.len();
+            let want = self.plan.sources[bucket].len();
             assert_eq!(values.len(), want, "values of the whole bucket");
             let own = self.plan.own[bucket].iter();
             let own = own.flat_map(|range| &values[range.clone()]);
@@ -124,8 +195,14 @@ impl Parts {
         self.lend(bucket, part);
     }
 
-    /// As [`give`](Self::give), of the slice's blocks of a bucket, one after the other, without a
-    /// copy.
+    /// As [`give`](Self::give), of all buffers; nothing where the model has none.
+    pub fn give_buffers(&self, values: Option<&[f32]>) {
+        if self.plan.sources.len() > self.plan.buckets {
+            self.give(self.plan.buckets, values);
+        }
+    }
+
+    /// As [`give`](Self::give), of what the slice has of a bucket, one after the other, without a copy.
     ///
     /// # Panics
     /// As `give`.
@@ -158,20 +235,25 @@ impl Parts {
 
     /// Waits until a block of the slice may be sent. May be dropped and called again.
     pub(crate) async fn ready(&self, block: BlockId) {
-        let (bucket, _) = self.place_of(block);
+        let last = self.places(block).last().expect("blocks are not empty");
         let mut ready = self.ready.subscribe();
-        let open = ready.wait_for(|ready| *ready > *bucket).await;
+        let open = ready.wait_for(|ready| *ready > last.source).await;
         open.expect("its sender is borrowed");
     }
 
-    /// The values of a block that is ready; `None` if it is skipped.
+    /// The values of a block that is ready; `None` if any of it is skipped. Copied only where the block
+    /// has parts of several buckets.
     ///
     /// # Panics
-    /// If its bucket is not there.
+    /// If a bucket that it has part of is not there.
     pub(crate) fn values(&self, block: BlockId) -> Option<Values<'_>> {
-        let (bucket, range) = self.place_of(block);
-        let part = self.parts[*bucket].get().expect("the bucket is there");
-        part.as_ref().map(|part| part.values().part(range.clone()))
+        let part = |place: &Place| {
+            let part = self.parts[place.source].get();
+            let part = part.expect("the bucket is there").as_ref()?;
+            Some(part.values().part(place.kept.clone()))
+        };
+        let parts = self.places(block).iter().map(part);
+        parts.reduce(|sum, part| Some(sum?.and(part?))).flatten()
     }
 
     /// Waits until all is there; what of it is f32 and not skipped, in flat order.
@@ -188,10 +270,10 @@ impl Parts {
         values.flatten().collect()
     }
 
-    fn place_of(&self, block: BlockId) -> &(usize, Range<usize>) {
-        let place = self.plan.blocks.get(block.0 as usize);
-        place
-            .and_then(Option::as_ref)
+    fn places(&self, block: BlockId) -> &[Place] {
+        let places = self.plan.blocks.get(block.0 as usize);
+        places
+            .filter(|places| !places.is_empty())
             .expect("a block of the slice")
     }
 }
@@ -201,12 +283,12 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
-    use tradewind_common::{Rank, TensorKind, TensorSpec};
+    use tradewind_common::TensorSpec;
 
     use super::*;
 
-    /// In flat order: a bucket of 4 values in 2 blocks, one of 3 in 2 blocks, one of statistics of 2.
-    /// The slice is rank 1's of 2: blocks 1, 2 and 4.
+    /// In flat order: blocks of 3, 3 and 2 values in buckets of 4 and 4, and one of statistics of 2. The
+    /// slice is all but the first.
     fn plan() -> Arc<Plan> {
         let tensor = |name: &str, elements, kind| TensorSpec {
             name: name.into(),
@@ -214,14 +296,16 @@ mod tests {
             kind,
         };
         let specs = [
-            tensor("first", 3, TensorKind::Parameter),
+            tensor("first", 4, TensorKind::Parameter),
             tensor("mean", 2, TensorKind::Buffer),
             tensor("last", 4, TensorKind::Parameter),
         ];
-        let layout = Arc::new(Layout::new(&specs, 4, 8).unwrap());
-        let slice = layout.slice(Rank(1), 2);
-        assert_eq!(slice, [1, 2, 4].map(BlockId));
-        Arc::new(Plan::new(&layout, &slice))
+        let layout = Layout::new(&specs, 12).unwrap();
+        let ends = layout.blocks.iter().map(|block| block.elements.end);
+        assert_eq!(ends.collect::<Vec<_>>(), [2, 5, 8, 10]);
+        let buckets = layout.buckets(16);
+        assert_eq!(buckets.len(), 2);
+        Arc::new(Plan::new(&layout, &buckets, &[1, 2, 3].map(BlockId)))
     }
 
     fn is_ready(parts: &Parts, block: u32) -> bool {
@@ -232,20 +316,21 @@ mod tests {
 
     fn check(given: &[usize], want: [bool; 3]) {
         let parts = Parts::new(&plan());
-        let lengths = [4, 3, 2];
+        let lengths = [4, 4, 2];
         for bucket in given {
             parts.give(*bucket, Some(&vec![1.0; lengths[*bucket]]));
         }
-        assert_eq!([1, 2, 4].map(|b| is_ready(&parts, b)), want, "{given:?}");
+        assert_eq!([1, 2, 3].map(|b| is_ready(&parts, b)), want, "{given:?}");
     }
 
     #[test]
     fn blocks_wait_for_all_that_is_sent_before_them() {
         check(&[], [false, false, false]);
-        check(&[0], [true, false, false]);
+        // The first block of the slice has a value of the second bucket.
+        check(&[0], [false, false, false]);
         check(&[1], [false, false, false]);
         check(&[1, 0], [true, true, false]);
-        check(&[2, 0], [true, false, false]);
+        check(&[2, 0], [false, false, false]);
         check(&[2, 0, 1], [true, true, true]);
         check(&[2, 1, 0], [true, true, true]);
     }
@@ -265,19 +350,37 @@ mod tests {
     }
 
     #[test]
-    fn the_slice_of_a_bucket_is_kept() {
-        let parts = Parts::new(&plan());
-        parts.give(0, Some(&[1.0, 2.0, 3.0, 4.0]));
-        parts.give(1, Some(&[5.0, 6.0, 7.0]));
-        parts.give(2, None);
-        let check = |block, want: Option<&[f32]>| match parts.values(BlockId(block)) {
-            Some(Values::F32(values)) => assert_eq!(Some(values), want),
-            Some(Values::Bf16(_)) => panic!("nothing was encoded"),
-            None => assert_eq!(None, want),
+    fn a_block_is_put_together_or_skipped_with_any_of_its_buckets() {
+        let check = |given: [Option<&[f32]>; 3], want: [Option<&[f32]>; 3], skipped| {
+            let parts = Parts::new(&plan());
+            parts.give(0, given[0]);
+            parts.give(1, given[1]);
+            parts.give_buffers(given[2]);
+            for (block, want) in (1..).zip(want) {
+                match parts.values(BlockId(block)) {
+                    Some(Values::F32(values)) => assert_eq!(Some(&*values), want, "{block}"),
+                    Some(Values::Bf16(_)) => panic!("nothing was encoded"),
+                    None => assert_eq!(None, want, "{block}"),
+                }
+            }
+            assert_eq!(parts.skipped(), skipped);
         };
-        check(1, Some(&[3.0, 4.0]));
-        check(2, Some(&[5.0]));
-        check(4, None);
-        assert_eq!(parts.skipped(), 1);
+        let first: &[f32] = &[1.0, 2.0, 3.0, 4.0];
+        let (second, buffers): (&[f32], &[f32]) = (&[5.0, 6.0, 7.0, 8.0], &[9.0, 10.0]);
+        let (across, within): (&[f32], &[f32]) = (&[3.0, 4.0, 5.0], &[6.0, 7.0, 8.0]);
+        check(
+            [Some(first), Some(second), None],
+            [Some(across), Some(within), None],
+            1,
+        );
+        check(
+            [None, Some(second), Some(buffers)],
+            [None, Some(within), Some(buffers)],
+            1,
+        );
+        check([Some(first), None, None], [None, None, None], 2);
+        assert_eq!(plan().withheld(0, |bucket| bucket == 1), [0..2]);
+        assert_eq!(plan().withheld(1, |bucket| bucket == 0), [0..1]);
+        assert!(plan().withheld(1, |bucket| bucket == 2).is_empty());
     }
 }

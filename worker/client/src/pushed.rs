@@ -1,5 +1,6 @@
 //! What an exchange pushes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use tradewind_common::BlockId;
@@ -7,7 +8,7 @@ use tradewind_common::BlockId;
 use crate::parts::Parts;
 
 /// A block's values to push.
-pub type Source<'a, 'v> = &'a (dyn Fn(BlockId) -> &'v [f32] + 'a);
+pub type Source<'a, 'v> = &'a (dyn Fn(BlockId) -> Cow<'v, [f32]> + 'a);
 
 /// Where the values to push come from.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ pub struct Contribution<'a> {
 /// Where the values of a contribution are, or come.
 pub enum Contributed<'a> {
     /// All of them are there: a block's as this says, until the call that pushes them returns.
-    Whole(Box<dyn Fn(BlockId) -> &'a [f32] + 'a>),
+    Whole(Box<dyn Fn(BlockId) -> Cow<'a, [f32]> + 'a>),
     /// They come bucket by bucket.
     Parts(Arc<Parts>),
 }

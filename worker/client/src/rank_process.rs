@@ -1,6 +1,7 @@
 //! A rank's process: it joins its group, and where an incarnation of that ends before the run does, joins
 //! again; without a restart.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tradewind_common::Incarnation;
@@ -53,11 +54,17 @@ impl RankProcess {
             id,
             life,
             spec,
+            layout: layout_of_run,
             runtime,
             ..
         } = &mut self.settings;
         let join = coordinator.join(id, *life, spec, store_address, self.last);
         let joined = runtime.block_on(join)?;
+        if joined.bucket_bytes.is_some() {
+            // Blocks of a run that is older than this program.
+            let layout = spec.layout_within(joined.bucket_bytes);
+            *layout_of_run = Arc::new(layout.expect("the coordinator has made the same"));
+        }
         self.last = joined.incarnation;
         let (incarnation, size) = (joined.incarnation, joined.group_size);
         tracing::info!(%incarnation, group_size = size, group_rank = %joined.group_rank, "joined");

@@ -41,18 +41,18 @@ impl Sender {
             Values::F32(values) => values,
             // Whoever encoded it keeps what it left out.
             Values::Bf16(encoded) => {
-                let bytes = bytemuck::cast_slice(encoded);
+                let bytes = bytemuck::cast_slice(&encoded);
                 return (Compression::Bf16, Bytes::copy_from_slice(bytes));
             }
         };
         if !self.form.lossy() || block.kind == TensorKind::Buffer {
-            return (Compression::None, plain(values));
+            return (Compression::None, plain(&values));
         }
         let (form, feedback) = (self.form, &mut self.feedback);
         let encode = || {
             let mut out = Vec::with_capacity(form.encoded_max(values.len()));
             let residual = feedback.block(block.elements.clone());
-            form.encode(values, Some(residual), &mut out);
+            form.encode(&values, Some(residual), &mut out);
             Bytes::from(out)
         };
         let encoded = self.encoded.entry(block.id).or_insert_with(encode);

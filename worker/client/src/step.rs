@@ -20,6 +20,8 @@ pub struct Computed {
     pub finite: bool,
     /// Buckets that are skipped if it is not finite on some rank; the same on all ranks.
     pub skips: usize,
+    /// How many there are; the model's buffers count as one.
+    pub buckets: usize,
 }
 
 /// The exchange that a step is for.
@@ -29,8 +31,6 @@ pub struct Ahead {
     pub clock: Clock,
     /// What the loss was multiplied by, if it was.
     pub loss_scale: Option<f64>,
-    /// Buckets of the model.
-    pub buckets: usize,
 }
 
 impl Computed {
@@ -44,11 +44,8 @@ impl Computed {
         ahead: Ahead,
         ranks: &dyn Ranks,
     ) -> Result<Step, Broken> {
-        let Ahead {
-            clock,
-            loss_scale,
-            buckets,
-        } = ahead;
+        let Self { buckets, .. } = self;
+        let Ahead { clock, loss_scale } = ahead;
         let mut sums = [
             self.loss * samples as f64,
             samples as f64,

@@ -1,5 +1,7 @@
 //! A rank's streams to the shards.
 
+use std::borrow::Cow;
+
 use tokio::runtime::Runtime;
 use tradewind_common::schedule::Seen;
 
@@ -34,7 +36,9 @@ impl Streams {
         let Self { exchange, wire } = self;
         let run = async {
             let Some(Contribution { samples, values }) = contribution else {
-                return exchange.run(Purpose::Skip, seen, &|_| &[], &mut into).await;
+                return exchange
+                    .run(Purpose::Skip, seen, &|_| Cow::default(), &mut into)
+                    .await;
             };
             match values {
                 Contributed::Whole(source) => {

@@ -111,7 +111,7 @@ pub fn spec() -> RunSpec {
             shape: vec![4],
             kind: TensorKind::Parameter,
         }],
-        bucket_bytes: 64,
+        bucket_bytes: None,
         block_bytes: 64,
         consistency: ConsistencySpec::Async,
         policies: Policies::default(),

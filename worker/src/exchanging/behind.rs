@@ -44,7 +44,6 @@ impl Exchanging for BehindStep {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
         self.behind.pull(&mut Stepping {
             gradient: &mut self.gradient,
-            fresh: None,
             replica,
         })
     }
@@ -86,7 +85,6 @@ impl Exchanging for BehindStep {
     ) -> Result<Option<Ended>, TrainError> {
         let mut stepping = Stepping {
             gradient: &mut self.gradient,
-            fresh: None,
             replica,
         };
         self.behind.exchange(step, seen, &mut stepping)

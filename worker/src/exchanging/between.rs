@@ -1,6 +1,6 @@
 //! Overlap 0: the exchange of a step has ended before the next step begins ([`tradewind_client::between`]).
 //!
-//! Where the model is in main memory, blocks go straight from libtorch's memory to the shards and back.
+//! Where the model is in main memory, blocks go straight from libtorch's memory to the shards.
 
 use tch::Tensor;
 use tradewind_client::between::Between;
@@ -10,7 +10,7 @@ use tradewind_client::streams::Streams;
 use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
 
-use super::whole::{Stepping, WholeGradient, measured};
+use super::whole::{Stepping, SteppingInto, WholeGradient, measured};
 use super::{Exchanging, Replica};
 use crate::flat::Flat;
 use crate::group::Group;
@@ -24,16 +24,12 @@ pub(super) struct BetweenSteps {
     /// What it is pushed with besides, where the optimizer asks for it.
     norms: Option<TensorNorms>,
     between: Between,
-    /// Where values come, if not into the flat vector.
-    fresh: Option<Box<dyn Fresh>>,
+    /// Where values come.
+    fresh: Box<dyn Fresh>,
 }
 
 impl BetweenSteps {
-    pub(super) fn new(
-        gradient: WholeGradient,
-        streams: Streams,
-        fresh: Option<Box<dyn Fresh>>,
-    ) -> Self {
+    pub(super) fn new(gradient: WholeGradient, streams: Streams, fresh: Box<dyn Fresh>) -> Self {
         Self {
             gradient,
             norms: None,
@@ -50,10 +46,12 @@ impl BetweenSteps {
 
 impl Exchanging for BetweenSteps {
     fn pull(&mut self, replica: &mut Replica<'_>) -> Result<Summary, TrainError> {
-        self.between.pull(&mut Stepping {
-            gradient: &mut self.gradient,
-            fresh: self.fresh.as_mut(),
-            replica,
+        self.between.pull(&mut SteppingInto {
+            stepping: Stepping {
+                gradient: &mut self.gradient,
+                replica,
+            },
+            fresh: &mut self.fresh,
         })
     }
 
@@ -91,10 +89,12 @@ impl Exchanging for BetweenSteps {
         seen: Seen,
         replica: &mut Replica<'_>,
     ) -> Result<Option<Ended>, TrainError> {
-        let mut stepping = Stepping {
-            gradient: &mut self.gradient,
-            fresh: self.fresh.as_mut(),
-            replica,
+        let mut stepping = SteppingInto {
+            stepping: Stepping {
+                gradient: &mut self.gradient,
+                replica,
+            },
+            fresh: &mut self.fresh,
         };
         self.between.exchange(step, seen, &mut stepping).map(Some)
     }

@@ -57,7 +57,7 @@ pub fn build(setup: Setup<'_>, streams: Streams) -> Result<Box<dyn Exchanging>, 
 
 impl Setup<'_> {
     fn between_steps(self, streams: Streams) -> Result<BetweenSteps, HostError> {
-        let (norms, fresh) = (self.norms(), self.host.fresh_if_staged(self.flat)?);
+        let (norms, fresh) = (self.norms(), self.host.fresh(self.flat)?);
         let gradient = self.whole_gradient(Leaves::Reduced)?;
         Ok(BetweenSteps::new(gradient, streams, fresh).with_norms(norms))
     }
@@ -85,23 +85,34 @@ impl Setup<'_> {
             rate: self.config.optimizer.schedule.learning_rate,
             budget: self.config.train.samples,
         };
-        let (layout, heartbeat) = (self.host.layout(), self.heartbeat);
-        let inner = InnerSteps::new(local, outer, layout, self.flat, self.tensors)?;
-        let fresh = self.host.fresh_if_staged(self.flat)?;
+        let (host, heartbeat) = (self.host, self.heartbeat);
+        let inner = InnerSteps::new(local, outer, host, self.flat, self.tensors)?;
+        let fresh = host.fresh(self.flat)?;
         let gradient = self.whole_gradient(Leaves::Later)?;
         let between = BetweenSteps::new(gradient, streams, fresh);
         Ok(LocalSteps::new(between, inner, heartbeat))
     }
 
     fn norms(&self) -> Option<TensorNorms> {
-        TensorNorms::new(Cut::of(self.spec), self.host.layout(), self.host.slice())
+        let host = self.host;
+        TensorNorms::new(
+            Cut::of(self.spec),
+            host.layout(),
+            host.buckets(),
+            host.slice(),
+        )
     }
 
     fn whole_gradient(self, leaves: Leaves) -> Result<WholeGradient, HostError> {
         let (host, buffers) = (self.host, self.host.buffers(self.flat)?);
         let path = host.gradient_path(self.group, leaves)?;
         let scaler = scaler(self.config.compute.precision);
-        Ok(WholeGradient::new(host.layout(), path, buffers, scaler))
+        Ok(WholeGradient::new(
+            host.plan().parts(),
+            path,
+            buffers,
+            scaler,
+        ))
     }
 }
 

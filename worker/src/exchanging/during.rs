@@ -1,13 +1,13 @@
-//! Overlap 0, by bucket: the exchange of a step runs during its own backward. A bucket's blocks are pushed
-//! as soon as the bucket is reduced, and their fresh values come back while backward computes the buckets
-//! behind it.
+//! Overlap 0, by bucket: the exchange of a step runs during its own backward. Blocks are pushed as soon
+//! as the buckets that they have part of are reduced, and their fresh values come back while backward
+//! computes the buckets behind these.
 //!
 //! Backward reads the model's parameters, so the exchange has vectors of its own, and what it has
 //! brought is loaded when backward has ended.
 //!
 //! Whether a bucket is finite is decided from its reduced gradient, whose bits are the same on all
-//! ranks: so they agree without a word, and a bucket that is not is skipped by itself. Buffers are
-//! known last, sent last, and skipped with any of the others.
+//! ranks: so they agree without a word, and the blocks that have part of a bucket that is not are skipped by
+//! themselves. Buffers are known last, sent last, and skipped with any of the others.
 //!
 //! Nothing comes first but what is sent first: all groups keep one order, or they could wait for
 //! each other under `sync`; and shards answer as blocks come. The bucket of the first layers, which
@@ -26,8 +26,8 @@ use tradewind_client::replica::Replica as _;
 use tradewind_client::step::{Computed, Ended, Step};
 use tradewind_client::stopwatch::{Stopwatch, wall};
 use tradewind_client::streams::Streams;
+use tradewind_common::Clock;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{Clock, Layout, TensorKind};
 
 use super::{Exchanging, Replica};
 use crate::flat::Flat;
@@ -42,7 +42,6 @@ pub(super) struct DuringBackward {
     path: Box<dyn BucketPath>,
     buffers: Buffers,
     background: Background<Box<dyn Fresh>>,
-    layout: Arc<Layout>,
     plan: Arc<Plan>,
     /// Of the exchange that is under way.
     parts: Option<Arc<Parts>>,
@@ -65,7 +64,6 @@ impl DuringBackward {
             buffers,
             clock: exchange.clock(),
             background: Background::new(exchange, host.layout().clone(), wire),
-            layout: host.layout().clone(),
             plan: host.plan().clone(),
             parts: None,
             fresh: Some(fresh),
@@ -80,12 +78,7 @@ impl DuringBackward {
     /// Sends what has become of the buffers, which are known last, or skips them.
     fn push_buffers(&self, parts: &Parts, step: &Step) {
         let finite = step.buckets_skipped == 0;
-        for (at, bucket) in self.layout.buckets.iter().enumerate() {
-            if bucket.kind == TensorKind::Buffer {
-                let values = || self.buffers.values(&bucket.elements);
-                parts.give(at, finite.then(values));
-            }
-        }
+        parts.give_buffers(finite.then(|| self.buffers.all()));
     }
 }
 
@@ -125,7 +118,8 @@ impl Exchanging for DuringBackward {
         Ok(Computed {
             loss,
             finite: bad == 0 && self.buffers.finite(),
-            skips: bad + self.layout.count(TensorKind::Buffer),
+            skips: bad + usize::from(!self.buffers.all().is_empty()),
+            buckets: self.plan.parts(),
         })
     }
 

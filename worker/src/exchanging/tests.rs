@@ -11,9 +11,7 @@ use tradewind_client::heartbeat::HeartbeatState;
 use tradewind_client::network::{Reach, wire};
 use tradewind_client::streams::Streams;
 use tradewind_client::testing::{Does, FakeShard};
-use tradewind_common::{
-    BlockId, GroupId, Incarnation, Layout, RunId, ShardId, TensorKind, TensorSpec,
-};
+use tradewind_common::{BlockId, GroupId, Incarnation, RunId, ShardId, TensorKind, TensorSpec};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 use tradewind_proto::v1::{DType, PullFrame, PushFrame, Verdict, push_frame};
@@ -94,7 +92,6 @@ fn heard(frame: &PushFrame) -> Heard {
 /// A weight of four values, its group of one rank, and a way of exchanging it.
 struct OneRank {
     tensors: Vec<(String, Tensor)>,
-    layout: Arc<Layout>,
     flat: Flat,
     group: Solo,
     exchanging: Box<dyn Exchanging>,
@@ -114,7 +111,8 @@ impl OneRank {
         let weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
         let tensors = vec![("weight".to_owned(), weight)];
         let flat = Flat::new(&layout, &tensors, Device::Cpu).unwrap();
-        let mut group = Solo::new(&layout, &tensors).unwrap();
+        let buckets: Arc<[_]> = layout.buckets(config.exchange.bucket_bytes).into();
+        let mut group = Solo::new(&layout, &buckets, &tensors).unwrap();
         let identity = Identity {
             run: RunId::new("r").unwrap(),
             group: GroupId(0),
@@ -132,7 +130,7 @@ impl OneRank {
         let setup = Setup {
             config: &config,
             spec: &spec,
-            host: &HostSide::new(&layout, vec![BlockId(0)], staged, spec.up),
+            host: &HostSide::new(&layout, &buckets, vec![BlockId(0)], staged, spec.up),
             tensors: &tensors,
             flat: &flat,
             group: &mut group,
@@ -142,7 +140,6 @@ impl OneRank {
         let exchanging = build(setup, Streams { exchange, wire }).unwrap();
         Self {
             tensors,
-            layout,
             flat,
             group,
             exchanging,
@@ -182,7 +179,7 @@ impl OneRank {
         self.group.backward(&loss).unwrap();
         let computed = exchanging.computed(&loss, &self.group).unwrap();
         let skips = if computed.finite { 0 } else { computed.skips };
-        let pushed = (skips < self.layout.buckets.len()).then_some(3);
+        let pushed = (skips < computed.buckets).then_some(3);
         let step = Step {
             clock: exchanging.clock(),
             pushed,
@@ -213,7 +210,7 @@ fn each(body: impl Fn(&mut OneRank, bool), want: impl Fn(Vec<f32>) -> Vec<Heard>
         let runs = shard.run();
         let mut rank = OneRank::new(way, staged, &runs.address);
         rank.pull();
-        assert_eq!(rank.flat.values(), [10.0; 4], "{way:?} {staged}");
+        assert_eq!(rank.flat.read(), [10.0; 4], "{way:?} {staged}");
         let is_behind = way == WAYS[1];
         body(&mut rank, is_behind);
         drop(rank);
@@ -242,7 +239,7 @@ fn what_steps_came_to_is_pushed_and_the_answer_is_in_the_model() {
             } else {
                 expected as f32 + 1.0
             };
-            assert_eq!(rank.flat.values(), [value; 4]);
+            assert_eq!(rank.flat.read(), [value; 4]);
             let next = rank.exchanging.go_on_at(Clock(0));
             assert_eq!(next, Clock(clock + 1));
         }
@@ -263,10 +260,10 @@ fn what_is_not_finite_is_skipped_and_the_answer_is_in_the_model() {
     let body = |rank: &mut OneRank, behind: bool| {
         rank.contribute(f64::NAN);
         let value = if behind { 10.0 } else { 6.0 };
-        assert_eq!(rank.flat.values(), [value; 4]);
+        assert_eq!(rank.flat.read(), [value; 4]);
         rank.contribute(GRADIENT);
         let value = if behind { 6.0 } else { 7.0 };
-        assert_eq!(rank.flat.values(), [value; 4]);
+        assert_eq!(rank.flat.read(), [value; 4]);
         if behind {
             let ended = rank.contribute(f64::NAN).unwrap();
             assert!(!ended.step.is_skipped());

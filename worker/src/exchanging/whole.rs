@@ -3,8 +3,6 @@
 //! Nothing has left before the agreement, so the loss may be scaled (a step that overflows is skipped as a
 //! whole), and norms of the gradient may go with it.
 
-use std::sync::Arc;
-
 use tch::Tensor;
 use tradewind_client::behind::Beside;
 use tradewind_client::between::Direct;
@@ -16,7 +14,6 @@ use tradewind_client::ranks::Ranks;
 use tradewind_client::replica;
 use tradewind_client::step::{Computed, Step};
 use tradewind_client::streams::Streams;
-use tradewind_common::Layout;
 use tradewind_common::pieces::Measured;
 use tradewind_common::schedule::Seen;
 
@@ -31,7 +28,8 @@ use crate::train_error::TrainError;
 
 /// The gradient of the step at hand, and the buffers that are pushed with it.
 pub(super) struct WholeGradient {
-    layout: Arc<Layout>,
+    /// How many the gradient has, the buffers counted as one.
+    buckets: usize,
     path: Box<dyn GradientPath>,
     buffers: Buffers,
     /// The scale of the loss, where it is scaled.
@@ -40,13 +38,13 @@ pub(super) struct WholeGradient {
 
 impl WholeGradient {
     pub(super) fn new(
-        layout: &Arc<Layout>,
+        buckets: usize,
         path: Box<dyn GradientPath>,
         buffers: Buffers,
         scaler: Option<LossScaler>,
     ) -> Self {
         Self {
-            layout: layout.clone(),
+            buckets,
             path,
             buffers,
             scaler,
@@ -86,7 +84,8 @@ impl WholeGradient {
         Ok(Computed {
             loss,
             finite: bad == 0,
-            skips: self.layout.buckets.len(),
+            skips: self.buckets,
+            buckets: self.buckets,
         })
     }
 
@@ -127,7 +126,7 @@ impl WholeGradient {
         group: &'a dyn Group,
     ) -> Option<Contribution<'a>> {
         let samples = step.pushed?;
-        let values = match self.path.push(group, &self.layout, &self.buffers) {
+        let values = match self.path.push(group, &self.buffers) {
             Pushed::InPlace(at) => Contributed::Whole(Box::new(move |id| at.block(id))),
             Pushed::Parts(parts) => Contributed::Parts(parts),
         };
@@ -138,9 +137,13 @@ impl WholeGradient {
 /// A replica whose gradient is pushed as a whole, for one exchange.
 pub(super) struct Stepping<'s, 'r> {
     pub(super) gradient: &'s mut WholeGradient,
-    /// Where values come, if not into the flat vector, and no exchange has it.
-    pub(super) fresh: Option<&'s mut Box<dyn Fresh>>,
     pub(super) replica: &'s mut Replica<'r>,
+}
+
+/// The same, where no exchange has what values come into.
+pub(super) struct SteppingInto<'s, 'r> {
+    pub(super) stepping: Stepping<'s, 'r>,
+    pub(super) fresh: &'s mut Box<dyn Fresh>,
 }
 
 impl replica::Replica for Stepping<'_, '_> {
@@ -159,12 +162,25 @@ impl replica::Replica for Stepping<'_, '_> {
     }
 }
 
-impl Direct for Stepping<'_, '_> {
+impl replica::Replica for SteppingInto<'_, '_> {
+    type Error = TrainError;
+
+    fn ranks(&self) -> &dyn Ranks {
+        self.stepping.ranks()
+    }
+
+    fn is_asked_to_leave(&self) -> bool {
+        self.stepping.is_asked_to_leave()
+    }
+
+    fn gather(&mut self) -> Result<(), TrainError> {
+        self.stepping.gather()
+    }
+}
+
+impl Direct for SteppingInto<'_, '_> {
     fn pull(&mut self, streams: &mut Streams) -> Result<Summary, ExchangeError> {
-        match &mut self.fresh {
-            None => streams.pull(&mut self.replica.flat.values_mut()),
-            Some(fresh) => streams.pull(*fresh),
-        }
+        streams.pull(self.fresh)
     }
 
     fn exchange(
@@ -173,18 +189,12 @@ impl Direct for Stepping<'_, '_> {
         step: &Step,
         seen: Seen,
     ) -> Result<Summary, ExchangeError> {
-        let contribution = self.gradient.push(step, &*self.replica.group);
-        match &mut self.fresh {
-            None => streams.exchange(seen, contribution, &mut self.replica.flat.values_mut()),
-            Some(fresh) => streams.exchange(seen, contribution, *fresh),
-        }
+        let contribution = self.stepping.contribution(step);
+        streams.exchange(seen, contribution, self.fresh)
     }
 
     fn load(&mut self) -> Result<(), TrainError> {
-        if let Some(fresh) = &mut self.fresh {
-            fresh.load(self.replica.flat)?;
-        }
-        Ok(())
+        Ok(self.fresh.load(self.stepping.replica.flat)?)
     }
 }
 

@@ -1,5 +1,4 @@
-//! A group on libtorch's c10d: its `Reducer` averages the buckets of the layout while backward is
-//! still computing others.
+//! A group on libtorch's c10d: its `Reducer` averages its buckets while backward is still computing others.
 
 mod gather;
 mod together;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use tch::{Device, Tensor};
 use tradewind_client::ranks::{Broken, Ranks};
 use tradewind_common::ids::Rank;
-use tradewind_common::layout::{Bucket, Layout, TensorKind};
+use tradewind_common::layout::{Bucket, Layout};
 
 use self::gather::Gather;
 use super::{Group, GroupError, check_loss, wait_for};
@@ -41,8 +40,8 @@ pub struct C10d {
     // Dropped before the process group, whose last collectives it may still have to collect.
     reducer: Reducer,
     process_group: ProcessGroup,
-    /// The gradient of each bucket of the layout, which is the reducer's; none for buffers.
-    buckets: Vec<Option<Tensor>>,
+    /// The gradient of each bucket, which is the reducer's.
+    buckets: Vec<Tensor>,
     parameters: Vec<(String, Tensor)>,
     gather: Gather,
     device: Device,
@@ -57,6 +56,7 @@ impl C10d {
         size: u32,
         rendezvous: &Rendezvous<'_>,
         layout: &Layout,
+        buckets: &[Bucket],
         tensors: &[(String, Tensor)],
     ) -> Result<Self, GroupError> {
         let tensors = in_layout_order(layout, tensors)?;
@@ -69,37 +69,26 @@ impl C10d {
         let met = ProcessGroup::new(store, prefix, rank.0, size, host, *timeout);
         let mut process_group = met.map_err(GroupError::Form)?;
         let device = tensors.first().map_or(Device::Cpu, Tensor::device);
-        together::meet(&mut process_group, rank, size, device)?;
+        let own = together::Told::new(device, buckets)?;
+        together::meet(&mut process_group, rank, size, device, own)?;
 
-        let (mut names, mut parameters, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
-        let trained = |bucket: &&Bucket| bucket.kind == TensorKind::Parameter;
-        for bucket in layout.buckets.iter().filter(trained) {
-            sizes.push(bucket.tensors.len());
-            for index in bucket.tensors.clone() {
-                names.push(layout.tensors[index].spec.name.clone());
-                parameters.push(tensors[index].shallow_clone());
-            }
-        }
+        let mut parameters = tensors;
+        parameters.retain(Tensor::requires_grad);
+        let names = layout.tensors.iter().map(|placed| placed.spec.name.clone());
+        let sizes: Vec<_> = buckets.iter().map(|bucket| bucket.tensors.len()).collect();
         let reducer =
             Reducer::new(&process_group, &parameters, &sizes).map_err(GroupError::Form)?;
-        let mut at_reducer = 0..sizes.len();
-        let gradient = |bucket| {
-            let at = trained(&bucket).then(|| at_reducer.next()).flatten();
-            at.map(|at| reducer.bucket(at)).transpose()
-        };
-        let buckets = layout
-            .buckets
-            .iter()
-            .map(gradient)
-            .collect::<Result<_, _>>();
-        let buckets = buckets.map_err(GroupError::Form)?;
+        let buckets = (0..sizes.len()).map(|bucket| reducer.bucket(bucket));
+        let buckets = buckets
+            .collect::<Result<_, _>>()
+            .map_err(GroupError::Form)?;
         Ok(Self {
             rank,
             size,
             reducer,
             process_group,
             buckets,
-            parameters: names.into_iter().zip(parameters).collect(),
+            parameters: names.zip(parameters).collect(),
             gather: Gather::new(layout, rank, size, device)?,
             device,
         })
@@ -149,13 +138,7 @@ impl Group for C10d {
     }
 
     fn watch(&mut self, told: Told) -> Result<(), GroupError> {
-        let buckets = self.buckets.iter().enumerate();
-        let own: Vec<usize> = buckets
-            .filter_map(|(own, at)| at.as_ref().map(|_| own))
-            .collect();
-        let told = move |at: usize, gradient: &Tensor| told(own[at], gradient);
-        let watched = self.reducer.watch(std::sync::Arc::new(told));
-        watched.map_err(GroupError::Form)
+        self.reducer.watch(told).map_err(GroupError::Form)
     }
 
     fn breaker(&self) -> Result<Option<Breaker>, GroupError> {
@@ -189,8 +172,8 @@ impl Group for C10d {
         Ok(self.reducer.reduced().map_err(broken)?)
     }
 
-    fn gradient(&self, bucket: usize) -> Option<&Tensor> {
-        self.buckets[bucket].as_ref()
+    fn gradient(&self, bucket: usize) -> &Tensor {
+        &self.buckets[bucket]
     }
 
     fn all_reduce_mean(&self, values: &mut Tensor) -> Result<(), GroupError> {

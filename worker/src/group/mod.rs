@@ -49,6 +49,15 @@ pub enum GroupError {
         /// Ranks on GPUs.
         gpu: Vec<u32>,
     },
+    /// They would average values of different parameters.
+    #[error(
+        "ranks {} of the group have other buckets than its rank 0; give all ranks of a group the same exchange.bucket_bytes",
+        list(ranks)
+    )]
+    Buckets {
+        /// The ranks.
+        ranks: Vec<u32>,
+    },
     /// NCCL refuses that.
     #[error(
         "ranks {} of the group share one GPU, which NCCL refuses; give each a GPU of its own (compute.device = \"cuda\" takes that of the local rank), or make groups of one rank",
@@ -84,13 +93,13 @@ pub enum GroupError {
     },
 }
 
-/// Ranks that step together, with the gradients of their models. Elements are counted and buckets numbered
-/// as in the layout that the group was made with.
+/// Ranks that step together, with the gradients of their models. Elements are counted as in the layout that
+/// the group was made with, and buckets are numbered as in its list of them.
 pub trait Group: Ranks + Send {
     /// Where the flat vector and the gradients are.
     fn device(&self) -> Device;
 
-    /// From the next backward on, `told` hears of each bucket of parameters once in a backward: its
+    /// From the next backward on, `told` hears of each bucket once in a backward: its
     /// number and its gradient, final, as soon as it is reduced, which is mostly while backward
     /// still computes others, and in any case before it returns. Buckets come nearly in order. It
     /// is called from threads of the group; backward may wait for it to return, and it must not
@@ -130,13 +139,12 @@ pub trait Group: Ranks + Send {
 
     /// The gradient of a bucket as the last [`backward`](Self::backward) left it: f32, of one
     /// dimension, contiguous, as long as the bucket's element range, on the group's device, bit for
-    /// bit the same on all ranks. `None` for a bucket of buffers, which have no gradient.
-    /// Unspecified before the first backward. In main memory
+    /// bit the same on all ranks. Unspecified before the first backward. In main memory
     /// [`c10d::values`](crate::c10d::values) reads it.
     ///
     /// # Panics
     /// If there is no such bucket.
-    fn gradient(&self, bucket: usize) -> Option<&Tensor>;
+    fn gradient(&self, bucket: usize) -> &Tensor;
 
     /// Mean over the ranks, in place, of a contiguous f32 tensor on the group's device: for buffers
     /// such as BatchNorm's statistics.
@@ -198,7 +206,7 @@ mod tests {
 mod testing {
     use tch::nn::{self, Module};
     use tch::{Device, Kind, Tensor};
-    use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
+    use tradewind_common::layout::{Bucket, Layout, TensorKind, TensorSpec};
 
     /// A small network with a buffer that takes no part, its tensors in order of creation.
     pub(crate) struct Model {
@@ -244,7 +252,11 @@ mod testing {
                 .mean(Kind::Float)
         }
 
-        /// Several buckets (the buffer's first), and several blocks in most.
+        /// Several, of several blocks each.
+        pub(crate) fn buckets(&self) -> Vec<Bucket> {
+            self.layout().buckets(48)
+        }
+
         pub(crate) fn layout(&self) -> Layout {
             let spec = |(name, tensor): &(String, Tensor)| TensorSpec {
                 name: name.clone(),
@@ -255,22 +267,19 @@ mod testing {
                 },
             };
             let specs: Vec<_> = self.tensors.iter().map(spec).collect();
-            Layout::new(&specs, 48, 12).unwrap()
+            Layout::new(&specs, 12).unwrap()
         }
 
-        /// The gradients of `loss(seed)` by libtorch alone, as a flat vector.
+        /// The gradients of `loss(seed)` by libtorch alone, in flat order.
         pub(crate) fn plain_gradient(seed: u32) -> Vec<f32> {
             let model = Self::new();
             model.loss(seed).backward();
             let layout = model.layout();
-            let flat = layout.tensors.iter().flat_map(|placed| {
-                let tensor = &model.tensors[placed.created].1;
-                let gradient = tensor.grad();
-                match gradient.defined() {
-                    true => Vec::<f32>::try_from(gradient.reshape([-1])).unwrap(),
-                    false => vec![0.0; tensor.numel()],
-                }
-            });
+            let tensors = layout.tensors.iter();
+            let tensors = tensors.map(|placed| &model.tensors[placed.created].1);
+            let trained = tensors.filter(|tensor| tensor.requires_grad());
+            let flat = trained
+                .flat_map(|tensor| Vec::<f32>::try_from(tensor.grad().reshape([-1])).unwrap());
             flat.collect()
         }
     }

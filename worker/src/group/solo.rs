@@ -1,6 +1,5 @@
 //! A group of one rank: nothing to reduce, no c10d.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tch::{Device, Kind, Tensor};
@@ -10,16 +9,16 @@ use tradewind_common::layout::{Bucket, Layout, TensorKind};
 
 use super::{Group, GroupError, check_loss, wait_for};
 use crate::c10d::{self, C10dError, Told, Watch};
-use crate::flat::{Flat, FlatError, in_layout_order, views};
+use crate::flat::{Flat, FlatError, in_layout_order, view};
 
 /// One rank. Backward adds into views of one flat gradient vector, which is zeroed before.
 #[derive(Debug)]
 pub struct Solo {
-    /// As long as the flat vector; the ranges of buffers stay zero.
+    /// Of all parameters, one after the other, as a `Reducer` has those of a bucket.
     gradients: Tensor,
-    /// Its range for each bucket; none for buffers.
-    buckets: Vec<Option<Tensor>>,
-    /// Parameters in flat order, and how many are in each of their buckets.
+    /// Its range for each bucket.
+    buckets: Vec<Tensor>,
+    /// Parameters in flat order, and how many are in each bucket.
     parameters: Vec<Tensor>,
     counts: Vec<usize>,
     watch: Option<Watch>,
@@ -28,36 +27,33 @@ pub struct Solo {
 impl Solo {
     /// `tensors` are the model's own, named, in its order of creation: those that
     /// [`Flat::new`](crate::flat::Flat::new) has taken. Their `.grad` is replaced.
-    pub fn new(layout: &Layout, tensors: &[(String, Tensor)]) -> Result<Self, GroupError> {
+    pub fn new(
+        layout: &Layout,
+        buckets: &[Bucket],
+        tensors: &[(String, Tensor)],
+    ) -> Result<Self, GroupError> {
         let tensors = in_layout_order(layout, tensors)?;
-        let length = layout.elements() as i64;
+        let length = layout.of_kind(TensorKind::Parameter).len() as i64;
         // A layout has at least one tensor, and all are where the first is.
         let device = tensors[0].device();
         let gradients =
             Tensor::f_zeros([length], (Kind::Float, device)).map_err(FlatError::Torch)?;
-        for (tensor, gradient) in tensors.iter().zip(views(layout, &gradients)?) {
-            if tensor.requires_grad() {
-                c10d::set_grad(tensor, &gradient).map_err(GroupError::Form)?;
-            }
-        }
-        let bucket = |bucket: &Bucket| {
-            let (start, length) = (bucket.elements.start, bucket.elements.len());
-            let trained = bucket.kind == TensorKind::Parameter;
-            let range = trained.then(|| gradients.f_narrow(0, start as i64, length as i64));
-            range.transpose().map_err(FlatError::Torch)
-        };
-        let buckets = layout.buckets.iter().map(bucket);
-        let buckets = buckets.collect::<Result<_, _>>()?;
-        let trained = |b: &&Bucket| b.kind == TensorKind::Parameter;
-        let counts = layout.buckets.iter().filter(trained);
-        let counts = counts.map(|b| b.tensors.len()).collect();
         let mut parameters = tensors;
         parameters.retain(Tensor::requires_grad);
+        for (tensor, placed) in parameters.iter().zip(&layout.tensors) {
+            let gradient = view(&gradients, placed, placed.elements.start)?;
+            c10d::set_grad(tensor, &gradient).map_err(GroupError::Form)?;
+        }
+        let range = |bucket: &Bucket| {
+            let (start, length) = (bucket.elements.start, bucket.elements.len());
+            let range = gradients.f_narrow(0, start as i64, length as i64);
+            range.map_err(FlatError::Torch)
+        };
         Ok(Self {
+            buckets: buckets.iter().map(range).collect::<Result<_, _>>()?,
             gradients,
-            buckets,
             parameters,
-            counts,
+            counts: buckets.iter().map(|bucket| bucket.tensors.len()).collect(),
             watch: None,
         })
     }
@@ -87,12 +83,7 @@ impl Group for Solo {
     }
 
     fn watch(&mut self, told: Told) -> Result<(), GroupError> {
-        let buckets = self.buckets.iter().enumerate();
-        let own: Vec<usize> = buckets
-            .filter_map(|(own, at)| at.as_ref().map(|_| own))
-            .collect();
-        let told = move |at: usize, gradient: &Tensor| told(own[at], gradient);
-        let watch = Watch::new(&self.parameters, &self.counts, Arc::new(told));
+        let watch = Watch::new(&self.parameters, &self.counts, told);
         self.watch = Some(watch.map_err(GroupError::Form)?);
         Ok(())
     }
@@ -115,8 +106,8 @@ impl Group for Solo {
         Ok(Duration::ZERO)
     }
 
-    fn gradient(&self, bucket: usize) -> Option<&Tensor> {
-        self.buckets[bucket].as_ref()
+    fn gradient(&self, bucket: usize) -> &Tensor {
+        &self.buckets[bucket]
     }
 
     fn all_reduce_mean(&self, _values: &mut Tensor) -> Result<(), GroupError> {
@@ -130,7 +121,7 @@ impl Group for Solo {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
 
     use super::super::testing::Model;
     use super::*;
@@ -140,22 +131,14 @@ mod tests {
         let model = Model::new();
         let layout = model.layout();
         let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
-        let mut group = Solo::new(&layout, &model.tensors).unwrap();
+        let buckets = model.buckets();
+        let mut group = Solo::new(&layout, &buckets, &model.tensors).unwrap();
         for seed in 0..3 {
             group.backward(&model.loss(seed)).unwrap();
             let want = Model::plain_gradient(seed);
-            for (index, bucket) in layout.buckets.iter().enumerate() {
-                match bucket.kind {
-                    TensorKind::Buffer => assert!(group.gradient(index).is_none()),
-                    TensorKind::Parameter => {
-                        let range = bucket.elements.clone();
-                        assert_eq!(
-                            c10d::values(group.gradient(index).unwrap()).unwrap(),
-                            &want[range],
-                            "bucket {index}"
-                        );
-                    }
-                }
+            for (index, bucket) in buckets.iter().enumerate() {
+                let got = c10d::values(group.gradient(index)).unwrap();
+                assert_eq!(got, &want[bucket.elements.clone()], "bucket {index}");
             }
         }
     }
@@ -164,8 +147,8 @@ mod tests {
     #[test]
     fn each_bucket_is_told_in_flat_order_and_final() {
         let model = Model::new();
-        let layout = model.layout();
-        let mut group = Solo::new(&layout, &model.tensors).unwrap();
+        let (layout, buckets) = (model.layout(), model.buckets());
+        let mut group = Solo::new(&layout, &buckets, &model.tensors).unwrap();
         let heard = Arc::new(Mutex::new(Vec::new()));
         // Whether backward had come to the first layer, which is the last one that it comes to.
         let ends = Arc::new(Mutex::new(Vec::new()));
@@ -182,9 +165,8 @@ mod tests {
         };
         group.watch(Arc::new(told)).unwrap();
         let parts = |group: &Solo| {
-            let gradient = |at| Some((at, c10d::values(group.gradient(at)?).unwrap().to_vec()));
-            let all = (0..layout.buckets.len()).filter_map(gradient);
-            all.collect::<Vec<_>>()
+            let gradient = |at| (at, c10d::values(group.gradient(at)).unwrap().to_vec());
+            (0..buckets.len()).map(gradient).collect::<Vec<_>>()
         };
         for seed in 0..3 {
             group.backward(&model.loss(seed)).unwrap();
@@ -205,7 +187,7 @@ mod tests {
     #[test]
     fn losses_without_a_gradient_are_refused() {
         let model = Model::new();
-        let mut group = Solo::new(&model.layout(), &model.tensors).unwrap();
+        let mut group = Solo::new(&model.layout(), &model.buckets(), &model.tensors).unwrap();
         let mut check = |loss: &Tensor, want: &str| {
             let error = group.backward(loss).unwrap_err().to_string();
             assert!(error.contains(want), "{error}");

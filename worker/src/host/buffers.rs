@@ -20,8 +20,8 @@ use crate::stream::{PageLocked, copy, copy_each, torch};
 /// The buffers of the flat vector, and what a step has made of them. All of it is where the vector
 /// is, one after the other.
 pub struct Buffers {
-    /// Ranges of the flat vector, and views of it.
-    ranges: Vec<Range<usize>>,
+    /// Their range of the flat vector, and views of it.
+    elements: Range<usize>,
     flat: Vec<Tensor>,
     /// Taken, or kept.
     made: Packed,
@@ -29,7 +29,7 @@ pub struct Buffers {
     copied: Option<PageLocked>,
 }
 
-/// A vector for all buffers, and a view for each.
+/// A vector for all buffers, and a view for each stretch of them.
 struct Packed {
     all: Tensor,
     each: Vec<Tensor>,
@@ -39,18 +39,15 @@ impl Buffers {
     /// The buffers of `layout`; often there are none. Where they are `staged`, they are copied to
     /// main memory before they are read.
     pub fn new(layout: &Layout, flat: &Flat, staged: bool) -> Result<Self, HostError> {
-        let buffers = layout
-            .buckets
-            .iter()
-            .filter(|b| b.kind == TensorKind::Buffer);
-        let ranges: Vec<_> = buffers.map(|b| b.elements.clone()).collect();
-        let length = ranges.iter().map(Range::len).sum();
+        let elements = layout.of_kind(TensorKind::Buffer);
+        let length = elements.len();
         let copied = || PageLocked::new(length, Kind::Float, flat.device());
+        let views = flat.views(&elements)?;
         Ok(Self {
-            flat: flat.ranges(&ranges)?,
-            made: Packed::new(&ranges, flat)?,
+            made: Packed::new(length, &views, flat)?,
+            flat: views,
             copied: (staged && length > 0).then(copied).transpose()?,
-            ranges,
+            elements,
         })
     }
 
@@ -67,7 +64,7 @@ impl Buffers {
     /// Takes what the step has made of the buffers, averaged over the group. On a device this is only
     /// enqueued; it is here when what the current stream has been told by now is done.
     pub fn take(&mut self, group: &dyn Group) -> Result<(), HostError> {
-        if self.ranges.is_empty() {
+        if self.elements.is_empty() {
             return Ok(());
         }
         self.keep()?;
@@ -87,27 +84,22 @@ impl Buffers {
 
     /// Whether no value is NaN or infinite.
     pub fn finite(&self) -> bool {
-        self.ranges.is_empty() || all_finite(self.all())
+        all_finite(self.all())
     }
 
-    /// What was taken of a range of the flat vector that lies in one bucket of buffers.
+    /// What was taken of a range of the flat vector.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it is not of buffers.
     pub fn values(&self, elements: &Range<usize>) -> &[f32] {
-        let mut start = 0;
-        for range in &self.ranges {
-            if range.start <= elements.start && elements.end <= range.end {
-                let first = start + elements.start - range.start;
-                return &self.all()[first..first + elements.len()];
-            }
-            start += range.len();
-        }
-        panic!("{elements:?} are no buffers");
+        let first = self.elements.start;
+        &self.all()[elements.start - first..elements.end - first]
     }
 
-    fn all(&self) -> &[f32] {
+    /// All that was taken.
+    pub fn all(&self) -> &[f32] {
         match &self.copied {
+            _ if self.elements.is_empty() => &[],
             Some(copied) => copied.f32(),
             None => c10d::values(&self.made.all).expect("in main memory, f32 and not empty"),
         }
@@ -115,15 +107,15 @@ impl Buffers {
 }
 
 impl Packed {
-    fn new(ranges: &[Range<usize>], flat: &Flat) -> Result<Self, HostError> {
-        let length: usize = ranges.iter().map(Range::len).sum();
+    /// For buffers of so many values, with these views.
+    fn new(length: usize, views: &[Tensor], flat: &Flat) -> Result<Self, HostError> {
         let failed = torch("making room for buffers");
         let all =
             Tensor::f_zeros([length as i64], (Kind::Float, flat.device())).map_err(&failed)?;
         let mut start = 0;
-        let mut each = Vec::with_capacity(ranges.len());
-        for range in ranges {
-            let length = range.len() as i64;
+        let mut each = Vec::with_capacity(views.len());
+        for view in views {
+            let length = view.numel() as i64;
             each.push(all.f_narrow(0, start, length).map_err(&failed)?);
             start += length;
         }
@@ -149,7 +141,7 @@ mod tests {
             spec("weight", TensorKind::Parameter),
             spec("mean", TensorKind::Buffer),
         ];
-        Layout::new(&specs, 64, 64).unwrap()
+        Layout::new(&specs, 64).unwrap()
     }
 
     /// What a model's statistic and the server's come to in eight steps, when every step adds a power
@@ -162,17 +154,17 @@ mod tests {
             vec![("weight".to_owned(), weight), ("mean".to_owned(), tensor())]
         });
         let mut flat = Flat::new(&layout, &tensors, tch::Device::Cpu).unwrap();
-        let group = Solo::new(&layout, &tensors).unwrap();
-        let range = layout.tensors[1].elements.clone();
-        assert_eq!(layout.tensors[1].spec.kind, TensorKind::Buffer);
+        let group = Solo::new(&layout, &layout.buckets(64), &tensors).unwrap();
+        let elements = layout.of_kind(TensorKind::Buffer);
+        let range = flat.memory().stretches(&elements).next().unwrap().memory;
         let (mut server, mut answered) = (7.0, 7.0);
-        flat.values_mut().fill(7.0);
+        flat.storage_values_mut().fill(7.0);
         let mut buffers = Buffers::new(&layout, &flat, staged).unwrap();
         let mut found = Vec::new();
         for step in 0..8 {
-            found.push(flat.values()[range.start]);
+            found.push(flat.storage_values_mut()[range.start]);
             let skip = step == 3;
-            let statistic = &mut flat.values_mut()[range.clone()];
+            let statistic = &mut flat.storage_values_mut()[range.clone()];
             let made = 2f32.powi(step);
             statistic.iter_mut().for_each(|x| *x += made);
             if skip {
@@ -181,10 +173,10 @@ mod tests {
             buffers.take(&group).unwrap();
             assert_eq!(buffers.finite(), !skip);
             if !skip {
-                server += 0.5 * (buffers.values(&range)[0] - server);
+                server += 0.5 * (buffers.values(&elements)[0] - server);
             }
             let before = std::mem::replace(&mut answered, server);
-            flat.values_mut()[range.clone()].fill(if overlap { before } else { answered });
+            flat.storage_values_mut()[range.clone()].fill(if overlap { before } else { answered });
             if overlap && !skip {
                 buffers.go_on_with_own().unwrap();
             }

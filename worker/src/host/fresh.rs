@@ -5,13 +5,14 @@ use std::ops::Range;
 use tch::{Device, Kind, Tensor};
 use tradewind_client::destination::Destination;
 use tradewind_common::Layout;
+use tradewind_common::layout::Stretch;
 
 use super::HostError;
 use crate::c10d::C10dError;
 use crate::flat::Flat;
 use crate::stream::{Event, PageLocked, Stream, copy, copy_each, torch};
 
-/// A vector like the flat one, of which only a rank's slice is in use. What comes is in the model
+/// A vector of the elements, without gaps, of which only a rank's slice is in use. What comes is in the model
 /// once it is [loaded](Self::load).
 pub trait Fresh: Destination + Send {
     /// Makes the slice as last pulled the model's. On a device that is in the order of the current
@@ -21,13 +22,13 @@ pub trait Fresh: Destination + Send {
 
 /// In main memory.
 pub(super) struct Beside {
-    slice: Vec<Range<usize>>,
+    slice: Vec<Stretch>,
     values: Vec<f32>,
 }
 
 impl Beside {
-    /// For these ranges of a flat vector.
-    pub(super) fn new(layout: &Layout, slice: Vec<Range<usize>>) -> Self {
+    /// For a slice of a flat vector.
+    pub(super) fn new(layout: &Layout, slice: Vec<Stretch>) -> Self {
         Self {
             slice,
             values: vec![0.0; layout.elements()],
@@ -37,9 +38,9 @@ impl Beside {
 
 impl Fresh for Beside {
     fn load(&mut self, flat: &mut Flat) -> Result<(), HostError> {
-        let flat = flat.values_mut();
-        for range in &self.slice {
-            flat[range.clone()].copy_from_slice(&self.values[range.clone()]);
+        let flat = flat.storage_values_mut();
+        for Stretch { elements, memory } in &self.slice {
+            flat[memory.clone()].copy_from_slice(&self.values[elements.clone()]);
         }
         Ok(())
     }
@@ -57,7 +58,7 @@ pub(super) struct Double {
     device: Device,
     stream: Stream,
     values: PageLocked,
-    /// Views of `values`' double on the device, and of the flat vector, for each range.
+    /// Views of `values`' double on the device, and of the flat vector, for each stretch of the slice.
     double: Tensor,
     from: Vec<Tensor>,
     to: Vec<Tensor>,
@@ -65,12 +66,8 @@ pub(super) struct Double {
 }
 
 impl Double {
-    /// For these ranges of `flat`, which is on a device or plays one.
-    pub(super) fn new(
-        layout: &Layout,
-        slice: &[Range<usize>],
-        flat: &Flat,
-    ) -> Result<Self, HostError> {
+    /// For a slice of `flat`, which is on a device or plays one.
+    pub(super) fn new(layout: &Layout, slice: &[Stretch], flat: &Flat) -> Result<Self, HostError> {
         let device = flat.device();
         let elements = layout.elements();
         let double = Tensor::f_zeros([elements as i64], (Kind::Float, device));
@@ -83,9 +80,9 @@ impl Double {
             values: PageLocked::new(elements, Kind::Float, device)?,
             from: slice
                 .iter()
-                .map(|range| part(&double, range))
+                .map(|stretch| part(&double, &stretch.elements))
                 .collect::<Result<_, _>>()?,
-            to: flat.ranges(slice)?,
+            to: flat.ranges(&slice.iter().map(|s| s.memory.clone()).collect::<Vec<_>>())?,
             double,
             failed: None,
         })

@@ -152,8 +152,8 @@ mod tests {
             shape: vec![2],
             kind: TensorKind::Parameter,
         };
-        let layout = Arc::new(Layout::new(&[spec], 64, 64).unwrap());
-        let plan = Arc::new(Plan::new(&layout, &[BlockId(0)]));
+        let layout = Layout::new(&[spec], 64).unwrap();
+        let plan = Arc::new(Plan::new(&layout, &layout.buckets(64), &[BlockId(0)]));
         let store = Store::serve(HOST, LONG).unwrap();
         let group = ProcessGroup::new(&store, "0", 0, 1, HOST, LONG).unwrap();
         let mut giver = Giver::new(1, Some(group.breaker().unwrap()));

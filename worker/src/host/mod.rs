@@ -5,8 +5,8 @@
 //! | the model is | in main memory | on a device |
 //! | a gradient is pushed from | where libtorch left it | page-locked vectors, to which each bucket is copied while backward goes on |
 //! | whether it is finite, and the loss | is looked at where it is | is found out there; one copy brings all of it |
-//! | fresh values come | into the flat vector, or into a vector beside it | into page-locked memory, and block by block into a double on the device |
-//! | a step begins | with them, or with a copy | with a copy on the device |
+//! | fresh values come | into a vector beside the flat one | into page-locked memory, and block by block into a double on the device |
+//! | a step begins | with a copy | with a copy on the device |
 //!
 //! Staging works in main memory, too, with nothing to gain: tests compare the two, bit for bit.
 
@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use tch::Tensor;
 use tradewind_client::parts::{Parts, Plan};
+use tradewind_common::layout::Bucket;
 use tradewind_common::{BlockId, Compression, Layout};
 
 use crate::c10d::C10dError;
@@ -65,12 +66,7 @@ pub trait GradientPath {
     fn unscale(&mut self, factor: f64, group: &dyn Group);
 
     /// What the step that was checked pushes. At most once a step, and not for one that is skipped.
-    fn push<'a>(
-        &mut self,
-        group: &'a dyn Group,
-        layout: &'a Layout,
-        buffers: &'a Buffers,
-    ) -> Pushed<'a>;
+    fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a>;
 }
 
 /// The path of gradients to main memory bucket by bucket, during backward.
@@ -117,6 +113,7 @@ pub enum Pushed<'a> {
 /// incarnation of its group.
 pub struct HostSide {
     layout: Arc<Layout>,
+    buckets: Arc<[Bucket]>,
     slice: Vec<BlockId>,
     plan: Arc<Plan>,
     staged: bool,
@@ -124,12 +121,19 @@ pub struct HostSide {
 }
 
 impl HostSide {
-    /// `staged` is by way of memory for it: needed where the model is on a device. Gradients travel as `up`
-    /// says.
-    pub fn new(layout: &Arc<Layout>, slice: Vec<BlockId>, staged: bool, up: Compression) -> Self {
+    /// For a group that averages in `buckets`. `staged` is by way of memory for it: needed where the model
+    /// is on a device. Gradients travel as `up` says.
+    pub fn new(
+        layout: &Arc<Layout>,
+        buckets: &Arc<[Bucket]>,
+        slice: Vec<BlockId>,
+        staged: bool,
+        up: Compression,
+    ) -> Self {
         Self {
-            plan: Arc::new(Plan::new(layout, &slice)),
+            plan: Arc::new(Plan::new(layout, buckets, &slice)),
             layout: layout.clone(),
+            buckets: buckets.clone(),
             slice,
             staged,
             up,
@@ -139,6 +143,11 @@ impl HostSide {
     /// The flat vector's blocks.
     pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
+    }
+
+    /// Those of the group.
+    pub fn buckets(&self) -> &[Bucket] {
+        &self.buckets
     }
 
     /// The blocks that the rank exchanges.
@@ -160,7 +169,7 @@ impl HostSide {
     ) -> Result<Box<dyn GradientPath>, HostError> {
         Ok(match self.staged {
             true => Box::new(self.stage(group, leaves)?),
-            false => Box::new(Shared::new(&self.layout)),
+            false => Box::new(Shared::new(&self.layout, &self.buckets)),
         })
     }
 
@@ -175,16 +184,13 @@ impl HostSide {
 
     /// Where the slice's fresh values come beside `flat`.
     pub fn fresh(&self, flat: &Flat) -> Result<Box<dyn Fresh>, HostError> {
-        let slice = runs(&self.layout, &self.slice);
+        let runs = self.layout.runs(&self.slice).into_iter();
+        let stretches = runs.flat_map(|run| flat.memory().stretches(&run).collect::<Vec<_>>());
+        let slice: Vec<_> = stretches.collect();
         Ok(match self.staged {
             true => Box::new(fresh::Double::new(&self.layout, &slice, flat)?),
             false => Box::new(fresh::Beside::new(&self.layout, slice)),
         })
-    }
-
-    /// The same where they cannot come into `flat` itself.
-    pub fn fresh_if_staged(&self, flat: &Flat) -> Result<Option<Box<dyn Fresh>>, HostError> {
-        self.staged.then(|| self.fresh(flat)).transpose()
     }
 
     /// The model's buffers.
@@ -193,21 +199,8 @@ impl HostSide {
     }
 
     fn stage(&self, group: &mut dyn Group, leaves: Leaves) -> Result<Staged, HostError> {
-        Staged::new(&self.layout, &self.plan, group, self.up, leaves)
+        Staged::new(&self.buckets, &self.plan, group, self.up, leaves)
     }
-}
-
-/// Adjoining blocks of a slice as one range of the flat vector.
-fn runs(layout: &Layout, slice: &[BlockId]) -> Vec<std::ops::Range<usize>> {
-    let mut runs: Vec<std::ops::Range<usize>> = Vec::new();
-    for id in slice {
-        let elements = &layout.block(*id).expect("a block of the slice").elements;
-        match runs.last_mut() {
-            Some(run) if run.end == elements.start => run.end = elements.end,
-            _ => runs.push(elements.clone()),
-        }
-    }
-    runs
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use super::giver::Landing;
 use crate::c10d::C10dError;
 use crate::stream::{Event, PageLocked, Stream, check_and_scale, copy, copy_each, in_use, torch};
 
-/// One bucket of parameters, of which a rank pushes its own blocks.
+/// One bucket, of which a rank pushes what its own blocks have.
 pub(super) struct Outgoing {
     device: Device,
-    /// The own blocks as ranges of the bucket, adjoining ones as one.
+    /// What they have, as ranges of the bucket.
     own: Vec<Range<usize>>,
     /// Room on the device for them one after the other, and a view for each, unless they are so.
     packed: Option<(Tensor, Vec<Tensor>)>,
@@ -42,24 +42,17 @@ impl Outgoing {
         bf16: bool,
         turns: usize,
     ) -> Result<Self, C10dError> {
-        let mut runs: Vec<Range<usize>> = Vec::new();
-        for range in own {
-            match runs.last_mut() {
-                Some(run) if run.end == range.start => run.end = range.end,
-                _ => runs.push(range.clone()),
-            }
-        }
-        let length: usize = runs.iter().map(Range::len).sum();
+        let length: usize = own.iter().map(Range::len).sum();
         let room = |kind| {
             let room = Tensor::f_zeros([length as i64], (kind, device));
             room.map_err(torch("making room for a bucket"))
         };
-        let packed = match runs.len() {
+        let packed = match own.len() {
             0 | 1 => None,
             _ => {
                 let all = room(Kind::Float)?;
                 let mut start = 0;
-                let views = runs.iter().map(|run| {
+                let views = own.iter().map(|run| {
                     let from = start;
                     start += run.len();
                     part(&all, &(from..start))
@@ -84,7 +77,7 @@ impl Outgoing {
         };
         Ok(Self {
             device,
-            own: runs,
+            own: own.to_vec(),
             packed,
             feedback: bf16.then(feedback).transpose()?,
             flag,
@@ -147,10 +140,22 @@ impl Outgoing {
 
     /// What left last is pushed, so that what was left out of it is kept. A step that is skipped
     /// keeps what was kept before.
-    pub(super) fn pushed(&mut self) {
+    pub(super) fn all_pushed(&mut self) {
         if let Some(feedback) = &mut self.feedback {
             std::mem::swap(&mut feedback.kept, &mut feedback.next);
         }
+    }
+
+    /// The same of all but some ranges of what left, one after the other: those keep what was kept before.
+    pub(super) fn pushed(&mut self, but: &[Range<usize>]) -> Result<(), C10dError> {
+        self.all_pushed();
+        let Some(feedback) = &self.feedback else {
+            return Ok(());
+        };
+        but.iter().try_for_each(|range| {
+            let (kept, before) = (part(&feedback.kept, range)?, part(&feedback.next, range)?);
+            copy(&kept, &before)
+        })
     }
 }
 
@@ -232,7 +237,7 @@ mod tests {
             assert!(got == want, "{own:?}, round {round}");
             if round != 2 {
                 residual = left;
-                outgoing.pushed();
+                outgoing.all_pushed();
             }
         }
         assert_eq!(flag.double_value(&[0]), 0.0);

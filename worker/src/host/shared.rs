@@ -1,10 +1,13 @@
 //! A model in main memory: what libtorch has is what is pushed.
 
+use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tch::Tensor;
 use tradewind_client::parts::Parts;
 use tradewind_common::finite::all_finite;
+use tradewind_common::layout::Bucket;
 use tradewind_common::{BlockId, Layout, TensorKind};
 
 use super::{BucketPath, Checked, GradientPath, HostError, Pushed};
@@ -14,18 +17,20 @@ use crate::host::buffers::Buffers;
 
 /// The path of whole gradients: there is none to go.
 pub(super) struct Shared {
-    buckets: usize,
+    layout: Arc<Layout>,
+    buckets: Arc<[Bucket]>,
 }
 
 impl Shared {
-    pub(super) fn new(layout: &Layout) -> Self {
+    pub(super) fn new(layout: &Arc<Layout>, buckets: &Arc<[Bucket]>) -> Self {
         Self {
-            buckets: layout.buckets.len(),
+            layout: layout.clone(),
+            buckets: buckets.clone(),
         }
     }
 
     fn gradients<'a>(&self, group: &'a dyn Group) -> impl Iterator<Item = &'a Tensor> {
-        (0..self.buckets).filter_map(|bucket| group.gradient(bucket))
+        (0..self.buckets.len()).map(|bucket| group.gradient(bucket))
     }
 }
 
@@ -54,15 +59,11 @@ impl GradientPath for Shared {
         }
     }
 
-    fn push<'a>(
-        &mut self,
-        group: &'a dyn Group,
-        layout: &'a Layout,
-        buffers: &'a Buffers,
-    ) -> Pushed<'a> {
+    fn push<'a>(&mut self, group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
         Pushed::InPlace(InPlace {
             group,
-            layout,
+            layout: self.layout.clone(),
+            buckets: self.buckets.clone(),
             buffers,
         })
     }
@@ -115,32 +116,38 @@ fn read(loss: &Tensor) -> f64 {
 /// Gradients where the group has them, and what has become of buffers.
 pub struct InPlace<'a> {
     group: &'a dyn Group,
-    layout: &'a Layout,
+    layout: Arc<Layout>,
+    buckets: Arc<[Bucket]>,
     buffers: &'a Buffers,
 }
 
 impl<'a> InPlace<'a> {
-    /// What a step pushes for a block: the gradient of parameters, the values of buffers.
+    /// What a step pushes for a block: the gradient of parameters, the values of buffers. Copied only where
+    /// the block has parts of several buckets.
     ///
     /// # Panics
     /// If there is no such block.
-    pub fn block(&self, id: BlockId) -> &'a [f32] {
+    pub fn block(&self, id: BlockId) -> Cow<'a, [f32]> {
         let block = self.layout.block(id).expect("a block of the slice");
         match block.kind {
-            TensorKind::Parameter => self.gradient(id),
-            TensorKind::Buffer => self.buffers.values(&block.elements),
+            TensorKind::Parameter => self.gradient(&block.elements),
+            TensorKind::Buffer => self.buffers.values(&block.elements).into(),
         }
     }
 
-    fn gradient(&self, id: BlockId) -> &'a [f32] {
-        let holds = |blocks: &std::ops::Range<usize>| blocks.contains(&(id.0 as usize));
-        let buckets = &self.layout.buckets;
-        let at = buckets.iter().position(|b| holds(&b.blocks));
-        let at = at.expect("every block has a bucket");
-        let (bucket, block) = (&buckets[at], &self.layout.blocks[id.0 as usize]);
-        let gradient = self.group.gradient(at).expect("parameters have a gradient");
-        let start = block.elements.start - bucket.elements.start;
-        &plain(gradient)[start..start + block.elements.len()]
+    fn gradient(&self, elements: &Range<usize>) -> Cow<'a, [f32]> {
+        let before = |bucket: &Bucket| bucket.elements.end <= elements.start;
+        let first = self.buckets.partition_point(before);
+        let reached = self.buckets.iter().enumerate().skip(first);
+        let reached = reached.take_while(|(_, bucket)| bucket.elements.start < elements.end);
+        let parts = reached.map(|(at, bucket)| {
+            let of = &bucket.elements;
+            let (begin, end) = (elements.start.max(of.start), elements.end.min(of.end));
+            &plain(self.group.gradient(at))[begin - of.start..end - of.start]
+        });
+        let all = parts.map(Cow::Borrowed);
+        let joined = all.reduce(|before, part: Cow<'a, [f32]>| [before, part].concat().into());
+        joined.expect("buckets tile the parameters")
     }
 }
 

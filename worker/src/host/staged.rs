@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tch::{Device, Kind, Tensor};
 use tradewind_client::parts::{Parts, Plan};
-use tradewind_common::{Compression, Layout, TensorKind};
+use tradewind_common::Compression;
+use tradewind_common::layout::Bucket;
 
 use super::giver::{Gift, Giver, Landing};
 use super::outgoing::Outgoing;
@@ -34,8 +35,7 @@ pub(super) struct Staged {
 /// What the threads of the group use.
 struct Stage {
     out: Stream,
-    /// None for buffers.
-    buckets: Vec<Option<Outgoing>>,
+    buckets: Vec<Outgoing>,
     factor: Tensor,
     /// Gradients of this step go to the landings of this turn.
     turn: usize,
@@ -52,14 +52,14 @@ impl Staged {
     /// From here on `group` tells this of its buckets. Encodes where they travel as bf16 (`up`); other
     /// forms are made from f32 by whoever sends.
     pub(super) fn new(
-        layout: &Layout,
+        buckets: &[Bucket],
         plan: &Arc<Plan>,
         group: &mut dyn Group,
         up: Compression,
         leaves: Leaves,
     ) -> Result<Self, HostError> {
         let device = group.device();
-        let buckets = layout.buckets.len();
+        let buckets = buckets.len();
         let room = |length: usize| {
             let room = Tensor::f_ones([length as i64], (Kind::Float, device));
             room.map_err(torch("making room for flags"))
@@ -70,13 +70,9 @@ impl Staged {
             Leaves::Reduced | Leaves::Later => 1,
             Leaves::InTurns => 2,
         };
-        let outgoing = |(at, bucket): (usize, &tradewind_common::layout::Bucket)| {
-            let trained = bucket.kind == TensorKind::Parameter;
-            let bf16 = up == Compression::Bf16;
-            let make = || Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
-            trained.then(make).transpose()
-        };
-        let outgoing = layout.buckets.iter().enumerate().map(outgoing);
+        let bf16 = up == Compression::Bf16;
+        let outgoing = |at: usize| Outgoing::new(plan.own(at), place(at)?, device, bf16, turns);
+        let outgoing = (0..buckets).map(outgoing);
         let stage = Arc::new(Mutex::new(Stage {
             out: Stream::new(device)?,
             buckets: outgoing.collect::<Result<_, _>>()?,
@@ -144,11 +140,12 @@ impl Staged {
             .split_last()
             .expect("one more than buckets");
         if stage.open.is_some() {
-            let buckets = stage.buckets.iter_mut().zip(flags);
-            let finite = buckets.filter(|(_, flag)| **flag == 0.0);
-            finite
-                .filter_map(|(bucket, _)| bucket.as_mut())
-                .for_each(Outgoing::pushed);
+            let skipped = |bucket: usize| flags.get(bucket).is_some_and(|flag| *flag != 0.0);
+            for (at, bucket) in stage.buckets.iter_mut().enumerate() {
+                if !skipped(at) {
+                    bucket.pushed(&self.plan.withheld(at, skipped))?;
+                }
+            }
         }
         Ok(Checked {
             loss: f64::from(*loss),
@@ -164,12 +161,10 @@ impl GradientPath for Staged {
 
     fn leave(&mut self, group: &dyn Group) -> Result<(), HostError> {
         let mut stage = lock(&self.stage);
-        for bucket in 0..stage.buckets.len() {
-            if let Some(gradient) = group.gradient(bucket) {
-                stage.told(bucket, gradient)?;
-            }
-        }
-        Ok(())
+        (0..stage.buckets.len()).try_for_each(|bucket| {
+            let left = stage.told(bucket, group.gradient(bucket));
+            left.map_err(HostError::from)
+        })
     }
 
     fn check(&mut self, loss: &Tensor, _group: &dyn Group) -> Result<Checked, HostError> {
@@ -179,25 +174,15 @@ impl GradientPath for Staged {
     /// Done on the device when the bucket was reduced.
     fn unscale(&mut self, _factor: f64, _group: &dyn Group) {}
 
-    fn push<'a>(
-        &mut self,
-        _group: &'a dyn Group,
-        layout: &'a Layout,
-        buffers: &'a Buffers,
-    ) -> Pushed<'a> {
+    fn push<'a>(&mut self, _group: &'a dyn Group, buffers: &'a Buffers) -> Pushed<'a> {
         let parts = Arc::new(Parts::new(&self.plan));
         let mut stage = lock(&self.stage);
         for (bucket, landing, event) in std::mem::take(&mut stage.left) {
-            let outgoing = stage.buckets[bucket].as_mut();
-            outgoing.expect("it has left").pushed();
+            stage.buckets[bucket].all_pushed();
             stage.give(&parts, bucket, landing, event);
         }
         stage.turn = (stage.turn + 1) % stage.given.len();
-        for (at, bucket) in layout.buckets.iter().enumerate() {
-            if bucket.kind == TensorKind::Buffer {
-                parts.give(at, Some(buffers.values(&bucket.elements)));
-            }
-        }
+        parts.give_buffers(Some(buffers.all()));
         Pushed::Parts(parts)
     }
 }
@@ -214,15 +199,11 @@ impl BucketPath for Staged {
 
 impl Stage {
     fn check(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
-        let outgoing = self.buckets[bucket].as_ref();
-        let outgoing = outgoing.expect("gradients are of parameters");
-        outgoing.check(gradient, &self.factor)
+        self.buckets[bucket].check(gradient, &self.factor)
     }
 
     fn told(&mut self, bucket: usize, gradient: &Tensor) -> Result<(), C10dError> {
-        let outgoing = self.buckets[bucket]
-            .as_mut()
-            .expect("gradients are of parameters");
+        let outgoing = &mut self.buckets[bucket];
         let left = outgoing.leave(gradient, &self.factor, self.turn, &self.out);
         let open = self.open.clone();
         match (left, open) {

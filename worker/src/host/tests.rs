@@ -10,7 +10,6 @@ struct Model {
     tensors: Vec<(String, Tensor)>,
     group: Solo,
     host: Box<dyn GradientPath>,
-    layout: Arc<Layout>,
     buffers: Buffers,
     _flat: Flat,
 }
@@ -21,12 +20,14 @@ fn model(overlap: bool) -> Model {
         shape: vec![4],
         kind: TensorKind::Parameter,
     };
-    let layout = Arc::new(Layout::new(&[spec], 64, 8).unwrap());
+    let layout = Arc::new(Layout::new(&[spec], 8).unwrap());
     let weight = Tensor::ones([4], (Kind::Float, Device::Cpu)).set_requires_grad(true);
     let tensors = vec![("weight".to_owned(), weight)];
     let flat = Flat::new(&layout, &tensors, Device::Cpu).unwrap();
-    let mut group = Solo::new(&layout, &tensors).unwrap();
-    let side = HostSide::new(&layout, layout.slice(Rank(0), 1), true, Compression::None);
+    let buckets: Arc<[_]> = layout.buckets(64).into();
+    let mut group = Solo::new(&layout, &buckets, &tensors).unwrap();
+    let slice = layout.slice(Rank(0), 1);
+    let side = HostSide::new(&layout, &buckets, slice, true, Compression::None);
     let leaves = match overlap {
         true => Leaves::InTurns,
         false => Leaves::Reduced,
@@ -37,7 +38,6 @@ fn model(overlap: bool) -> Model {
         tensors,
         group,
         host,
-        layout,
         buffers,
         _flat: flat,
     }
@@ -53,7 +53,7 @@ impl Model {
     }
 
     fn push(&mut self) -> Arc<Parts> {
-        let pushed = self.host.push(&self.group, &self.layout, &self.buffers);
+        let pushed = self.host.push(&self.group, &self.buffers);
         let Pushed::Parts(parts) = pushed else {
             panic!("it is staged");
         };

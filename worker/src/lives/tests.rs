@@ -140,6 +140,7 @@ fn joined(incarnation: u64, shard: &str) -> JoinReply {
     JoinReply {
         incarnation,
         placement: Some(Placement {
+            bucket_bytes: None,
             shards: vec![0],
             holding: Some(Holding {
                 generation: 1,
@@ -291,7 +292,7 @@ fn a_rank_enters_until_the_budget_is_applied() {
         let processes: Vec<_> = joins.iter().map(|join| (join.life, join.rank)).collect();
         assert_eq!(processes, [(77, 0); 3], "{mode}");
         assert_eq!(coordinator.left(), [3], "{mode}");
-        assert_eq!(member.flat.values(), [last; 4], "{mode}");
+        assert_eq!(member.flat.read(), [last; 4], "{mode}");
         // Steps of all incarnations, in one file.
         let text = std::fs::read_to_string(&metrics).unwrap();
         let step = |line| serde_json::from_str::<StepRecord>(line).unwrap().clock;
@@ -336,7 +337,7 @@ fn a_group_that_comes_when_the_budget_is_applied_pulls_and_leaves() {
         assert_eq!(end, End::Applied, "{mode}");
         let is_pull = |frame: &PushFrame| matches!(frame.action, Some(push_frame::Action::Pull(_)));
         assert!(shard.heard().iter().all(is_pull), "{mode}");
-        assert_eq!(member.flat.values(), [1.0; 4], "{mode}");
+        assert_eq!(member.flat.read(), [1.0; 4], "{mode}");
         assert_eq!(coordinator.left(), [1], "{mode}");
     }
 }

@@ -87,8 +87,8 @@ impl PageLocked {
 impl Lent for PageLocked {
     fn values(&self) -> Values<'_> {
         match self.kind {
-            Kind::Float => Values::F32(self.f32()),
-            _ => Values::Bf16(self.bf16()),
+            Kind::Float => self.f32().into(),
+            _ => self.bf16().into(),
         }
     }
 }

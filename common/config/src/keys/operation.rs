@@ -33,13 +33,13 @@ down = "bf16"
                 "exchange.bucket_bytes",
                 int(4, 1 << 32),
                 Some("1048576"),
-                "Size of a bucket in bytes: neighbouring tensors are collected until they have this size, and their gradients are averaged over the group together, as with `bucket_cap_mb` of DDP.",
+                "Size of a bucket in bytes: neighbouring parameters are collected until they have this size, and their gradients are averaged over the group together, as with `bucket_cap_mb` of DDP. The ranks of a group have the same; it may differ between groups, and when a run is resumed.",
             ),
             key(
                 "exchange.block_bytes",
                 int(4, 64 << 20),
                 Some("262144"),
-                "Largest size of a block in bytes. A block is a contiguous range of the parameters; parameters are placed on servers, sent and updated block by block.",
+                "Largest size of a block in bytes. A block is a contiguous range of the parameters; parameters are placed on servers, sent and updated block by block. Where a block ends does not depend on buckets.",
             ),
             key(
                 "exchange.connections",
@@ -51,7 +51,7 @@ down = "bf16"
                 "exchange.per_bucket",
                 Bool,
                 Some("false"),
-                "`true`: a rank sends each bucket as soon as it is averaged, while backward goes on, and of a gradient that is not finite only the buckets concerned are skipped. It cannot go with `train.overlap = 1`, `pace.step_seconds`, `local.algorithm` or `compute.precision = \"fp16\"`, nor with the optimizers `lars` and `larc`, which need the whole gradient first.",
+                "`true`: a rank sends each block as soon as the buckets that it has part of are averaged, while backward goes on, and of a gradient that is not finite only the blocks concerned are skipped. It cannot go with `train.overlap = 1`, `pace.step_seconds`, `local.algorithm` or `compute.precision = \"fp16\"`, nor with the optimizers `lars` and `larc`, which need the whole gradient first.",
             ),
             chooser::<Compression>(
                 "exchange.up",

@@ -31,8 +31,7 @@ fn close(given: f64, want: f64) {
     assert!((given / want - 1.0).abs() < 1e-12, "{given} is not {want}");
 }
 
-/// 2^20 parameters: 4 MiB in 4 buckets of 4 blocks of 262,144 bytes. 2 groups of 4 ranks: a rank
-/// has a block of each bucket. On the wire a block is 262,144 + 9 + 9 + 56 = 262,218 bytes up and
+/// 2^20 parameters: 4 MiB in 16 blocks of 262,144 bytes. 2 groups of 4 ranks: a rank has 4. On the wire a block is 262,144 + 9 + 9 + 56 = 262,218 bytes up and
 /// 262,194 down. 2 servers with 8 blocks and 2 groups: 16 × 262,218 = 4,195,488 bytes in. Servers
 /// alternate, so every rank's blocks lie on one of them, and 4 ranks speak to each.
 ///
@@ -149,7 +148,6 @@ fn the_table_tells_what_limits_and_what_is_uneven() {
             "{want}\n{table}"
         );
     }
-    // Twice as many ranks as a bucket has blocks.
     let even = report(&["--ranks=8"]).table();
     assert!(!even.contains("longest slice"), "{even}");
 }
@@ -167,7 +165,6 @@ fn what_cannot_be_predicted_is_named() {
     check(&["--step-seconds=NaN"], "--step-seconds is NaN");
     check(&["--up=topk", "--topk-fraction=2"], "--topk-fraction is 2");
     check(&["--block-bytes=2"], "--block-bytes is 2 B");
-    check(&["--bucket-bytes=0"], "--bucket-bytes is 0 B");
     check(
         &["--parameters=2M", "--block-bytes=4"],
         "raise exchange.block_bytes",

@@ -128,7 +128,7 @@ impl Runs {
     fn create(
         &mut self,
         name: &RunId,
-        spec: RunSpec,
+        mut spec: RunSpec,
         fleet: &Fleet,
         journal: &mut Journal,
     ) -> Result<Run, Refused> {
@@ -139,6 +139,11 @@ impl Runs {
                 expected: servers as usize,
             });
         }
+        let saved = self.resuming.get(name);
+        if let Some(saved) = saved {
+            // Its blocks stay what they are.
+            spec.bucket_bytes = saved.manifest.spec.bucket_bytes;
+        }
         let layout = spec.check()?;
         let replication = spec.faults.replication;
         if replication > servers {
@@ -147,7 +152,6 @@ impl Runs {
                 servers,
             });
         }
-        let saved = self.resuming.get(name);
         if let Some(field) = saved.and_then(|s| resume::differs(&s.manifest.spec, &spec)) {
             return Err(Refused::ResumeDiffers { field });
         }

@@ -34,7 +34,6 @@ pub(crate) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
     let local = |spec: &RunSpec| spec.local || spec.local_steps > 1;
     let differs = [
         (saved.tensors != spec.tensors, "tensors"),
-        (saved.bucket_bytes != spec.bucket_bytes, "bucket_bytes"),
         (saved.block_bytes != spec.block_bytes, "block_bytes"),
         (
             kind(saved) != kind(spec),

@@ -46,7 +46,7 @@ pub(crate) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
             tensor("weight", 3, TensorKind::Parameter),
             tensor("mean", 2, TensorKind::Buffer),
         ],
-        bucket_bytes: 64,
+        bucket_bytes: None,
         block_bytes: 16,
         consistency,
         policies: Policies::default(),

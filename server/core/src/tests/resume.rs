@@ -149,7 +149,6 @@ fn what_must_be_the_same_is_checked() {
     assert!(refused(&|spec| spec.optimizer = heavy));
     // A velocity of gradients would be taken for one of what whole exchanges came to.
     assert!(refused(&|spec| spec.local = true));
-    assert!(refused(&|spec| spec.bucket_bytes += 1));
     assert!(refused(&|spec| spec.block_bytes += 4));
     assert!(refused(&|spec| spec.tensors[0].name = "other".into()));
     assert!(!refused(&|spec| spec.schedule.learning_rate = 0.5));
@@ -166,6 +165,20 @@ fn what_must_be_the_same_is_checked() {
     let run = RunId::new("r").unwrap();
     let again = harness.coordinator.resume(run.clone(), saved);
     assert_eq!(again, Err(Refused::RunExists(run)));
+}
+
+/// Blocks that are in a snapshot stay what they are, whatever they would be in a new run.
+#[test]
+fn a_run_keeps_the_blocks_of_its_snapshot() {
+    let mut manifest = stopped(ConsistencySpec::Async);
+    manifest.spec.bucket_bytes = Some(8);
+    let mut desk = resuming(run_of(&[1]), 1, manifest);
+    desk.happen("join 0.0 a");
+    let run = desk.coordinator.run(&RunId::new("r").unwrap()).unwrap();
+    assert_eq!(run.spec().bucket_bytes, Some(8));
+    // A rank that comes again says nothing of it either.
+    let again = desk.happen("join 0.0 b");
+    assert!(!again.contains("Differs"), "{again}");
 }
 
 #[test]

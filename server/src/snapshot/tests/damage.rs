@@ -196,7 +196,7 @@ fn blocks_that_do_not_fit() {
     );
     let world = World::new();
     world.snapshot(1, 1);
-    let few = Layout::new(&[world.layout.tensors[0].spec.clone()], 120, 40).unwrap();
+    let few = Layout::new(&[world.layout.tensors[0].spec.clone()], 40).unwrap();
     let read = read::blocks(&world.folder, &world.run, 1, &[BlockId(0)], &few, SLOTS);
     assert!(read.unwrap_err().to_string().contains("blocks, the run 1"));
 }

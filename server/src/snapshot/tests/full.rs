@@ -73,7 +73,7 @@ fn files_stay_small() {
         shape: vec![4096],
         kind: TensorKind::Parameter,
     };
-    let layout = Layout::new(&[tensor], 1, 4096).unwrap();
+    let layout = Layout::new(&[tensor], 4096).unwrap();
     let large = World {
         layout,
         ..World::new()

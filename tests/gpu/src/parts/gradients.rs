@@ -51,12 +51,13 @@ fn gradient(config: &Config, device: Device) -> anyhow::Result<(f64, Tensor)> {
     let layout = run_spec(config, &*task).check()?;
     let tensors = named(&*task);
     let _flat = Flat::new(&layout, &tensors, device)?;
-    let mut group = Solo::new(&layout, &tensors)?;
+    let buckets = layout.buckets(config.exchange.bucket_bytes);
+    let mut group = Solo::new(&layout, &buckets, &tensors)?;
     let samples: Vec<usize> = (0..config.train.batch as usize).collect();
     let batch = task.dataset().batch(Split::Train, &samples)?.to(device)?;
     let loss = task.loss(&batch);
     group.backward(&loss)?;
-    let buckets = (0..layout.buckets.len()).filter_map(|bucket| group.gradient(bucket));
+    let buckets = (0..buckets.len()).map(|bucket| group.gradient(bucket));
     let gradients: Vec<Tensor> = buckets
         .map(|gradient| gradient.to_device(Device::Cpu).to_kind(Kind::Double))
         .collect();

@@ -36,7 +36,7 @@ impl Scenario {
                     tensor("second", &[5, 1], parameter),
                 ],
             },
-            bucket_bytes: 64,
+            bucket_bytes: None,
             block_bytes: 4 * CLOCKS,
             consistency: self.consistency,
             policies: self.possible(),

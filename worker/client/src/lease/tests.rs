@@ -184,6 +184,7 @@ fn joined(incarnation: u64) -> JoinReply {
         incarnation,
         store_address: "a:7".into(),
         placement: Some(Placement {
+            bucket_bytes: None,
             shards: vec![0],
             holding: Some((&holding(3, Some((0, "a:1")))).into()),
         }),

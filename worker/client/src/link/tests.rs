@@ -22,7 +22,7 @@ fn exchange(directory: &Directory, retry: Duration) -> Exchange {
         shape: vec![12],
         kind: TensorKind::Parameter,
     };
-    let layout = Arc::new(Layout::new(&[weight], 64, 16).unwrap());
+    let layout = Arc::new(Layout::new(&[weight], 16).unwrap());
     assert_eq!(layout.blocks.len(), 3);
     let identity = Identity {
         run: RunId::new("r").unwrap(),
@@ -57,7 +57,7 @@ fn applied(frame: &PushFrame, value: f32) -> Does<PullFrame> {
 const GRADIENT: Purpose = Purpose::Gradient { samples: 2 };
 
 async fn push(exchange: &mut Exchange, values: &mut [f32]) -> Result<(), ExchangeError> {
-    let run = exchange.run(GRADIENT, Seen::default(), &|_| &[1.0; 4], values);
+    let run = exchange.run(GRADIENT, Seen::default(), &|_| vec![1.0; 4].into(), values);
     let ended = tokio::time::timeout(PATIENCE, run).await;
     ended.expect("it ends").map(|_| ())
 }

@@ -73,6 +73,7 @@ fn joined(incarnation: u64, shard: &str) -> JoinReply {
     JoinReply {
         incarnation,
         placement: Some(Placement {
+            bucket_bytes: None,
             shards: vec![0, 0],
             holding: Some(Holding {
                 generation: 1,
@@ -154,12 +155,12 @@ fn train(
         let computed = Computed {
             loss: 1.0,
             finite: pushed.is_finite(),
-            skips: layout.buckets.len(),
+            skips: 1,
+            buckets: 1,
         };
         let ahead = Ahead {
             clock,
             loss_scale: None,
-            buckets: layout.buckets.len(),
         };
         let step = computed.agree(3, false, ahead, &Alone)?;
         let mut replica = replica(&layout, &slice, &gradient, values);

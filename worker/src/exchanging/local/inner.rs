@@ -1,16 +1,18 @@
 //! What a group does with the gradients of its steps between exchanges, and what it pushes after them.
 
+use std::ops::Range;
+
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
 use tradewind_client::heartbeat::HeartbeatState;
-use tradewind_common::layout::Bucket;
+use tradewind_common::TensorKind;
+use tradewind_common::layout::{Bucket, Stretch};
 use tradewind_common::schedule::Seen;
-use tradewind_common::{Layout, TensorKind};
 use tradewind_config::{Algorithm, Inner, Local};
 
-use crate::flat::{Flat, FlatError, in_layout_order};
+use crate::flat::{Flat, in_layout_order};
 use crate::group::{Group, GroupError};
-use crate::host::HostError;
+use crate::host::{HostError, HostSide};
 use crate::stream::torch;
 
 /// A group's own optimizer, and the values that its steps began with.
@@ -20,11 +22,12 @@ pub(in crate::exchanging) struct InnerSteps {
     /// The model's parameters, and whether weight decay applies to each.
     tensors: Vec<(Tensor, bool)>,
     optimizer: COptimizer,
-    /// Views of all parameters in the flat vector, bucket by bucket; none for buffers.
-    buckets: Vec<Option<Tensor>>,
-    /// As long as the buckets. DiLoCo: as pulled; elastic averaging: during an exchange, the group's
-    /// own values.
-    kept: Vec<Option<Tensor>>,
+    /// All parameters in the flat vector, with the gaps between them.
+    values: Tensor,
+    /// The same. DiLoCo: as pulled; elastic averaging: during an exchange, the group's own values.
+    kept: Tensor,
+    /// Of each bucket, views of both.
+    buckets: Vec<Vec<[Tensor; 2]>>,
     /// The steps have come to values that are not finite.
     lost: bool,
 }
@@ -44,43 +47,50 @@ impl InnerSteps {
     pub(in crate::exchanging) fn new(
         config: &Local,
         outer: Outer,
-        layout: &Layout,
+        host: &HostSide,
         flat: &Flat,
         tensors: &[(String, Tensor)],
     ) -> Result<Self, HostError> {
+        let layout = host.layout();
         let tensors = layout.tensors.iter().zip(in_layout_order(layout, tensors)?);
         let trained = tensors.filter(|(placed, _)| placed.spec.kind == TensorKind::Parameter);
         let exempt = config.decay_exempt;
         let tensors: Vec<_> = trained
             .map(|(placed, tensor)| (tensor, exempt.decays(&placed.spec)))
             .collect();
-        let view = |bucket: &Bucket| {
-            let trained = bucket.kind == TensorKind::Parameter;
-            let range = std::slice::from_ref(&bucket.elements);
-            let view = || flat.ranges(range).map(|mut views| views.remove(0));
-            trained.then(view).transpose()
+        let parameters = layout.of_kind(TensorKind::Parameter);
+        let last = flat.memory().stretches(&parameters).last();
+        let whole = |all: &Tensor, range: &Range<usize>| {
+            let view = all.f_narrow(0, range.start as i64, range.len() as i64);
+            view.map_err(torch("a range of the flat vector"))
         };
-        let buckets = layout.buckets.iter().map(view);
-        let buckets = buckets.collect::<Result<Vec<_>, FlatError>>()?;
-        let room = |view: &Option<Tensor>| view.as_ref().map(Tensor::f_empty_like).transpose();
-        let kept = buckets.iter().map(room).collect::<Result<_, _>>();
+        let values = whole(flat.storage(), &(0..last.map_or(0, |last| last.memory.end)))?;
+        let kept = values.f_zeros_like();
+        let kept = kept.map_err(torch("making room for what was pulled"))?;
+        let both = |Stretch { memory, .. }| {
+            Ok::<_, HostError>([whole(&values, &memory)?, whole(&kept, &memory)?])
+        };
+        let views = |bucket: &Bucket| {
+            flat.memory()
+                .stretches(&bucket.elements)
+                .map(both)
+                .collect()
+        };
         Ok(Self {
+            buckets: host.buckets().iter().map(views).collect::<Result<_, _>>()?,
             config: config.clone(),
             outer,
             optimizer: optimizer(config, &tensors).map_err(torch("an inner optimizer"))?,
             tensors,
-            kept: kept.map_err(torch("making room for what was pulled"))?,
-            buckets,
+            values,
+            kept,
             lost: false,
         })
     }
 
     /// The group has just pulled all values.
     pub(super) fn begin(&mut self) -> Result<(), HostError> {
-        let kept = tch::no_grad(|| {
-            self.values_and_kept()
-                .try_for_each(|(values, kept)| kept.f_copy_(values))
-        });
+        let kept = tch::no_grad(|| self.kept.f_copy_(&self.values));
         Ok(kept.map_err(torch("keeping what was pulled"))?)
     }
 
@@ -114,24 +124,23 @@ impl InnerSteps {
     /// After the steps: what the group exchanges takes the place of its gradient, and the model has
     /// what its exchange has pulled last.
     pub(super) fn push(&mut self, group: &dyn Group) -> Result<(), HostError> {
+        let algorithm = self.config.algorithm;
         let pushed = tch::no_grad(|| {
-            for (at, (values, kept)) in self.buckets.iter().zip(&mut self.kept).enumerate() {
-                let (Some(values), Some(kept), Some(gradient)) = (values, kept, group.gradient(at))
-                else {
-                    continue;
-                };
-                match self.config.algorithm {
-                    Algorithm::DiLoCo => {
-                        let _ = kept.f_sub_out(gradient, values)?;
-                        values.shallow_clone().f_copy_(kept)?;
-                    }
-                    Algorithm::Elastic => {
-                        gradient.shallow_clone().f_copy_(values)?;
-                        kept.f_copy_(values)?;
+            for (at, views) in self.buckets.iter().enumerate() {
+                let lengths = views.iter().map(|[values, _]| values.numel() as i64);
+                let lengths: Vec<_> = lengths.collect();
+                let gradients = group.gradient(at).f_split_with_sizes(&lengths[..], 0)?;
+                for ([values, kept], mut gradient) in views.iter().zip(gradients) {
+                    match algorithm {
+                        Algorithm::DiLoCo => drop(kept.f_sub_out(&gradient, values)?),
+                        Algorithm::Elastic => gradient.f_copy_(values)?,
                     }
                 }
             }
-            Ok::<_, TchError>(())
+            match algorithm {
+                Algorithm::DiLoCo => self.values.f_copy_(&self.kept),
+                Algorithm::Elastic => self.kept.f_copy_(&self.values),
+            }
         });
         Ok(pushed.map_err(torch("what steps came to"))?)
     }
@@ -156,23 +165,15 @@ impl InnerSteps {
             true => self.outer.rate / (1.0 - self.outer.rate),
             false => self.outer.rate,
         };
-        let moved = tch::no_grad(|| {
-            self.values_and_kept()
-                .try_for_each(|(values, kept)| match (algorithm, lost) {
-                    (Algorithm::Elastic, false) => {
-                        let _ = kept.f_lerp_(values, part)?;
-                        values.shallow_clone().f_copy_(kept)
-                    }
-                    (Algorithm::Elastic, true) | (Algorithm::DiLoCo, _) => kept.f_copy_(values),
-                })
+        let (values, kept) = (&mut self.values, &mut self.kept);
+        let moved = tch::no_grad(|| match (algorithm, lost) {
+            (Algorithm::Elastic, false) => {
+                let _ = kept.f_lerp_(values, part)?;
+                values.f_copy_(kept)
+            }
+            (Algorithm::Elastic, true) | (Algorithm::DiLoCo, _) => kept.f_copy_(values),
         });
         Ok(moved.map_err(torch("taking values from an exchange"))?)
-    }
-
-    /// Of each bucket of parameters, the model's values and what is kept.
-    fn values_and_kept(&mut self) -> impl Iterator<Item = (&Tensor, &mut Tensor)> {
-        let kept = self.kept.iter_mut().flatten();
-        self.buckets.iter().flatten().zip(kept)
     }
 }
 

@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
+use tradewind_common::BlockId;
 use tradewind_common::ids::Rank;
-use tradewind_common::layout::Layout;
+use tradewind_common::layout::{Layout, Memory};
 
 use super::broken;
 use crate::c10d::{C10dError, ProcessGroup, values, values_mut};
@@ -17,8 +18,9 @@ use crate::stream::copy_each;
 #[derive(Debug)]
 pub(super) struct Gather {
     rank: usize,
-    elements: usize,
-    /// The ranges of each rank's slice.
+    /// Length of the vector in memory.
+    memory: usize,
+    /// Where each rank's slice is there.
     slices: Vec<Vec<Range<usize>>>,
     /// Room for the longest slice.
     own: Tensor,
@@ -28,7 +30,7 @@ pub(super) struct Gather {
     views: Option<Views>,
 }
 
-/// Where blocks are in the vector, and where in what is sent and received. Copied all at once, in
+/// Where slices are in the vector, and where in what is sent and received. Copied all at once, in
 /// few launches.
 #[derive(Debug)]
 struct Views {
@@ -45,12 +47,9 @@ impl Gather {
         size: u32,
         device: Device,
     ) -> Result<Self, GroupError> {
-        let range = |id| {
-            let block = layout.block(id).expect("slices name blocks");
-            block.elements.clone()
-        };
+        let memory = Memory::of(layout);
         let slices = layout.slices(size).into_iter();
-        let slices = slices.map(|slice| slice.into_iter().map(range).collect());
+        let slices = slices.map(|slice| memory_of(layout, &memory, &slice));
         let slices: Vec<Vec<_>> = slices.collect();
         let length = |slice: &Vec<Range<usize>>| slice.iter().map(Range::len).sum();
         let longest: usize = slices.iter().map(length).max().unwrap_or(0);
@@ -60,7 +59,7 @@ impl Gather {
         };
         Ok(Self {
             rank: rank.0 as usize,
-            elements: layout.elements(),
+            memory: memory.len(),
             slices,
             own: room(longest)?,
             all: room(longest * size as usize)?,
@@ -69,7 +68,7 @@ impl Gather {
     }
 
     pub(super) fn run(&mut self, group: &ProcessGroup, flat: &mut Flat) -> Result<(), GroupError> {
-        let (got, want) = (flat.storage().numel(), self.elements);
+        let (got, want) = (flat.storage().numel(), self.memory);
         if got != want {
             return Err(GroupError::Length { got, want });
         }
@@ -77,7 +76,7 @@ impl Gather {
             return Ok(());
         }
         match flat.device() {
-            Device::Cpu => self.in_main_memory(group, flat.values_mut()),
+            Device::Cpu => self.in_main_memory(group, flat.storage_values_mut()),
             _ => self.by_views(group, flat),
         }
     }
@@ -157,6 +156,13 @@ impl Gather {
     }
 }
 
+/// Where the blocks of a slice are in memory; neighbours are one.
+fn memory_of(layout: &Layout, memory: &Memory, slice: &[BlockId]) -> Vec<Range<usize>> {
+    let runs = layout.runs(slice).into_iter();
+    let stretches = runs.flat_map(|run| memory.stretches(&run).collect::<Vec<_>>());
+    stretches.map(|stretch| stretch.memory).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use tradewind_common::layout::{TensorKind, TensorSpec};
@@ -171,9 +177,9 @@ mod tests {
             shape: vec![4096],
             kind: TensorKind::Parameter,
         });
-        let layout = Layout::new(&specs.collect::<Vec<_>>(), 16 << 10, 4 << 10).unwrap();
+        let layout = Layout::new(&specs.collect::<Vec<_>>(), 4 << 10).unwrap();
         let gather = Gather::new(&layout, Rank(0), 1066, Device::Cpu).unwrap();
-        // 1,208 blocks, so 2 for some ranks; most buckets have none for any one rank.
+        // 1,208 blocks, so 2 for some ranks.
         assert_eq!(gather.own.numel(), 2 * 1024);
         assert_eq!(gather.all.numel(), 1066 * 2 * 1024);
     }

@@ -3,7 +3,7 @@ use std::thread;
 
 use super::super::testing::Model;
 use tch::Kind;
-use tradewind_common::layout::TensorSpec;
+use tradewind_common::layout::{TensorKind, TensorSpec};
 
 use super::*;
 use crate::c10d::values;
@@ -41,9 +41,7 @@ fn ranks<T: Send>(
                         host: HOST,
                         timeout,
                     };
-                    let layout = model.layout();
-                    let mut group =
-                        C10d::new(Rank(rank), size, &meet, &layout, &model.tensors).unwrap();
+                    let mut group = form(rank, size, &meet, &model).unwrap();
                     body(&model, &mut group)
                 })
             })
@@ -52,16 +50,15 @@ fn ranks<T: Send>(
     })
 }
 
-fn gradients(layout: &Layout, group: &C10d) -> Vec<f32> {
-    let bucket = |(index, bucket): (usize, &tradewind_common::layout::Bucket)| {
-        let gradient = group.gradient(index);
-        assert_eq!(gradient.is_some(), bucket.kind == TensorKind::Parameter);
-        let gradient = gradient.map(|gradient| values(gradient).unwrap().to_vec());
-        let gradient = gradient.unwrap_or_else(|| vec![0.0; bucket.elements.len()]);
-        assert_eq!(gradient.len(), bucket.elements.len());
-        gradient
-    };
-    layout.buckets.iter().enumerate().flat_map(bucket).collect()
+fn form(rank: u32, size: u32, meet: &Rendezvous<'_>, model: &Model) -> Result<C10d, GroupError> {
+    let (layout, buckets) = (model.layout(), model.buckets());
+    C10d::new(Rank(rank), size, meet, &layout, &buckets, &model.tensors)
+}
+
+/// Of all parameters, in flat order.
+fn gradients(group: &C10d) -> Vec<f32> {
+    let all = (0..group.buckets.len()).flat_map(|bucket| values(group.gradient(bucket)).unwrap());
+    all.copied().collect()
 }
 
 #[test]
@@ -69,13 +66,13 @@ fn gradients_are_the_mean_over_the_ranks() {
     let steps = 4;
     let seen = ranks(2, LONG, |model, group| {
         let layout = model.layout();
-        assert!(layout.buckets.len() > 2, "several buckets of parameters");
+        assert!(group.buckets.len() > 1, "several buckets");
         let _flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
         let step = |step| {
             group
                 .backward(&model.loss(2 * step + group.rank().0))
                 .unwrap();
-            gradients(&layout, group)
+            gradients(group)
         };
         (0..steps).map(step).collect::<Vec<_>>()
     });
@@ -114,22 +111,20 @@ fn each_bucket_is_told_once_and_final_and_watching_changes_no_bit() {
         group
             .backward(&model.loss(3 * step + group.rank().0))
             .unwrap();
-        bits(&gradients(&model.layout(), group))
+        bits(&gradients(group))
     };
     let unwatched = ranks(3, LONG, |model, group| {
         let steps = (0..4).map(|at| step(group, model, at));
         steps.collect::<Vec<_>>()
     });
     let seen = ranks(3, LONG, |model, group| {
-        let layout = model.layout();
         let mut heard = watched(group);
         let steps = (0..4).map(|at| {
             let got = step(group, model, at);
             let mut heard = heard();
             heard.sort();
-            let trained = layout.buckets.iter().enumerate();
-            let trained = trained.filter(|(_, bucket)| bucket.kind == TensorKind::Parameter);
-            let want = trained.map(|(at, bucket)| (at, got[bucket.elements.clone()].to_vec()));
+            let buckets = model.buckets().into_iter().enumerate();
+            let want = buckets.map(|(at, bucket)| (at, got[bucket.elements].to_vec()));
             assert_eq!(heard, want.collect::<Vec<_>>(), "step {at}");
             got
         });
@@ -144,32 +139,35 @@ fn gather_keeps_bits_of_slices_of_any_length() {
     let seen = ranks(3, LONG, |model, group| {
         let layout = model.layout();
         let mut flat = Flat::new(&layout, &model.tensors, Device::Cpu).unwrap();
-        let values = flat.values_mut();
-        values.fill(f32::NAN);
+        let mut before = vec![f32::NAN; layout.elements()];
         for id in layout.slice(group.rank(), 3) {
             for element in layout.block(id).unwrap().elements.clone() {
-                values[element] = fresh(element);
+                before[element] = fresh(element);
             }
         }
-        let before = flat.values().to_vec();
+        flat.write(&before).unwrap();
         group.gather(&mut flat).unwrap();
-        let gathered = bits(flat.values());
+        let gathered = bits(&flat.read());
         for again in 0..2 {
             // As on a GPU.
-            flat.values_mut().copy_from_slice(&before);
+            flat.write(&before).unwrap();
             let C10d {
                 gather,
                 process_group,
                 ..
             } = &mut *group;
             gather.by_views(process_group, &mut flat).unwrap();
-            assert_eq!(bits(flat.values()), gathered, "by views, time {again}");
+            assert_eq!(bits(&flat.read()), gathered, "by views, time {again}");
         }
         let wrong = group.gather(&mut other_flat()).unwrap_err();
         assert!(matches!(wrong, GroupError::Length { .. }), "{wrong}");
-        (flat.values().to_vec(), layout.slice(group.rank(), 3).len())
+        (flat.read(), layout.slice(group.rank(), 3).len())
     });
-    assert_ne!(seen[0].1, seen[2].1, "slices of different lengths");
+    let lengths = seen.iter().map(|(_, length)| *length);
+    assert!(
+        lengths.clone().min() < lengths.max(),
+        "slices of different lengths"
+    );
     let want: Vec<f32> = (0..seen[0].0.len()).map(fresh).collect();
     for (rank, (values, _)) in seen.iter().enumerate() {
         assert_eq!(bits(values), bits(&want), "rank {rank}");
@@ -183,7 +181,7 @@ fn other_flat() -> Flat {
         shape: vec![3],
         kind: TensorKind::Parameter,
     };
-    let layout = Layout::new(&[spec], 64, 64).unwrap();
+    let layout = Layout::new(&[spec], 64).unwrap();
     Flat::new(
         &layout,
         &[(
@@ -296,7 +294,7 @@ fn a_peer_that_never_comes_is_an_error() {
         host: HOST,
         timeout: SHORT,
     };
-    let error = C10d::new(Rank(0), 2, &meet, &model.layout(), &model.tensors).unwrap_err();
+    let error = form(0, 2, &meet, &model).unwrap_err();
     assert!(matches!(error, GroupError::Form(_)), "{error}");
 }
 

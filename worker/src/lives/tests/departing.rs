@@ -74,7 +74,7 @@ fn a_group_that_is_asked_to_leave_ends_its_exchange_and_leaves() {
             assert_eq!(*asked.lock().unwrap(), Some(Asked::Finishes), "{mode}");
             // With overlap the last values that came are not the model's.
             let last = if mode == "train.overlap=1" { 3.0 } else { 4.0 };
-            assert_eq!(member.flat.values(), [last; 4], "{mode}");
+            assert_eq!(member.flat.read(), [last; 4], "{mode}");
         }
     }
 }

@@ -118,8 +118,8 @@ fn measured(staleness: StalenessSpec) -> RunSpec {
         },
         ..Schedule::constant(RATE)
     };
-    // A bucket holds one of the tensors, and so does a block.
-    (spec.tensors, spec.bucket_bytes) = (vec![tensor("first"), tensor("second")], 8);
+    // A block holds one of the tensors.
+    spec.tensors = vec![tensor("first"), tensor("second")];
     spec
 }
 

@@ -60,7 +60,7 @@ fn form(
         host: HOST,
         timeout,
     };
-    C10d::new(Rank(rank), size, &meet, &model.layout(), &model.tensors)
+    super::form(rank, size, &meet, model)
 }
 
 /// Steps until the group breaks.
@@ -88,7 +88,7 @@ fn lives_on(store: &Store, rank: u32, prefix: &str) -> Vec<u32> {
     let model = Model::new();
     let mut group = form(store, rank, prefix, 2, LONG, &model).unwrap();
     group.backward(&model.loss(rank)).unwrap();
-    bits(&gradients(&model.layout(), &group))
+    bits(&gradients(&group))
 }
 
 fn halves() -> Vec<u32> {
