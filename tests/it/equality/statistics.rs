@@ -11,6 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tokio::runtime::{Builder, Handle};
 use tradewind_client::network::Reach;
 use tradewind_client::order::permutation;
+use tradewind_client::reader::pull;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_config::Config;
 use tradewind_proto::auth::Token;
@@ -18,7 +19,6 @@ use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
 use tradewind_worker::data::{Batch, DataError, Dataset, Split};
-use tradewind_worker::evaluate::pull;
 use tradewind_worker::member::{Entry, tensor_specs};
 
 use super::distance;

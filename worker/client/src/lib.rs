@@ -2,17 +2,17 @@
 //! with the shards, leases data, leaves, and enters its group again where that has broken.
 //!
 //! It links no libtorch, so that whatever moves blocks can use it. Who computes the gradients supplies
-//! the group ([`ranks::Ranks`]), says where values lie ([`replica::Replica`]; [`main_memory`] has one), and
-//! calls in this order:
+//! the group ([`ranks::Ranks`]), says where values lie ([`replica::Replica`]), and calls in this order, here with
+//! [`main_memory::Exchanges`]:
 //!
 //! ```text
 //! RankProcess::new
 //! for each incarnation of the group:
 //!     RankProcess::join ─► Membership: (the ranks meet), formed, await_start, streams
-//!     Between or Behind: pull
+//!     Exchanges: pull
 //!     for each exchange:
 //!         Feed::next, Membership::check, (forward, backward), Computed::agree
-//!         Between or Behind: exchange; RankProcess::exchanged, Membership::ended
+//!         Exchanges: exchange; RankProcess::exchanged, Membership::ended, Exchanges: go_on_at
 //!     Membership::leave; or after an error break_off, and RankProcess::again says what follows
 //! ```
 

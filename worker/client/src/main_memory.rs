@@ -1,16 +1,18 @@
 //! A model in main memory, whose flat vector and gradient are slices.
 
 use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, Layout, TensorKind};
+use tradewind_common::{BlockId, Clock, Layout, TensorKind};
 
-use crate::behind::Beside;
-use crate::between::Direct;
+use crate::behind::{Behind, Beside};
+use crate::between::{Between, Direct};
 use crate::core::session::Summary;
 use crate::exchange_error::ExchangeError;
+use crate::membership::Membership;
 use crate::pushed::{Contributed, Contribution};
+use crate::rank_settings::RankSettings;
 use crate::ranks::{Alone, Broken, Ranks};
 use crate::replica::Replica;
-use crate::step::Step;
+use crate::step::{Ended, Step};
 use crate::streams::Streams;
 
 /// Ranks that also share what each of them has pulled.
@@ -26,7 +28,7 @@ impl Gather for Alone {
     }
 }
 
-/// A rank's replica, for one exchange.
+/// A rank's replica of the model, for one exchange.
 pub struct MainMemory<'a> {
     /// The flat vector's blocks.
     pub layout: &'a Layout,
@@ -41,6 +43,75 @@ pub struct MainMemory<'a> {
     pub group: &'a dyn Gather,
     /// Whether this rank has been asked to leave by now.
     pub leave: &'a dyn Fn() -> bool,
+}
+
+/// A rank's exchanges, between steps or behind the next one, as the rank's settings say.
+pub enum Exchanges {
+    /// Without overlap.
+    Between(Between),
+    /// With overlap.
+    Behind(Behind<Vec<f32>>),
+}
+
+impl Exchanges {
+    /// Those of a member, from a clock on.
+    ///
+    /// # Errors
+    /// As [`Membership::streams`].
+    pub fn new(membership: &Membership, start: Clock) -> anyhow::Result<Self> {
+        let streams = membership.streams(start)?;
+        let RankSettings {
+            layout, overlap, ..
+        } = membership.settings();
+        Ok(match overlap {
+            false => Self::Between(Between(streams)),
+            true => {
+                let fresh = vec![0.0; layout.elements()];
+                Self::Behind(Behind::new(streams, layout, &membership.slice(), fresh))
+            }
+        })
+    }
+
+    /// The clock of the contribution that the step at hand is for.
+    pub fn clock(&self) -> Clock {
+        match self {
+            Self::Between(between) => between.clock(),
+            Self::Behind(behind) => behind.clock(),
+        }
+    }
+
+    /// Brings all values of the shards into the model, before the first step.
+    pub fn pull(&mut self, replica: &mut MainMemory<'_>) -> anyhow::Result<Summary> {
+        match self {
+            Self::Between(between) => between.pull(replica),
+            Self::Behind(behind) => behind.pull(replica),
+        }
+    }
+
+    /// The exchange of a step. What has ended when this returns, and is in the model: the exchange of this
+    /// step or, with overlap, of the one before.
+    pub fn exchange(
+        &mut self,
+        step: Step,
+        seen: Seen,
+        replica: &mut MainMemory<'_>,
+    ) -> anyhow::Result<Option<Ended>> {
+        match self {
+            Self::Between(between) => between.exchange(step, seen, replica).map(Some),
+            Self::Behind(behind) => behind.exchange(step, seen, replica),
+        }
+    }
+
+    /// After the end of an exchange: the group goes on at `clock`, if it is not further. Returns the clock of
+    /// the step that comes next.
+    pub fn go_on_at(&mut self, clock: Clock) -> Clock {
+        match self {
+            Self::Between(between) => between.go_on_at(clock),
+            // It did so before it started the exchange that is under way.
+            Self::Behind(_) => {}
+        }
+        self.clock()
+    }
 }
 
 /// What a step pushes; `None` if it is skipped.
@@ -117,3 +188,6 @@ impl Beside for MainMemory<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -101,6 +101,11 @@ impl Membership {
         }
     }
 
+    /// What the rank is.
+    pub fn settings(&self) -> &RankSettings {
+        &self.settings
+    }
+
     /// What the join has brought.
     pub fn joined(&self) -> &Joined {
         &self.joined
