@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tradewind_common::exit::Exit;
-use tradewind_folder::{config, runtime::one_thread};
+use tradewind_folder::config::{self, with_command};
+use tradewind_folder::{input, runtime::one_thread};
 use tradewind_launch::run::{NoHooks, launch};
 
 #[derive(Debug, clap::Args)]
@@ -21,10 +22,14 @@ pub(crate) struct Arguments {
     /// numbers of servers and groups may be others than before.
     #[arg(long)]
     resume: bool,
+    /// Command of a PyTorch script of your own, which then is each rank: python train.py …
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
-    let config = match config::read(&arguments.config, &arguments.set) {
+    let set = with_command(&arguments.set, &arguments.command);
+    let config = match config::read(&arguments.config, &set) {
         Ok(config) => config,
         Err(error) => {
             tradewind_process::complain!("{error:#}");
@@ -42,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             tradewind_process::complain!("{error:#}");
-            ExitCode::FAILURE
+            input::exit(&error).into()
         }
     }
 }

@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value as Json};
+
 use super::choice;
 use super::compute::{self, Compute};
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
 use super::resolved;
+use super::script;
 use super::slurm::{self, Slurm};
 use super::stragglers;
 use super::task::Task;
@@ -36,6 +39,10 @@ pub struct Config {
     pub task: Task,
     /// The worker program, if it is not the one beside `tradewind`.
     pub program: Option<PathBuf>,
+    /// What starts a rank that is a script; empty if ranks are worker programs.
+    pub command: Vec<String>,
+    /// The settings that such a script reads.
+    pub script: Map<String, Json>,
     /// For how long, and how synchronously.
     pub train: Train,
     /// Where and how precisely ranks compute.
@@ -162,6 +169,11 @@ impl Config {
     /// The tasks that it could have chosen from.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
+    }
+
+    /// Whether ranks are processes of a person's script.
+    pub fn is_script(&self) -> bool {
+        !self.command.is_empty()
     }
 
     /// Ranks of all groups together.
@@ -313,6 +325,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             "excludes pace.step_seconds: buckets leave during backward, before the pace has made the computation longer".into(),
         );
     }
+    let milestones = values.int("evaluation.every_samples");
+    if milestones > 0 && task.name() == script::DEFINITION.name {
+        wrong(
+            "evaluation.every_samples",
+            "needs a model that Tradewind evaluates, and a script's it does not".into(),
+        );
+    }
     let topk = ["exchange.up", "exchange.down"].map(|key| values.text(key) == "topk");
     if topk != [false, false] && values.float("exchange.topk_fraction") == 0.0 {
         wrong(
@@ -359,6 +378,8 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         idle: super::idle::idle(values),
         task,
         program: program(values, folder),
+        command: values.texts(script::COMMAND).to_vec(),
+        script: values.script.settings.clone(),
         tasks: values.tasks.clone(),
         train: Train {
             samples: values.int("train.samples") as u64,
@@ -384,7 +405,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         faults,
         step_seconds: values.float("pace.step_seconds"),
         stragglers,
-        evaluation_samples: values.int("evaluation.every_samples") as u64,
+        evaluation_samples: milestones as u64,
         telemetry: Telemetry { prometheus },
         slurm,
     })

@@ -7,7 +7,7 @@ use tradewind_common::spec::OptimizerSpec;
 
 use super::keys::{self, Key};
 use super::optimizer::OUTER_NESTEROV;
-use super::{Values, local};
+use super::{Values, local, script};
 
 /// Keys that only matter while another key has one of some values.
 const ONLY_WITH: &[(&str, &str, &[&str])] = &[
@@ -182,13 +182,14 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         ));
     }
     let task = values.text("model.name");
+    let chosen = match values.texts(script::COMMAND) {
+        [] => format!("model.name = {task:?}"),
+        _ => format!("{} is set", script::COMMAND),
+    };
     for key in values.tasks.keys() {
         let of_another = key.task.is_some_and(|of| of != task);
         if of_another && values.departure(key).is_some() {
-            lines.push(format!(
-                "{} has no effect while model.name = {task:?}",
-                key.name
-            ));
+            lines.push(format!("{} has no effect while {chosen}", key.name));
         }
     }
     let fraction = "exchange.topk_fraction";

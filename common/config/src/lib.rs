@@ -14,6 +14,7 @@ mod policy;
 mod read;
 mod resolved;
 mod schedule;
+mod script;
 mod slurm;
 mod stragglers;
 mod task;
@@ -29,6 +30,7 @@ pub use compute::{Compute, DeviceChoice, LossScaling, Precision};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
 pub use resolved::RECORDED;
+pub use script::command_override;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{
     Forecast, KnownTask, Mnist, Resnet, Task, TaskDefinition, TaskSettings, Typed, Unfit, Wrong,
@@ -71,6 +73,7 @@ struct Values<'a> {
     file: &'a str,
     tasks: &'a Tasks,
     map: BTreeMap<&'static str, (Value, Place)>,
+    script: script::Given,
 }
 
 impl Values<'_> {
@@ -159,6 +162,7 @@ impl Config {
             file,
             tasks,
             map: BTreeMap::new(),
+            script: script::Given::default(),
         };
         read_file(text, &mut values, &mut problems);
         for setting in overrides {
@@ -169,6 +173,7 @@ impl Config {
         if let Some(why) = &tasks.unanswered {
             problems.push(unanswered(&mut values, why));
         }
+        script::settle(&mut values, &mut problems);
         fill_defaults(&mut values, &mut problems);
         if !problems.is_empty() {
             return Err(ConfigError(problems));
@@ -250,6 +255,10 @@ fn read_item(
         key: name.into(),
         text: format!("{place_text}: {name} {what}"),
     };
+    let setting = name.strip_prefix(script::SECTION);
+    if let Some(setting) = setting.and_then(|rest| rest.strip_prefix('.')) {
+        return values.script.put(setting, item, place).map_err(problem);
+    }
     let Some(key) = values.tasks.find(name) else {
         let section = name.split('.').next().unwrap_or_default();
         let ours = keys::sections().any(|known| known.name == section);

@@ -42,14 +42,16 @@ fn chapter(section: &Section) -> String {
         keys,
     } = section;
     let rows: String = keys.iter().map(row).collect();
+    let table = match keys.as_slice() {
+        [] => String::new(),
+        _ => format!("| key | type | default | meaning |\n|---|---|---|---|\n{rows}"),
+    };
     let example = match *example {
         "" => String::new(),
         example => format!("```toml\n{example}```\n\n"),
     };
-    format!(
-        "\n## {name}\n\n{about}\n\n{example}\
-         | key | type | default | meaning |\n|---|---|---|---|\n{rows}"
-    )
+    let chapter = format!("\n## {name}\n\n{about}\n\n{example}{table}");
+    chapter.trim_end().to_owned() + "\n"
 }
 
 fn row(key: &Key) -> String {

@@ -6,7 +6,7 @@ use toml_edit::Document;
 
 use super::task::{KnownTask, Task, described, description};
 use super::tasks::Tasks;
-use super::{Value, Values};
+use super::{Value, Values, script};
 
 /// The section of a resolved configuration that has no keys for people: what is known of its task.
 pub const RECORDED: &str = "recorded";
@@ -21,10 +21,15 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
             .iter()
             .any(|is| is.definition.name == name)
     };
+    let is_script = task.name() == script::DEFINITION.name;
     let mut text = String::new();
     let mut section = "";
     for key in values.tasks.keys() {
         let of_another = key.task.is_some_and(|of| of != task.name());
+        // A script has no name, and nothing of other tasks.
+        if is_script && (of_another || key.name == "model.name") {
+            continue;
+        }
         let value = match values.find(key.name) {
             Some(_) if of_another && key.task.is_some_and(own) => continue,
             Some(value) if of_another => value.clone(),
@@ -38,6 +43,9 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
             section = head;
         }
         text += &format!("{name} = {value}\n");
+    }
+    if is_script {
+        text += &format!("\n[{}]\n{}", script::SECTION, values.script.to_toml(""));
     }
     if own(task.name()) {
         let told = Value::Text(description([task.definition()].into_iter()));
@@ -68,5 +76,6 @@ pub(super) fn identity(values: &Values<'_>) -> String {
         let value = values.departure(key)?;
         Some(format!("{} = {value}\n", key.name))
     });
-    lines.collect()
+    let lines: String = lines.collect();
+    lines + &values.script.to_toml("script.")
 }

@@ -14,7 +14,7 @@ use std::path::Path;
 use toml_edit::Document;
 
 use super::key::Key;
-use super::{Value, Values};
+use super::{Value, Values, script};
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
@@ -152,7 +152,14 @@ impl Task {
         folder: &Path,
         wrong: &mut dyn FnMut(&str, String),
     ) -> Self {
-        let known = values.tasks.named(values.text("model.name"));
+        let name = values.text("model.name");
+        if name == script::DEFINITION.name {
+            return Self {
+                definition: script::DEFINITION,
+                values: BTreeMap::new(),
+            };
+        }
+        let known = values.tasks.named(name);
         let known = known.expect("the key has no other choices");
         let definition = known.definition;
         let of_key = |key: &Key| (key.name, values.get(key.name).absolute(key.kind, folder));

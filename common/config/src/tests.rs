@@ -6,6 +6,7 @@ mod local;
 mod optimizer;
 mod own;
 mod problems;
+mod script;
 mod slurm;
 mod task;
 

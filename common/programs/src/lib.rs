@@ -8,8 +8,11 @@
 //! with which they end.
 
 mod render;
+mod script;
 pub mod server;
 pub mod worker;
+
+pub use script::ScriptError;
 
 /// The name of the server's program.
 pub const SERVER: &str = "tradewind-server";

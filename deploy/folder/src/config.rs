@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tradewind_config::{Config, ConfigError, program};
+use tradewind_config::{Config, ConfigError, command_override, program};
 
 use crate::input::BadInput;
 use crate::tasks;
@@ -37,4 +37,10 @@ pub fn parse(text: &str, file: &str, folder: &Path, set: &[String]) -> Result<Co
             Config::parse_with(&tasks, text, file, folder, set)
         }
     }
+}
+
+/// Overrides of a command line with the command of a script that stands behind `--`, if one does.
+pub fn with_command(set: &[String], command: &[String]) -> Vec<String> {
+    let command = (!command.is_empty()).then(|| command_override(command));
+    set.iter().cloned().chain(command).collect()
 }

@@ -19,7 +19,7 @@ use tradewind_launch::LOOK;
 use tradewind_launch::run::{Interruption, secret};
 use tradewind_launch::{Process, Programs, Role, environment};
 use tradewind_process::log::say;
-use tradewind_programs::worker::{CheckArguments, WorkerArguments};
+use tradewind_programs::worker::CheckArguments;
 
 /// Steps of the probe.
 const PROBE_STEPS: u64 = 40;
@@ -168,7 +168,11 @@ async fn check(
     runner: &Runner,
     interruption: &mut Interruption,
 ) -> anyhow::Result<Option<Result<(), String>>> {
-    let programs = Programs::of(&cell.config)?;
+    let rank = Programs::of(&cell.config)?.rank;
+    if cell.config.is_script() {
+        // Nobody else can look at its data and its model.
+        return Ok(Some(Ok(())));
+    }
     let config = runner.write_config(cell)?;
     let log = runner.log(&format!("{}-check", cell.id));
     // A former one's words are not this one's.
@@ -178,13 +182,8 @@ async fn check(
         local_ranks: cell.config.world_size(),
         measure: true,
     };
-    let mut process = Process::start(
-        Role::Check,
-        &programs.worker,
-        &WorkerArguments::from(arguments).words(),
-        &environment(&secret()?),
-        &log,
-    )?;
+    let command = rank.command(&arguments.into(), &environment(&secret()?))?;
+    let mut process = Process::start_command(Role::Check, command, &log)?;
     let end = loop {
         if let Some(end) = process.poll()? {
             break end;

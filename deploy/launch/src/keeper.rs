@@ -15,6 +15,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::events::EventLog;
 
 use super::LISTEN;
+use super::finished::{Finished, Judged};
 use super::local::{LaunchContext, Local};
 use super::ping::{Heard, follow, host, ping};
 use super::supervisor::{Action, Death, Notice, Progress, Rules, Silence, Supervisor};
@@ -46,6 +47,8 @@ pub struct Keeper<'a> {
     heard: Receiver<Heard>,
     pings: BTreeMap<u32, Supervised>,
     follower: Supervised,
+    /// Scripts of which it is not yet known what their end means.
+    finished: Finished,
     /// How the last process of each member that has died ended.
     ended: BTreeMap<Member, Ended>,
     /// What the coordinator said last, and when.
@@ -114,6 +117,7 @@ impl<'a> Keeper<'a> {
             heard,
             pings: BTreeMap::new(),
             follower,
+            finished: Finished::default(),
             ended: BTreeMap::new(),
             status: None,
             unwritten: false,
@@ -139,13 +143,11 @@ impl<'a> Keeper<'a> {
     pub fn look(&mut self) -> anyhow::Result<Found> {
         let mut found = Found::default();
         for (member, ended) in self.local.deaths()? {
-            let death = Death {
-                status: ended.status,
-                how: ended.how.clone(),
-            };
-            self.ended.insert(member, ended);
-            let now_ms = self.clock.now_ms();
-            self.supervisor.handle_death(member, &death, now_ms);
+            if ended.success && self.is_script(member) {
+                self.finished.add(member, ended);
+            } else {
+                self.has_died(member, ended.status, ended);
+            }
         }
         for server in self.local.listening() {
             self.supervisor
@@ -208,6 +210,19 @@ impl<'a> Keeper<'a> {
         self.local.stop();
     }
 
+    fn is_script(&self, member: Member) -> bool {
+        matches!(member, Member::Rank { .. }) && self.context.config.is_script()
+    }
+
+    /// `status` is what its end means.
+    fn has_died(&mut self, member: Member, status: Option<i32>, ended: Ended) {
+        let how = ended.how.clone();
+        let now_ms = self.clock.now_ms();
+        self.ended.insert(member, ended);
+        self.supervisor
+            .handle_death(member, &Death { status, how }, now_ms);
+    }
+
     /// A moment of the machine's clock by the launcher's.
     fn at_ms(&self, then: f64) -> u64 {
         let ago_ms = ((wall() - then) * 1000.0).max(0.0) as u64;
@@ -237,6 +252,14 @@ impl<'a> Keeper<'a> {
                 let present: BTreeSet<(u32, u32)> = ranks.collect();
                 self.supervisor.handle_present(&present, now_ms);
                 self.hear_of_silence(&status);
+                for judged in self.finished.hear(&status) {
+                    let Judged {
+                        member,
+                        ended,
+                        exit,
+                    } = judged;
+                    self.has_died(member, Some(exit.number().into()), ended);
+                }
                 self.status = Some((now_ms, *status));
             }
         }

@@ -112,7 +112,8 @@ impl<'a> Local<'a> {
         let LaunchContext {
             programs, token, ..
         } = self.context;
-        let (program, words) = match member {
+        let environment = environment(token);
+        let command = match member {
             Member::Server(server) => {
                 let file = self.address_file(server);
                 match std::fs::remove_file(&file) {
@@ -123,20 +124,17 @@ impl<'a> Local<'a> {
                     _ => {}
                 }
                 let arguments = self.server_arguments(server, life, coordinate);
-                (&programs.server, arguments.words())
+                let mut command = arguments.to_command(&programs.server);
+                command.envs(&environment);
+                command
             }
             Member::Rank { group, rank } => {
                 let arguments = WorkerArguments::from(self.train_arguments(group, rank));
-                (&programs.worker, arguments.words())
+                programs.rank.command(&arguments, &environment)?
             }
         };
-        let process = Process::start(
-            Role::Member(member),
-            program,
-            &words,
-            &environment(token),
-            &self.log(member),
-        )?;
+        let role = Role::Member(member);
+        let process = Process::start_command(role, command, &self.log(member))?;
         self.context.roster.started(member, process.pid(), life);
         let running = Running {
             process,

@@ -51,6 +51,11 @@ impl Process {
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).envs(environment);
+        Self::start_command(role, command, log)
+    }
+
+    /// As [`start`](Self::start), with a command that knows its program, arguments and environment.
+    pub fn start_command(role: Role, mut command: Command, log: &Path) -> anyhow::Result<Self> {
         let output = open(log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?);
         Self::spawn(role, command, output, log)

@@ -10,6 +10,7 @@ use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
+use crate::is_evaluated;
 use tradewind_folder::closing;
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::events::Events;
@@ -52,7 +53,7 @@ pub fn finish(
     let records = latest(read(Metrics::new(folder.file(run_files::METRICS))));
     let events = Events::of(fleet, &config.name).all();
     let evaluation = match end.status {
-        Status::Completed => match read_evaluation(folder.path()) {
+        Status::Completed if is_evaluated(config) => match read_evaluation(folder.path()) {
             Ok(evaluation) => Some(evaluation),
             Err(error) => {
                 tradewind_process::complain!("the run failed: {error:#}");

@@ -20,7 +20,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Keeper, LOOK, LaunchContext, Programs};
+use crate::{Keeper, LOOK, LaunchContext, Programs, is_evaluated};
 use follow::follow;
 use found::Found;
 use helper::Helper;
@@ -37,6 +37,9 @@ use tradewind_programs::worker::{self, CheckArguments, CoordinatorArgument, Eval
 
 /// How long servers may take to tell their status; one that is frozen never does.
 const STATUS: Duration = Duration::from_secs(5);
+
+/// What is said where [the parameters are not evaluated](is_evaluated).
+pub(crate) const NOT_EVALUATED: &str = "training is done; a script's parameters are not evaluated, so the summary has no metric; `tradewind export` makes model.safetensors of the last snapshot";
 
 /// How a run, or a part of it, came to its end.
 enum Outcome {
@@ -76,13 +79,19 @@ pub async fn launch<C: RunHooks>(
         token: &token,
     };
     // Until it has passed, nothing was started and there is no run to keep.
-    let arguments = CheckArguments {
-        config: folder.file(run_files::CONFIG),
-        local_ranks: config.world_size(),
-        measure: false,
+    let check = match config.is_script() {
+        // Nobody else can look at its data and its model.
+        true => Outcome::Completed,
+        false => {
+            let arguments = CheckArguments {
+                config: folder.file(run_files::CONFIG),
+                local_ranks: config.world_size(),
+                measure: false,
+            };
+            Outcome::of(helper.check(arguments, &mut interruption).await)
+        }
     };
-    let check = helper.check(arguments, &mut interruption).await;
-    match Outcome::of(check) {
+    match check {
         Outcome::Completed => {}
         Outcome::Failed(failure) => {
             tradewind_process::complain!("nothing was started: {}", failure.text);
@@ -103,7 +112,10 @@ pub async fn launch<C: RunHooks>(
         Some(_) => resume::prepare(&folder)?,
         None => 0,
     };
-    let found = Found::read(&folder)?;
+    let found = match config.is_script() {
+        true => Found::of_script(config),
+        false => Found::read(&folder)?,
+    };
     announce(config, &folder, &found, resumed_from);
     if let Some(changed) = resume::changed(config, &folder) {
         say(changed);
@@ -201,7 +213,9 @@ async fn attend<C: RunHooks>(
         status = tokio::time::timeout(STATUS, ask(context, keeper.access())) => status.ok().flatten(),
         _ = interruption.wait() => None,
     };
-    if matches!(outcome, Outcome::Completed) {
+    if matches!(outcome, Outcome::Completed) && !is_evaluated(context.config) {
+        say(NOT_EVALUATED);
+    } else if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
         let folder = context.folder;
         let has_milestones = context.config.evaluation_samples > 0;

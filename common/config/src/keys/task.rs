@@ -1,15 +1,15 @@
-//! What is trained, and on what: sections `model` and `data`, with the keys of the built-in tasks.
+//! What is trained, and on what: sections `model`, `data` and `script`, with the keys of the built-in tasks.
 
 use super::{Key, Section, key};
 use crate::task::BUILT_IN;
-use crate::value::Kind::{Choice, Path};
+use crate::value::Kind::{Choice, Path, TextsOrNone};
 
 pub(super) fn sections() -> Vec<Section> {
-    vec![model(), data()]
+    vec![model(), data(), script()]
 }
 
 fn model() -> Section {
-    let own = vec![name(), program()];
+    let own = vec![name(), program(), command()];
     Section {
         name: "model",
         about: "Chooses a model, and its size. A model comes with its own data, loss and metric. Some models are compiled into the worker program of Tradewind; a worker program of your own has your models besides ([a model](extending.md#a-model)).",
@@ -46,6 +46,15 @@ fn program() -> Key {
     )
 }
 
+fn command() -> Key {
+    key(
+        "model.command",
+        TextsOrNone,
+        Some("[]"),
+        "Command that starts a PyTorch script of your own as a rank, such as `[\"python\", \"train.py\"]`. `tradewind run FILE -- python train.py` sets it. Programs and files in it are looked for as in a shell, from the folder in which `tradewind` is called. Model and data are then the script's, so `model.name` and `model.program` cannot be given as well. `[]` is no script.",
+    )
+}
+
 /// The keys of the built-in tasks that begin so.
 fn of_tasks(begin: &str) -> Vec<Key> {
     let keys = BUILT_IN.iter().flat_map(|is| is.definition.keys);
@@ -67,5 +76,21 @@ held_out = [440, 480]
 step_name = "month"
 "#,
         keys: of_tasks("data."),
+    }
+}
+
+/// Its keys are the script's alone.
+fn script() -> Section {
+    Section {
+        name: "script",
+        about: "Has the settings of your own script (`model.command`), with any names and values. Tradewind does not check them: it writes them down with the run and gives them to the script. `--set script.width=64` sets one, too.",
+        example: r#"[model]
+command = ["python", "train.py"]
+
+[script]
+width = 64
+layers = ["wide", "narrow"]
+"#,
+        keys: Vec::new(),
     }
 }

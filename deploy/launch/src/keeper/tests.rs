@@ -13,7 +13,7 @@ use tradewind_proto::v1::host_server::{Host, HostServer};
 use tradewind_proto::v1::{CoordinateReply, CoordinateRequest, PingReply, PingRequest};
 
 use super::*;
-use crate::{Programs, Roster, processes};
+use crate::{Programs, RankProgram, Roster, processes};
 use tradewind_folder::events::fixture::run;
 use tradewind_folder::run::RunFolder;
 
@@ -64,7 +64,7 @@ impl Stage {
             config,
             programs: Programs {
                 server: script("server", server),
-                worker: script("worker", worker),
+                rank: RankProgram::Worker(script("worker", worker)),
             },
             folder: RunFolder::create(&root.path().join("r")).unwrap(),
             resume: false,

@@ -49,8 +49,8 @@ impl Helper<'_> {
     ) -> anyhow::Result<Outcome> {
         let log = self.folder.file(log);
         let environment = environment(self.token);
-        let words = arguments.words();
-        let mut process = Process::start(role, &self.programs.worker, &words, &environment, &log)?;
+        let command = self.programs.rank.command(&arguments, &environment)?;
+        let mut process = Process::start_command(role, command, &log)?;
         loop {
             match process.poll()? {
                 Some(ended) if ended.success => return Ok(Outcome::Completed),

@@ -21,6 +21,9 @@ pub(super) struct Asked {
     /// The folder, on a file system that all nodes share; runs/NAME if not given.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Command of a PyTorch script of your own, which then is each rank: python train.py …
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 impl Asked {
@@ -29,7 +32,8 @@ impl Asked {
     /// # Errors
     /// One of them cannot be.
     pub(super) fn read(&self) -> anyhow::Result<(Config, PathBuf)> {
-        let config = config::read(&self.config, &self.set)?;
+        let set = config::with_command(&self.set, &self.command);
+        let config = config::read(&self.config, &set)?;
         let out = self.out.clone();
         let out = out.unwrap_or_else(|| Path::new("runs").join(config.name.as_str()));
         let out = std::path::absolute(out)?;

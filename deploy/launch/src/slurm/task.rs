@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{interval, sleep};
+use tokio::time::{interval, sleep, timeout};
 use tradewind_common::environment::OMP_NUM_THREADS;
+use tradewind_common::exit::Exit;
 use tradewind_common::run_files;
 
 use super::run_watch::{self, Next, RunWatch};
 use super::start::{next_life, resumes};
 use super::{address, gave_up, identity::TaskIdentity};
+use crate::finished::{judge, meaning};
 use crate::supervisor::{Action, Death, Progress, Rules, Supervisor};
 use crate::{Ended, LOOK, Member, Process, Programs, Role, bare_host, environment};
 use tradewind_config::Config;
@@ -166,12 +169,16 @@ impl Task {
                 () = sleep(LOOK) => {}
             }
             if ended.is_none()
-                && let Some(end) = process.poll()?
+                && let Some(mut end) = process.poll()?
             {
-                let death = Death {
-                    status: end.status,
-                    how: end.how.clone(),
-                };
+                let mut status = end.status;
+                if end.success && self.is_script() {
+                    let judged = judge(self.member, end, self.meaning().await?);
+                    status = Some(judged.exit.number().into());
+                    end = judged.ended;
+                }
+                let how = end.how.clone();
+                let death = Death { status, how };
                 supervisor.handle_death(self.member, &death, clock.now_ms());
                 ended = Some(end);
             }
@@ -209,28 +216,49 @@ impl Task {
         }
     }
 
-    fn start(&self) -> anyhow::Result<Process> {
-        let (program, words) = match self.member {
-            Member::Server(server) => (
-                &self.programs.server,
-                self.server_arguments(server)?.words(),
-            ),
-            Member::Rank { group, rank } => {
-                let arguments = WorkerArguments::from(self.train_arguments(group, rank)?);
-                (&self.programs.worker, arguments.words())
+    fn is_script(&self) -> bool {
+        matches!(self.member, Member::Rank { .. }) && self.place.config.is_script()
+    }
+
+    /// What it means that the rank's script has ended with status 0: the coordinator is asked for as long as a
+    /// rank would try to reach it.
+    async fn meaning(&self) -> anyhow::Result<Option<Exit>> {
+        let access = self.place.access()?;
+        let asking = async {
+            loop {
+                if self.place.ended().is_some() {
+                    return Some(Exit::Done);
+                }
+                if let Ok(Some(there)) = self.place.coordinator()
+                    && let Ok(status) = access.status(&there.address, &self.place.config.name).await
+                {
+                    return meaning(&status, self.member);
+                }
+                sleep(LOOK).await;
             }
         };
+        let patience = Duration::from_millis(self.place.config.liveness.retry_ms);
+        Ok(timeout(patience, asking).await.ok().flatten())
+    }
+
+    fn start(&self) -> anyhow::Result<Process> {
         let environment: BTreeMap<_, _> = environment(&self.token)
             .into_iter()
             .chain([(OMP_NUM_THREADS, self.identity.cpus.to_string())])
             .collect();
-        Process::start(
-            Role::Member(self.member),
-            program,
-            &words,
-            &environment,
-            &self.log,
-        )
+        let command = match self.member {
+            Member::Server(server) => {
+                let arguments = self.server_arguments(server)?;
+                let mut command = arguments.to_command(&self.programs.server);
+                command.envs(&environment);
+                command
+            }
+            Member::Rank { group, rank } => {
+                let arguments = WorkerArguments::from(self.train_arguments(group, rank)?);
+                self.programs.rank.command(&arguments, &environment)?
+            }
+        };
+        Process::start_command(Role::Member(self.member), command, &self.log)
     }
 
     fn server_arguments(&self, server: u32) -> anyhow::Result<ServerArguments> {

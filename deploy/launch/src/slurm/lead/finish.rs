@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -18,7 +18,8 @@ use super::super::render::STEP;
 use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::results::{End, finish};
-use crate::{LOOK, Process, Programs, Role, environment};
+use crate::run::NOT_EVALUATED;
+use crate::{LOOK, Process, Programs, Role, environment, is_evaluated};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
 use tradewind_folder::place::Place;
@@ -39,8 +40,14 @@ impl Lead {
         let why = match why {
             Why::Completed => {
                 cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
-                say("training is done; evaluating the servers' parameters");
-                match self.evaluate().await {
+                let evaluated = if is_evaluated(&self.place.config) {
+                    say("training is done; evaluating the servers' parameters");
+                    self.evaluate().await
+                } else {
+                    say(NOT_EVALUATED);
+                    Ok(None)
+                };
+                match evaluated {
                     Ok(None) => Why::Completed,
                     Ok(Some(why)) => {
                         say("the job ends before the evaluation is done");
@@ -186,12 +193,19 @@ impl Lead {
             milestones: (config.evaluation_samples > 0).then(|| fleet.clone()),
             threads: i32::try_from(group.cpus)?,
         };
-        words.push(Programs::of(config)?.worker.into());
-        words.extend(WorkerArguments::from(arguments).words());
         let environment = environment(&self.place.token()?);
+        let arguments = WorkerArguments::from(arguments);
+        let evaluation = Programs::of(config)?
+            .rank
+            .command(&arguments, &environment)?;
+        let mut srun = Command::new("srun");
+        srun.args(words)
+            .arg(evaluation.get_program())
+            .args(evaluation.get_args());
+        let variables = evaluation.get_envs();
+        srun.envs(variables.filter_map(|(name, value)| Some((name, value?))));
         let log = self.folder.file(run_files::EVALUATE_LOG);
-        let srun = Path::new("srun");
-        let mut process = Process::start(Role::Evaluation, srun, &words, &environment, &log)?;
+        let mut process = Process::start_command(Role::Evaluation, srun, &log)?;
         loop {
             match process.poll()? {
                 Some(ended) if ended.success => return Ok(None),

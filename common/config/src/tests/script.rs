@@ -1,0 +1,105 @@
+//! Runs of a person's own script.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{GOOD, parse};
+use crate::{Config, Mnist, command_override};
+
+const SCRIPT: &str = r#"
+[run]
+name = "r"
+
+[model]
+command = ["python", "train.py", "--name=a \"b\""]
+
+[script]
+width = 64
+rate = 1e-3
+since = 2026-01-02
+layers = ["wide", { size = 3, "a key" = true }]
+text = "two\nlines"
+
+[script.data]
+files = ["a.csv"]
+
+[train]
+samples = 100
+
+[optimizer]
+learning_rate = 1
+"#;
+
+#[test]
+fn its_command_and_settings_are_read_and_written_down() {
+    let set = ["script.width=32", "script.data.part=0.5", "script.kind=big"];
+    let config = parse(SCRIPT, &set).unwrap();
+    assert_eq!(config.command, ["python", "train.py", "--name=a \"b\""]);
+    assert!(config.is_script());
+    let want = json!({
+        "width": 32,
+        "rate": 0.001,
+        "since": "2026-01-02",
+        "layers": ["wide", { "size": 3, "a key": true }],
+        "text": "two\nlines",
+        "data": { "files": ["a.csv"], "part": 0.5 },
+        "kind": "big",
+    });
+    assert_eq!(config.script, *want.as_object().unwrap());
+    assert_eq!(config.task.settings::<Mnist>(), None);
+    assert!(config.idle().is_empty(), "{:?}", config.idle());
+
+    let resolved = config.resolved();
+    assert!(!resolved.contains("name = \"forecast\""), "{resolved}");
+    assert!(!resolved.contains("[data]"), "{resolved}");
+    let again = Config::parse(resolved, "c.toml", Path::new("/x"), &[]).unwrap();
+    assert_eq!(again, config);
+
+    let identity = config.identity();
+    assert!(identity.contains("script.width = 32\n"), "{identity}");
+    let narrow = parse(SCRIPT, &["script.width=16"]).unwrap();
+    assert_ne!(narrow.identity(), identity);
+}
+
+#[test]
+fn its_command_may_come_from_the_command_line() {
+    let words = ["python", "my train.py", "--rate=1e-3"].map(str::to_owned);
+    let text = SCRIPT.replace("[model]\ncommand", "[model]\n#");
+    let config = parse(&text, &[&command_override(&words)]).unwrap();
+    assert_eq!(config.command, words);
+    let config = parse(GOOD, &[&command_override(&words)]).unwrap();
+    let idle = config.idle().join("\n");
+    assert!(
+        idle.starts_with("data.files has no effect while model.command is set"),
+        "{idle}"
+    );
+}
+
+#[test]
+fn what_does_not_fit_a_script_is_refused() {
+    let check = |overrides: &[&str], want: &str| {
+        let error = parse(SCRIPT, overrides).unwrap_err().to_string();
+        assert!(error.contains(want), "{error}");
+    };
+    check(
+        &["model.name=mnist"],
+        "--set: model.name = \"mnist\" has no place beside model.command",
+    );
+    check(
+        &["model.program=own"],
+        "--set: model.program = \"own\" has no place beside model.command",
+    );
+    check(&["model.command=['']"], "names no program");
+    check(
+        &["script.rate=nan"],
+        "--set: script.rate is no finite number",
+    );
+    check(
+        &["script.width.x=1"],
+        "script.width.x is in width, which is no table",
+    );
+    let orphaned =
+        "c.toml, line 9: section \"script\" is for a script of your own, and there is none";
+    check(&["model.command=[]"], orphaned);
+}
