@@ -5,9 +5,6 @@
 /// machine, the environment is not.
 pub const TOKEN: &str = "TRADEWIND_TOKEN";
 
-/// What a script that is a rank is to do: a JSON array of the arguments of a worker program.
-pub const WORKER: &str = "TRADEWIND_WORKER";
-
 /// What is logged, as a filter of `tracing`; `info` if it is not set.
 pub const LOG: &str = "TRADEWIND_LOG";
 

@@ -118,11 +118,6 @@ pub struct TasksArguments {
     pub check: Option<String>,
 }
 
-/// What a script finds in its environment cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the environment's {name} is damaged: {0}", name = environment::WORKER)]
-pub struct BadEnvironment(String);
-
 impl WorkerArguments {
     /// The words behind the program's name, which parse to this value again.
     pub fn words(&self) -> Vec<OsString> {
@@ -133,26 +128,6 @@ impl WorkerArguments {
             WorkerVerb::Tasks(tasks) => ("tasks", tasks.words()),
         };
         [verb.into()].into_iter().chain(words).collect()
-    }
-
-    /// What the launcher of a script says in the environment; `None` without one.
-    ///
-    /// # Errors
-    /// The variable is damaged.
-    pub fn from_environment() -> Result<Option<Self>, BadEnvironment> {
-        let Some(text) = std::env::var_os(environment::WORKER) else {
-            return Ok(None);
-        };
-        let text = text
-            .to_str()
-            .ok_or_else(|| BadEnvironment("it is no text".to_owned()))?;
-        let words: Vec<String> =
-            serde_json::from_str(text).map_err(|error| BadEnvironment(error.to_string()))?;
-        let words = [WORKER.to_owned()].into_iter().chain(words);
-        let parsed = Self::try_parse_from(words);
-        parsed
-            .map(Some)
-            .map_err(|error| BadEnvironment(error.to_string()))
     }
 
     /// What starts `program`, which is `tradewind-worker`.

@@ -189,6 +189,12 @@ impl Rank {
         self.config.seed
     }
 
+    /// Section `script` of the run's file, as JSON.
+    #[getter]
+    fn settings(&self) -> String {
+        serde_json::Value::Object(self.config.script.clone()).to_string()
+    }
+
     /// Length of a rank's lease, in seconds: what ranks wait for each other is bounded by it.
     #[getter]
     fn lease_seconds(&self) -> f64 {

@@ -39,6 +39,7 @@ class Rank:
     batch: int
     largest_batch: int
     seed: int
+    settings: str
     lease_seconds: float
     @staticmethod
     def from_environment() -> Rank | None: ...

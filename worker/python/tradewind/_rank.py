@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -103,6 +104,11 @@ class Rank:
     def seed(self) -> int:
         """The run's seed."""
         return self._native.seed
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Section `script` of the run's file: what the script reads, and experiments vary."""
+        return json.loads(self._native.settings)
 
     @property
     def device(self) -> torch.device:
