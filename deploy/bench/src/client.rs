@@ -134,7 +134,7 @@ impl Client {
             }
         })?;
         self.seen = summary.seen();
-        self.heartbeat.set_clock(self.streams.clock());
+        self.heartbeat.set_clock(self.streams.exchange.clock());
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
+use tradewind_client::ranks::Ranks;
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::Rank;
 use tradewind_common::layout::{Layout, TensorKind, TensorSpec};
