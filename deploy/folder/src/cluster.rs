@@ -9,6 +9,7 @@ use tonic::transport::{Channel, Endpoint};
 use tradewind_common::{RunId, ShardId};
 use tradewind_proto::auth::{ShowToken, Token};
 use tradewind_proto::holding::Holding;
+use tradewind_proto::refusal::{Reason, reason};
 use tradewind_proto::v1::coordinator_client::CoordinatorClient;
 use tradewind_proto::v1::host_client::HostClient;
 use tradewind_proto::v1::shard_client::ShardClient;
@@ -52,10 +53,31 @@ impl Access {
     }
 
     async fn ask_status(&self, coordinator: &str, run: String) -> anyhow::Result<StatusReply> {
+        let told = self.ask_of(coordinator, run).await?;
+        told.map_err(|status| anyhow!("{coordinator}: {}", status.message()))
+    }
+
+    /// The coordinator's status; `None` if nobody has ever joined the run.
+    pub async fn status_if_known(
+        &self,
+        coordinator: &str,
+        run: &RunId,
+    ) -> anyhow::Result<Option<StatusReply>> {
+        match self.ask_of(coordinator, run.to_string()).await? {
+            Ok(status) => Ok(Some(status)),
+            Err(refused) if reason(&refused) == Some(Reason::UnknownRun.word()) => Ok(None),
+            Err(refused) => Err(anyhow!("{coordinator}: {}", refused.message())),
+        }
+    }
+
+    async fn ask_of(
+        &self,
+        coordinator: &str,
+        run: String,
+    ) -> anyhow::Result<Result<StatusReply, Status>> {
         let mut client = CoordinatorClient::new(self.connect(coordinator).await?);
         let told = client.status(StatusRequest { run }).await;
-        let told = told.map_err(|status| anyhow!("{coordinator}: {}", status.message()))?;
-        Ok(told.into_inner())
+        Ok(told.map(tonic::Response::into_inner))
     }
 
     /// The runs of a fleet, and its servers.

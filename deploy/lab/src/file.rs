@@ -153,13 +153,17 @@ impl Plan {
             cells_at_once: 0,
         };
         for (section, item) in document.as_table().iter() {
+            if section == "command" {
+                plan.set.extend(reader.command(document.as_table(), item));
+                continue;
+            }
             let Some(table) = item.as_table_like() else {
                 reader.problem(item, format!("{section} is no section"));
                 continue;
             };
             match section {
                 "experiment" => reader.experiment(table, folder, &mut plan),
-                "set" => plan.set = reader.assigns("", table),
+                "set" => plan.set.extend(reader.assigns("", table)),
                 "axes" => plan.axes = reader.axes(table),
                 "target" => plan.target = reader.target(table),
                 "tuning" => plan.tuning = reader.tuning(table),

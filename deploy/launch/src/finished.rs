@@ -39,8 +39,8 @@ impl Finished {
         self.0.insert(member, Waiting { ended, words: 0 });
     }
 
-    /// The coordinator has told how the run stands; what is known with that.
-    pub(super) fn hear(&mut self, status: &StatusReply) -> Vec<Judged> {
+    /// The coordinator has told how the run stands, `None` if it knows no such run; what is known with that.
+    pub(super) fn hear(&mut self, status: Option<&StatusReply>) -> Vec<Judged> {
         let mut judged = Vec::new();
         for (member, mut waiting) in std::mem::take(&mut self.0) {
             waiting.words += 1;
@@ -56,10 +56,11 @@ impl Finished {
 }
 
 /// What status 0 of a rank's script means by what the coordinator tells; `None` if its group has not left.
-pub(super) fn meaning(status: &StatusReply, member: Member) -> Option<Exit> {
+pub(super) fn meaning(status: Option<&StatusReply>, member: Member) -> Option<Exit> {
     let Member::Rank { group, .. } = member else {
         return Some(Exit::Done);
     };
+    let status = status?;
     let group = status.groups.iter().find(|row| row.group == group)?;
     match group.state.as_str() {
         "left" if status.draining || group.draining => Some(Exit::Left),
@@ -120,7 +121,7 @@ mod tests {
         let check = |told: &[StatusReply], want: Option<Exit>| {
             let mut finished = Finished::default();
             finished.add(RANK, ended());
-            let mut judged = told.iter().flat_map(|status| finished.hear(status));
+            let mut judged = told.iter().flat_map(|told| finished.hear(Some(told)));
             let found = judged.next();
             assert_eq!(found.as_ref().map(|found| found.exit), want, "{told:?}");
             let early = found.is_some_and(|found| found.ended.how == EARLY);
@@ -134,7 +135,5 @@ mod tests {
         check(&soon, Some(Exit::Done));
         let never = [status("live", false), status("gathering", false)];
         check(&never, Some(Exit::Failed));
-        let unknown = [StatusReply::default(), StatusReply::default()];
-        check(&unknown, Some(Exit::Failed));
     }
 }

@@ -245,14 +245,7 @@ impl<'a> Keeper<'a> {
                 hosts,
             } => self.supervisor.handle_hosted(server, life, hosts, now_ms),
             Heard::Status(status) => {
-                let ranks = status.groups.iter().flat_map(|group| {
-                    let ranks = group.ranks.iter();
-                    ranks.map(|rank| (group.group, rank.rank))
-                });
-                let present: BTreeSet<(u32, u32)> = ranks.collect();
-                self.supervisor.handle_present(&present, now_ms);
-                self.hear_of_silence(&status);
-                for judged in self.finished.hear(&status) {
+                for judged in self.finished.hear(status.as_deref()) {
                     let Judged {
                         member,
                         ended,
@@ -260,6 +253,14 @@ impl<'a> Keeper<'a> {
                     } = judged;
                     self.has_died(member, Some(exit.number().into()), ended);
                 }
+                let Some(status) = status else { return };
+                let ranks = status.groups.iter().flat_map(|group| {
+                    let ranks = group.ranks.iter();
+                    ranks.map(|rank| (group.group, rank.rank))
+                });
+                let present: BTreeSet<(u32, u32)> = ranks.collect();
+                self.supervisor.handle_present(&present, now_ms);
+                self.hear_of_silence(&status);
                 self.status = Some((now_ms, *status));
             }
         }

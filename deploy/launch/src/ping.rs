@@ -22,8 +22,8 @@ pub(super) enum Heard {
     },
     /// Whether a server that was asked to hosts the coordinator.
     Hosted { server: u32, life: u64, hosts: bool },
-    /// What the coordinator says of the run.
-    Status(Box<StatusReply>),
+    /// What the coordinator says of the run; `None` if it knows no such run yet.
+    Status(Option<Box<StatusReply>>),
 }
 
 /// How long a server may take to become the coordinator's host before the next one is asked.
@@ -85,9 +85,9 @@ pub(super) async fn follow(
 ) {
     loop {
         if let Ok(Some(there)) = read_address(&folder) {
-            let asked = access.status(&there.address, &run);
+            let asked = access.status_if_known(&there.address, &run);
             if let Ok(Ok(status)) = timeout(HOST, asked).await
-                && to.send(Heard::Status(Box::new(status))).await.is_err()
+                && to.send(Heard::Status(status.map(Box::new))).await.is_err()
             {
                 return;
             }

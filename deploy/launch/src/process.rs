@@ -10,7 +10,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+};
 
 use tradewind_folder::member::{Ended, Role};
 
@@ -133,6 +135,7 @@ impl Process {
         if self.ended.is_none()
             && let Some(status) = self.child.try_wait()?
         {
+            self.kill_group();
             self.ended = Some(Ended {
                 role: self.role,
                 success: status.success(),
@@ -148,9 +151,19 @@ impl Process {
         Ok(self.ended.clone())
     }
 
-    /// Ends it without asking; it is reaped by the next [`poll`](Self::poll) that finds it ended.
+    /// Ends it without asking, with what it has started; it is reaped by the next [`poll`](Self::poll) that
+    /// finds it ended.
     pub fn kill(&self) {
-        self.signal(Signal::KILL);
+        if self.ended.is_none() {
+            self.kill_group();
+        }
+    }
+
+    /// A script may have started others, which are of no use without it.
+    fn kill_group(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
     }
 
     /// Asks it to end, and does not wait.
@@ -172,7 +185,7 @@ impl Process {
             processes.retain_mut(running);
         }
         for process in &mut processes {
-            process.signal(Signal::KILL);
+            process.kill();
             let _ = process.child.wait();
         }
     }
@@ -293,5 +306,25 @@ mod tests {
         };
         assert!(ended.to_string().ends_with("the last words"), "{ended}");
         assert!(std::fs::metadata(&log).unwrap().len() < LOG_BYTES);
+    }
+
+    #[test]
+    fn what_a_process_has_started_ends_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 1000 & echo $!"]);
+        let role = Role::Bench("x", 0);
+        let mut process = Process::start_command(role, command, &log).unwrap();
+        while process.poll().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let started = std::fs::read_to_string(&log).unwrap();
+        let state = format!("/proc/{}/stat", started.trim());
+        // Whoever inherits it may take a while to reap it.
+        let runs = || std::fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z "));
+        while runs() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }

@@ -22,7 +22,7 @@ use tradewind_server::store::read_address;
 use crate::results::{End, finish};
 use crate::{Keeper, LOOK, LaunchContext, Programs, is_evaluated};
 use follow::follow;
-use found::Found;
+use found::{Found, count};
 use helper::Helper;
 pub use hooks::{NoHooks, RunHooks};
 pub use interruption::Interruption;
@@ -113,10 +113,10 @@ pub async fn launch<C: RunHooks>(
         None => 0,
     };
     let found = match config.is_script() {
-        true => Found::of_script(config),
-        false => Found::read(&folder)?,
+        true => None,
+        false => Some(Found::read(&folder)?),
     };
-    announce(config, &folder, &found, resumed_from);
+    announce(config, &folder, found.as_ref(), resumed_from);
     if let Some(changed) = resume::changed(config, &folder) {
         say(changed);
     }
@@ -131,7 +131,7 @@ pub async fn launch<C: RunHooks>(
         token: &token,
         lives_before,
         resume,
-        gpus: found.on_gpus(),
+        gpus: found.is_some_and(|found| found.on_gpus()),
         roster: &roster,
         fronts: &fronts,
     };
@@ -166,7 +166,15 @@ pub async fn launch<C: RunHooks>(
 }
 
 /// What is about to begin, and where.
-fn announce(config: &Config, folder: &RunFolder, found: &Found, resumed_from: Option<u64>) {
+fn announce(config: &Config, folder: &RunFolder, found: Option<&Found>, resumed_from: Option<u64>) {
+    let ranks = match found {
+        Some(found) => found.text(),
+        None => {
+            let ranks = count(config.world_size() as usize, "rank");
+            format!("{ranks} of {}", config.command.join(" "))
+        }
+    };
+
     if let Some(moved) = &folder.moved {
         let moved = moved.display();
         say(format_args!("a former run of this name is now in {moved}"));
@@ -179,7 +187,7 @@ fn announce(config: &Config, folder: &RunFolder, found: &Found, resumed_from: Op
         config.name,
         config.cluster.servers,
         config.cluster.groups.len(),
-        found.text(),
+        ranks,
         folder.path().display()
     ));
 }

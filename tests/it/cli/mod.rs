@@ -7,5 +7,6 @@ mod files;
 mod groups;
 mod input;
 mod programs;
+mod script;
 mod stragglers;
 mod unwritten;

@@ -92,6 +92,14 @@ impl Run {
         )
     }
 
+    /// The same without a model and without data: a script brings them, which the command line names.
+    pub fn script() -> Self {
+        let mut run = Self::new();
+        run.keys
+            .retain(|(key, _)| !key.starts_with("model.") && !key.starts_with("data."));
+        run
+    }
+
     /// A run of a configuration that is shipped.
     ///
     /// # Panics

@@ -94,6 +94,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The command of the script that every cell runs.
+    pub(super) fn command(&mut self, table: &dyn TableLike, item: &Item) -> Option<Assign> {
+        let line = self.line_of_key(table, "command");
+        let list = item.as_array().filter(|list| !list.is_empty());
+        let Some(list) = list.filter(|list| list.iter().all(Value::is_str)) else {
+            let text = "command is no list of words, such as [\"python\", \"train.py\"]";
+            self.problems.push((line, text.to_owned()));
+            return None;
+        };
+        let value = plain(&Value::Array(list.clone()));
+        let key = "model.command".to_owned();
+        Some(Assign { key, value, line })
+    }
+
     fn seeds(&mut self, item: &Item, plan: &mut Plan) {
         let list = item.as_array();
         let seeds: Option<Vec<u64>> = list.and_then(|list| {

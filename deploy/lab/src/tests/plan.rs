@@ -227,3 +227,23 @@ fn shipped_experiments_are_right_in_full_and_quick() {
         assert!(cells[&(name.to_owned(), true)] <= 12, "{name}");
     }
 }
+
+#[test]
+fn cells_of_a_script_differ_in_settings_that_only_it_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let text =
+        format!("command = [\"python\", \"train.py\"]\n{HEAD}[axes]\nscript.width = [16, 32]\n");
+    let (_, found) = matrix(folder.path(), &text, false).unwrap();
+    for (cell, width) in found.cells.iter().zip([16, 32]) {
+        assert_eq!(cell.id, format!("width-{width}-seed-1"));
+        assert_eq!(cell.config.command, ["python", "train.py"]);
+        assert_eq!(cell.config.script["width"], width);
+    }
+    assert_eq!(found.cells.len(), 2);
+    let wrong = text.replace("[\"python\", \"train.py\"]", "\"python train.py\"");
+    let error = matrix(folder.path(), &wrong, false)
+        .unwrap_err()
+        .to_string();
+    let want = "e.toml, line 1: command is no list of words, such as [\"python\", \"train.py\"]";
+    assert_eq!(error, want);
+}

@@ -5,16 +5,12 @@ use std::collections::BTreeSet;
 use anyhow::Context;
 use serde::Deserialize;
 use tradewind_common::run_files::CHECK_LOG;
-use tradewind_config::Config;
 
 use tradewind_folder::run::RunFolder;
 
 /// What ranks compute on: a part of the line that `tradewind-worker check` prints.
 #[derive(Debug, Deserialize)]
 pub(super) struct Found {
-    /// What ranks are, if they are scripts, which choose by themselves.
-    #[serde(skip)]
-    script: Option<String>,
     /// Of each rank on this machine: `cpu`, or `cuda:N`.
     devices: Vec<String>,
     /// The name of each rank's GPU; empty on the CPU.
@@ -35,15 +31,6 @@ impl Found {
         })
     }
 
-    /// Of scripts nothing is known beforehand.
-    pub(super) fn of_script(config: &Config) -> Self {
-        Self {
-            script: Some(config.command.join(" ")),
-            devices: vec![String::new(); config.world_size() as usize],
-            gpus: Vec::new(),
-        }
-    }
-
     fn parse(log: &str) -> anyhow::Result<Self> {
         let told = log.lines().rfind(|line| line.starts_with('{'));
         Ok(serde_json::from_str(told.context("no line of JSON")?)?)
@@ -56,14 +43,7 @@ impl Found {
 
     /// Such as `4 ranks on 4 GPUs (NVIDIA H200)`.
     pub(super) fn text(&self) -> String {
-        let count = |count: usize, what: &str| match count {
-            1 => format!("1 {what}"),
-            _ => format!("{count} {what}s"),
-        };
         let ranks = count(self.devices.len(), "rank");
-        if let Some(script) = &self.script {
-            return format!("{ranks} of {script}");
-        }
         if !self.on_gpus() {
             return format!("{ranks} on the CPU");
         }
@@ -75,6 +55,14 @@ impl Found {
             count(gpus.len(), "GPU"),
             names.join(", ")
         )
+    }
+}
+
+/// Such as `1 rank` and `2 ranks`.
+pub(super) fn count(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
     }
 }
 

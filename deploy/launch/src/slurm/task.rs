@@ -230,9 +230,11 @@ impl Task {
                     return Some(Exit::Done);
                 }
                 if let Ok(Some(there)) = self.place.coordinator()
-                    && let Ok(status) = access.status(&there.address, &self.place.config.name).await
+                    && let Ok(status) = access
+                        .status_if_known(&there.address, &self.place.config.name)
+                        .await
                 {
-                    return meaning(&status, self.member);
+                    return meaning(status.as_ref(), self.member);
                 }
                 sleep(LOOK).await;
             }
