@@ -163,7 +163,7 @@ class Rank:
     def log(self, *, loss: float | torch.Tensor) -> None:
         """Records the loss of a step: the mean over its samples on this rank. Every rank calls it."""
         replica = self._replica
-        self._loss = float(loss)
+        self._loss = float(loss.detach() if hasattr(loss, "detach") else loss)
         self._loss_is_of_next = replica is not None and replica.has_gradient
 
     def leave(self) -> None:
