@@ -8,11 +8,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::Parser;
 use tch::Device;
-use tokio::runtime::{Handle, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::runtime::Runtime;
 use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::feed::check_batch;
-use tradewind_client::leaving::{Asked, Leaving};
+use tradewind_client::leaving::leave_when_told;
 use tradewind_client::membership::End;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::stopwatch::wall;
@@ -20,7 +19,7 @@ use tradewind_client::verdict::GivenUp;
 use tradewind_common::exit::Exit;
 use tradewind_common::{GroupId, Rank};
 use tradewind_config::{Config, DeviceChoice, Task as Chosen, Tasks, description, page};
-use tradewind_process::{log, supervise};
+use tradewind_process::log;
 use tradewind_programs::worker::{
     CheckArguments, CoordinatorArgument, EvaluateArguments, TasksArguments, TrainArguments,
     WorkerArguments, WorkerVerb,
@@ -189,22 +188,6 @@ fn tell(registry: &Registry, json: bool, check: Option<&str>) -> anyhow::Result<
         None => page::of_tasks(tasks),
     };
     log::print(&text).context("it cannot be printed")
-}
-
-/// On SIGTERM, which ends the process at once where nothing is under way.
-fn leave_when_told(leaving: Leaving, runtime: &Handle) -> anyhow::Result<()> {
-    let _context = runtime.enter();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let watch = async move {
-        while terminate.recv().await.is_some() {
-            match leaving.ask() {
-                Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
-                Asked::Ends => tradewind_process::exit(Exit::Terminated.number().into()),
-            }
-        }
-    };
-    supervise("the watch for SIGTERM", watch);
-    Ok(())
 }
 
 fn check(

@@ -35,12 +35,23 @@ macro_rules! complain {
 /// Runs a program. What it logs stops nothing; a panic is logged with its place, and one of `main`
 /// ends the process with [`Exit::TaskEnded`].
 pub fn run(main: impl FnOnce() -> ExitCode) -> ExitCode {
-    sink::start();
-    hook::install();
+    begin();
     let code = catch_unwind(AssertUnwindSafe(main));
     let code = code.unwrap_or_else(|_| task::lost("the main thread"));
     sink::flush(LAST_WORDS);
     code
+}
+
+/// Begins what [`run`] does for a program: for a library in a process of somebody else's. The log stops
+/// nothing from here on, and a panic is logged with its place.
+pub fn begin() {
+    sink::start();
+    hook::install();
+}
+
+/// Waits for the last lines of the log to be taken, a second at most.
+pub fn flush() {
+    sink::flush(LAST_WORDS);
 }
 
 /// Ends the process at once, when the log has taken what it was told. Nothing else is cleaned up:

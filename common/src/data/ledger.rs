@@ -47,6 +47,11 @@ pub struct Ledger {
     chunking: Chunking,
     next: u64,
     held: BTreeMap<u64, (GroupId, Incarnation)>,
+    /// Of what is held: when it was leased, counted in leases.
+    #[serde(default)]
+    leased: BTreeMap<u64, u64>,
+    #[serde(default)]
+    leases: u64,
     returned: BTreeSet<u64>,
     unused: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,6 +65,8 @@ impl Ledger {
             chunking,
             next: 0,
             held: BTreeMap::new(),
+            leased: BTreeMap::new(),
+            leases: 0,
             returned: BTreeSet::new(),
             unused: 0,
             forgotten: None,
@@ -172,6 +179,7 @@ impl Ledger {
         for number in finished {
             if self.held.get(number) == Some(&owner) {
                 self.held.remove(number);
+                self.leased.remove(number);
                 let chunk = self.chunking.chunk(*number);
                 let batch = group_batch(chunk.begins(self.chunking.epoch_samples));
                 self.unused += (chunk.positions.end - chunk.positions.start) % batch;
@@ -180,7 +188,8 @@ impl Ledger {
     }
 
     /// Leases the next chunk to a group that holds `holds`. A chunk that is out to this incarnation
-    /// and that it does not hold was lost with an earlier answer and is given again.
+    /// and that it does not hold is given again, in the order of leases: it was lost with an earlier answer, or
+    /// another rank has asked before.
     pub fn lease(
         &mut self,
         owner: (GroupId, Incarnation),
@@ -194,7 +203,8 @@ impl Ledger {
             .filter(|(_, holder)| **holder == owner)
             .map(|(c, _)| *c)
             .collect();
-        if let Some(lost) = mine.iter().find(|chunk| !holds.contains(chunk)) {
+        let unseen = mine.iter().filter(|chunk| !holds.contains(chunk));
+        if let Some(lost) = unseen.min_by_key(|chunk| self.leased.get(chunk)) {
             return Ok(self.chunking.chunk(*lost));
         }
         if mine.len() >= CHUNKS_HELD_MAX {
@@ -205,6 +215,8 @@ impl Ledger {
             self.next - 1
         });
         self.held.insert(number, owner);
+        self.leases += 1;
+        self.leased.insert(number, self.leases);
         Ok(self.chunking.chunk(number))
     }
 
@@ -214,6 +226,7 @@ impl Ledger {
             .into_iter()
             .partition(|(_, (holder, _))| *holder == group);
         self.held = kept;
+        self.leased.retain(|chunk, _| self.held.contains_key(chunk));
         let back: BTreeMap<_, _> = back;
         self.returned.extend(back.into_keys());
     }

@@ -1,8 +1,10 @@
 //! Which samples a rank takes, batch by batch. Batches may be prepared ahead: they are asked for before they
 //! are handed out.
 //!
-//! Under `sync` they follow from (clock, rank), whoever else is there. Otherwise the group's rank 0 leases
-//! chunks from the coordinator and tells the others; every rank counts the same, so all ask at the same step.
+//! Under `sync` they follow from (clock, rank), whoever else is there. Otherwise the coordinator leases chunks
+//! to the group. Where all ranks ask for batches at the same step, its rank 0 leases and tells the others
+//! ([`Feed::next`]). Where each prepares batches as it likes, each asks for itself ([`Feed::next_apart`]): the
+//! coordinator gives a chunk that an incarnation has, and that the one who asks has not seen, again.
 
 use std::collections::VecDeque;
 
@@ -16,8 +18,7 @@ use crate::coordinator::MembershipError;
 use crate::order::permutation;
 use crate::ranks::{Broken, Ranks};
 
-/// Where chunks come from: finished and held chunk numbers in, the next chunk out. Called on
-/// rank 0 only.
+/// Where chunks come from: finished and held chunk numbers in, the next chunk out.
 pub type Lease<'a> = &'a mut dyn FnMut(Vec<u64>, Vec<u64>) -> Result<Chunk, MembershipError>;
 
 /// Why there is no next batch.
@@ -153,8 +154,25 @@ impl Feed {
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
         match self.plan.sync {
             true => Ok(self.share()),
-            false => self.leased(ranks, lease),
+            false => self.leased(ranks, |feed| feed.next_chunk(ranks, lease)),
         }
+    }
+
+    /// The same without a word to the other ranks, which may ask for more or fewer batches ahead.
+    pub fn next_apart(
+        &mut self,
+        ranks: &dyn Ranks,
+        lease: Lease<'_>,
+    ) -> Result<Vec<usize>, FeedError> {
+        match self.plan.sync {
+            true => Ok(self.share()),
+            false => self.leased(ranks, |feed| Ok(feed.lease(lease)?)),
+        }
+    }
+
+    /// The epoch of the batch that was asked for last; `None` before the first.
+    pub fn epoch(&self) -> Option<u64> {
+        self.order.epoch
     }
 
     /// Of the batches that were asked for and not handed out, the first is now.
@@ -210,7 +228,11 @@ impl Feed {
         self.order.pick(&self.plan, share.epoch, share.positions)
     }
 
-    fn leased(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Vec<usize>, FeedError> {
+    fn leased(
+        &mut self,
+        ranks: &dyn Ranks,
+        mut chunk: impl FnMut(&mut Self) -> Result<Chunk, FeedError>,
+    ) -> Result<Vec<usize>, FeedError> {
         let size = u64::from(ranks.size());
         loop {
             if let Some(Leased { chunk, batch, next }) = &mut self.leased
@@ -221,7 +243,7 @@ impl Feed {
                 let positions = begin..begin + *batch;
                 return Ok(self.order.pick(&self.plan, chunk.epoch, positions));
             }
-            let chunk = self.next_chunk(ranks, lease)?;
+            let chunk = chunk(self)?;
             let begins = chunk.begins(self.plan.samples);
             let batch = u64::from(self.plan.batches().at(begins));
             match (chunk.positions.end - chunk.positions.start) / (batch * size) {
@@ -235,12 +257,16 @@ impl Feed {
         }
     }
 
+    fn lease(&mut self, lease: Lease<'_>) -> Result<Chunk, MembershipError> {
+        let held = self.held.iter().map(|(number, _)| *number).collect();
+        lease(std::mem::take(&mut self.finished), held)
+    }
+
     fn next_chunk(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Chunk, FeedError> {
         let mut told = [0i64; 5];
         let mut failure = None;
         if ranks.rank() == Rank(0) {
-            let held = self.held.iter().map(|(number, _)| *number).collect();
-            match lease(std::mem::take(&mut self.finished), held) {
+            match self.lease(lease) {
                 Ok(chunk) => {
                     let Chunk {
                         number,

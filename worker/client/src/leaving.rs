@@ -2,6 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::runtime::Handle;
+use tokio::signal::unix::{SignalKind, signal};
+use tradewind_common::exit::Exit;
+use tradewind_process::supervise;
+
 /// What of a rank's process whoever asks it to leave must know. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving(Arc<Mutex<State>>);
@@ -19,6 +24,16 @@ pub enum Asked {
     Finishes,
     /// There is nothing to finish: the process may end.
     Ends,
+}
+
+/// A rank trains until this is dropped.
+#[derive(Debug)]
+pub struct Training(Leaving);
+
+impl Drop for Training {
+    fn drop(&mut self) {
+        self.0.set_trains(false);
+    }
 }
 
 impl Leaving {
@@ -39,21 +54,34 @@ impl Leaving {
     }
 
     /// It trains until the answer is dropped.
-    pub fn train(&self) -> impl Drop + use<> {
-        struct Trains(Leaving);
-        impl Drop for Trains {
-            fn drop(&mut self) {
-                self.0.set_trains(false);
-            }
-        }
+    pub fn train(&self) -> Training {
         self.set_trains(true);
-        Trains(self.clone())
+        Training(self.clone())
     }
 
     fn set_trains(&self, trains: bool) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.trains = trains;
     }
+}
+
+/// Has the rank asked to leave on SIGTERM, which ends the process at once where nothing is under way.
+///
+/// # Errors
+/// The system has no room for the watch.
+pub fn leave_when_told(leaving: Leaving, runtime: &Handle) -> std::io::Result<()> {
+    let _context = runtime.enter();
+    let mut terminate = signal(SignalKind::terminate())?;
+    let watch = async move {
+        while terminate.recv().await.is_some() {
+            match leaving.ask() {
+                Asked::Finishes => tracing::info!("SIGTERM: leaving when the exchange has ended"),
+                Asked::Ends => tradewind_process::exit(Exit::Terminated.number().into()),
+            }
+        }
+    };
+    supervise("the watch for SIGTERM", watch);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tradewind_common::data::Chunk;
 use tradewind_common::schedule::Seen;
-use tradewind_common::{BlockId, Clock};
+use tradewind_common::{BlockId, Clock, GroupId};
 use tradewind_proto::refusal::{self, Reason};
 
 use crate::coordinator::{Joined, MembershipError, Start};
@@ -115,6 +115,11 @@ impl Membership {
     /// What heartbeats tell and bring.
     pub fn heartbeat(&self) -> &Arc<HeartbeatState> {
         &self.heartbeat
+    }
+
+    /// The group.
+    pub fn group(&self) -> GroupId {
+        self.settings.id.group
     }
 
     /// The blocks that this rank exchanges.

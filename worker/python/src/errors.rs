@@ -1,0 +1,46 @@
+//! What Python is told when something fails.
+
+use pyo3::create_exception;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::prelude::*;
+use tradewind_client::verdict::Verdict;
+
+use crate::training::Failure;
+
+create_exception!(
+    tradewind,
+    TradewindError,
+    PyRuntimeError,
+    "What was asked of Tradewind cannot be done; the text says why, and what to do."
+);
+create_exception!(
+    tradewind,
+    GroupBroken,
+    TradewindError,
+    "This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."
+);
+
+/// Something that was asked cannot be done.
+pub fn wrong(text: impl Into<String>) -> PyErr {
+    TradewindError::new_err(text.into())
+}
+
+/// A failure of a rank's training. One after which the rank joins again is [`GroupBroken`]; after any other
+/// the process ends with the status that says to the launcher what follows.
+pub fn ended(Failure { verdict, text }: Failure) -> PyErr {
+    match verdict {
+        Verdict::Again => GroupBroken::new_err(text),
+        Verdict::Failed | Verdict::GivenUp | Verdict::Diverged | Verdict::Lost => {
+            tracing::error!("{text}");
+            PySystemExit::new_err(i32::from(verdict.exit().number()))
+        }
+    }
+}
+
+/// A failure that another process would meet, too.
+pub fn given_up(error: anyhow::Error) -> PyErr {
+    ended(Failure {
+        verdict: Verdict::GivenUp,
+        text: format!("{error:#}"),
+    })
+}

@@ -1,0 +1,22 @@
+//! The native half of the Python package `tradewind`: one rank of a run, on `tradewind-client`.
+//!
+//! Python sees [`rank::Rank`], whose methods are the steps that `tradewind_client` describes. Collectives of
+//! the group are Python's, given as callables ([`group`]). Whatever waits runs on a thread of its own, so
+//! that Ctrl-C is heard ([`driver`]).
+
+mod driver;
+mod entry;
+mod errors;
+mod group;
+mod memory;
+mod rank;
+mod training;
+
+/// The module `tradewind._native`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::errors::{GroupBroken, TradewindError};
+    #[pymodule_export]
+    use crate::rank::{Joined, Placed, Rank, Stepped};
+}

@@ -1,0 +1,382 @@
+//! One rank of a run, as Python sees it.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use pyo3::prelude::*;
+use tradewind_client::feed::check_batch;
+use tradewind_client::membership::End;
+use tradewind_common::layout::{TensorKind, TensorSpec};
+use tradewind_common::spec::RunSpec;
+use tradewind_common::{BlockId, GroupId, Layout};
+use tradewind_config::Config;
+use tradewind_process::log;
+
+use crate::driver::Driver;
+use crate::entry::Entry;
+use crate::errors::{ended, given_up, wrong};
+use crate::memory::Memory;
+use crate::training::{Outcome, Said, Trainer};
+
+/// Where a tensor lies in the flat vector.
+#[pyclass(frozen, get_all)]
+pub struct Placed {
+    /// Its number among those that were described.
+    tensor: usize,
+    /// The first of its values.
+    begin: usize,
+    /// How many values it has.
+    elements: usize,
+}
+
+/// What entering the group has brought.
+#[pyclass(frozen, get_all)]
+pub struct Joined {
+    /// The incarnation of the group.
+    incarnation: u64,
+    /// The number of this rank in it.
+    group_rank: u32,
+    /// Ranks of it, which may be fewer than are configured.
+    group_size: u32,
+    /// host:port of the store at which the group meets.
+    store_address: String,
+    /// What the group's keys in the store begin with.
+    prefix: String,
+    /// Of each rank in turn: the ranges (begin, end) of the flat vector that it exchanges.
+    slices: Vec<Vec<(usize, usize)>>,
+}
+
+/// What a step has come to.
+#[pyclass(frozen, get_all)]
+pub struct Stepped {
+    /// The group took no part in the exchange: somebody's gradient was not finite.
+    skipped: bool,
+    /// No further step is wanted: `applied`, because the budget is, or `left`, because the group was asked to.
+    end: Option<&'static str>,
+    /// The learning rate of the next update.
+    rate: f64,
+    /// Samples applied to the model, as far as this rank knows.
+    samples_applied: u64,
+    /// So many batches that were asked for and not handed out are left out.
+    left_out: u64,
+}
+
+impl From<Outcome> for Stepped {
+    fn from(outcome: Outcome) -> Self {
+        let Outcome {
+            skipped,
+            end,
+            rate,
+            samples_applied,
+            left_out,
+        } = outcome;
+        Self {
+            skipped,
+            end: end.map(|end| match end {
+                End::Applied => "applied",
+                End::Left => "left",
+            }),
+            rate,
+            samples_applied,
+            left_out,
+        }
+    }
+}
+
+/// What is told once, and the thread, once the model is known.
+struct Begun {
+    layout: Arc<Layout>,
+    driver: Driver<Trainer>,
+}
+
+/// One rank of a run.
+#[pyclass(frozen)]
+pub struct Rank {
+    config: Config,
+    group: u32,
+    rank: u32,
+    local_rank: u32,
+    threads: i32,
+    entry: Mutex<Option<Entry>>,
+    described: Mutex<Option<(Arc<RunSpec>, Arc<Layout>)>>,
+    begun: OnceLock<Begun>,
+}
+
+#[pymethods]
+impl Rank {
+    /// As the launcher says in the environment; `None` without one.
+    #[staticmethod]
+    fn from_environment() -> PyResult<Option<Self>> {
+        static LOG: OnceLock<()> = OnceLock::new();
+        let entry = Entry::from_environment().map_err(given_up)?;
+        let Some(entry) = entry else {
+            return Ok(None);
+        };
+        LOG.get_or_init(|| {
+            tradewind_process::begin();
+            log::start(|_| ());
+        });
+        Ok(Some(Self {
+            config: entry.config.clone(),
+            group: entry.group.0,
+            rank: entry.rank.0,
+            local_rank: entry.local_rank,
+            threads: entry.threads,
+            entry: Mutex::new(Some(entry)),
+            described: Mutex::new(None),
+            begun: OnceLock::new(),
+        }))
+    }
+
+    /// Name of the run.
+    #[getter]
+    fn run(&self) -> String {
+        self.config.name.to_string()
+    }
+
+    /// Number of the group.
+    #[getter]
+    fn group(&self) -> u32 {
+        self.group
+    }
+
+    /// Number of the rank in its group, as configured.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of the rank among those of its machine.
+    #[getter]
+    fn local_rank(&self) -> u32 {
+        self.local_rank
+    }
+
+    /// Ranks of the group, as configured.
+    #[getter]
+    fn group_size(&self) -> PyResult<u32> {
+        let size = self.config.cluster.groups.get(self.group as usize);
+        let why = || wrong(format!("the configuration has no group {}", self.group));
+        size.copied().ok_or_else(why)
+    }
+
+    /// Threads that the rank computes with.
+    #[getter]
+    fn threads(&self) -> i32 {
+        self.threads
+    }
+
+    /// Host name or address under which the group's ranks reach this one.
+    #[getter]
+    fn host(&self) -> &str {
+        &self.config.cluster.host
+    }
+
+    /// Samples per rank and step, at first.
+    #[getter]
+    fn batch(&self) -> u32 {
+        self.config.train.batch
+    }
+
+    /// Samples per rank and step once `train.batch_ramp` has ended.
+    #[getter]
+    fn largest_batch(&self) -> u32 {
+        self.config.train.largest_batch()
+    }
+
+    /// The run's seed.
+    #[getter]
+    fn seed(&self) -> u64 {
+        self.config.seed
+    }
+
+    /// Section `script` of the run's file, as JSON.
+    #[getter]
+    fn settings(&self) -> String {
+        serde_json::Value::Object(self.config.script.clone()).to_string()
+    }
+
+    /// Length of a rank's lease, in seconds: what ranks wait for each other is bounded by it.
+    #[getter]
+    fn lease_seconds(&self) -> f64 {
+        self.config.liveness.lease_ms as f64 / 1e3
+    }
+
+    /// What is trained: of each tensor its name, shape, and whether it is a buffer; in the order in which the
+    /// model creates them. `epoch_samples` is the length of the training data. Returns where they lie in
+    /// the flat vector, and how long that is.
+    fn describe(
+        &self,
+        tensors: Vec<(String, Vec<u64>, bool)>,
+        epoch_samples: u64,
+    ) -> PyResult<(usize, Vec<Placed>)> {
+        let spec = |(name, shape, buffer)| TensorSpec {
+            name,
+            shape,
+            kind: match buffer {
+                true => TensorKind::Buffer,
+                false => TensorKind::Parameter,
+            },
+        };
+        let tensors = tensors.into_iter().map(spec).collect();
+        let spec = self.config.spec(tensors, epoch_samples);
+        let layout = spec.check().map_err(|error| wrong(error.to_string()))?;
+        for group in 0..spec.group_sizes.len() {
+            let group = GroupId(group as u32);
+            check_batch(&spec, group).map_err(|error| wrong(error.to_string()))?;
+        }
+        let placed = layout.tensors.iter().map(|tensor| Placed {
+            tensor: tensor.created,
+            begin: tensor.elements.start,
+            elements: tensor.elements.len(),
+        });
+        let placed = (layout.elements(), placed.collect());
+        *locked(&self.described) = Some((Arc::new(spec), Arc::new(layout)));
+        Ok(placed)
+    }
+
+    /// Ranges (begin, end) of the flat vector whose gradients are averaged in one piece, in the order in which
+    /// backward finishes them; and the range of the buffers.
+    fn buckets(&self) -> PyResult<(Vec<(usize, usize)>, (usize, usize))> {
+        let described = locked(&self.described);
+        let (_, layout) = described.as_ref().ok_or_else(undescribed)?;
+        let of = |kind| {
+            let buckets = layout.buckets.iter().filter(move |b| b.kind == kind);
+            buckets.map(|b| (b.elements.start, b.elements.end))
+        };
+        let buffers: Vec<_> = of(TensorKind::Buffer).collect();
+        let begin = buffers.first().map_or(layout.elements(), |b| b.0);
+        Ok((
+            of(TensorKind::Parameter).collect(),
+            (begin, layout.elements()),
+        ))
+    }
+
+    /// The memory of the flat vector's values and of its gradient, which the rank keeps.
+    fn bind(&self, values: &Bound<'_, PyAny>, gradient: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (spec, layout) = locked(&self.described).clone().ok_or_else(undescribed)?;
+        let values = Memory::new(values, layout.elements(), "the flat vector")?;
+        let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
+        let entry = locked(&self.entry).take();
+        let entry = entry.ok_or_else(|| wrong("this rank has its model already"))?;
+        let trainer = Trainer::new(entry, &spec, &layout, values, gradient);
+        let driver = Driver::start(trainer.map_err(given_up)?)?;
+        let begun = Begun { layout, driver };
+        let new = self.begun.set(begun).is_ok();
+        new.then_some(())
+            .ok_or_else(|| wrong("this rank has its model already"))
+    }
+
+    /// Enters the group, in a later incarnation than before. `store_address` (host:port) is where the group
+    /// may meet, if this rank serves such a place; empty without.
+    fn join(&self, py: Python<'_>, store_address: String) -> PyResult<Joined> {
+        let joined = self.call(py, move |trainer| trainer.join(&store_address))?;
+        let layout = &self.begun()?.layout;
+        let range = |id: &BlockId| {
+            let block = layout.block(*id).expect("a block of the layout");
+            (block.elements.start, block.elements.end)
+        };
+        let slices = layout.slices(joined.group_size);
+        let slices = slices.iter().map(|slice| slice.iter().map(range).collect());
+        let incarnation = joined.incarnation;
+        Ok(Joined {
+            incarnation: incarnation.0,
+            group_rank: joined.group_rank.0,
+            group_size: joined.group_size,
+            store_address: joined.store_address,
+            prefix: format!("{}/{}/{incarnation}", self.config.name, self.group),
+            slices: slices.collect(),
+        })
+    }
+
+    /// The ranks have met: `collectives` is what [`PythonRanks`] says, none for a group of one. `break_group`
+    /// is called, from another thread, when the group is over while a collective may hang. Creates initial
+    /// values from the flat vector if the rank is told to, and brings the servers' values into it.
+    fn enter(
+        &self,
+        py: Python<'_>,
+        collectives: Option<Py<PyAny>>,
+        break_group: Option<Py<PyAny>>,
+    ) -> PyResult<Stepped> {
+        self.call(py, move |trainer| trainer.enter(collectives, break_group))
+            .map(Stepped::from)
+    }
+
+    /// The samples of the next batch to be prepared, by number in the training data, and their epoch.
+    fn next_batch(&self, py: Python<'_>) -> PyResult<(u64, Vec<usize>)> {
+        self.call(py, Trainer::next_batch)
+    }
+
+    /// Of the batches that were asked for and not handed out, the first is now.
+    fn handed_out(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, Trainer::handed_out)
+    }
+
+    /// The gradient of `samples` samples is in its memory, averaged over the group: agrees with the group that
+    /// it is finite, exchanges it, and brings fresh values. `loss` is that of this step, `loss_before` that of
+    /// the step before, if it was not known then; NaN if nobody says.
+    #[pyo3(signature = (samples, finite=None, loss=None, loss_before=None))]
+    fn step(
+        &self,
+        py: Python<'_>,
+        samples: usize,
+        finite: Option<bool>,
+        loss: Option<f64>,
+        loss_before: Option<f64>,
+    ) -> PyResult<Stepped> {
+        let said = Said {
+            samples,
+            finite,
+            loss,
+            loss_before,
+        };
+        self.call(py, move |trainer| trainer.step(said))
+            .map(Stepped::from)
+    }
+
+    /// The group is done with the run; `loss_before` as for [`step`](Self::step).
+    #[pyo3(signature = (loss_before=None))]
+    fn leave(&self, py: Python<'_>, loss_before: Option<f64>) -> PyResult<()> {
+        self.call(py, move |trainer| trainer.leave(loss_before))
+    }
+
+    /// This incarnation of the group is over, because of `reason`. Waits a moment if several were in vain.
+    /// Whether the rank is to enter again; if not, it has left.
+    fn again(&self, py: Python<'_>, reason: String) -> PyResult<bool> {
+        let pause = self.call(py, move |trainer| trainer.again(reason))?;
+        let Some(pause) = pause else {
+            return Ok(false);
+        };
+        py.detach(|| std::thread::sleep(pause));
+        Ok(true)
+    }
+
+    /// Waits for the last lines of the log.
+    #[staticmethod]
+    fn flush() {
+        tradewind_process::flush();
+    }
+}
+
+impl Rank {
+    fn begun(&self) -> PyResult<&Begun> {
+        self.begun.get().ok_or_else(undescribed)
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        what: impl FnOnce(&mut Trainer) -> anyhow::Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        let driver = &self.begun()?.driver;
+        let answer = driver.call(py, |trainer| trainer.try_to(what))?;
+        answer.map_err(ended)
+    }
+}
+
+fn undescribed() -> PyErr {
+    wrong("the rank has no model yet: call rank.optimizer(model) first")
+}
+
+fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

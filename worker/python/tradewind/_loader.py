@@ -1,0 +1,109 @@
+"""Batches as the run deals them."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from ._native import GroupBroken, TradewindError
+
+if TYPE_CHECKING:
+    from ._rank import Rank
+
+_DECIDED = ("shuffle", "sampler", "batch_sampler", "drop_last")
+_PR_SET_PDEATHSIG = 1
+
+
+class Loader:
+    """A `torch.utils.data.DataLoader` over the samples that the run deals to this rank."""
+
+    def __init__(self, rank: Rank, data: Dataset[Any], batch_size: int | None, arguments: dict[str, Any]) -> None:
+        for name in _DECIDED:
+            if name in arguments:
+                raise TradewindError(f"{name} is the run's to decide: leave it out")
+        batch = rank._native.batch
+        if batch_size not in (None, batch):
+            raise TradewindError(f"batch_size is {batch_size}, and train.batch of the run's file {batch}: make them equal")
+        rank._needs_samples(len(data))  # type: ignore[arg-type]
+        self._rank = rank
+        self._dealt = _Dealt(rank)
+        if arguments.get("num_workers", 0) > 0:
+            arguments["worker_init_fn"] = _Dies(arguments.get("worker_init_fn"))
+        self._loader = DataLoader(data, batch_sampler=self._dealt, **arguments)
+
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch, or what is left of the run."""
+        rank = self._rank
+        rank._enter()
+        rank._left_out = 0
+        while not rank.done:
+            incarnation = rank._incarnations
+            self._dealt.begin()
+            try:
+                batches = iter(self._loader)
+                while True:
+                    try:
+                        batch = next(batches)
+                    except StopIteration:
+                        return
+                    if rank._left_out > 0:
+                        # Dealt to a clock that the group has been told to leave out.
+                        rank._left_out -= 1
+                        self._dealt.samples.popleft()
+                        continue
+                    rank._native.handed_out()
+                    rank._handed.append(self._dealt.samples.popleft())
+                    yield batch
+                    if rank.done or rank._incarnations != incarnation:
+                        break
+            except GroupBroken as error:
+                rank._reform(str(error))
+        rank._leave()
+
+
+class _Dealt:
+    """Numbers of samples, batch by batch, for a DataLoader to fetch ahead."""
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._incarnation = 0
+        #: The first batch of the next epoch, which was asked for in this one.
+        self._next: tuple[int, list[int]] | None = None
+        #: Of the batches that were asked for and not handed out: how many samples each has.
+        self.samples: deque[int] = deque()
+
+    def begin(self) -> None:
+        """A DataLoader begins to ask. What was asked for in an earlier incarnation is nobody's."""
+        if self._incarnation != self._rank._incarnations:
+            self._incarnation = self._rank._incarnations
+            self._next = None
+            self.samples.clear()
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch = None
+        while True:
+            dealt = self._next or self._rank._native.next_batch()
+            if epoch is not None and dealt[0] != epoch:
+                self._next = dealt
+                return
+            self._next = None
+            epoch, samples = dealt
+            self.samples.append(len(samples))
+            yield samples
+
+
+class _Dies:
+    """Has a worker of a DataLoader die with its rank: it would hold the rank's connections open."""
+
+    def __init__(self, init: Callable[[int], None] | None) -> None:
+        self._init = init
+
+    def __call__(self, worker: int) -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if self._init is not None:
+            self._init(worker)

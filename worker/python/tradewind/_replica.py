@@ -1,0 +1,299 @@
+"""A model whose trained tensors are views of one vector, and the group that trains it."""
+
+from __future__ import annotations
+
+import ctypes
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore
+
+from ._native import GroupBroken, TradewindError
+
+if TYPE_CHECKING:
+    from . import _native
+    from ._rank import Rank
+
+
+class Replica:
+    """The model of one rank."""
+
+    def __init__(self, rank: Rank, model: nn.Module) -> None:
+        self._rank = rank
+        self._native = rank._native
+        torch.set_num_threads(self._native.threads)
+        self.parameters = _trained(model)
+        self.buffers = _buffers(model)
+        self._begun = False
+        #: Whether backward has run since the last step.
+        self.has_gradient = False
+        self._synchronizes = True
+        self._group: _Group | None = None
+        self._store: TCPStore | None = None
+        #: What has broken a reduction in backward.
+        self._broken: str | None = None
+        self._pending: list[tuple[Any, Tensor]] = []
+        self._queued = False
+
+    def begin(self, samples: int) -> None:
+        """The model is what it is: lays it out. The training data have so many samples."""
+        if self._begun:
+            return
+        self._begun = True
+        named = [(name, tensor, False) for name, tensor in self.parameters]
+        named += [(name, tensor, True) for name, tensor in self.buffers]
+        specs = [(name, list(tensor.shape), buffer) for name, tensor, buffer in named]
+        elements, placed = self._native.describe(specs, samples)
+        self.values = torch.zeros(elements)
+        self.gradient = torch.zeros(elements)
+        self._buckets, (begin, end) = self._native.buckets()
+        self._buffer_range = slice(begin, end)
+        begins: list[int] = [0] * len(named)
+        for place in placed:
+            name, tensor, buffer = named[place.tensor]
+            at = slice(place.begin, place.begin + place.elements)
+            view = self.values[at].view(tensor.shape)
+            view.copy_(tensor.detach())
+            tensor.data = view
+            begins[place.tensor] = place.begin
+            if not buffer:
+                tensor.grad = self.gradient[at].view(tensor.shape)
+        self._waits = [0] * len(self._buckets)
+        self._sizes = [0] * len(self._buckets)
+        self._touched: set[int] = set()
+        for number, (_, parameter) in enumerate(self.parameters):
+            bucket = self._bucket_of(begins[number])
+            self._sizes[bucket] += 1
+            self._hook(number, parameter, bucket)
+        self._grads = [parameter.grad for _, parameter in self.parameters]
+        self._native.bind(_memory(self.values), _memory(self.gradient))
+
+    def _bucket_of(self, element: int) -> int:
+        for number, (begin, end) in enumerate(self._buckets):
+            if begin <= element < end:
+                return number
+        raise AssertionError("every parameter lies in a bucket")
+
+    # The group.
+
+    def form(self) -> _native.Stepped:
+        """Joins, meets the other ranks, and brings the servers' values."""
+        self.part()
+        if self._native.group_size > 1 and self._store is None:
+            self._store = TCPStore(
+                self._native.host, 0, is_master=True, wait_for_workers=False, timeout=self._patience()
+            )
+        own = "" if self._store is None else f"{self._native.host}:{self._store.port}"
+        joined = self._native.join(own)
+        if joined.group_size > 1:
+            store: Store
+            if joined.store_address == own and self._store is not None:
+                store = self._store
+            else:
+                host, _, port = joined.store_address.rpartition(":")
+                store = _guard("meeting the group", lambda: TCPStore(host, int(port), timeout=self._patience()))
+            self._group = _guard(
+                "meeting the group",
+                lambda: _Group(joined, store, self._patience(), self.values),
+            )
+        group = self._group
+        stepped = self._native.enter(group, None if group is None else group.break_off)
+        self.zero()
+        return stepped
+
+    def part(self) -> None:
+        """Leaves the group as it is: another may form."""
+        self._group = None
+        self._broken = None
+        self._pending.clear()
+        self._queued = False
+        self.has_gradient = False
+
+    def _patience(self) -> timedelta:
+        return timedelta(seconds=self._native.lease_seconds)
+
+    # Backward.
+
+    def _hook(self, number: int, parameter: nn.Parameter, bucket: int) -> None:
+        def accumulated(parameter: Tensor) -> None:
+            self.has_gradient = True
+            self._touched.add(number)
+            view = self._grads[number]
+            if parameter.grad is not view:
+                # The script has let go of it: model.zero_grad(), say.
+                assert view is not None and parameter.grad is not None
+                view.copy_(parameter.grad)
+                parameter.grad = view
+            if self._group is None or not self._synchronizes:
+                return
+            if not self._queued:
+                self._queued = True
+                self._waits = list(self._sizes)
+                torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+            self._waits[bucket] -= 1
+            if self._waits[bucket] == 0:
+                self._reduce(bucket)
+
+        parameter.register_post_accumulate_grad_hook(accumulated)
+
+    def _reduce(self, bucket: int) -> None:
+        assert self._group is not None
+        begin, end = self._buckets[bucket]
+        part = self.gradient[begin:end]
+        try:
+            self._pending.append((self._group.reduce(part), part))
+        except RuntimeError as error:
+            self._broken = str(error)
+
+    def _wait(self) -> None:
+        """At the end of backward: gradients are averaged on every rank."""
+        self._queued = False
+        if self._group is None:
+            return
+        for work, part in self._pending:
+            try:
+                work.wait()
+            except RuntimeError as error:
+                self._broken = str(error)
+            part.div_(self._group.size)
+        self._pending.clear()
+
+    def zero(self) -> None:
+        """Zeroes the gradient."""
+        if not self._begun:
+            return
+        self.gradient.zero_()
+        for (_, parameter), view in zip(self.parameters, self._grads):
+            parameter.grad = view
+        self._touched.clear()
+        self.has_gradient = False
+
+    def ready(self) -> None:
+        """Before a step: the gradient is whole, and buffers lie beside it.
+
+        Raises:
+            GroupBroken: A reduction has failed.
+            TradewindError: There is no gradient, or not of all parameters.
+        """
+        if not self.has_gradient:
+            raise TradewindError("a step without backward: call loss.backward() before opt.step()")
+        self.has_gradient = False
+        if self._broken is not None:
+            raise GroupBroken(self._broken)
+        if len(self._touched) < len(self.parameters):
+            missing = [name for number, (name, _) in enumerate(self.parameters) if number not in self._touched]
+            raise TradewindError(
+                f"backward has not reached {', '.join(missing[:5])}{' …' * (len(missing) > 5)}: "
+                "use every parameter in the loss, or freeze it with requires_grad_(False) before rank.optimizer"
+            )
+        for (name, parameter), view in zip(self.parameters, self._grads):
+            if parameter.grad is None or view is None or parameter.grad.data_ptr() != view.data_ptr():
+                raise TradewindError(f"the gradient of {name} was replaced after backward: change it in place")
+        self._touched.clear()
+        buffers = self.gradient[self._buffer_range]
+        if buffers.numel() > 0:
+            buffers.copy_(self.values[self._buffer_range])
+            if self._group is not None:
+                self._group.average(buffers)
+
+
+class _Group:
+    """The ranks of one incarnation of a group, over Gloo."""
+
+    def __init__(self, joined: _native.Joined, store: Store, patience: timedelta, values: Tensor) -> None:
+        self.rank, self.size = joined.group_rank, joined.group_size
+        self._gloo = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, patience)
+        self._slices = joined.slices
+        self._values = values
+        longest = max(sum(end - begin for begin, end in ranges) for ranges in self._slices)
+        self._gathered = [torch.zeros(longest) for _ in range(self.size)]
+
+    def reduce(self, part: Tensor) -> Any:
+        """Begins to sum over the ranks, in place."""
+        return self._gloo.allreduce([part])
+
+    def average(self, part: Tensor) -> None:
+        """Averages over the ranks, in place."""
+        _guard("averaging buffers", lambda: self.reduce(part).wait())
+        part.div_(self.size)
+
+    # Collectives that the native half asks for, from its own thread.
+
+    def all_reduce_sum(self, values: list[float]) -> list[float]:
+        sums = torch.tensor(values, dtype=torch.float64)
+        self._gloo.allreduce([sums]).wait()
+        return sums.tolist()
+
+    def broadcast(self, values: list[int]) -> list[int]:
+        told = torch.tensor(values, dtype=torch.int64)
+        self._gloo.broadcast(told, 0).wait()
+        return told.tolist()
+
+    def gather(self) -> None:
+        """Shares the slices of the flat vector: the own one is fresh."""
+        own = torch.cat([self._values[begin:end] for begin, end in self._slices[self.rank]] or [torch.zeros(0)])
+        send = torch.zeros_like(self._gathered[0])
+        send[: own.numel()] = own
+        self._gloo.allgather([self._gathered], [send]).wait()
+        for rank, ranges in enumerate(self._slices):
+            if rank == self.rank:
+                continue
+            at = 0
+            for begin, end in ranges:
+                self._values[begin:end] = self._gathered[rank][at : at + end - begin]
+                at += end - begin
+
+    def break_off(self) -> None:
+        """Frees whoever waits in a collective: a receive that runs out of time ends the group's connections."""
+        for peer in range(self.size):
+            if peer == self.rank:
+                continue
+            try:
+                self._gloo.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
+            except RuntimeError:
+                pass
+
+
+def _guard(what: str, act: Any) -> Any:
+    """Does something with the group; that it fails breaks the group."""
+    try:
+        return act()
+    except RuntimeError as error:
+        raise GroupBroken(f"{what}: {error}") from None
+
+
+def _memory(tensor: Tensor) -> Any:
+    """The tensor's memory, by Python's buffer protocol, as long as the tensor lives."""
+    array = (ctypes.c_float * tensor.numel()).from_address(tensor.data_ptr())
+    array.owner = tensor  # type: ignore[attr-defined]
+    # As bytes and back: the format of ctypes names a byte order, which says nothing new.
+    return memoryview(array).cast("B").cast("f")
+
+
+def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Parameters that are trained, each once, by name, in the model's order."""
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if not trained:
+        raise TradewindError("the model has no parameter that is trained (requires_grad)")
+    for name, parameter in trained:
+        if parameter.dtype != torch.float32:
+            raise TradewindError(
+                f"parameter {name} is {parameter.dtype}, not torch.float32: train in f32 and compute in fewer bits "
+                "under torch.autocast"
+            )
+        if parameter.device.type != "cpu":
+            raise TradewindError(f"parameter {name} is on {parameter.device}; scripts train on the CPU yet")
+    return trained
+
+
+def _buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Statistics that training changes: persistent buffers of f32 that are finite. A mask with −inf is none."""
+    kept = set(model.state_dict(keep_vars=True))
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name in kept]
+    return [
+        (name, buffer)
+        for name, buffer in buffers
+        if buffer.dtype == torch.float32 and buffer.numel() > 0 and bool(torch.isfinite(buffer).all())
+    ]
