@@ -82,12 +82,6 @@ impl From<Outcome> for Stepped {
     }
 }
 
-/// What is told once, and the thread, once the model is known.
-struct Begun {
-    layout: Arc<Layout>,
-    driver: Driver<Trainer>,
-}
-
 /// One rank of a run.
 #[pyclass(frozen)]
 pub struct Rank {
@@ -98,7 +92,8 @@ pub struct Rank {
     threads: i32,
     entry: Mutex<Option<Entry>>,
     described: Mutex<Option<(Arc<RunSpec>, Arc<Layout>)>>,
-    begun: OnceLock<Begun>,
+    /// Once the model is known.
+    driver: OnceLock<Driver<Trainer>>,
 }
 
 #[pymethods]
@@ -123,7 +118,7 @@ impl Rank {
             threads: entry.threads,
             entry: Mutex::new(Some(entry)),
             described: Mutex::new(None),
-            begun: OnceLock::new(),
+            driver: OnceLock::new(),
         }))
     }
 
@@ -239,16 +234,10 @@ impl Rank {
     fn buckets(&self) -> PyResult<(Vec<(usize, usize)>, (usize, usize))> {
         let described = locked(&self.described);
         let (_, layout) = described.as_ref().ok_or_else(undescribed)?;
-        let of = |kind| {
-            let buckets = layout.buckets.iter().filter(move |b| b.kind == kind);
-            buckets.map(|b| (b.elements.start, b.elements.end))
-        };
-        let buffers: Vec<_> = of(TensorKind::Buffer).collect();
-        let begin = buffers.first().map_or(layout.elements(), |b| b.0);
-        Ok((
-            of(TensorKind::Parameter).collect(),
-            (begin, layout.elements()),
-        ))
+        let buckets = layout.buckets(self.config.exchange.bucket_bytes);
+        let ranges = buckets.iter().map(|b| (b.elements.start, b.elements.end));
+        let buffers = layout.of_kind(TensorKind::Buffer);
+        Ok((ranges.collect(), (buffers.start, buffers.end)))
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.
@@ -260,8 +249,7 @@ impl Rank {
         let entry = entry.ok_or_else(|| wrong("this rank has its model already"))?;
         let trainer = Trainer::new(entry, &spec, &layout, values, gradient);
         let driver = Driver::start(trainer.map_err(given_up)?)?;
-        let begun = Begun { layout, driver };
-        let new = self.begun.set(begun).is_ok();
+        let new = self.driver.set(driver).is_ok();
         new.then_some(())
             .ok_or_else(|| wrong("this rank has its model already"))
     }
@@ -269,8 +257,7 @@ impl Rank {
     /// Enters the group, in a later incarnation than before. `store_address` (host:port) is where the group
     /// may meet, if this rank serves such a place; empty without.
     fn join(&self, py: Python<'_>, store_address: String) -> PyResult<Joined> {
-        let joined = self.call(py, move |trainer| trainer.join(&store_address))?;
-        let layout = &self.begun()?.layout;
+        let (joined, layout) = self.call(py, move |trainer| trainer.join(&store_address))?;
         let range = |id: &BlockId| {
             let block = layout.block(*id).expect("a block of the layout");
             (block.elements.start, block.elements.end)
@@ -358,16 +345,12 @@ impl Rank {
 }
 
 impl Rank {
-    fn begun(&self) -> PyResult<&Begun> {
-        self.begun.get().ok_or_else(undescribed)
-    }
-
     fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
         what: impl FnOnce(&mut Trainer) -> anyhow::Result<T> + Send + 'static,
     ) -> PyResult<T> {
-        let driver = &self.begun()?.driver;
+        let driver = self.driver.get().ok_or_else(undescribed)?;
         let answer = driver.call(py, |trainer| trainer.try_to(what))?;
         answer.map_err(ended)
     }

@@ -5,13 +5,11 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
-use tradewind_client::behind::Behind;
-use tradewind_client::between::Between;
 use tradewind_client::coordinator::{Coordinator, Joined, RankId};
 use tradewind_client::feed::Feed;
 use tradewind_client::fence::Break;
 use tradewind_client::leaving::{Training, leave_when_told};
-use tradewind_client::main_memory::{Gather, MainMemory};
+use tradewind_client::main_memory::{Exchanges, Gather, MainMemory};
 use tradewind_client::membership::{End, Membership};
 use tradewind_client::network::Reach;
 use tradewind_client::pace::Pace;
@@ -26,7 +24,7 @@ use tradewind_common::finite::all_finite;
 use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Clock, Layout, Rank};
+use tradewind_common::{BlockId, Layout, Rank};
 use tradewind_config::Config;
 
 use crate::entry::Entry;
@@ -56,7 +54,7 @@ enum Stage {
 
 /// A rank in one incarnation of its group.
 struct Entered {
-    exchanging: Exchanging,
+    exchanges: Exchanges,
     feed: Feed,
     group: Box<dyn Gather + Send>,
     slice: Vec<BlockId>,
@@ -68,12 +66,6 @@ struct Entered {
     _training: Training,
     /// Dropped last: whoever drops the group may get stuck.
     membership: Membership,
-}
-
-/// When exchanges run: between two steps, or behind the next.
-enum Exchanging {
-    Between(Between),
-    Behind(Behind<Vec<f32>>),
 }
 
 /// What a script says of a step.
@@ -110,15 +102,6 @@ pub struct Failure {
     pub verdict: Verdict,
     /// What it says.
     pub text: String,
-}
-
-impl Exchanging {
-    fn clock(&self) -> Clock {
-        match self {
-            Self::Between(between) => between.clock(),
-            Self::Behind(behind) => behind.clock(),
-        }
-    }
 }
 
 impl Trainer {
@@ -192,12 +175,12 @@ impl Trainer {
         })
     }
 
-    /// Joins the group: see [`RankProcess::join`].
-    pub fn join(&mut self, store_address: &str) -> anyhow::Result<Joined> {
+    /// Joins the group: see [`RankProcess::join`]. Returns the flat vector's blocks as well, as the run has them.
+    pub fn join(&mut self, store_address: &str) -> anyhow::Result<(Joined, Arc<Layout>)> {
         let membership = self.process.join(store_address)?;
         let joined = membership.joined().clone();
         self.stage = Stage::Joined(Box::new(membership));
-        Ok(joined)
+        Ok((joined, self.process.settings.layout.clone()))
     }
 
     /// The ranks have met: creates initial values if it is told to, and pulls.
@@ -228,18 +211,9 @@ impl Trainer {
         } = self;
         // SAFETY: the script waits for this call.
         let start = membership.await_start(|| unsafe { values.values() })?;
-        let RankSettings {
-            layout, overlap, ..
-        } = &process.settings;
+        let layout = &process.settings.layout;
         let slice = membership.slice();
-        let streams = membership.streams(start)?;
-        let mut exchanging = match overlap {
-            false => Exchanging::Between(Between(streams)),
-            true => {
-                let fresh = vec![0.0; layout.elements()];
-                Exchanging::Behind(Behind::new(streams, layout, &slice, fresh))
-            }
-        };
+        let mut exchanges = Exchanges::new(&membership, start)?;
         let mut replica = MainMemory {
             layout,
             slice: &slice,
@@ -251,14 +225,11 @@ impl Trainer {
             leave: &|| false,
         };
         // One rate holds for all blocks of the first exchange, too.
-        let pulled = match &mut exchanging {
-            Exchanging::Between(between) => between.pull(&mut replica)?,
-            Exchanging::Behind(behind) => behind.pull(&mut replica)?,
-        };
+        let pulled = exchanges.pull(&mut replica)?;
         tracing::info!(%start, "ready");
         let entered = Entered {
             feed: membership.feed(start)?,
-            exchanging,
+            exchanges,
             group,
             slice,
             seen: pulled.seen(),
@@ -318,7 +289,7 @@ impl Trainer {
             id, spec, layout, ..
         } = &process.settings;
         entered.membership.check()?;
-        let clock = entered.exchanging.clock();
+        let clock = entered.exchanges.clock();
 
         let mut compute = entered.since.elapsed();
         let slowness = {
@@ -333,16 +304,16 @@ impl Trainer {
         let mut watch = Stopwatch::start();
         // SAFETY: the script waits for this call.
         let gradient = unsafe { gradient.values() };
-        let buckets = layout.buckets.len();
         let computed = Computed {
             loss: said.loss.or(said.loss_before).unwrap_or(f64::NAN),
             finite: said.finite.unwrap_or_else(|| all_finite(gradient)),
-            skips: buckets,
+            // All of it or nothing.
+            skips: 1,
+            buckets: 1,
         };
         let ahead = Ahead {
             clock,
             loss_scale: None,
-            buckets,
         };
         let mut step = computed.agree(said.samples, missed, ahead, &*entered.group)?;
         let first = entered.group.rank() == Rank(0);
@@ -354,7 +325,7 @@ impl Trainer {
         step.reduce = watch.lap();
 
         let Entered {
-            exchanging,
+            exchanges,
             group,
             slice,
             membership,
@@ -370,10 +341,7 @@ impl Trainer {
             group: &**group,
             leave: &|| membership.is_asked_to_leave(),
         };
-        let ended = match exchanging {
-            Exchanging::Between(between) => Some(between.exchange(step, *seen, &mut replica)?),
-            Exchanging::Behind(behind) => behind.exchange(step, *seen, &mut replica)?,
-        };
+        let ended = exchanges.exchange(step, *seen, &mut replica)?;
         let mut end = None;
         let mut left_out = 0;
         if let Some(ended) = ended {
@@ -381,10 +349,8 @@ impl Trainer {
             process.exchanged();
             entered.seen = ended.summary.seen();
             end = entered.membership.ended(&ended)?;
-            if let Exchanging::Between(between) = &mut entered.exchanging {
-                between.go_on_at(ended.summary.next);
-            }
-            left_out = entered.feed.go_on_at(entered.exchanging.clock());
+            let next = entered.exchanges.go_on_at(ended.summary.next);
+            left_out = entered.feed.go_on_at(next);
             entered.unrecorded = Some(ended).filter(|_| first);
             if said.loss.is_some() {
                 entered.record(recorder, ended.step.loss);
