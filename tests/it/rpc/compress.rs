@@ -36,7 +36,7 @@ fn spec(groups: usize, up: Compression, down: Compression) -> RunSpec {
             tensor("mean", 7, TensorKind::Buffer),
             tensor("b", 1030, TensorKind::Parameter),
         ],
-        bucket_bytes: None,
+        bucket_bytes: Some(6000),
         block_bytes: 6000,
         samples: 1_000_000,
         up,
