@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml_edit::Document;
 
-use super::task::{KnownTask, Task, described, description};
+use super::task::{KnownTask, SCRIPT, Task, described, description};
 use super::tasks::Tasks;
 use super::{Value, Values, script};
 
@@ -21,7 +21,7 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
             .iter()
             .any(|is| is.definition.name == name)
     };
-    let is_script = task.name() == script::DEFINITION.name;
+    let is_script = task.name() == SCRIPT.name;
     let mut text = String::new();
     let mut section = "";
     for key in values.tasks.keys() {

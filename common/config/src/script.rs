@@ -4,7 +4,7 @@
 use serde_json::{Map, Value as Json};
 use toml_edit::{Item, Value as Toml};
 
-use super::task::TaskDefinition;
+use super::task::SCRIPT;
 use super::{Place, Problem, Value, Values, at};
 
 /// The key that makes a script the run's task.
@@ -12,14 +12,6 @@ pub(super) const COMMAND: &str = "model.command";
 
 /// The section of its settings.
 pub(super) const SECTION: &str = "script";
-
-/// What stands in the place of a task: a script brings model, data and loss.
-pub(super) const DEFINITION: TaskDefinition = TaskDefinition {
-    name: SECTION,
-    about: "a script of your own",
-    validation_metric: "metric",
-    keys: &[],
-};
 
 /// The settings of section `script`, and where the first of them was given.
 #[derive(Default)]
@@ -62,11 +54,12 @@ pub(super) fn settle(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
     let Some(Value::Texts(command)) = values.find(COMMAND) else {
         return orphaned(values, problems);
     };
-    if command.is_empty() {
-        return orphaned(values, problems);
-    }
-    if command[0].is_empty() {
-        problems.push(values.problem(COMMAND, "names no program"));
+    match command.first() {
+        None => return orphaned(values, problems),
+        Some(program) if program.is_empty() => {
+            problems.push(values.problem(COMMAND, "names no program"));
+        }
+        Some(_) => {}
     }
     for key in ["model.name", "model.program"] {
         if matches!(values.find(key), Some(Value::Text(name)) if !name.is_empty()) {
@@ -74,7 +67,7 @@ pub(super) fn settle(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             problems.push(values.problem(key, what));
         }
     }
-    let name = Value::Text(DEFINITION.name.into());
+    let name = Value::Text(SCRIPT.name.into());
     values.map.insert("model.name", (name, Place::Default));
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use toml_edit::Document;
 
 use super::key::Key;
-use super::{Value, Values, script};
+use super::{Value, Values};
 pub use described::{described, description};
 pub use field::Typed;
 pub use forecast::Forecast;
@@ -29,6 +29,15 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Mnist>(),
     KnownTask::of::<Resnet>(),
 ];
+
+/// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No
+/// `model.name` chooses it.
+pub(crate) const SCRIPT: TaskDefinition = TaskDefinition {
+    name: "script",
+    about: "a script of your own",
+    validation_metric: "metric",
+    keys: &[],
+};
 
 /// What a task is called and what can be said of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,9 +153,9 @@ impl Task {
         wrong: &mut dyn FnMut(&str, String),
     ) -> Self {
         let name = values.text("model.name");
-        if name == script::DEFINITION.name {
+        if name == SCRIPT.name {
             return Self {
-                definition: script::DEFINITION,
+                definition: SCRIPT,
                 values: BTreeMap::new(),
             };
         }
