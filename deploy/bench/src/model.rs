@@ -315,7 +315,7 @@ mod tests {
         };
         check(&["--clients=0"], "--clients is 0");
         check(&["--topk-fraction=0.5"], "--topk-fraction has no effect");
-        check(&["--up=topk", "--topk-fraction=0"], "up: fraction is 0");
+        check(&["--up=topk", "--topk-fraction=0"], "topk_fraction is 0");
         check(&["--connections=0"], "--connections is 0, not 1 to 64");
         check(&["--bytes=4002"], "--bytes is 4002 B, not a multiple of 4");
         check(&["--bytes=0"], "--bytes is 0 B");

@@ -11,8 +11,9 @@ use super::plain::{
     Keys, Plain, RATE, SYNC, complete, configured, divided, loop_in_parts, trained, values,
 };
 
-/// Of the parameters, relative, as an L2 norm.
-const TOLERANCE: f64 = 1e-5;
+/// Of the parameters, relative, as an L2 norm. With libtorch's kernels for AVX2 the two loops are 2e-5 apart
+/// on some processors, and 2e-7 without (`ATEN_CPU_CAPABILITY=default`).
+const TOLERANCE: f64 = 5e-5;
 
 const MOMENTUM: f64 = 0.5;
 const DECAY: f64 = 0.01;
@@ -143,10 +144,7 @@ fn check(name: &str, spared: bool, groups: &[u32], keys: Keys<'_>) {
     let late = keys.contains(&("train.overlap", "1"));
     let want = reference(name, spared, groups.len(), late);
     let moved = distance(&want.before, &want.after);
-    assert!(
-        moved > 1000.0 * TOLERANCE,
-        "too little to tell: {moved:.1e}"
-    );
+    assert!(moved > 200.0 * TOLERANCE, "too little to tell: {moved:.1e}");
     let trust = TRUST.iter().find(|of| of.0 == name).unwrap().1;
     let exempt = if spared { "vectors" } else { "none" };
     let run = divided(groups, &[keys, &[SYNC, ("cluster.servers", "2")]].concat())

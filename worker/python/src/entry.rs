@@ -7,7 +7,7 @@ use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::stopwatch::wall;
 use tradewind_common::{GroupId, Rank};
-use tradewind_config::{Config, Tasks};
+use tradewind_config::{Config, DeviceChoice, Precision, Tasks};
 use tradewind_programs::worker::{
     CoordinatorArgument, TrainArguments, WorkerArguments, WorkerVerb,
 };
@@ -63,6 +63,7 @@ impl Entry {
         } = arguments;
         let token = Token::from_env()?;
         let mut config = read(&config)?;
+        refuse(&config)?;
         if let Some(host) = host {
             config.cluster.host = host;
         }
@@ -80,6 +81,35 @@ impl Entry {
             token,
             recorder: Recorder::open(metrics.as_deref()).context("cannot open the metrics")?,
         })
+    }
+}
+
+/// Refuses what a script cannot have yet, by its key.
+fn refuse(config: &Config) -> anyhow::Result<()> {
+    let asked = [
+        (config.local.is_some(), "local.algorithm"),
+        (config.exchange.per_bucket, "exchange.per_bucket"),
+        (
+            config.optimizer.spec.capabilities().layerwise(),
+            "optimizer.name = \"lars\" or \"larc\"",
+        ),
+        (
+            config.compute.precision != Precision::F32,
+            "compute.precision",
+        ),
+        (
+            !matches!(
+                config.compute.device,
+                DeviceChoice::Auto | DeviceChoice::Cpu
+            ),
+            "compute.device on a GPU",
+        ),
+    ];
+    match asked.iter().find(|(asked, _)| *asked) {
+        Some((_, key)) => {
+            anyhow::bail!("scripts cannot have {key} yet: leave it out of the run's file")
+        }
+        None => Ok(()),
     }
 }
 

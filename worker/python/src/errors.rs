@@ -5,8 +5,6 @@ use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
 use tradewind_client::verdict::Verdict;
 
-use crate::training::Failure;
-
 create_exception!(
     tradewind,
     TradewindError,
@@ -19,6 +17,14 @@ create_exception!(
     TradewindError,
     "This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."
 );
+
+/// An error, as the script's thread is told of it.
+pub struct Failure {
+    /// What follows.
+    pub verdict: Verdict,
+    /// What it says.
+    pub text: String,
+}
 
 /// Something that was asked cannot be done.
 pub fn wrong(text: impl Into<String>) -> PyErr {

@@ -28,6 +28,7 @@ use tradewind_common::{BlockId, Layout, Rank};
 use tradewind_config::Config;
 
 use crate::entry::Entry;
+use crate::errors::Failure;
 use crate::group::PythonRanks;
 use crate::memory::Memory;
 
@@ -94,14 +95,6 @@ pub struct Outcome {
     pub samples_applied: u64,
     /// So many batches that were asked for and not handed out are left out.
     pub left_out: u64,
-}
-
-/// An error, as the script's thread is told of it.
-pub struct Failure {
-    /// What follows.
-    pub verdict: Verdict,
-    /// What it says.
-    pub text: String,
 }
 
 impl Trainer {

@@ -57,7 +57,7 @@ fn no_space() {
 fn no_space_where_a_server_begins() {
     let (_folder, fleet) = fleet();
     fleet.kill(2);
-    fleet.disks().set(2, &["enospc write */server-2.part"]);
+    fleet.disks().set(2, &["enospc write */server-2*.part"]);
     let told = || fleet.disks().log(2).contains("waiting for some");
     std::thread::scope(|scope| {
         scope.spawn(|| {
