@@ -132,7 +132,7 @@ fn a_run_of_an_earlier_version_goes_on_with_its_blocks() {
         let mut group = joining.begin(&[f32::NAN; 117]).await;
         assert_eq!(group.values, saved);
         pushes(0, &mut group, 2).await;
-        assert_eq!(read(&fleet, RUN, &old.into()).await, group.values);
+        assert_eq!(read(&fleet, RUN, &old).await, group.values);
         // Its next snapshot is one of the same blocks.
         snapshot(&fleet.client().await).await;
     });

@@ -379,8 +379,14 @@ mod tests {
             1,
         );
         check([Some(first), None, None], [None, None, None], 2);
-        assert_eq!(plan().withheld(0, |bucket| bucket == 1), [0..2]);
-        assert_eq!(plan().withheld(1, |bucket| bucket == 0), [0..1]);
+        assert_eq!(
+            plan().withheld(0, |bucket| bucket == 1),
+            vec![Range { start: 0, end: 2 }]
+        );
+        assert_eq!(
+            plan().withheld(1, |bucket| bucket == 0),
+            vec![Range { start: 0, end: 1 }]
+        );
         assert!(plan().withheld(1, |bucket| bucket == 2).is_empty());
     }
 }

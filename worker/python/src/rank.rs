@@ -28,6 +28,16 @@ pub struct Placed {
     elements: usize,
 }
 
+/// What of the flat vector is averaged together.
+#[pyclass(frozen, get_all)]
+pub struct Buckets {
+    /// Ranges (begin, end) whose gradients are averaged in one piece, in the order in which backward finishes
+    /// them.
+    parameters: Vec<(usize, usize)>,
+    /// The range of the buffers.
+    buffers: (usize, usize),
+}
+
 /// What entering the group has brought.
 #[pyclass(frozen, get_all)]
 pub struct Joined {
@@ -229,15 +239,17 @@ impl Rank {
         Ok(placed)
     }
 
-    /// Ranges (begin, end) of the flat vector whose gradients are averaged in one piece, in the order in which
-    /// backward finishes them; and the range of the buffers.
-    fn buckets(&self) -> PyResult<(Vec<(usize, usize)>, (usize, usize))> {
+    /// What of the flat vector is averaged together.
+    fn buckets(&self) -> PyResult<Buckets> {
         let described = locked(&self.described);
         let (_, layout) = described.as_ref().ok_or_else(undescribed)?;
         let buckets = layout.buckets(self.config.exchange.bucket_bytes);
         let ranges = buckets.iter().map(|b| (b.elements.start, b.elements.end));
         let buffers = layout.of_kind(TensorKind::Buffer);
-        Ok((ranges.collect(), (buffers.start, buffers.end)))
+        Ok(Buckets {
+            parameters: ranges.collect(),
+            buffers: (buffers.start, buffers.end),
+        })
     }
 
     /// The memory of the flat vector's values and of its gradient, which the rank keeps.

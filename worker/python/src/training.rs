@@ -1,7 +1,7 @@
 //! A rank from the moment on when its model is known, on the thread that does what the script waits for.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
@@ -63,7 +63,7 @@ struct Entered {
     /// The exchange that ended last, until its loss is known.
     unrecorded: Option<Ended>,
     /// Since when the script computes.
-    since: Instant,
+    since: Stopwatch,
     _training: Training,
     /// Dropped last: whoever drops the group may get stuck.
     membership: Membership,
@@ -227,7 +227,7 @@ impl Trainer {
             slice,
             seen: pulled.seen(),
             unrecorded: None,
-            since: Instant::now(),
+            since: Stopwatch::start(),
             _training: process.leaving.train(),
             membership,
         };
@@ -349,7 +349,7 @@ impl Trainer {
                 entered.record(recorder, ended.step.loss);
             }
         }
-        entered.since = Instant::now();
+        entered.since = Stopwatch::start();
         let seen = entered.seen;
         Ok(Outcome {
             skipped: step.is_skipped(),

@@ -13,6 +13,10 @@ class Placed:
     begin: int
     elements: int
 
+class Buckets:
+    parameters: list[tuple[int, int]]
+    buffers: tuple[int, int]
+
 class Joined:
     incarnation: int
     group_rank: int
@@ -46,7 +50,7 @@ class Rank:
     def describe(
         self, tensors: list[tuple[str, list[int], bool]], epoch_samples: int
     ) -> tuple[int, list[Placed]]: ...
-    def buckets(self) -> tuple[list[tuple[int, int]], tuple[int, int]]: ...
+    def buckets(self) -> Buckets: ...
     def bind(self, values: Any, gradient: Any) -> None: ...
     def join(self, store_address: str) -> Joined: ...
     def enter(self, collectives: Any | None, break_group: Any | None) -> Stepped: ...

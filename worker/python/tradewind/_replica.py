@@ -48,8 +48,9 @@ class Replica:
         elements, placed = self._native.describe(specs, samples)
         self.values = torch.zeros(elements)
         self.gradient = torch.zeros(elements)
-        self._buckets, (begin, end) = self._native.buckets()
-        self._buffer_range = slice(begin, end)
+        buckets = self._native.buckets()
+        self._buckets = buckets.parameters
+        self._buffer_range = slice(*buckets.buffers)
         begins: list[int] = [0] * len(named)
         for place in placed:
             name, tensor, buffer = named[place.tensor]
