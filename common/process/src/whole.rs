@@ -160,7 +160,7 @@ pub fn write(target: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     written.map_err(cannot_write(target))
 }
 
-/// As [`write`], by a file beside that nobody else writes: however often it fails, there is one.
+/// As [`write()`], by a file beside that nobody else writes: however often it fails, there is one.
 ///
 /// # Errors
 /// It cannot be written; what was there before still is.

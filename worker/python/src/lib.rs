@@ -1,8 +1,8 @@
 //! The native half of the Python package `tradewind`: one rank of a run, on `tradewind-client`.
 //!
-//! Python sees [`rank::Rank`], whose methods are the steps that `tradewind_client` describes. Collectives of
-//! the group are Python's, given as callables ([`group`]). Whatever waits runs on a thread of its own, so
-//! that Ctrl-C is heard ([`driver`]).
+//! Python sees `Rank`, whose methods are the steps that `tradewind_client` describes. Collectives of
+//! the group are Python's, given as callables (`group.rs`). Whatever waits runs on a thread of its own, so
+//! that Ctrl-C is heard (`driver.rs`).
 
 mod driver;
 mod entry;
