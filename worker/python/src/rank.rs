@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use pyo3::prelude::*;
 use tradewind_client::feed::check_batch;
 use tradewind_client::membership::End;
+use tradewind_common::data::CHUNKS_HELD_MAX;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{BlockId, GroupId, Layout};
@@ -186,6 +187,22 @@ impl Rank {
     #[getter]
     fn largest_batch(&self) -> u32 {
         self.config.train.largest_batch()
+    }
+
+    /// How many batches of the group may be asked for ahead of the one at hand; `None` where they follow from
+    /// the step alone.
+    #[getter]
+    fn batches_ahead(&self) -> PyResult<Option<u64>> {
+        let train = &self.config.train;
+        if train.consistency.waits_for_all() {
+            return Ok(None);
+        }
+        let of_group = u64::from(train.largest_batch()) * u64::from(self.group_size()?);
+        // One of the chunks may have been begun.
+        let chunks = CHUNKS_HELD_MAX as u64 - 1;
+        Ok(Some(
+            (chunks * (train.chunk_samples / of_group)).saturating_sub(1),
+        ))
     }
 
     /// The run's seed.

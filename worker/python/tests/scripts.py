@@ -125,6 +125,12 @@ def another_batch() -> None:
     rank.loader(Lines(), batch_size=5)
 
 
+def far_ahead() -> None:
+    rank = tw.join()
+    rank.optimizer(model())
+    rank.loader(Lines(), num_workers=50)
+
+
 def shuffles() -> None:
     rank = tw.join()
     rank.optimizer(model())

@@ -152,8 +152,8 @@ class Runs(unittest.TestCase):
         self.assertNotEqual(status, 0, text)
         self.assertNotIn("without progress", text)
 
-    def refused(self, script: str, words: str) -> None:
-        run = self.run_of(script, groups=[1])
+    def refused(self, script: str, words: str, **settings: object) -> None:
+        run = self.run_of(script, groups=[1], **settings)
         deadline = time.time() + 120
         while True:
             path = run.told / "run/logs/group-0-rank-0.log"
@@ -183,6 +183,10 @@ class Runs(unittest.TestCase):
 
     def test_another_batch_is_refused(self) -> None:
         self.refused("another_batch", "batch_size is 5, and train.batch of the run's file 8")
+
+    def test_more_ahead_than_a_group_may_lease_is_refused(self) -> None:
+        words = "num_workers times prefetch_factor is 100, and a group may ask for"
+        self.refused("far_ahead", words, consistency="async")
 
     def test_what_the_run_decides_is_refused(self) -> None:
         self.refused("shuffles", "shuffle is the run's to decide")

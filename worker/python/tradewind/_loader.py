@@ -29,6 +29,13 @@ class Loader:
         batch = rank._native.batch
         if batch_size not in (None, batch):
             raise TradewindError(f"batch_size is {batch_size}, and train.batch of the run's file {batch}: make them equal")
+        ahead = arguments.get("num_workers", 0) * (arguments.get("prefetch_factor") or 2)
+        most = rank._native.batches_ahead
+        if most is not None and ahead > most:
+            raise TradewindError(
+                f"num_workers times prefetch_factor is {ahead}, and a group may ask for {most} batches ahead: lower "
+                "them, or raise train.chunk_samples in the run's file"
+            )
         rank._needs_samples(len(data))  # type: ignore[arg-type]
         self._rank = rank
         self._dealt = _Dealt(rank)

@@ -42,6 +42,7 @@ class Rank:
     host: str
     batch: int
     largest_batch: int
+    batches_ahead: int | None
     seed: int
     settings: str
     lease_seconds: float
