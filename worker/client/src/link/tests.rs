@@ -85,6 +85,8 @@ async fn one_that_waits_goes_on_at_the_new_primary_with_what_is_unanswered() {
     let mut values = vec![0.0; 12];
     let moves = async {
         until(|| slow.heard().len() == 3).await;
+        // The answer of block 0 is on its way; if it has not come, its block would be asked for again.
+        tokio::time::sleep(Duration::from_millis(100)).await;
         news.tell(holding(4, Some((1, &new.address))));
     };
     let (pushed, ()) = tokio::join!(push(&mut exchange, &mut values), moves);
