@@ -1,5 +1,7 @@
 //! What Python is told when something fails.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use pyo3::create_exception;
 use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::prelude::*;
@@ -31,6 +33,15 @@ pub fn wrong(text: impl Into<String>) -> PyErr {
     TradewindError::new_err(text.into())
 }
 
+/// Of the failure that ends the process; 0 while there is none.
+static STATUS: AtomicU8 = AtomicU8::new(0);
+
+/// The status of the failure that ends the process; 0 if there was none.
+#[pyfunction]
+pub fn failed_with() -> u8 {
+    STATUS.load(Ordering::Relaxed)
+}
+
 /// A failure of a rank's training. One after which the rank joins again is [`GroupBroken`]; after any other
 /// the process ends with the status that says to the launcher what follows.
 pub fn ended(Failure { verdict, text }: Failure) -> PyErr {
@@ -38,7 +49,9 @@ pub fn ended(Failure { verdict, text }: Failure) -> PyErr {
         Verdict::Again => GroupBroken::new_err(text),
         Verdict::Failed | Verdict::GivenUp | Verdict::Diverged | Verdict::Lost => {
             tracing::error!("{text}");
-            PySystemExit::new_err(i32::from(verdict.exit().number()))
+            let status = verdict.exit().number();
+            STATUS.store(status, Ordering::Relaxed);
+            PySystemExit::new_err(i32::from(status))
         }
     }
 }

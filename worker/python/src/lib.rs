@@ -16,7 +16,7 @@ mod training;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::errors::{GroupBroken, TradewindError};
+    use crate::errors::{GroupBroken, TradewindError, failed_with};
     #[pymodule_export]
     use crate::rank::{Buckets, Joined, Placed, Rank, Stepped};
 }

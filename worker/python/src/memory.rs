@@ -30,7 +30,7 @@ impl Memory {
     ///
     /// # Safety
     /// Nobody writes them meanwhile: the package calls one method of a rank at a time, and returns to the
-    /// script when the call has ended.
+    /// script when the call has ended; a script that Ctrl-C has taken out of a call takes no further step.
     pub unsafe fn values(&self) -> &[f32] {
         // SAFETY: the buffer is contiguous, of f32, and held; that nobody writes is the caller's.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.item_count()) }

@@ -125,6 +125,17 @@ def another_batch() -> None:
     rank.loader(Lines(), batch_size=5)
 
 
+def diverges() -> None:
+    rank = tw.join()
+    net = model()
+    opt = rank.optimizer(net)
+    while not rank.done:
+        for batch in rank.loader(Lines()):
+            opt.zero_grad()
+            (loss_of(net, batch) * float("nan")).backward()
+            opt.step()
+
+
 def far_ahead() -> None:
     rank = tw.join()
     rank.optimizer(model())

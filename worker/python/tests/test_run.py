@@ -152,6 +152,12 @@ class Runs(unittest.TestCase):
         self.assertNotEqual(status, 0, text)
         self.assertNotIn("without progress", text)
 
+    def test_a_run_that_diverges_is_not_tried_again(self) -> None:
+        status, text = self.run_of("diverges", groups=[1], samples=80_000).end()
+        self.assertNotEqual(status, 0, text)
+        self.assertIn("diverged", text)
+        self.assertNotIn("restarted", text)
+
     def refused(self, script: str, words: str, **settings: object) -> None:
         run = self.run_of(script, groups=[1], **settings)
         deadline = time.time() + 120

@@ -8,6 +8,9 @@ class TradewindError(RuntimeError):
 class GroupBroken(TradewindError):
     """This incarnation of the group is over: a rank of it is gone, or the coordinator has taken it out."""
 
+def failed_with() -> int:
+    """The status of the failure that ends the process; 0 if there was none."""
+
 class Placed:
     tensor: int
     begin: int

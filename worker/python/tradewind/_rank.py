@@ -245,7 +245,8 @@ class Rank:
         raise TradewindError(text)
 
     def _at_exit(self) -> None:
-        if self._raised:
+        # A SystemExit of the native half keeps its status, which tells the launcher what follows.
+        if self._raised or _native.failed_with() != 0:
             self._native.flush()
             return
         if self.done:
