@@ -11,15 +11,16 @@ use super::plain::{
     Keys, Plain, RATE, SYNC, complete, configured, divided, loop_in_parts, trained, values,
 };
 
-/// Of the parameters, relative, as an L2 norm. With libtorch's kernels for AVX2 the two loops are 2e-5 apart
-/// on some processors, and 2e-7 without (`ATEN_CPU_CAPABILITY=default`).
-const TOLERANCE: f64 = 5e-5;
+/// Of the parameters, relative, as an L2 norm.
+const TOLERANCE: f64 = 1e-5;
 
 const MOMENTUM: f64 = 0.5;
 const DECAY: f64 = 0.01;
 
-/// Steps that change the values a lot and yet do not swing, for LARS; limits that some exceed, for LARC.
-const TRUST: [(&str, f64); 2] = [("lars", 0.5), ("larc", 0.003)];
+/// Steps that change the values a lot and yet do not swing, for LARS; limits that some exceed, for LARC. A step
+/// of LARS is as long however short the gradient is, so that longer ones swing about a minimum and make the
+/// rounding of the first steps a hundred times as large by the last (0.5: up to 2e-5, by the processor).
+const TRUST: [(&str, f64); 2] = [("lars", 0.2), ("larc", 0.003)];
 
 /// How a tensor is treated.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,7 +145,7 @@ fn check(name: &str, spared: bool, groups: &[u32], keys: Keys<'_>) {
     let late = keys.contains(&("train.overlap", "1"));
     let want = reference(name, spared, groups.len(), late);
     let moved = distance(&want.before, &want.after);
-    assert!(moved > 200.0 * TOLERANCE, "too little to tell: {moved:.1e}");
+    assert!(moved > 1000.0 * TOLERANCE, "too little to tell: {moved:.1e}");
     let trust = TRUST.iter().find(|of| of.0 == name).unwrap().1;
     let exempt = if spared { "vectors" } else { "none" };
     let run = divided(groups, &[keys, &[SYNC, ("cluster.servers", "2")]].concat())
