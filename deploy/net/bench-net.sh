@@ -7,7 +7,7 @@
 #
 # Only namespaces named tw-* are touched. HOSTS is the number of hosts of each kind (4), BYTES the
 # size of the vector (100MB), RUNS the number of samples (7). SHORT=1 only tries it: two of the
-# measurements, on a small vector.
+# measurements, on a small vector. TRADEWIND_BUILT=1 takes the programs of the tests, which are there.
 set -euo pipefail
 
 RATE=${RATE:-1gbit}
@@ -20,7 +20,8 @@ BURST=${BURST:-1mb}
 LATENCY=${LATENCY:-200ms}
 MTU=${MTU:-9000}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-bin=$root/target/release
+profile=${TRADEWIND_BUILT:+debug}
+bin=$root/target/${profile:-release}
 
 skip() {
 	echo "bench-net: skipped, because $1"
@@ -79,7 +80,8 @@ for name in $(names); do
 		fail "namespace $name is there already: another run, or what a killed one has left; $0 clean removes it"
 done
 
-(cd "$root" && cargo build --release --package tradewind-bench --package tradewind-server)
+[[ -n ${TRADEWIND_BUILT:-} ]] ||
+	(cd "$root" && cargo build --release --package tradewind-bench --package tradewind-server)
 
 results=$(mktemp -d)
 bench=
