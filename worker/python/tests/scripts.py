@@ -61,6 +61,37 @@ def train() -> None:
     told(f"values-{rank.group}-{rank.rank}", values)
 
 
+def loader_each_epoch() -> None:
+    """Every epoch has a loader of its own, and the first is given up in the midst."""
+    rank = tw.join()
+    net = model()
+    opt = rank.optimizer(net)
+    steps = 0
+    while not rank.done:
+        for batch in rank.loader(Lines(), num_workers=1):
+            told(f"batches-{rank.group}-{rank.rank}", batch[2].tolist())
+            loss_of(net, batch).backward()
+            opt.step()
+            opt.zero_grad()
+            steps += 1
+            if steps == 5:
+                break
+
+
+def two_iterations() -> None:
+    rank = tw.join()
+    net = model()
+    opt = rank.optimizer(net)
+    loader = rank.loader(Lines())
+    for batch in loader:
+        loss_of(net, batch).backward()
+        opt.step()
+        for another in loader:
+            loss_of(net, another).backward()
+            opt.step()
+            break
+
+
 def stops_early() -> None:
     rank = tw.join()
     net = model()

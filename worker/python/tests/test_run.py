@@ -39,7 +39,9 @@ workers = {workers}
 class Run:
     """A run of one of the scripts, in a folder of its own."""
 
-    def __init__(self, script: str, *, groups: list[int], samples: int = 800, **settings: object) -> None:
+    def __init__(
+        self, script: str, *, groups: list[int], samples: int = 800, scripts: Path = SCRIPTS, **settings: object
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.told = Path(self.folder.name)
         defaults = {"servers": 1, "consistency": "sync", "workers": 0}
@@ -47,7 +49,7 @@ class Run:
         file = self.told / "run.toml"
         file.write_text(text)
         self.process = subprocess.Popen(
-            [COMMAND, "run", file, "--out", self.told / "run", "--", sys.executable, SCRIPTS, script],
+            [COMMAND, "run", file, "--out", self.told / "run", "--", sys.executable, scripts, script],
             env={**os.environ, "TOLD": str(self.told)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -74,9 +76,14 @@ class Run:
         self.folder.cleanup()
 
 
-class Runs(unittest.TestCase):
+class Cases(unittest.TestCase):
+    """Tests that run scripts."""
+
+    #: The file that has them.
+    scripts = SCRIPTS
+
     def run_of(self, script: str, **settings) -> Run:
-        run = Run(script, **settings)
+        run = Run(script, scripts=self.scripts, **settings)
         self.addCleanup(run.close)
         return run
 
@@ -85,6 +92,19 @@ class Runs(unittest.TestCase):
         self.assertEqual(status, 0, text)
         return text
 
+    def refused(self, script: str, words: str, **settings: object) -> None:
+        run = self.run_of(script, **{"groups": [1], **settings})
+        deadline = time.time() + 120
+        while True:
+            path = run.told / "run/logs/group-0-rank-0.log"
+            if path.exists() and words in path.read_text():
+                return
+            if run.process.poll() is not None or time.time() > deadline:
+                self.fail(path.read_text() if path.exists() else run.end()[1])
+            time.sleep(0.1)
+
+
+class Runs(Cases):
     def test_one_rank_equals_the_plain_loop(self) -> None:
         run = self.run_of("train", groups=[1])
         self.completes(run)
@@ -132,6 +152,15 @@ class Runs(unittest.TestCase):
         self.assertGreaterEqual(min(counts), 3, counts)
         self.assertLessEqual(max(counts), 9, counts)
 
+    def test_a_loader_for_each_epoch_goes_on_where_the_one_before_was_given_up(self) -> None:
+        for consistency in ("sync", "async"):
+            run = self.run_of("loader_each_epoch", groups=[1], consistency=consistency, samples=2048)
+            self.completes(run)
+            self.assertNotIn("again", run.log("group-0-rank-0"))
+            used = [number for batch in run.lines("batches-0-0") for number in batch]
+            for epoch in range(8):
+                self.assertEqual(sorted(used[256 * epoch : 256 * (epoch + 1)]), list(range(256)), consistency)
+
     def test_a_rank_that_is_killed_comes_back_and_the_run_completes(self) -> None:
         run = self.run_of("train", groups=[2, 2], consistency="async", samples=12_000)
         deadline = time.time() + 120
@@ -158,17 +187,6 @@ class Runs(unittest.TestCase):
         self.assertIn("diverged", text)
         self.assertNotIn("restarted", text)
 
-    def refused(self, script: str, words: str, **settings: object) -> None:
-        run = self.run_of(script, groups=[1], **settings)
-        deadline = time.time() + 120
-        while True:
-            path = run.told / "run/logs/group-0-rank-0.log"
-            if path.exists() and words in path.read_text():
-                return
-            if run.process.poll() is not None or time.time() > deadline:
-                self.fail(path.read_text() if path.exists() else run.end()[1])
-            time.sleep(0.1)
-
     def test_the_end_before_the_budget_is_a_failure(self) -> None:
         self.refused("stops_early", "call rank.leave()")
 
@@ -193,6 +211,9 @@ class Runs(unittest.TestCase):
     def test_more_ahead_than_a_group_may_lease_is_refused(self) -> None:
         words = "num_workers times prefetch_factor is 100, and a group may ask for"
         self.refused("far_ahead", words, consistency="async")
+
+    def test_two_iterations_at_once_are_refused(self) -> None:
+        self.refused("two_iterations", "another iteration over this rank's batches has begun")
 
     def test_what_the_run_decides_is_refused(self) -> None:
         self.refused("shuffles", "shuffle is the run's to decide")

@@ -1,28 +1,75 @@
-"""Batches as the run deals them."""
+"""Batches as the run deals them. Imports torch only for a DataLoader."""
 
 from __future__ import annotations
 
 import ctypes
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-from torch.utils.data import DataLoader, Dataset
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._native import GroupBroken, TradewindError
 
 if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from . import _native
     from ._rank import Rank
 
 _DECIDED = ("shuffle", "sampler", "batch_sampler", "drop_last")
 _PR_SET_PDEATHSIG = 1
 
 
-class Loader:
+class Batches:
+    """Batches of the samples that the run deals to this rank."""
+
+    #: What makes batches of numbers of samples.
+    _loader: Iterable[Any]
+
+    def __init__(self, rank: Rank) -> None:
+        self._rank = rank
+        self._dealt = rank._dealt
+
+    def __iter__(self) -> Iterator[Any]:
+        """An epoch, or what is left of the run.
+
+        Raises:
+            TradewindError: A later iteration over batches of this rank has begun meanwhile.
+        """
+        rank, dealt = self._rank, self._dealt
+        rank._enter()
+        while not rank.done:
+            incarnation = rank._incarnations
+            iteration = dealt.begin()
+            try:
+                batches = iter(self._loader)
+                while True:
+                    try:
+                        batch = next(batches)
+                    except StopIteration:
+                        return
+                    dealt.check(iteration)
+                    samples = dealt.hand_out()
+                    if rank._left_out > 0:
+                        # Dealt to a clock that the group has been told to leave out.
+                        rank._left_out -= 1
+                        continue
+                    rank._native.handed_out()
+                    rank._handed.append(samples)
+                    yield batch
+                    if rank.done or rank._incarnations != incarnation:
+                        break
+            except GroupBroken as error:
+                rank._reform(str(error))
+        rank._leave()
+
+
+class Loader(Batches):
     """A `torch.utils.data.DataLoader` over the samples that the run deals to this rank."""
 
     def __init__(self, rank: Rank, data: Dataset[Any], batch_size: int | None, arguments: dict[str, Any]) -> None:
+        from torch.utils.data import DataLoader
+
         for name in _DECIDED:
             if name in arguments:
                 raise TradewindError(f"{name} is the run's to decide: leave it out")
@@ -37,71 +84,70 @@ class Loader:
                 "them, or raise train.chunk_samples in the run's file"
             )
         rank._needs_samples(len(data))  # type: ignore[arg-type]
-        self._rank = rank
-        self._dealt = _Dealt(rank)
+        super().__init__(rank)
         if arguments.get("num_workers", 0) > 0:
             arguments["worker_init_fn"] = _Dies(arguments.get("worker_init_fn"))
         self._loader = DataLoader(data, batch_sampler=self._dealt, **arguments)
 
-    def __iter__(self) -> Iterator[Any]:
-        """An epoch, or what is left of the run."""
-        rank = self._rank
-        rank._enter()
-        rank._left_out = 0
-        while not rank.done:
-            incarnation = rank._incarnations
-            self._dealt.begin()
-            try:
-                batches = iter(self._loader)
-                while True:
-                    try:
-                        batch = next(batches)
-                    except StopIteration:
-                        return
-                    if rank._left_out > 0:
-                        # Dealt to a clock that the group has been told to leave out.
-                        rank._left_out -= 1
-                        self._dealt.samples.popleft()
-                        continue
-                    rank._native.handed_out()
-                    rank._handed.append(self._dealt.samples.popleft())
-                    yield batch
-                    if rank.done or rank._incarnations != incarnation:
-                        break
-            except GroupBroken as error:
-                rank._reform(str(error))
-        rank._leave()
+
+class Batch(NamedTuple):
+    """Samples that a step is for."""
+
+    epoch: int
+    samples: list[int]
 
 
-class _Dealt:
-    """Numbers of samples, batch by batch, for a DataLoader to fetch ahead."""
+class Dealt:
+    """Numbers of samples, batch by batch, for a DataLoader to fetch ahead. A rank has one of these.
 
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._incarnation = 0
-        #: The first batch of the next epoch, which was asked for in this one.
-        self._next: tuple[int, list[int]] | None = None
-        #: Of the batches that were asked for and not handed out: how many samples each has.
-        self.samples: deque[int] = deque()
+    Iterating over it gives an epoch. What an iteration has fetched ahead and not handed out, the next one gives
+    first.
+    """
 
-    def begin(self) -> None:
-        """A DataLoader begins to ask. What was asked for in an earlier incarnation is nobody's."""
-        if self._incarnation != self._rank._incarnations:
-            self._incarnation = self._rank._incarnations
-            self._next = None
-            self.samples.clear()
+    def __init__(self, native: _native.Rank) -> None:
+        self._native = native
+        #: Asked for and not handed out.
+        self._asked: deque[Batch] = deque()
+        #: How many were handed out before those.
+        self._handed_out = 0
+        self._iterations = 0
+
+    def restart(self) -> None:
+        """The group has entered another incarnation: what was asked for is dealt again, to anybody."""
+        self._asked.clear()
+        self._iterations += 1
+
+    def begin(self) -> int:
+        """An iteration begins; its number."""
+        self._iterations += 1
+        return self._iterations
+
+    def check(self, iteration: int) -> None:
+        """Refuses an iteration after which another one has begun."""
+        if iteration != self._iterations:
+            raise TradewindError(
+                "another iteration over this rank's batches has begun: finish a loop over rank.loader(data) before "
+                "the next one begins"
+            )
+
+    def hand_out(self) -> int:
+        """The script takes the first that was asked for; how many samples it has."""
+        self._handed_out += 1
+        return len(self._asked.popleft().samples)
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch = None
+        at = self._handed_out
         while True:
-            dealt = self._next or self._rank._native.next_batch()
-            if epoch is not None and dealt[0] != epoch:
-                self._next = dealt
+            ahead = at - self._handed_out
+            if ahead == len(self._asked):
+                self._asked.append(Batch(*self._native.next_batch()))
+            batch = self._asked[ahead]
+            if epoch is not None and batch.epoch != epoch:
                 return
-            self._next = None
-            epoch, samples = dealt
-            self.samples.append(len(samples))
-            yield samples
+            epoch = batch.epoch
+            at += 1
+            yield batch.samples
 
 
 class _Dies:

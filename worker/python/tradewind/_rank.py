@@ -9,13 +9,17 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _native
+from ._loader import Batches, Dealt, Loader
 from ._native import GroupBroken, TradewindError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy
     import torch
     from torch.utils.data import Dataset
 
-    from ._loader import Loader
+    from ._arrays import Arrays
     from ._optimizer import Optimizer
     from ._replica import Replica
 
@@ -52,11 +56,12 @@ class Rank:
 
     def __init__(self, native: _native.Rank) -> None:
         self._native = native
-        self._replica: Replica | None = None
+        self._replica: Replica | Arrays | None = None
         self._samples: int | None = None
         self._entered = False
         #: Counts the incarnations of the group that this rank has entered.
         self._incarnations = 0
+        self._dealt = Dealt(native)
         self._end: str | None = None
         self._left = False
         self._raised = False
@@ -156,9 +161,62 @@ class Rank:
         Raises:
             TradewindError: For arguments that the run decides, such as `shuffle` or `sampler`.
         """
-        from ._loader import Loader
-
         return Loader(self, data, batch_size, arguments)
+
+    def share(self, arrays: Mapping[str, Any], *, samples: int) -> dict[str, numpy.ndarray]:
+        """Names the arrays that the run trains, in a script without PyTorch. Groups have one rank each.
+
+        Args:
+            arrays: By name; f32, with Python's buffer protocol or DLPack's, such as those of NumPy or JAX. They are
+                the initial values, until the first batch is taken.
+            samples: Length of the training data; the same on all ranks.
+
+        Returns:
+            By name arrays of NumPy of the same shapes: views of memory that has the run's values from the first
+            batch on. Each exchange changes them in place.
+
+        Raises:
+            TradewindError: For an array that cannot be exchanged, by its name, or in a group of several ranks.
+        """
+        arrays_of = self._arrays_module()
+        if self._replica is not None:
+            raise TradewindError("this rank has its model already: call rank.share(arrays) once")
+        shared = arrays_of.Arrays(self, arrays, samples)
+        self._needs_samples(samples)
+        self._replica = shared
+        return shared.values
+
+    def batches(self) -> Batches:
+        """Batches of this rank's part of the training data, each a list of numbers of samples, from 0: of a script
+        without PyTorch. An iteration is an epoch; it ends before that when the run's budget is applied.
+        """
+        return self._arrays_module().NumberedBatches(self)
+
+    def exchange(self, gradients: Mapping[str, Any], *, loss: float | None = None) -> dict[str, numpy.ndarray]:
+        """Exchanges the gradient of the batch at hand for fresh values.
+
+        Args:
+            gradients: For each array that :meth:`share` has named its gradient, f32 and of the same shape.
+            loss: Mean loss of the batch, for the run's metrics.
+
+        Returns:
+            What :meth:`share` has returned, with fresh values.
+        """
+        shared = self._replica
+        if not isinstance(shared, self._arrays_module().Arrays):
+            raise TradewindError("call rank.share(arrays) first; a model of PyTorch has rank.optimizer(model)")
+        shared.exchange(gradients, loss)
+        return shared.values
+
+    @staticmethod
+    def _arrays_module() -> Any:
+        try:
+            from . import _arrays
+        except ModuleNotFoundError as error:
+            if error.name != "numpy":
+                raise
+            raise TradewindError("arrays need NumPy, which is missing: pip install numpy") from None
+        return _arrays
 
     def log(self, *, loss: float | torch.Tensor) -> None:
         """Records the loss of a step: the mean over its samples on this rank. Every rank calls it."""
@@ -188,7 +246,7 @@ class Rank:
         if self._entered or self.done:
             return
         if self._replica is None:
-            raise TradewindError("call rank.optimizer(model) before the first batch is taken")
+            raise TradewindError("call rank.optimizer(model) or rank.share(arrays) before the first batch is taken")
         if self._samples is None:
             raise TradewindError("call rank.loader(data) before the first step")
         self._replica.begin(self._samples)
@@ -205,6 +263,8 @@ class Rank:
                 continue
             self._entered = True
             self._incarnations += 1
+            self._dealt.restart()
+            self._left_out = 0
             self._handed.clear()
             self._took(stepped)
             return

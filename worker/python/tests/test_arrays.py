@@ -1,0 +1,47 @@
+"""Scripts without PyTorch in real runs."""
+
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+from array_scripts import gradients_of, initial, lines
+from test_run import Cases
+
+SCRIPTS = Path(__file__).with_name("array_scripts.py")
+
+
+class Arrays(Cases):
+    scripts = SCRIPTS
+
+    def test_groups_of_one_equal_one_process_on_all_their_batches(self) -> None:
+        run = self.run_of("train", groups=[1, 1], servers=2, samples=1600)
+        self.completes(run)
+        x, y = lines()
+        values = initial()
+        for numbers in zip(run.lines("batches-0"), run.lines("batches-1")):
+            together = [number for batch in numbers for number in batch]
+            self.assertEqual(len(set(together)), 16)
+            _, gradients = gradients_of(values, x[together], y[together])
+            values = {name: array - np.float32(0.05) * gradients[name] for name, array in values.items()}
+        for group in (0, 1):
+            (ours,) = run.lines(f"values-{group}")
+            for name, plain in values.items():
+                np.testing.assert_allclose(ours[name], plain, rtol=1e-4, atol=1e-5)
+        self.assertLess(float(np.abs(values["bias"] - 1)), 0.2, "it has learned")
+
+    def test_a_group_of_two_ranks_needs_torch(self) -> None:
+        self.refused("train", "cluster.groups = [1, 1]", groups=[2])
+
+    def test_a_gradient_in_f64_is_named(self) -> None:
+        self.refused("doubles", "weight is float64, not float32")
+
+    def test_a_gradient_of_another_shape_is_named(self) -> None:
+        self.refused("wrong_shape", "the gradient of weight has shape (2, 4), and weight has (8,)")
+
+    def test_gradients_of_other_names_are_told(self) -> None:
+        self.refused("wrong_names", "gradients are of weights, and rank.share has weight, bias")
+
+
+if __name__ == "__main__":
+    unittest.main()

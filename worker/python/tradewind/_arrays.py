@@ -1,0 +1,109 @@
+"""Arrays that a run trains, for scripts without PyTorch. Imports NumPy, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ._loader import Batches
+from ._native import GroupBroken, TradewindError
+
+if TYPE_CHECKING:
+    from . import _native
+    from ._rank import Rank
+
+
+class Arrays:
+    """Arrays by name, which are views of one vector."""
+
+    # A loss is logged with the exchange that it belongs to.
+    has_gradient = False
+
+    def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
+        if rank.group_size > 1:
+            raise TradewindError(
+                f"group {rank.group} has {rank.group_size} ranks, and ranks without PyTorch cannot average among "
+                "themselves: make each a group, as in cluster.groups = [1, 1]"
+            )
+        self._rank = rank
+        initial = {name: _array(name, array) for name, array in arrays.items()}
+        specs = [(name, list(array.shape), False) for name, array in initial.items()]
+        elements, placed = rank._native.describe(specs, samples)
+        self._vector = np.zeros(elements, np.float32)
+        self._gradient = np.zeros(elements, np.float32)
+        self.values: dict[str, np.ndarray] = {}
+        self._gradients: dict[str, np.ndarray] = {}
+        names = list(initial)
+        for place in sorted(placed, key=lambda place: place.tensor):
+            name = names[place.tensor]
+            at = slice(place.begin, place.begin + place.elements)
+            shape = initial[name].shape
+            self.values[name] = self._vector[at].reshape(shape)
+            self.values[name][...] = initial[name]
+            self._gradients[name] = self._gradient[at].reshape(shape)
+        rank._native.bind(self._vector, self._gradient)
+
+    def begin(self, samples: int) -> None:
+        """They are laid out already."""
+
+    def form(self) -> _native.Stepped:
+        """Joins, and brings the servers' values."""
+        self._rank._native.join("")
+        return self._rank._native.enter(None, None)
+
+    def part(self) -> None:
+        """Nobody else is in the group."""
+
+    def exchange(self, gradients: Mapping[str, Any], loss: float | None) -> None:
+        """Exchanges gradients for fresh values, in place."""
+        rank = self._rank
+        if rank.done:
+            return
+        if len(rank._handed) != 1:
+            raise TradewindError(
+                f"{len(rank._handed)} batches were taken since the last exchange, and an exchange is for one: "
+                "iterate over rank.batches(), and exchange once for each"
+            )
+        if gradients.keys() != self.values.keys():
+            raise TradewindError(f"gradients are of {_names(gradients)}, and rank.share has {_names(self.values)}")
+        for name, gradient in gradients.items():
+            array = _array(name, gradient)
+            if array.shape != self.values[name].shape:
+                raise TradewindError(
+                    f"the gradient of {name} has shape {array.shape}, and {name} has {self.values[name].shape}"
+                )
+            self._gradients[name][...] = array
+        try:
+            stepped = rank._native.step(rank._handed[0], loss=float("nan") if loss is None else float(loss))
+        except GroupBroken as error:
+            rank._reform(str(error))
+            return
+        rank._handed.clear()
+        rank._left_out = stepped.left_out
+        rank._took(stepped)
+
+
+class NumberedBatches(Batches):
+    """Batches as numbers of samples."""
+
+    def __init__(self, rank: Rank) -> None:
+        super().__init__(rank)
+        self._loader = self._dealt
+
+
+def _array(name: str, values: Any) -> np.ndarray:
+    """What has Python's buffer protocol, or DLPack's."""
+    by_dlpack = hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray)
+    try:
+        array = np.from_dlpack(values) if by_dlpack else np.asarray(values)
+    except (BufferError, TypeError, RuntimeError) as error:
+        raise TradewindError(f"{name} cannot be read in main memory: {error}") from None
+    if array.dtype != np.float32:
+        raise TradewindError(f"{name} is {array.dtype}, not float32: give it as float32")
+    return array
+
+
+def _names(of: Mapping[str, Any]) -> str:
+    return ", ".join(of) or "nothing"
