@@ -137,8 +137,9 @@ class Dealt:
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch = None
-        at = self._handed_out
+        at, iteration = self._handed_out, self._iterations
         while True:
+            self.check(iteration)
             ahead = at - self._handed_out
             if ahead == len(self._asked):
                 self._asked.append(Batch(*self._native.next_batch()))
