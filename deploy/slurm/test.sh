@@ -14,8 +14,8 @@ command -v apt-get >/dev/null || command -v slurmctld >/dev/null \
 $cluster packages || skip "Slurm's packages cannot be fetched"
 $cluster possible || skip "this system gives no bridges between network namespaces"
 
-make setup
 # With --workspace nothing is built that `make test` has not built.
+make setup python .deps/torch-without-nvidia
 cargo test --workspace --test it --no-run
 
 # Tests wait for Slurm more than they work, so several go on at once, each with a cluster of its own.

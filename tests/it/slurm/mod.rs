@@ -5,6 +5,7 @@ mod faults;
 mod fleets;
 mod groups;
 mod jobs;
+mod scripts;
 
 use tradewind_tests::cluster::run::Run;
 

@@ -1,0 +1,106 @@
+//! Ranks that are a script in Python, as `make python` has made the package.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use tradewind_tests::cluster::root;
+use tradewind_tests::cluster::run::Run;
+use tradewind_tests::cluster::slurm::Slurm;
+
+use super::on_nodes;
+
+/// A run of one of the scripts that the Python package's own tests have. It writes into `told`.
+fn script(name: &str, told: &Path) -> Run {
+    let torch = root().join(".deps/torch-without-nvidia");
+    let package = root().join("worker/python");
+    let variables = [
+        format!("TOLD={}", told.display()),
+        format!("LD_LIBRARY_PATH={}", torch.display()),
+        format!("PYTHONPATH={}:{}", torch.display(), package.display()),
+    ];
+    let python = root().join(".deps/venv/bin/python");
+    let words = [python, package.join("tests/scripts.py")];
+    let words = words.map(|path| path.display().to_string());
+    let command = [
+        &["env".to_owned()][..],
+        &variables,
+        &words,
+        &[name.to_owned()],
+    ]
+    .concat();
+    on_nodes(Run::script()).key("model.command", format!("{command:?}"))
+}
+
+fn lines(told: &Path, name: &str) -> Vec<serde_json::Value> {
+    let text = fs::read_to_string(told.join(name)).unwrap_or_default();
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().expect("whole lines")
+}
+
+/// Numbers of the samples of each batch that a rank has used.
+fn batches(told: &Path, rank: &str) -> Vec<Vec<u64>> {
+    let lines = lines(told, &format!("batches-{rank}")).into_iter();
+    let batches = lines.map(serde_json::from_value);
+    batches.collect::<Result<_, _>>().expect("numbers")
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_script_is_the_ranks_of_a_job() {
+    let slurm = Slurm::take();
+    let told = tempfile::tempdir().unwrap();
+    let run = script("train", told.path())
+        .key("cluster.servers", "2")
+        .key("cluster.groups", "[2, 1]")
+        .key("slurm.ranks_per_node", "1")
+        .key("train.consistency", "\"sync\"")
+        .key("train.batch", "8")
+        .key("train.samples", "2400");
+    let (submitted, shown) = slurm.watch(&run);
+    let summary = submitted.summary();
+    assert_eq!(
+        summary["status"],
+        "completed",
+        "{shown}{}",
+        submitted.log()
+    );
+    let ranks = ["0-0", "0-1", "1-0"];
+    let used = ranks.map(|rank| batches(told.path(), rank));
+    assert_eq!(used.each_ref().map(Vec::len), [100; 3]);
+    for step in 0..100 {
+        let samples = used.iter().flat_map(|batches| &batches[step]);
+        assert_eq!(samples.collect::<BTreeSet<_>>().len(), 24, "of step {step}");
+    }
+    // Under `sync` all of them have the same values, to the bit.
+    let values = ranks.map(|rank| lines(told.path(), &format!("values-{rank}")));
+    assert_eq!(values[0].len(), 1);
+    assert_eq!(values[0], values[1]);
+    assert_eq!(values[0], values[2]);
+}
+
+#[test]
+#[ignore = "needs a Slurm cluster: make slurm-test"]
+fn a_script_survives_the_loss_of_a_node() {
+    let slurm = Slurm::take();
+    let told = tempfile::tempdir().unwrap();
+    let run = script("train", told.path())
+        .key("cluster.servers", "2")
+        .key("servers.replication", "2")
+        .key("cluster.groups", "[2, 2]")
+        .key("slurm.ranks_per_node", "1")
+        .key("train.consistency", "\"async\"")
+        .key("train.batch", "8")
+        .key("pace.step_seconds", "0.05")
+        .key("train.samples", "12800");
+    let submitted = slurm.submit(&run);
+    submitted.goes_on(0, 20);
+    submitted.goes_on(1, 20);
+    slurm.node("off", "n8");
+    submitted.goes_on(0, 100);
+    submitted.goes_on(1, 20);
+    let summary = submitted.summary();
+    slurm.node("on", "n8");
+    assert_eq!(summary["status"], "completed", "{}", submitted.log());
+    assert_eq!(summary["faults"]["lost"]["updates"], 0, "{summary}");
+}
