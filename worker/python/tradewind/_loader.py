@@ -54,6 +54,7 @@ class Loader:
             try:
                 batches = iter(self._loader)
                 while True:
+                    rank._keeper.stepped()
                     try:
                         batch = next(batches)
                     except StopIteration:
