@@ -15,7 +15,7 @@ use super::resolved;
 use super::script;
 use super::slurm::{self, Slurm};
 use super::stragglers;
-use super::task::{SCRIPT, Task};
+use super::task::Task;
 use super::tasks::Tasks;
 use super::{Problem, Values};
 use tradewind_common::batch::{BatchStep, Batches};
@@ -286,12 +286,6 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         }),
     };
     let milestones = values.int("evaluation.every_samples");
-    if milestones > 0 && task.name() == SCRIPT.name {
-        wrong(
-            "evaluation.every_samples",
-            "needs a model that Tradewind evaluates, and a script's it does not".into(),
-        );
-    }
     let schedule = local
         .as_ref()
         .map_or(&optimizer.schedule, |own| &own.schedule);

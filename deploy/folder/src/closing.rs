@@ -20,11 +20,16 @@ pub fn metric(evaluation: &Evaluation) -> String {
         .map(|name| name.chars().count())
         .max()
         .unwrap_or(0);
-    let mut text = format!("\n{} ({})\n{:width$}", metric.name, metric.unit, "");
+    let unit = match metric.unit.as_str() {
+        "" => String::new(),
+        unit => format!(" ({unit})"),
+    };
+    let mut text = format!("\n{}{unit}\n{:width$}", metric.name, "");
     for name in parts.iter().map(|part| part.name.as_str()).chain(["all"]) {
         let _ = write!(text, "  {name:>8}");
     }
     text += match evaluation.better {
+        _ if evaluation.baselines.is_empty() => "\n",
         Better::Lower => "    network's error is lower by\n",
         Better::Higher => "    network is higher by\n",
     };
@@ -121,5 +126,15 @@ mod tests {
             ..evaluation
         };
         assert!(metric(&accurate).ends_with("1.000    -0.2 points\n"));
+        let alone = Evaluation {
+            metric: Measure {
+                unit: String::new(),
+                ..measure("accuracy", 0.98)
+            },
+            baselines: Vec::new(),
+            parts: Vec::new(),
+            ..accurate
+        };
+        assert_eq!(metric(&alone), "\naccuracy\n              all\nnetwork     0.980\n");
     }
 }

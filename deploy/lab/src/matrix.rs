@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use tradewind_common::milestone::PASSED_MAX;
-use tradewind_config::{Config, ConfigError, Task};
+use tradewind_config::{Config, ConfigError};
 
 use super::file::{Assign, Choice, ExperimentPlan};
 use super::grid;
@@ -134,8 +134,11 @@ impl Matrix {
             matrix.settings.push(setting);
         }
         if let Some(target) = &plan.target {
-            let tasks = matrix.cells.iter().map(|cell| &cell.config.task);
-            let measured: BTreeSet<_> = tasks.map(Task::validation_metric).collect();
+            let configs = matrix.cells.iter().map(|cell| &cell.config);
+            // What a script measures is known when it has.
+            let tasks = configs.filter(|config| !config.is_script());
+            let tasks = tasks.map(|config| config.task.validation_metric());
+            let measured: BTreeSet<_> = tasks.collect();
             let wrong = measured.into_iter().filter_map(|name| target.is_not(name));
             problems.extend(wrong.map(|wrong| format!("{}: {wrong}", plan.file)));
         }

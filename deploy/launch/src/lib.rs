@@ -21,7 +21,7 @@ use anyhow::bail;
 pub use keeper::Keeper;
 pub use local::{LaunchContext, processes};
 pub use process::Process;
-pub use programs::{Programs, RankProgram, beside, environment, is_evaluated};
+pub use programs::{Programs, RankProgram, beside, environment};
 pub use roster::{Present, Roster};
 pub use tradewind_folder::member::{Member, ProcessEnd, Role};
 

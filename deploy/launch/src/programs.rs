@@ -74,12 +74,6 @@ impl RankProgram {
     }
 }
 
-/// Whether the trained parameters are evaluated when a run is done, which decides what its summary tells. Of
-/// a script they are not.
-pub fn is_evaluated(config: &Config) -> bool {
-    !config.is_script()
-}
-
 /// A program that lies beside `tradewind` itself.
 pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot tell where tradewind lies")?;

@@ -10,7 +10,6 @@ use tradewind_common::run_files;
 use tradewind_config::Config;
 use tradewind_server::snapshot::{Folder, manifest};
 
-use crate::is_evaluated;
 use tradewind_folder::closing;
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::events::Events;
@@ -23,6 +22,9 @@ use tradewind_process::log::say;
 use tradewind_report::forecast::draw_forecast;
 use tradewind_report::loss::draw_loss;
 use tradewind_report::maps::Maps;
+
+/// What is said of a run whose evaluation has found nothing.
+const NOT_EVALUATED: &str = "the script has registered no function with @rank.evaluate, so the summary has no metric";
 
 /// How a run ended.
 pub struct End {
@@ -53,7 +55,14 @@ pub fn finish(
     let records = latest(read(Metrics::new(folder.file(run_files::METRICS))));
     let events = Events::of(fleet, &config.name).all();
     let evaluation = match end.status {
-        RunOutcome::Completed if is_evaluated(config) => match read_evaluation(folder.path()) {
+        // Not every script has something to evaluate with.
+        RunOutcome::Completed
+            if config.is_script() && !folder.file(run_files::EVALUATION).exists() =>
+        {
+            say(NOT_EVALUATED);
+            None
+        }
+        RunOutcome::Completed => match read_evaluation(folder.path()) {
             Ok(evaluation) => Some(evaluation),
             Err(error) => {
                 tradewind_process::complain!("the run failed: {error:#}");
@@ -62,7 +71,7 @@ pub fn finish(
                 None
             }
         },
-        RunOutcome::Completed | RunOutcome::Failed | RunOutcome::Interrupted => None,
+        RunOutcome::Failed | RunOutcome::Interrupted => None,
     };
     let snapshots = manifest::list(&Folder::new(fleet), &config.name);
     let inputs = Inputs {

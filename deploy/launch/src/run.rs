@@ -20,7 +20,7 @@ use tradewind_proto::v1::StatusReply;
 use tradewind_server::store::read_address;
 
 use crate::results::{End, finish};
-use crate::{Keeper, LOOK, LaunchContext, Programs, is_evaluated};
+use crate::{Keeper, LOOK, LaunchContext, Programs};
 use follow::follow;
 use found::{Found, count};
 use helper::Helper;
@@ -37,9 +37,6 @@ use tradewind_programs::worker::{self, CheckArguments, CoordinatorArgument, Eval
 
 /// How long servers may take to tell their status; one that is frozen never does.
 const STATUS: Duration = Duration::from_secs(5);
-
-/// What is said where [the parameters are not evaluated](is_evaluated).
-pub(crate) const NOT_EVALUATED: &str = "training is done; a script's parameters are not evaluated, so the summary has no metric; `tradewind export` makes model.safetensors of the last snapshot";
 
 /// How a run, or a part of it, came to its end.
 enum Outcome {
@@ -221,9 +218,7 @@ async fn attend<C: RunHooks>(
         status = tokio::time::timeout(STATUS, ask(context, keeper.access())) => status.ok().flatten(),
         _ = interruption.wait() => None,
     };
-    if matches!(outcome, Outcome::Completed) && !is_evaluated(context.config) {
-        say(NOT_EVALUATED);
-    } else if matches!(outcome, Outcome::Completed) {
+    if matches!(outcome, Outcome::Completed) {
         say("training is done; evaluating the servers' parameters");
         let folder = context.folder;
         let has_milestones = context.config.evaluation_samples > 0;

@@ -5,7 +5,7 @@ use std::fs;
 use tradewind_common::environment;
 use tradewind_programs::worker::{WorkerArguments, WorkerVerb};
 use tradewind_tests::cluster::programs;
-use tradewind_tests::cluster::run::Run;
+use tradewind_tests::cluster::run::{Ended, Run};
 
 /// A run of a script of the shell, which names no model and no data.
 fn run(script: &str) -> Run {
@@ -67,26 +67,53 @@ fn a_script_is_told_who_it_is_and_nothing_of_another_launcher() {
     }
 }
 
-/// It trains as a worker does, by a configuration that names a model.
+/// It trains and evaluates as a worker does, by a configuration that names a model; EVALUATES has words of the
+/// shell that come before the evaluation.
 const TRAINS: &str = r#"
+case "$TRADEWIND_WORKER" in *'"evaluate"'*) eval "$EVALUATES" ;; esac
 words=$(echo "$TRADEWIND_WORKER" | tr -d '[]"' | tr , ' ' | sed "s|--config=[^ ]*|--config=$0.toml|")
 "$TRAINER" $words
 "#;
 
-#[test]
-fn a_script_whose_group_has_left_completes_the_run_without_a_metric() {
-    let run = run(TRAINS).variable("TRAINER", programs().join("tradewind-worker"));
+fn trains(evaluates: &str) -> Ended {
+    let run = run(TRAINS)
+        .variable("TRAINER", programs().join("tradewind-worker"))
+        .variable("EVALUATES", evaluates);
     fs::write(run.folder().join("train.sh.toml"), Run::new().text()).unwrap();
-    let ended = run.complete();
+    run.complete()
+}
+
+#[test]
+fn a_script_is_started_once_more_to_evaluate() {
+    let ended = trains("");
     assert!(ended.status.success(), "{}", ended.stderr);
-    let told = "a script's parameters are not evaluated";
-    assert!(ended.stdout.contains(told), "{}", ended.stdout);
     let summary = ended.summary();
     assert_eq!(summary["status"], "completed");
     assert_eq!(summary["samples"]["applied"], 64);
+    assert!(summary["metric"]["value"].is_f64(), "{summary}");
+    assert!(!ended.out().join("logs/check.log").exists());
+}
+
+#[test]
+fn a_script_that_evaluates_nothing_completes_without_a_metric() {
+    let ended = trains("exit 0");
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let told = "the script has registered no function with @rank.evaluate";
+    assert!(ended.stdout.contains(told), "{}", ended.stdout);
+    let summary = ended.summary();
+    assert_eq!(summary["status"], "completed");
     assert_eq!(summary["metric"], serde_json::Value::Null);
     assert!(!ended.out().join("evaluation.json").exists());
-    assert!(!ended.out().join("logs/check.log").exists());
+}
+
+#[test]
+fn a_script_that_fails_to_evaluate_fails_the_run() {
+    let ended = trains("echo 'no held-out data'; exit 3");
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    for want in ["the evaluation ended with status 3", "evaluate.log", "no held-out data"] {
+        assert!(ended.stderr.contains(want), "{}", ended.stderr);
+    }
+    assert_eq!(ended.summary()["status"], "failed");
 }
 
 #[test]

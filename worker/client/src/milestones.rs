@@ -7,6 +7,7 @@ use safetensors::SafeTensors;
 use tradewind_common::milestone::{SAMPLES_MAX, SAMPLES_MIN, UPDATES, WALL, folder};
 use tradewind_common::record::{Measure, Validation};
 use tradewind_common::{BlockId, Layout, RunId};
+use tradewind_process::whole;
 
 /// What a milestone's files say besides its values.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,6 +55,26 @@ pub fn evaluate(
         }
     }
     Ok(validations)
+}
+
+/// The same into `validation.jsonl` in the folder `out`; then the milestones are deleted.
+///
+/// # Errors
+/// As with [`evaluate`], and what the disk refuses.
+pub fn record(
+    fleet: &Path,
+    run: &RunId,
+    layout: &Layout,
+    out: &Path,
+    measure: &mut dyn FnMut(&[f32]) -> anyhow::Result<Measure>,
+) -> anyhow::Result<()> {
+    let validations = evaluate(fleet, run, layout, measure)?;
+    let lines = validations
+        .iter()
+        .map(|v| Ok(serde_json::to_string(v)? + "\n"));
+    let text = lines.collect::<anyhow::Result<String>>()?;
+    whole::write(&out.join("validation.jsonl"), text)?;
+    remove(fleet, run)
 }
 
 /// Deletes the milestones of a run.

@@ -1,6 +1,6 @@
 //! What a rank is told at its start: by its launcher, in the environment.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use tradewind_client::coordinator::CoordinatorAt;
@@ -9,7 +9,7 @@ use tradewind_client::stopwatch::wall;
 use tradewind_common::{GroupId, Rank};
 use tradewind_config::{Config, DeviceChoice, Precision, Tasks};
 use tradewind_programs::worker::{
-    CoordinatorArgument, TrainArguments, WorkerArguments, WorkerVerb,
+    CoordinatorArgument, EvaluateArguments, THREADS, TrainArguments, WorkerArguments, WorkerVerb,
 };
 use tradewind_proto::auth::Token;
 
@@ -33,6 +33,18 @@ pub struct Entry {
     pub token: Token,
     /// Where the group's first rank writes its steps down.
     pub recorder: Recorder,
+    /// The run's folder; a rank that is alone has none.
+    pub folder: Option<PathBuf>,
+    /// Evaluates the servers' parameters instead of training.
+    pub evaluates: Option<Evaluates>,
+}
+
+/// Where an evaluation reads and writes files.
+pub struct Evaluates {
+    /// Results go here.
+    pub out: PathBuf,
+    /// The fleet's folder, if there are parameters that servers have saved on the way.
+    pub milestones: Option<PathBuf>,
 }
 
 impl Entry {
@@ -43,8 +55,9 @@ impl Entry {
         };
         match arguments.verb {
             WorkerVerb::Train(train) => Self::train(train).map(Some),
-            WorkerVerb::Check(_) | WorkerVerb::Evaluate(_) | WorkerVerb::Tasks(_) => {
-                anyhow::bail!("a script can only train yet")
+            WorkerVerb::Evaluate(evaluate) => Self::evaluate(evaluate).map(Some),
+            WorkerVerb::Check(_) | WorkerVerb::Tasks(_) => {
+                anyhow::bail!("a script can train and evaluate, and nothing else")
             }
         }
     }
@@ -62,8 +75,8 @@ impl Entry {
             metrics,
         } = arguments;
         let token = Token::from_env()?;
-        let mut config = read(&config)?;
-        refuse(&config)?;
+        let folder = config.parent().map(Path::to_owned);
+        let mut config = read(&config, &[])?;
         if let Some(host) = host {
             config.cluster.host = host;
         }
@@ -74,13 +87,59 @@ impl Entry {
             local_rank,
             life: (wall() * 1e9) as u64,
             threads,
-            coordinator: match coordinator {
-                CoordinatorArgument::Address(address) => CoordinatorAt::Address(address),
-                CoordinatorArgument::File(file) => CoordinatorAt::File(file),
-            },
+            coordinator: found_at(coordinator),
             token,
             recorder: Recorder::open(metrics.as_deref()).context("cannot open the metrics")?,
+            folder,
+            evaluates: None,
         })
+    }
+
+    fn evaluate(arguments: EvaluateArguments) -> anyhow::Result<Self> {
+        let EvaluateArguments {
+            config,
+            coordinator,
+            out,
+            milestones,
+            threads,
+        } = arguments;
+        let token = Token::from_env()?;
+        let folder = config.parent().map(Path::to_owned);
+        let config = read(&config, &[])?;
+        Ok(Self {
+            threads,
+            folder,
+            evaluates: Some(Evaluates { out, milestones }),
+            ..Self::first(config, found_at(coordinator), token)?
+        })
+    }
+
+    /// The first rank of the first group, without files.
+    pub fn first(
+        config: Config,
+        coordinator: CoordinatorAt,
+        token: Token,
+    ) -> anyhow::Result<Self> {
+        Ok(Self {
+            config,
+            group: GroupId(0),
+            rank: Rank(0),
+            local_rank: 0,
+            life: (wall() * 1e9) as u64,
+            threads: THREADS,
+            coordinator,
+            token,
+            recorder: Recorder::open(None)?,
+            folder: None,
+            evaluates: None,
+        })
+    }
+}
+
+fn found_at(coordinator: CoordinatorArgument) -> CoordinatorAt {
+    match coordinator {
+        CoordinatorArgument::Address(address) => CoordinatorAt::Address(address),
+        CoordinatorArgument::File(file) => CoordinatorAt::File(file),
     }
 }
 
@@ -113,16 +172,14 @@ fn refuse(config: &Config) -> anyhow::Result<()> {
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Config> {
+/// Reads a script's configuration; what a script cannot have is refused.
+pub fn read(path: &Path, overrides: &[String]) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
     let folder = path.parent().unwrap_or(Path::new("."));
     let name = path.display().to_string();
-    Ok(Config::parse_with(
-        Tasks::built_in(),
-        &text,
-        &name,
-        folder,
-        &[],
-    )?)
+    let tasks = Tasks::built_in();
+    let config = Config::parse_with(tasks, &text, &name, folder, overrides)?;
+    refuse(&config)?;
+    Ok(config)
 }

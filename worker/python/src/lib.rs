@@ -4,19 +4,30 @@
 //! the group are Python's, given as callables (`group.rs`). Whatever waits runs on a thread of its own, so
 //! that Ctrl-C is heard (`driver.rs`).
 
+mod alone;
 mod driver;
 mod entry;
 mod errors;
+mod evaluation;
 mod group;
+mod kept;
 mod memory;
 mod rank;
+mod saving;
 mod training;
 
 /// The module `tradewind._native`.
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
+    const KEPT_BYTES_MAX: u64 = crate::kept::KEPT_BYTES_MAX;
+
+    #[pymodule_export]
     use crate::errors::{GroupBroken, TradewindError, failed_with};
     #[pymodule_export]
+    use crate::kept::{read_kept, write_kept};
+    #[pymodule_export]
     use crate::rank::{Buckets, Joined, Placed, Rank, Stepped};
+    #[pymodule_export]
+    use crate::saving::{save, save_sharded};
 }

@@ -1,10 +1,13 @@
 //! One rank of a run, as Python sees it.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
 use tradewind_client::feed::check_batch;
 use tradewind_client::membership::End;
+use tradewind_client::saving::Notes;
+use tradewind_client::verdict::Verdict;
 use tradewind_common::data::CHUNKS_HELD_MAX;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::spec::RunSpec;
@@ -12,10 +15,13 @@ use tradewind_common::{BlockId, GroupId, Layout};
 use tradewind_config::Config;
 use tradewind_process::log;
 
+use crate::alone;
 use crate::driver::Driver;
 use crate::entry::Entry;
-use crate::errors::{ended, given_up, wrong};
+use crate::errors::{Failure, ended, given_up, wrong};
+use crate::evaluation::{Evaluator, Found, Measured};
 use crate::memory::Memory;
+use crate::saving::Tensor;
 use crate::training::{Outcome, Said, Trainer};
 
 /// Where a tensor lies in the flat vector.
@@ -101,10 +107,15 @@ pub struct Rank {
     rank: u32,
     local_rank: u32,
     threads: i32,
+    folder: Option<PathBuf>,
+    evaluating: bool,
+    alone: bool,
     entry: Mutex<Option<Entry>>,
     described: Mutex<Option<(Arc<RunSpec>, Arc<Layout>)>>,
     /// Once the model is known.
     driver: OnceLock<Driver<Trainer>>,
+    /// The same, of a rank that evaluates.
+    evaluator: OnceLock<Driver<Evaluator>>,
 }
 
 #[pymethods]
@@ -112,25 +123,34 @@ impl Rank {
     /// As the launcher says in the environment; `None` without one.
     #[staticmethod]
     fn from_environment() -> PyResult<Option<Self>> {
-        static LOG: OnceLock<()> = OnceLock::new();
         let entry = Entry::from_environment().map_err(given_up)?;
-        let Some(entry) = entry else {
-            return Ok(None);
-        };
-        LOG.get_or_init(|| {
-            tradewind_process::begin();
-            log::start(|_| ());
-        });
-        Ok(Some(Self {
-            config: entry.config.clone(),
-            group: entry.group.0,
-            rank: entry.rank.0,
-            local_rank: entry.local_rank,
-            threads: entry.threads,
-            entry: Mutex::new(Some(entry)),
-            described: Mutex::new(None),
-            driver: OnceLock::new(),
-        }))
+        Ok(entry.map(|entry| Self::of(entry, false)))
+    }
+
+    /// With its servers in this process, by a run's file; `command` is what has started the script, `secret` what
+    /// calls to these servers show.
+    #[staticmethod]
+    fn begin_alone(file: PathBuf, command: Vec<String>, secret: &str) -> PyResult<Self> {
+        let entry = alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
+        Ok(Self::of(entry, true))
+    }
+
+    /// The run's folder; `None` if the rank is alone.
+    #[getter]
+    fn folder(&self) -> Option<PathBuf> {
+        self.folder.clone()
+    }
+
+    /// Whether it evaluates the servers' parameters instead of training.
+    #[getter]
+    fn evaluating(&self) -> bool {
+        self.evaluating
+    }
+
+    /// Whether it has its servers in its own process.
+    #[getter]
+    fn alone(&self) -> bool {
+        self.alone
     }
 
     /// Name of the run.
@@ -275,12 +295,15 @@ impl Rank {
         let values = Memory::new(values, layout.elements(), "the flat vector")?;
         let gradient = Memory::new(gradient, layout.elements(), "the gradient")?;
         let entry = locked(&self.entry).take();
-        let entry = entry.ok_or_else(|| wrong("this rank has its model already"))?;
+        let entry = entry.ok_or_else(bound)?;
+        if entry.evaluates.is_some() {
+            let evaluator = Evaluator::new(entry, spec, layout, values);
+            let driver = Driver::start(evaluator.map_err(given_up)?)?;
+            return self.evaluator.set(driver).map_err(|_| bound());
+        }
         let trainer = Trainer::new(entry, &spec, &layout, values, gradient);
         let driver = Driver::start(trainer.map_err(given_up)?)?;
-        let new = self.driver.set(driver).is_ok();
-        new.then_some(())
-            .ok_or_else(|| wrong("this rank has its model already"))
+        self.driver.set(driver).map_err(|_| bound())
     }
 
     /// Enters the group, in a later incarnation than before. `store_address` (host:port) is where the group
@@ -366,6 +389,56 @@ impl Rank {
         Ok(true)
     }
 
+    /// Brings the servers' values into the flat vector, of a rank that evaluates.
+    fn pull(&self, py: Python<'_>) -> PyResult<()> {
+        self.evaluate(py, Evaluator::pull)
+    }
+
+    /// What the evaluation has found, if there was one, with the version of torch: writes it and the model into
+    /// the run's folder.
+    fn evaluated(
+        &self,
+        py: Python<'_>,
+        found: Option<Found>,
+        torch: String,
+        tensors: Vec<Tensor>,
+        notes: Notes,
+    ) -> PyResult<()> {
+        self.evaluate(py, move |evaluator| {
+            evaluator.write(found, torch, &tensors, notes)
+        })
+    }
+
+    /// Measures the parameters that servers have saved on the way, each in the flat vector, and writes down what
+    /// is found; they are deleted then. `measure` is called without arguments, in this thread.
+    fn milestones(&self, py: Python<'_>, measure: Py<PyAny>) -> PyResult<()> {
+        let told = self.evaluate(py, |evaluator| Ok(evaluator.recording()))?;
+        let Some(recording) = told else {
+            return Ok(());
+        };
+        let mut raised = None;
+        let recorded = recording.record(&mut |values| {
+            let values = values.to_vec();
+            let set = move |evaluator: &mut Evaluator| {
+                evaluator.set(&values);
+                Ok(())
+            };
+            let measured = self.evaluate(py, set).and_then(|()| {
+                let measured = measure.call0(py)?;
+                Ok(Measured::extract(measured.bind(py).as_borrowed())?)
+            });
+            measured.map(Measured::into).map_err(|error| {
+                let text = anyhow::anyhow!("{error}");
+                raised = Some(error);
+                text
+            })
+        });
+        match raised {
+            Some(error) => Err(error),
+            None => recorded.map_err(given_up),
+        }
+    }
+
     /// Waits for the last lines of the log.
     #[staticmethod]
     fn flush() {
@@ -374,6 +447,43 @@ impl Rank {
 }
 
 impl Rank {
+    fn of(entry: Entry, alone: bool) -> Self {
+        static LOG: OnceLock<()> = OnceLock::new();
+        LOG.get_or_init(|| {
+            tradewind_process::begin();
+            log::start(|_| ());
+        });
+        Self {
+            config: entry.config.clone(),
+            group: entry.group.0,
+            rank: entry.rank.0,
+            local_rank: entry.local_rank,
+            threads: entry.threads,
+            folder: entry.folder.clone(),
+            evaluating: entry.evaluates.is_some(),
+            alone,
+            entry: Mutex::new(Some(entry)),
+            described: Mutex::new(None),
+            driver: OnceLock::new(),
+            evaluator: OnceLock::new(),
+        }
+    }
+
+    fn evaluate<T: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        what: impl FnOnce(&mut Evaluator) -> anyhow::Result<T> + Send + 'static,
+    ) -> PyResult<T> {
+        let driver = self.evaluator.get().ok_or_else(undescribed)?;
+        let answer = driver.call(py, what)?;
+        answer.map_err(|error| {
+            ended(Failure {
+                verdict: Verdict::of(&error),
+                text: format!("{error:#}"),
+            })
+        })
+    }
+
     fn call<T: Send + 'static>(
         &self,
         py: Python<'_>,
@@ -387,6 +497,10 @@ impl Rank {
 
 fn undescribed() -> PyErr {
     wrong("the rank has no model yet: call rank.optimizer(model) first")
+}
+
+fn bound() -> PyErr {
+    wrong("this rank has its model already")
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

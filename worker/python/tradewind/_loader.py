@@ -44,6 +44,7 @@ class Batches:
             try:
                 batches = iter(self._loader)
                 while True:
+                    rank._keeper.stepped()
                     try:
                         batch = next(batches)
                     except StopIteration:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import secrets
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from . import _native
 from ._loader import Batches, Dealt, Loader
+from ._evaluate import Better, Evaluations, Returned
+from ._keep import Keeper, Kept, S, T
 from ._native import GroupBroken, TradewindError
 
 if TYPE_CHECKING:
@@ -28,25 +32,35 @@ FAILED, GIVEN_UP, LEFT = 1, 4, 5
 
 _joined: Rank | None = None
 
+F = TypeVar("F", bound=Callable[[Any], Returned])
 
-def join() -> Rank:
+
+def join(file: str | os.PathLike[str] | None = None) -> Rank:
     """Takes part in the run whose launcher has started this process.
+
+    Args:
+        file: The run's file, for a process that no launcher has started: it is then the only rank, and has its
+            servers in itself, whatever the file says about groups. Beside a launcher it is not read.
 
     Returns:
         The rank. Nothing is sent before the script has named its model and its data.
 
     Raises:
-        TradewindError: Without a launcher, or when called twice.
+        TradewindError: Without a launcher and a file, for a file that is no run's, or when called twice.
     """
     global _joined
     if _joined is not None:
         raise TradewindError("this process has joined already: call tradewind.join() once and keep the rank")
     native = _native.Rank.from_environment()
-    if native is None:
+    script = sys.argv[0] or "script.py"
+    if native is None and file is None:
         raise TradewindError(
-            "no launcher has started this process; start it with: tradewind run run.toml -- python "
-            + (sys.argv[0] or "script.py")
+            f"no launcher has started this process; start it with: tradewind run run.toml -- python {script}; or "
+            'debug it alone, with tradewind.join("run.toml")'
         )
+    if native is None:
+        native = _native.Rank.begin_alone(os.fspath(file), [sys.executable or "python", script], secrets.token_hex(16))
+        sys.stderr.write("tradewind: no launcher: this process is the only rank, with its servers in itself\n")
     _joined = Rank(native)
     return _joined
 
@@ -71,6 +85,8 @@ class Rank:
         self._handed: list[int] = []
         #: Batches that are dealt to this rank and to be passed over.
         self._left_out = 0
+        self._keeper = Keeper(self)
+        self._evaluations = Evaluations(self)
         hook = sys.excepthook
 
         def note(*error: Any) -> None:
@@ -224,8 +240,101 @@ class Rank:
         self._loss = float(loss.detach() if hasattr(loss, "detach") else loss)
         self._loss_is_of_next = replica is not None and replica.has_gradient
 
+    @overload
+    def evaluate(self, function: F) -> F: ...
+
+    @overload
+    def evaluate(self, *, better: Better) -> Callable[[F], F]: ...
+
+    def evaluate(self, function: Any = None, *, better: Better = "lower") -> Any:
+        """Registers a function of the model that says how good it is; a decorator.
+
+            @rank.evaluate(better="higher")
+            def accuracy(model):
+                return ...
+
+        When the run is over, the launcher starts the script once more: its loader is empty, its model has the
+        servers' values, and the function is called, with the model in evaluation mode and without gradients. It is
+        called as well for each parameters that `evaluation.every_samples` has saved on the way. What it
+        returns is the metric of the run's summary, and what experiments compare.
+
+        Args:
+            function: Takes the model, and returns a number, which then has the function's name; or one under
+                another name, such as ``{"accuracy": 0.98}``; or an `Evaluation`.
+            better: Which way the metric is better, "lower" or "higher".
+
+        Raises:
+            TradewindError: For a second function.
+        """
+
+        def register(function: F) -> F:
+            self._evaluations.register(function, better)
+            return function
+
+        return register if function is None else register(function)
+
+    @property
+    def evaluating(self) -> bool:
+        """Whether the run is over, and this process was started to evaluate its parameters."""
+        return self._native.evaluating
+
+    def save(self, path: str | os.PathLike[str], *, max_shard_bytes: int | None = None) -> None:
+        """Writes the model as it is on this rank: parameters, frozen ones too, and persistent buffers.
+
+        Args:
+            path: A file such as ``model.safetensors``, which `tradewind.load` and ``load_state_dict`` read again,
+                and which is whole or not there. With `max_shard_bytes` a folder, for the layout of Hugging Face:
+                ``model-00001-of-00003.safetensors`` and so on, and ``model.safetensors.index.json``.
+            max_shard_bytes: Most bytes of tensors in a file of that folder; a larger tensor has one of its own.
+
+        Raises:
+            TradewindError: Before `rank.optimizer`, for a tensor of a type that no file has, and if the disk is
+                full or the path's folder is missing.
+        """
+        from ._saving import of_model
+
+        if self._replica is None:
+            raise TradewindError("call rank.optimizer(model) first: that is the model that is saved")
+        stored = of_model(self._replica.model)
+        if max_shard_bytes is None:
+            _native.save(os.fspath(path), stored.tensors, stored.notes)
+        else:
+            _native.save_sharded(os.fspath(path), stored.tensors, stored.notes, max_shard_bytes)
+
+    @overload
+    def keep(self, name: str, value: S) -> S: ...
+
+    @overload
+    def keep(self, name: str, value: T) -> Kept[T]: ...
+
+    def keep(self, name: str, value: Any) -> Any:
+        """Has something there again when this rank's process is started again, and with `--resume`.
+
+            ema = rank.keep("ema", AveragedModel(model))
+            steps = rank.keep("steps", 0)
+            steps.value += 1
+
+        It is written between steps, every ten seconds or, where writing takes longer than half a second, twenty
+        times as long as that takes; and when the rank leaves. What is restored here can be as old as that. A group
+        that forms again in the same process restores nothing.
+
+        Args:
+            name: Another one for each value.
+            value: Something with ``state_dict()`` and ``load_state_dict()``, or a plain value. Its state may have
+                tensors, numbers, texts, lists and dicts, of 4 GiB at most on a rank.
+
+        Returns:
+            `value`, with its kept state if there is one; for a plain value a `Kept`, whose attribute `value` it is.
+
+        Raises:
+            TradewindError: For a name that is kept already, and a state that cannot be kept or does not fit.
+        """
+        return self._keeper.keep(name, value)
+
     def leave(self) -> None:
         """Leaves the run with the group before the budget is applied. All ranks of the group call it."""
+        if self._native.evaluating:
+            return
         if not self._entered:
             self._fail("this rank has entered no group that it could leave")
         self._end = self._end or "left"
@@ -244,6 +353,10 @@ class Rank:
     def _enter(self) -> None:
         """Enters the group, if the rank is not in it."""
         if self._entered or self.done:
+            return
+        if self._native.evaluating:
+            self._end = "applied"
+            self._evaluations.pull()
             return
         if self._replica is None:
             raise TradewindError("call rank.optimizer(model) or rank.share(arrays) before the first batch is taken")
@@ -291,11 +404,14 @@ class Rank:
         if self._left or not self._entered:
             return
         self._left = True
+        self._keeper.write()
         try:
             self._native.leave(self._take_loss())
         except GroupBroken:
             # Whoever hears it knows that the rank has ended.
             pass
+        if self._native.alone:
+            self._evaluations.due()
 
     def _take_loss(self) -> float | None:
         loss, self._loss = self._loss, None
@@ -309,8 +425,15 @@ class Rank:
         if self._raised or _native.failed_with() != 0:
             self._native.flush()
             return
+        if self._native.evaluating:
+            ended = self._evaluations.end()
+            self._native.flush()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0 if ended else FAILED)
         if self.done:
             self._leave()
+            self._keeper.write()
         self._native.flush()
         if not self.done:
             text = (

@@ -23,6 +23,7 @@ class Replica:
     def __init__(self, rank: Rank, model: nn.Module) -> None:
         self._rank = rank
         self._native = rank._native
+        self.model = model
         torch.set_num_threads(self._native.threads)
         self.parameters = _trained(model)
         self.buffers = _buffers(model)

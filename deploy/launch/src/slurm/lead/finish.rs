@@ -18,8 +18,7 @@ use super::super::render::STEP;
 use super::super::{client, fleet};
 use super::{ANSWER, Lead, PAUSE, Why};
 use crate::results::{End, finish};
-use crate::run::NOT_EVALUATED;
-use crate::{LOOK, Process, Programs, Role, environment, is_evaluated};
+use crate::{LOOK, Process, Programs, Role, environment};
 use tradewind_folder::cluster::ClusterStatus;
 use tradewind_folder::failure::{Cause, Failure};
 use tradewind_folder::found::FoundRun;
@@ -40,14 +39,8 @@ impl Lead {
         let why = match why {
             Why::Completed => {
                 cluster = timeout(ANSWER, self.cluster()).await.ok().flatten();
-                let evaluated = if is_evaluated(&self.place.config) {
-                    say("training is done; evaluating the servers' parameters");
-                    self.evaluate().await
-                } else {
-                    say(NOT_EVALUATED);
-                    Ok(None)
-                };
-                match evaluated {
+                say("training is done; evaluating the servers' parameters");
+                match self.evaluate().await {
                     Ok(None) => Why::Completed,
                     Ok(Some(why)) => {
                         say("the job ends before the evaluation is done");
