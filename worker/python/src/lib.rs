@@ -18,5 +18,5 @@ mod _native {
     #[pymodule_export]
     use crate::errors::{GroupBroken, TradewindError, failed_with};
     #[pymodule_export]
-    use crate::rank::{Buckets, Joined, Placed, Rank, Stepped};
+    use crate::rank::{Buckets, InnerStep, Joined, Placed, Rank, Stepped};
 }

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -39,7 +40,12 @@ workers = {workers}
 class Run:
     """A run of one of the scripts, in a folder of its own."""
 
-    def __init__(self, script: str, *, groups: list[int], samples: int = 800, **settings: object) -> None:
+    #: The file that has the scripts.
+    scripts = SCRIPTS
+
+    def __init__(
+        self, script: str, *, groups: list[int], samples: int = 800, keys: tuple[str, ...] = (), **settings: object
+    ) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.told = Path(self.folder.name)
         defaults = {"servers": 1, "consistency": "sync", "workers": 0}
@@ -47,7 +53,9 @@ class Run:
         file = self.told / "run.toml"
         file.write_text(text)
         self.process = subprocess.Popen(
-            [COMMAND, "run", file, "--out", self.told / "run", "--", sys.executable, SCRIPTS, script],
+            [COMMAND, "run", file, "--out", self.told / "run"]
+            + [word for key in keys for word in ("--set", key)]
+            + ["--", sys.executable, self.scripts, script],
             env={**os.environ, "TOLD": str(self.told)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -66,6 +74,17 @@ class Run:
     def log(self, rank: str) -> str:
         return (self.told / f"run/logs/{rank}.log").read_text()
 
+    def kill(self, group: int, rank: int, *, when: Callable[[], bool]) -> None:
+        """Kills a rank's process once the run has come so far."""
+        deadline = time.time() + 120
+        while not when():
+            assert self.process.poll() is None and time.time() < deadline, "it never came so far"
+            time.sleep(0.05)
+        processes = json.loads((self.told / "run/processes.json").read_text())
+        place = ("worker", group, rank)
+        (victim,) = [one for one in processes if (one["role"], one["group"], one["group_rank"]) == place]
+        os.kill(victim["pid"], signal.SIGKILL)
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -74,9 +93,13 @@ class Run:
         self.folder.cleanup()
 
 
-class Runs(unittest.TestCase):
+class RunCase(unittest.TestCase):
+    """Tests with runs of scripts."""
+
+    kind = Run
+
     def run_of(self, script: str, **settings) -> Run:
-        run = Run(script, **settings)
+        run = self.kind(script, **settings)
         self.addCleanup(run.close)
         return run
 
@@ -85,6 +108,20 @@ class Runs(unittest.TestCase):
         self.assertEqual(status, 0, text)
         return text
 
+    def refused(self, script: str, words: str, **settings: object) -> None:
+        """The log of a rank of group 0 comes to say the words."""
+        run = self.run_of(script, **{"groups": [1], **settings})
+        deadline = time.time() + 120
+        while True:
+            logs = [path.read_text() for path in run.told.glob("run/logs/group-0-rank-*.log")]
+            if any(words in log for log in logs):
+                return
+            if run.process.poll() is not None or time.time() > deadline:
+                self.fail("\n".join(logs) or run.end()[1])
+            time.sleep(0.1)
+
+
+class Runs(RunCase):
     def test_one_rank_equals_the_plain_loop(self) -> None:
         run = self.run_of("train", groups=[1])
         self.completes(run)
@@ -134,15 +171,7 @@ class Runs(unittest.TestCase):
 
     def test_a_rank_that_is_killed_comes_back_and_the_run_completes(self) -> None:
         run = self.run_of("train", groups=[2, 2], consistency="async", samples=12_000)
-        deadline = time.time() + 120
-        while len(run.lines("batches-1-1")) < 20:
-            self.assertLess(time.time(), deadline, "it never trained")
-            time.sleep(0.05)
-        processes = json.loads((run.told / "run/processes.json").read_text())
-        (victim,) = [
-            one for one in processes if (one["role"], one["group"], one["group_rank"]) == ("worker", 1, 1)
-        ]
-        os.kill(victim["pid"], signal.SIGKILL)
+        run.kill(1, 1, when=lambda: len(run.lines("batches-1-1")) >= 20)
         self.completes(run)
         self.assertIn("broken", run.log("group-1-rank-0"))
         self.assertTrue(run.lines("values-1-1"), "the killed rank's next process was there at the end")
@@ -157,17 +186,6 @@ class Runs(unittest.TestCase):
         self.assertNotEqual(status, 0, text)
         self.assertIn("diverged", text)
         self.assertNotIn("restarted", text)
-
-    def refused(self, script: str, words: str, **settings: object) -> None:
-        run = self.run_of(script, groups=[1], **settings)
-        deadline = time.time() + 120
-        while True:
-            path = run.told / "run/logs/group-0-rank-0.log"
-            if path.exists() and words in path.read_text():
-                return
-            if run.process.poll() is not None or time.time() > deadline:
-                self.fail(path.read_text() if path.exists() else run.end()[1])
-            time.sleep(0.1)
 
     def test_the_end_before_the_budget_is_a_failure(self) -> None:
         self.refused("stops_early", "call rank.leave()")

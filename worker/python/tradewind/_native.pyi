@@ -34,6 +34,11 @@ class Stepped:
     rate: float
     samples_applied: int
     left_out: int
+    lost: bool
+
+class InnerStep:
+    skipped: bool
+    exchange: bool
 
 class Rank:
     run: str
@@ -46,6 +51,7 @@ class Rank:
     batch: int
     largest_batch: int
     batches_ahead: int | None
+    is_local: bool
     seed: int
     settings: str
     lease_seconds: float
@@ -63,11 +69,23 @@ class Rank:
     def step(
         self,
         samples: int,
-        finite: bool | None = None,
-        loss: float | None = None,
-        loss_before: float | None = None,
+        batches: int,
+        overflowed: bool = False,
+        loss_scale: float | None = None,
+        loss_before: float = ...,
     ) -> Stepped: ...
-    def leave(self, loss_before: float | None = None) -> None: ...
+    def inner_step(
+        self,
+        samples: int,
+        batches: int,
+        overflowed: bool = False,
+        loss_scale: float | None = None,
+        loss_before: float = ...,
+        options: int = 0,
+    ) -> InnerStep: ...
+    def exchange_steps(self) -> Stepped: ...
+    def meet(self, batches: int) -> None: ...
+    def leave(self, loss_before: float = ...) -> None: ...
     def again(self, reason: str) -> bool: ...
     @staticmethod
     def flush() -> None: ...
