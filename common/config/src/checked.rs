@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::choice;
 use super::compute::{self, Compute};
+use super::keys;
 use super::liveness::Liveness;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
@@ -98,6 +99,8 @@ pub struct Train {
     pub batch: u32,
     /// How that grows.
     pub batch_ramp: Vec<BatchStep>,
+    /// Batches of a rank that make one step of a script, where the data of a step follow from its clock.
+    pub batches_per_step: u32,
     /// When a gradient is applied.
     pub consistency: ConsistencySpec,
     /// Samples in a leased chunk.
@@ -188,7 +191,9 @@ impl Config {
             batch: self.train.batch,
             batch_ramp: self.train.batch_ramp.clone(),
             local: self.local.is_some(),
-            local_steps: self.local.as_ref().map_or(1, |local| local.steps),
+            // The data of a clock are those of all its batches.
+            local_steps: self.local.as_ref().map_or(1, |local| local.steps)
+                * self.train.batches_per_step,
             chunk_samples: self.train.chunk_samples,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
@@ -285,6 +290,22 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             decays: values.float("optimizer.weight_decay") > 0.0,
         }),
     };
+    let is_script = task.name() == SCRIPT.name;
+    if is_script && local.is_some() {
+        for key in keys::all().filter(|key| is_of_inner(key.name)) {
+            if values.departure(key).is_some() {
+                let what = "is the script's to decide, whose own optimizer and scheduler take the steps between exchanges: leave it out";
+                wrong(key.name, what.into());
+            }
+        }
+    }
+    let batches_per_step = values.int(keys::BATCHES_PER_STEP) as u32;
+    if batches_per_step > 1 && !is_script {
+        wrong(
+            keys::BATCHES_PER_STEP,
+            "needs a script of your own: a built-in model takes one batch a step, which train.batch makes larger".into(),
+        );
+    }
     let milestones = values.int("evaluation.every_samples");
     let schedule = local
         .as_ref()
@@ -342,6 +363,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             samples: values.int("train.samples") as u64,
             batch,
             batch_ramp,
+            batches_per_step: match consistency.waits_for_all() {
+                true => batches_per_step,
+                false => 1,
+            },
             consistency,
             chunk_samples,
             overlap,
@@ -359,6 +384,15 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         telemetry: Telemetry { prometheus },
         slurm,
     })
+}
+
+/// Whether a key is about the optimizer of the steps between exchanges.
+fn is_of_inner(key: &str) -> bool {
+    match key.split_once('.') {
+        Some(("local", name)) => !["algorithm", "steps", "fitted"].contains(&name),
+        Some((section, _)) => section == "schedule",
+        None => false,
+    }
 }
 
 /// `model.program`, unless it is none.

@@ -28,6 +28,7 @@ fn only_with() -> Vec<Only> {
         active: active.to_vec(),
     };
     let mut all = vec![
+        only(keys::BATCHES_PER_STEP, "train.consistency", &["sync"]),
         only(WARMUP_SAMPLES.key, "schedule.unit", &["samples"]),
         only(WARMUP_UPDATES.key, "schedule.unit", &["updates"]),
     ];

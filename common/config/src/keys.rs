@@ -21,6 +21,7 @@ pub use super::key::{Key, Section, float, int};
 use super::key::{MANY, key};
 use super::liveness::Liveness;
 use super::value::Kind::{self, Bool, Choice};
+pub(super) use update::BATCHES_PER_STEP;
 
 /// The key that chooses one of several, by name: what it decides, then what each of them does. `others` are
 /// names of settings of some of them.

@@ -12,7 +12,7 @@ use tradewind_proto::v1::StatusReply;
 const WORDS: u32 = 2;
 
 /// What such an end is called where the group has not left.
-const EARLY: &str = "ended with status 0 before its group had left the run";
+const EARLY: &str = "ended with status 0 before its group had left the run (a script calls tradewind.join(), and trains until rank.done)";
 
 /// Scripts that have ended with status 0, until it is known what that means.
 #[derive(Debug, Default)]

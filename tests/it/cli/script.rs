@@ -120,7 +120,7 @@ fn a_script_that_fails_to_evaluate_fails_the_run() {
 fn a_script_that_never_trains_has_not_done_its_part() {
     let ended = run("exit 0").complete();
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    let want = "rank 0 of group 0 ended with status 0 before its group had left the run, 6 times without progress";
+    let want = "rank 0 of group 0 ended with status 0 before its group had left the run (a script calls tradewind.join(), and trains until rank.done), 6 times without progress";
     assert!(ended.stderr.contains(want), "{}", ended.stderr);
     let summary = ended.summary();
     assert_eq!(summary["status"], "failed");

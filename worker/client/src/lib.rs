@@ -16,6 +16,7 @@
 //!     Membership::leave; or after an error break_off, and RankProcess::again says what follows
 //! ```
 
+pub mod alike;
 mod arriving;
 mod away;
 pub mod background;
@@ -34,6 +35,7 @@ pub mod heartbeat;
 pub mod lease;
 pub mod leaving;
 mod link;
+pub mod local;
 pub mod main_memory;
 pub mod membership;
 pub mod milestones;

@@ -44,16 +44,33 @@ impl Computed {
         ahead: Ahead,
         ranks: &dyn Ranks,
     ) -> Result<Step, Broken> {
+        self.agree_beside(samples, missed_pace, ahead, &mut [], ranks)
+    }
+
+    /// The same, with further values of each rank, which become their sums.
+    pub fn agree_beside(
+        self,
+        samples: usize,
+        missed_pace: bool,
+        ahead: Ahead,
+        beside: &mut [f64],
+        ranks: &dyn Ranks,
+    ) -> Result<Step, Broken> {
         let Self { buckets, .. } = self;
         let Ahead { clock, loss_scale } = ahead;
-        let mut sums = [
+        let own = [
             self.loss * samples as f64,
             samples as f64,
             f64::from(u8::from(!self.finite)),
             f64::from(u8::from(missed_pace)),
         ];
+        let mut sums = [&own[..], beside].concat();
         ranks.all_reduce_sum(&mut sums)?;
-        let [loss, samples, not_finite, missed_pace] = sums;
+        let (own, others) = sums.split_at(own.len());
+        beside.copy_from_slice(others);
+        let [loss, samples, not_finite, missed_pace] = *own else {
+            unreachable!("as many as were summed");
+        };
         let buckets_skipped = if not_finite == 0.0 { 0 } else { self.skips };
         let overflowed = buckets_skipped > 0 && loss_scale.is_some();
         if overflowed {

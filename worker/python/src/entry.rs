@@ -146,7 +146,6 @@ fn found_at(coordinator: CoordinatorArgument) -> CoordinatorAt {
 /// Refuses what a script cannot have yet, by its key.
 fn refuse(config: &Config) -> anyhow::Result<()> {
     let asked = [
-        (config.local.is_some(), "local.algorithm"),
         (config.exchange.per_bucket, "exchange.per_bucket"),
         (
             config.optimizer.spec.capabilities().layerwise(),

@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use crate::kept::{read_kept, write_kept};
     #[pymodule_export]
-    use crate::rank::{Buckets, Joined, Placed, Rank, Stepped};
+    use crate::rank::{Buckets, InnerStep, Joined, Placed, Rank, Stepped};
     #[pymodule_export]
     use crate::saving::{save, save_sharded};
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use pyo3::prelude::*;
+use tradewind_client::alike::Misused;
 use tradewind_client::feed::check_batch;
 use tradewind_client::membership::End;
 use tradewind_client::saving::Notes;
@@ -22,7 +23,7 @@ use crate::errors::{Failure, ended, given_up, wrong};
 use crate::evaluation::{Evaluator, Found, Measured};
 use crate::memory::Memory;
 use crate::saving::Tensor;
-use crate::training::{Outcome, Said, Trainer};
+use crate::training::{self, Outcome, Said, Trainer};
 
 /// Where a tensor lies in the flat vector.
 #[pyclass(frozen, get_all)]
@@ -75,6 +76,17 @@ pub struct Stepped {
     samples_applied: u64,
     /// So many batches that were asked for and not handed out are left out.
     left_out: u64,
+    /// What local steps came to was not finite: the script's optimizer begins anew.
+    lost: bool,
+}
+
+/// What the script's own optimizer does with a step.
+#[pyclass(frozen, get_all)]
+pub struct InnerStep {
+    /// Nothing: somebody's gradient was not finite.
+    skipped: bool,
+    /// After it the steps are exchanged.
+    exchange: bool,
 }
 
 impl From<Outcome> for Stepped {
@@ -85,6 +97,7 @@ impl From<Outcome> for Stepped {
             rate,
             samples_applied,
             left_out,
+            lost,
         } = outcome;
         Self {
             skipped,
@@ -95,6 +108,7 @@ impl From<Outcome> for Stepped {
             rate,
             samples_applied,
             left_out,
+            lost,
         }
     }
 }
@@ -110,6 +124,8 @@ pub struct Rank {
     folder: Option<PathBuf>,
     evaluating: bool,
     alone: bool,
+    /// Number of the process that has joined; children that it forks have another.
+    process: u32,
     entry: Mutex<Option<Entry>>,
     described: Mutex<Option<(Arc<RunSpec>, Arc<Layout>)>>,
     /// Once the model is known.
@@ -209,8 +225,14 @@ impl Rank {
         self.config.train.largest_batch()
     }
 
-    /// How many batches of the group may be asked for ahead of the one at hand; `None` where they follow from
-    /// the step alone.
+    /// Whether the script's own optimizer takes steps between exchanges.
+    #[getter]
+    fn is_local(&self) -> bool {
+        self.config.local.is_some()
+    }
+
+    /// How many batches of a rank may be asked for and not be used in a step yet, besides one; `None` where
+    /// they follow from the step alone.
     #[getter]
     fn batches_ahead(&self) -> PyResult<Option<u64>> {
         let train = &self.config.train;
@@ -350,31 +372,75 @@ impl Rank {
         self.call(py, Trainer::handed_out)
     }
 
-    /// The gradient of `samples` samples is in its memory, averaged over the group: agrees with the group that
-    /// it is finite, exchanges it, and brings fresh values. `loss` is that of this step, `loss_before` that of
-    /// the step before, if it was not known then; NaN if nobody says.
-    #[pyo3(signature = (samples, finite=None, loss=None, loss_before=None))]
+    /// The gradient of `samples` samples, in so many batches, is in its memory, averaged over the group: agrees
+    /// with the group that it is finite, exchanges it, and brings fresh values. `overflowed` says that it is
+    /// known not to be finite, and `loss_scale` what the loss was multiplied by, if it was. `loss_before` is
+    /// the loss of the step before; NaN if nobody says.
+    #[pyo3(signature = (samples, batches, overflowed=false, loss_scale=None, loss_before=f64::NAN))]
     fn step(
         &self,
         py: Python<'_>,
         samples: usize,
-        finite: Option<bool>,
-        loss: Option<f64>,
-        loss_before: Option<f64>,
+        batches: u32,
+        overflowed: bool,
+        loss_scale: Option<f64>,
+        loss_before: f64,
     ) -> PyResult<Stepped> {
         let said = Said {
             samples,
-            finite,
-            loss,
+            batches,
+            overflowed,
+            loss_scale,
             loss_before,
+            options: 0,
         };
-        self.call(py, move |trainer| trainer.step(said))
-            .map(Stepped::from)
+        let stepped = self.call(py, move |trainer| trainer.step(said))?;
+        stepped.map(Stepped::from).map_err(misused)
+    }
+
+    /// The same for a step of the script's own optimizer, which is not exchanged by itself. `options` is a
+    /// number below 2^18 that follows from the options of the optimizer: all ranks have the same.
+    #[pyo3(signature = (samples, batches, overflowed=false, loss_scale=None, loss_before=f64::NAN, options=0))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn inner_step(
+        &self,
+        py: Python<'_>,
+        samples: usize,
+        batches: u32,
+        overflowed: bool,
+        loss_scale: Option<f64>,
+        loss_before: f64,
+        options: u32,
+    ) -> PyResult<InnerStep> {
+        let said = Said {
+            samples,
+            batches,
+            overflowed,
+            loss_scale,
+            loss_before,
+            options,
+        };
+        let stepped = self.call(py, move |trainer| trainer.inner_step(said))?;
+        let training::InnerStep { skipped, exchange } = stepped.map_err(misused)?;
+        Ok(InnerStep { skipped, exchange })
+    }
+
+    /// Exchanges what the script's own steps have come to, with the buffers that lie beside the gradient.
+    fn exchange_steps(&self, py: Python<'_>) -> PyResult<Stepped> {
+        let exchanged = self.call(py, Trainer::exchange_steps);
+        exchanged.map(Stepped::from)
+    }
+
+    /// Before a backward that averages and is not the first since the last step, with so many batches: an
+    /// error where the ranks of the group are not at the same place.
+    fn meet(&self, py: Python<'_>, batches: u32) -> PyResult<()> {
+        let met = self.call(py, move |trainer| trainer.meet(batches))?;
+        met.map_err(misused)
     }
 
     /// The group is done with the run; `loss_before` as for [`step`](Self::step).
-    #[pyo3(signature = (loss_before=None))]
-    fn leave(&self, py: Python<'_>, loss_before: Option<f64>) -> PyResult<()> {
+    #[pyo3(signature = (loss_before=f64::NAN))]
+    fn leave(&self, py: Python<'_>, loss_before: f64) -> PyResult<()> {
         self.call(py, move |trainer| trainer.leave(loss_before))
     }
 
@@ -462,6 +528,7 @@ impl Rank {
             folder: entry.folder.clone(),
             evaluating: entry.evaluates.is_some(),
             alone,
+            process: std::process::id(),
             entry: Mutex::new(Some(entry)),
             described: Mutex::new(None),
             driver: OnceLock::new(),
@@ -489,10 +556,20 @@ impl Rank {
         py: Python<'_>,
         what: impl FnOnce(&mut Trainer) -> anyhow::Result<T> + Send + 'static,
     ) -> PyResult<T> {
+        if std::process::id() != self.process {
+            return Err(wrong(
+                "this process was forked from a rank, and its methods are the rank's alone: a worker of a loader \
+                 prepares samples, the script's own process does the rest",
+            ));
+        }
         let driver = self.driver.get().ok_or_else(undescribed)?;
         let answer = driver.call(py, |trainer| trainer.try_to(what))?;
         answer.map_err(ended)
     }
+}
+
+fn misused(Misused(text): Misused) -> PyErr {
+    wrong(text)
 }
 
 fn undescribed() -> PyErr {

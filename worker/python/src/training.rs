@@ -1,10 +1,15 @@
 //! A rank from the moment on when its model is known, on the thread that does what the script waits for.
 
+mod local;
+mod losses;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
+use tradewind_client::alike::{Agreed, Misused, Place};
 use tradewind_client::coordinator::{Coordinator, Joined, RankId};
 use tradewind_client::feed::Feed;
 use tradewind_client::fence::Break;
@@ -17,20 +22,23 @@ use tradewind_client::rank_process::RankProcess;
 use tradewind_client::rank_settings::RankSettings;
 use tradewind_client::ranks::{Alone, Broken};
 use tradewind_client::recorder::Recorder;
-use tradewind_client::step::{Ahead, Computed, Ended, Step};
+use tradewind_client::step::{Ahead, Computed, Step};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_client::verdict::{GivenUp, Verdict};
 use tradewind_common::finite::all_finite;
 use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
 use tradewind_common::spec::RunSpec;
-use tradewind_common::{BlockId, Layout, Rank};
+use tradewind_common::{BlockId, Clock, Layout, Rank, TensorKind};
 use tradewind_config::Config;
 
 use crate::entry::Entry;
 use crate::errors::Failure;
 use crate::group::PythonRanks;
 use crate::memory::Memory;
+pub use local::InnerStep;
+use local::LocalSteps;
+use losses::Losses;
 
 /// What a rank's thread has.
 pub struct Trainer {
@@ -42,6 +50,8 @@ pub struct Trainer {
     values: Memory,
     gradient: Memory,
     stage: Stage,
+    /// Where the script's optimizer takes steps between exchanges.
+    local: Option<LocalSteps>,
     /// Why the incarnation at hand is over, if it is.
     failure: Option<anyhow::Error>,
 }
@@ -60,8 +70,9 @@ struct Entered {
     group: Box<dyn Gather + Send>,
     slice: Vec<BlockId>,
     seen: Seen,
-    /// The exchange that ended last, until its loss is known.
-    unrecorded: Option<Ended>,
+    losses: Losses,
+    /// Batches of the steps whose exchanges have not ended.
+    undone: VecDeque<u32>,
     /// Since when the script computes.
     since: Stopwatch,
     _training: Training,
@@ -74,12 +85,16 @@ struct Entered {
 pub struct Said {
     /// Samples of its gradient on this rank.
     pub samples: usize,
-    /// Whether the gradient is finite; `None` if nobody has looked.
-    pub finite: Option<bool>,
-    /// The mean loss of its samples, if it is known yet.
-    pub loss: Option<f64>,
-    /// That of the step before, if it was not known then.
-    pub loss_before: Option<f64>,
+    /// The batches that they came in.
+    pub batches: u32,
+    /// Whether somebody has found the gradient not finite.
+    pub overflowed: bool,
+    /// What the loss was multiplied by, if it was.
+    pub loss_scale: Option<f64>,
+    /// The mean loss of the step before; NaN if nobody says.
+    pub loss_before: f64,
+    /// A number that is the same on all ranks whose optimizers have the same options; below 2^18.
+    pub options: u32,
 }
 
 /// What a step has come to.
@@ -95,6 +110,8 @@ pub struct Outcome {
     pub samples_applied: u64,
     /// So many batches that were asked for and not handed out are left out.
     pub left_out: u64,
+    /// What local steps came to was not finite: the script's optimizer begins anew.
+    pub lost: bool,
 }
 
 impl Trainer {
@@ -148,6 +165,7 @@ impl Trainer {
             values,
             gradient,
             stage: Stage::Apart,
+            local: None,
             failure: None,
         })
     }
@@ -220,13 +238,15 @@ impl Trainer {
         // One rate holds for all blocks of the first exchange, too.
         let pulled = exchanges.pull(&mut replica)?;
         tracing::info!(%start, "ready");
+        self.local = LocalSteps::new(&self.config, layout, replica.values);
         let entered = Entered {
             feed: membership.feed(start)?,
             exchanges,
             group,
             slice,
             seen: pulled.seen(),
-            unrecorded: None,
+            losses: Losses::default(),
+            undone: VecDeque::new(),
             since: Stopwatch::start(),
             _training: process.leaving.train(),
             membership,
@@ -239,6 +259,7 @@ impl Trainer {
             rate: self.rate(seen, 1),
             samples_applied: pulled.samples_applied,
             left_out: 0,
+            lost: false,
         })
     }
 
@@ -265,13 +286,21 @@ impl Trainer {
     }
 
     /// Agrees with the group about the gradient in its memory, exchanges it, and brings fresh values.
-    pub fn step(&mut self, said: Said) -> anyhow::Result<Outcome> {
+    pub fn step(&mut self, said: Said) -> anyhow::Result<Result<Outcome, Misused>> {
+        Ok(match self.agree(said)? {
+            Ok(step) => Ok(self.exchange(step, said.batches)?),
+            Err(misused) => Err(misused),
+        })
+    }
+
+    /// A step, as all ranks know it.
+    fn agree(&mut self, said: Said) -> anyhow::Result<Result<Step, Misused>> {
         let Self {
             config,
             recorder,
             process,
-            values,
             gradient,
+            local,
             stage: Stage::Entered(entered),
             ..
         } = self
@@ -286,7 +315,8 @@ impl Trainer {
 
         let mut compute = entered.since.elapsed();
         let slowness = {
-            let step = first_step(clock, spec.local_steps).0;
+            let nth = local.as_ref().map_or(0, LocalSteps::taken);
+            let step = first_step(clock, spec.local_steps).0 + u64::from(nth);
             config.stragglers.factor(id.group, id.rank, step)
         };
         let pace = Pace::new(Duration::from_secs_f64(config.step_seconds)).times(slowness);
@@ -294,29 +324,92 @@ impl Trainer {
         pace.keep(compute);
         compute = entered.since.elapsed();
 
-        let mut watch = Stopwatch::start();
+        let watch = Stopwatch::start();
         // SAFETY: the script waits for this call.
         let gradient = unsafe { gradient.values() };
+        let pushed = match local {
+            // Between exchanges buffers are left alone.
+            Some(_) => &gradient[layout.of_kind(TensorKind::Parameter)],
+            None => gradient,
+        };
         let computed = Computed {
-            loss: said.loss.or(said.loss_before).unwrap_or(f64::NAN),
-            finite: said.finite.unwrap_or_else(|| all_finite(gradient)),
+            // Known with the next step.
+            loss: f64::NAN,
+            finite: !said.overflowed && all_finite(pushed),
             // All of it or nothing.
             skips: 1,
             buckets: 1,
         };
         let ahead = Ahead {
             clock,
+            loss_scale: said.loss_scale,
+        };
+        let place = Place::Step(said.batches);
+        let mut agreed = Agreed::new(place, said.options, said.samples as f64 * said.loss_before);
+        let group = &*entered.group;
+        let mut step = computed.agree_beside(said.samples, missed, ahead, &mut agreed.0, group)?;
+        if let Some(misused) = agreed.misused(place, group.size()) {
+            return Ok(Err(misused));
+        }
+        let train = &config.train;
+        if train.consistency.waits_for_all() && said.batches != train.batches_per_step {
+            let Said { batches, .. } = said;
+            return Ok(Err(Misused(format!(
+                "{batches} batches were taken for this step, and under train.consistency = \"sync\" \
+                 a step has {}: the samples of a step follow from its number. Take so many, or set \
+                 train.batches_per_step in the run's file",
+                train.batches_per_step
+            ))));
+        }
+        entered.losses.hear(agreed.loss_sum() / step.samples as f64);
+        entered.losses.stepped(&step);
+        entered.record(recorder, clock);
+        step.compute = compute;
+        step.reduce = watch.elapsed();
+        entered.since = Stopwatch::start();
+        Ok(Ok(step))
+    }
+
+    /// Before a backward that averages, with others since the last step: an error if the ranks are not at the
+    /// same place, whose collectives would not fit together.
+    pub fn meet(&mut self, batches: u32) -> anyhow::Result<Result<(), Misused>> {
+        let entered = self.entered()?;
+        entered.membership.check()?;
+        let computed = Computed {
+            loss: 0.0,
+            finite: true,
+            skips: 0,
+            buckets: 1,
+        };
+        let ahead = Ahead {
+            clock: entered.exchanges.clock(),
             loss_scale: None,
         };
-        let mut step = computed.agree(said.samples, missed, ahead, &*entered.group)?;
-        let first = entered.group.rank() == Rank(0);
-        if said.loss.is_none() {
-            let loss = std::mem::replace(&mut step.loss, f64::NAN);
-            entered.record(recorder, loss);
-        }
-        step.compute = compute;
-        step.reduce = watch.lap();
+        let place = Place::Backward(batches);
+        let mut agreed = Agreed::new(place, 0, 0.0);
+        let group = &*entered.group;
+        computed.agree_beside(0, false, ahead, &mut agreed.0, group)?;
+        Ok(match agreed.misused(place, group.size()) {
+            Some(misused) => Err(misused),
+            None => Ok(()),
+        })
+    }
 
+    /// Exchanges what steps came to; when that has ended, so many batches are done.
+    fn exchange(&mut self, step: Step, batches: u32) -> anyhow::Result<Outcome> {
+        let Self {
+            recorder,
+            process,
+            values,
+            gradient,
+            stage: Stage::Entered(entered),
+            ..
+        } = self
+        else {
+            return Err(unready("exchange"));
+        };
+        let layout = &process.settings.layout;
+        entered.undone.push_back(batches);
         let Entered {
             exchanges,
             group,
@@ -328,7 +421,8 @@ impl Trainer {
         let mut replica = MainMemory {
             layout,
             slice,
-            gradient,
+            // SAFETY: the script waits for this call.
+            gradient: unsafe { gradient.values() },
             // SAFETY: as above.
             values: unsafe { values.values_mut() },
             group: &**group,
@@ -338,16 +432,17 @@ impl Trainer {
         let mut end = None;
         let mut left_out = 0;
         if let Some(ended) = ended {
-            entered.feed.done();
+            for _ in 0..entered.undone.pop_front().unwrap_or(0) {
+                entered.feed.done();
+            }
             process.exchanged();
             entered.seen = ended.summary.seen();
             end = entered.membership.ended(&ended)?;
             let next = entered.exchanges.go_on_at(ended.summary.next);
             left_out = entered.feed.go_on_at(next);
-            entered.unrecorded = Some(ended).filter(|_| first);
-            if said.loss.is_some() {
-                entered.record(recorder, ended.step.loss);
-            }
+            entered.losses.ended(ended);
+            // With overlap that was the exchange of the step before.
+            entered.record(recorder, step.clock);
         }
         entered.since = Stopwatch::start();
         let seen = entered.seen;
@@ -357,18 +452,18 @@ impl Trainer {
             rate: self.rate(seen, step.samples),
             samples_applied: seen.samples,
             left_out,
+            lost: false,
         })
     }
 
     /// The group is done with the run.
-    pub fn leave(&mut self, loss_before: Option<f64>) -> anyhow::Result<()> {
+    pub fn leave(&mut self, loss_before: f64) -> anyhow::Result<()> {
         let mut entered = match std::mem::replace(&mut self.stage, Stage::Apart) {
             Stage::Entered(entered) => entered,
             Stage::Joined(_) | Stage::Apart => return Err(unready("leave")),
         };
-        if let Some(loss) = loss_before {
-            entered.record(&mut self.recorder, loss);
-        }
+        entered.losses.hear(loss_before);
+        entered.record(&mut self.recorder, Clock(u64::MAX));
         let finished = entered.feed.take_finished();
         Ok(entered.membership.leave(finished)?)
     }
@@ -400,12 +495,13 @@ impl Trainer {
 }
 
 impl Entered {
-    /// Writes down the exchange that ended last, whose loss is known now.
-    fn record(&mut self, recorder: &mut Recorder, loss: f64) {
-        if let Some(ended) = self.unrecorded.take() {
-            let step = Step { loss, ..ended.step };
-            let group = self.membership.group();
-            recorder.write(&Ended { step, ..ended }.record(group, None));
+    /// Writes down the exchanges before that of `clock` that have ended.
+    fn record(&mut self, recorder: &mut Recorder, clock: Clock) {
+        let group = self.membership.group();
+        for ended in self.losses.known(clock) {
+            if self.group.rank() == Rank(0) {
+                recorder.write(&ended.record(group, None));
+            }
         }
     }
 }

@@ -78,20 +78,6 @@ def loader_each_epoch() -> None:
                 break
 
 
-def two_iterations() -> None:
-    rank = tw.join()
-    net = model()
-    opt = rank.optimizer(net)
-    loader = rank.loader(Lines())
-    for batch in loader:
-        loss_of(net, batch).backward()
-        opt.step()
-        for another in loader:
-            loss_of(net, another).backward()
-            opt.step()
-            break
-
-
 def stops_early() -> None:
     rank = tw.join()
     net = model()

@@ -6,13 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from array_scripts import gradients_of, initial, lines
-from test_run import Cases
+from test_run import Run, RunCase
 
 SCRIPTS = Path(__file__).with_name("array_scripts.py")
 
 
-class Arrays(Cases):
+class ArrayRun(Run):
     scripts = SCRIPTS
+
+
+class Arrays(RunCase):
+    kind = ArrayRun
 
     def test_groups_of_one_equal_one_process_on_all_their_batches(self) -> None:
         run = self.run_of("train", groups=[1, 1], servers=2, samples=1600)

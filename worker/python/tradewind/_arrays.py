@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Arrays:
     """Arrays by name, which are views of one vector."""
 
-    # A loss is logged with the exchange that it belongs to.
+    #: A loss that is logged apart is that of the last exchange.
     has_gradient = False
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
@@ -61,11 +61,7 @@ class Arrays:
         rank = self._rank
         if rank.done:
             return
-        if len(rank._handed) != 1:
-            raise TradewindError(
-                f"{len(rank._handed)} batches were taken since the last exchange, and an exchange is for one: "
-                "iterate over rank.batches(), and exchange once for each"
-            )
+        batches = rank._batches(len(rank._handed))
         if gradients.keys() != self.values.keys():
             raise TradewindError(f"gradients are of {_names(gradients)}, and rank.share has {_names(self.values)}")
         for name, gradient in gradients.items():
@@ -75,13 +71,14 @@ class Arrays:
                     f"the gradient of {name} has shape {array.shape}, and {name} has {self.values[name].shape}"
                 )
             self._gradients[name][...] = array
+        if loss is not None:
+            rank._losses_of_next.append(float(loss))
         try:
-            stepped = rank._native.step(rank._handed[0], loss=float("nan") if loss is None else float(loss))
+            stepped = rank._native.step(sum(batches), len(batches), loss_before=rank._take_loss())
         except GroupBroken as error:
             rank._reform(str(error))
             return
-        rank._handed.clear()
-        rank._left_out = stepped.left_out
+        rank._used(batches)
         rank._took(stepped)
 
 

@@ -25,10 +25,13 @@ class Batches:
 
     #: What makes batches of numbers of samples.
     _loader: Iterable[Any]
+    #: Batches that it asks for ahead of the one at hand.
+    _ahead = 0
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._dealt = rank._dealt
+        self._most = rank._native.batches_ahead
 
     def __iter__(self) -> Iterator[Any]:
         """An epoch, or what is left of the run.
@@ -37,6 +40,7 @@ class Batches:
             TradewindError: A later iteration over batches of this rank has begun meanwhile.
         """
         rank, dealt = self._rank, self._dealt
+        rank._refuse_forked()
         rank._enter()
         while not rank.done:
             incarnation = rank._incarnations
@@ -57,12 +61,23 @@ class Batches:
                         continue
                     rank._native.handed_out()
                     rank._handed.append(samples)
+                    self._refuse_too_many()
                     yield batch
                     if rank.done or rank._incarnations != incarnation:
                         break
             except GroupBroken as error:
                 rank._reform(str(error))
         rank._leave()
+
+    def _refuse_too_many(self) -> None:
+        """A group holds only so many samples that it has not trained on."""
+        handed = len(self._rank._handed)
+        if self._most is not None and handed > 1 and handed + self._ahead > self._most + 1:
+            raise TradewindError(
+                f"{handed} batches were taken since the last step, beside {self._ahead} that are fetched ahead, and a "
+                f"group may hold {self._most + 1}: take a step sooner, lower num_workers or prefetch_factor, or raise "
+                "train.chunk_samples in the run's file"
+            )
 
 
 class Loader(Batches):
@@ -78,14 +93,14 @@ class Loader(Batches):
         if batch_size not in (None, batch):
             raise TradewindError(f"batch_size is {batch_size}, and train.batch of the run's file {batch}: make them equal")
         ahead = arguments.get("num_workers", 0) * (arguments.get("prefetch_factor") or 2)
-        most = rank._native.batches_ahead
-        if most is not None and ahead > most:
+        super().__init__(rank)
+        if self._most is not None and ahead > self._most:
             raise TradewindError(
-                f"num_workers times prefetch_factor is {ahead}, and a group may ask for {most} batches ahead: lower "
-                "them, or raise train.chunk_samples in the run's file"
+                f"num_workers times prefetch_factor is {ahead}, and a group may ask for {self._most} batches ahead: "
+                "lower them, or raise train.chunk_samples in the run's file"
             )
         rank._needs_samples(len(data))  # type: ignore[arg-type]
-        super().__init__(rank)
+        self._ahead = ahead
         if arguments.get("num_workers", 0) > 0:
             arguments["worker_init_fn"] = _Dies(arguments.get("worker_init_fn"))
         self._loader = DataLoader(data, batch_sampler=self._dealt, **arguments)

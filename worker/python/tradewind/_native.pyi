@@ -42,6 +42,11 @@ class Stepped:
     rate: float
     samples_applied: int
     left_out: int
+    lost: bool
+
+class InnerStep:
+    skipped: bool
+    exchange: bool
 
 class Rank:
     run: str
@@ -54,6 +59,7 @@ class Rank:
     batch: int
     largest_batch: int
     batches_ahead: int | None
+    is_local: bool
     seed: int
     settings: str
     lease_seconds: float
@@ -76,11 +82,23 @@ class Rank:
     def step(
         self,
         samples: int,
-        finite: bool | None = None,
-        loss: float | None = None,
-        loss_before: float | None = None,
+        batches: int,
+        overflowed: bool = False,
+        loss_scale: float | None = None,
+        loss_before: float = ...,
     ) -> Stepped: ...
-    def leave(self, loss_before: float | None = None) -> None: ...
+    def inner_step(
+        self,
+        samples: int,
+        batches: int,
+        overflowed: bool = False,
+        loss_scale: float | None = None,
+        loss_before: float = ...,
+        options: int = 0,
+    ) -> InnerStep: ...
+    def exchange_steps(self) -> Stepped: ...
+    def meet(self, batches: int) -> None: ...
+    def leave(self, loss_before: float = ...) -> None: ...
     def again(self, reason: str) -> bool: ...
     def pull(self) -> None: ...
     def evaluated(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._attached import refuse_others, unscale
 from ._native import GroupBroken, TradewindError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Optimizer(torch.optim.Optimizer):
         self._replica = replica
         super().__init__([parameter for _, parameter in replica.parameters], {"lr": 0.0})
         self._shown = 0.0
+        refuse_others(replica.parameters, self)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         if self.param_groups:
@@ -47,37 +49,32 @@ class Optimizer(torch.optim.Optimizer):
         rank = self._rank
         if rank.done:
             return
-        if not rank._entered:
-            raise TradewindError("no batch was taken yet: iterate over rank.loader(data)")
-        if self.param_groups[0]["lr"] != self._shown:
-            raise TradewindError(
-                "the learning rate is the servers': set optimizer.learning_rate and schedule.* in the run's file"
-            )
-        if len(rank._handed) != 1:
-            raise TradewindError(
-                f"{len(rank._handed)} batches were taken since the last step, and a step is for one: raise "
-                "train.batch to accumulate"
-            )
-        finite = self._unscale()
-        loss = rank._take_loss()
-        now, before = (loss, None) if rank._loss_is_of_next else (None, loss)
-        rank._loss_is_of_next = False
+        batches = rank._batches()
+        self._refuse_options()
+        scaled = unscale(self, self._replica.gradients)
         try:
             self._replica.ready()
-            stepped = rank._native.step(rank._handed[0], finite, now, before)
+            self._replica.lay_buffers()
+            stepped = rank._native.step(
+                sum(batches), len(batches), scaled.overflowed, scaled.scale, rank._take_loss()
+            )
         except GroupBroken as error:
             rank._reform(str(error))
             return
-        rank._handed.clear()
-        rank._left_out = stepped.left_out
+        rank._used(batches)
         rank._took(stepped)
         self._shown = self.param_groups[0]["lr"] = stepped.rate
 
-    def _unscale(self) -> bool | None:
-        """Divides by the scale of a GradScaler that has not done so; whether it found everything finite."""
-        found = getattr(self, "found_inf", None)
-        scale = getattr(self, "grad_scale", None)
-        if scale is not None:
-            for gradient in self._replica._grads:
-                gradient.div_(scale)
-        return None if found is None else not bool(found)
+    def _refuse_options(self) -> None:
+        """The one group has the servers' rate, and nothing else that would mean something."""
+        (group,) = self.param_groups
+        if group["lr"] != self._shown:
+            raise TradewindError(
+                "the learning rate is the servers': set optimizer.learning_rate and schedule.* in the run's file, "
+                "instead of a scheduler"
+            )
+        for name in group.keys() - {"params", "lr", "initial_lr"}:
+            raise TradewindError(
+                f"{name} of a group of parameters means nothing here: optimizer.* of the run's file has it, and "
+                "optimizer.decay_exempt spares some parameters from decay"
+            )

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from . import _native
-from ._loader import Batches, Dealt, Loader
 from ._evaluate import Better, Evaluations, Returned
 from ._keep import Keeper, Kept, S, T
+from ._loader import Batches, Dealt, Loader
 from ._native import GroupBroken, TradewindError
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from ._arrays import Arrays
+    from ._attached import Attached
     from ._optimizer import Optimizer
     from ._replica import Replica
 
@@ -75,13 +78,17 @@ class Rank:
         self._entered = False
         #: Counts the incarnations of the group that this rank has entered.
         self._incarnations = 0
+        #: Numbers of samples, batch by batch, as they are dealt to this rank.
         self._dealt = Dealt(native)
         self._end: str | None = None
         self._left = False
         self._raised = False
-        self._loss: float | None = None
-        self._loss_is_of_next = False
-        #: Samples of each batch that was handed to the script since its last step.
+        self._attached: Attached | None = None
+        #: Losses that the script has logged, of the last step and of the one that comes.
+        self._losses: list[float] = []
+        self._losses_of_next: list[float] = []
+        self._process = os.getpid()
+        #: Samples of each batch that was handed to the script and used in no step yet.
         self._handed: list[int] = []
         #: Batches that are dealt to this rank and to be passed over.
         self._left_out = 0
@@ -156,12 +163,68 @@ class Rank:
             TradewindError: For a parameter that cannot be exchanged, by its name.
         """
         from ._optimizer import Optimizer
+
+        if self._native.is_local:
+            raise TradewindError(
+                "local.algorithm of the run's file leaves steps to an optimizer of the script's: make it, and call "
+                "rank.attach(model, opt), or leave local.algorithm out"
+            )
+        return Optimizer(self, self._take_over(model))
+
+    def attach(self, model: torch.nn.Module, opt: torch.optim.Optimizer) -> None:
+        """Has `opt` take steps between exchanges, as `local.*` of the run's file says: DiLoCo, or elastic averaging.
+
+        The group agrees on each step, after which `opt` does it with the group's mean gradient; after
+        `local.steps` of them the group exchanges what they came to. State of `opt`, such as its moments, stays on
+        the rank, as long as the group is not formed again. A scheduler is the script's.
+
+        Args:
+            model: As for `optimizer`.
+            opt: Has all parameters of `model` that are trained, and no others.
+
+        Raises:
+            TradewindError: Without `local.algorithm` in the run's file, or for parameters that do not fit, by name.
+        """
+        from ._attached import Attached
+
+        if not self._native.is_local:
+            raise TradewindError(
+                "the run's file has no local.algorithm, so its servers take the steps: call "
+                "opt = rank.optimizer(model), or set local.algorithm and local.steps"
+            )
+        self._attached = Attached(self, self._take_over(model), model, opt)
+
+    def _take_over(self, model: torch.nn.Module) -> Replica:
+        import torch
+
         from ._replica import Replica
 
+        self._refuse_forked()
         if self._replica is not None:
-            raise TradewindError("this rank has its optimizer already: call rank.optimizer(model) once")
+            raise TradewindError(
+                "this rank has its optimizer already: call rank.optimizer(model) or rank.attach(model, opt) once"
+            )
+        if not isinstance(model, torch.nn.Module):
+            raise TradewindError(
+                f"this takes the model, a torch.nn.Module, and not {type(model).__name__}: its parameters are one "
+                "group, of which optimizer.decay_exempt spares some from decay"
+            )
         self._replica = Replica(self, model)
-        return Optimizer(self, self._replica)
+        return self._replica
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """A backward inside of this does not average: the next one outside averages the sum of all.
+
+        As in DistributedDataParallel, for all batches of a step but the last.
+        """
+        if self._replica is None:
+            raise TradewindError("call rank.optimizer(model) or rank.attach(model, opt) first")
+        before, self._replica.synchronizes = self._replica.synchronizes, False
+        try:
+            yield
+        finally:
+            self._replica.synchronizes = before
 
     def loader(self, data: Dataset[Any], batch_size: int | None = None, **arguments: Any) -> Loader:
         """Batches of this rank's part of `data`, as the run deals it.
@@ -177,6 +240,7 @@ class Rank:
         Raises:
             TradewindError: For arguments that the run decides, such as `shuffle` or `sampler`.
         """
+        self._refuse_forked()
         return Loader(self, data, batch_size, arguments)
 
     def share(self, arrays: Mapping[str, Any], *, samples: int) -> dict[str, numpy.ndarray]:
@@ -209,11 +273,12 @@ class Rank:
         return self._arrays_module().NumberedBatches(self)
 
     def exchange(self, gradients: Mapping[str, Any], *, loss: float | None = None) -> dict[str, numpy.ndarray]:
-        """Exchanges the gradient of the batch at hand for fresh values.
+        """Exchanges the gradient of the batches at hand for fresh values.
 
         Args:
-            gradients: For each array that :meth:`share` has named its gradient, f32 and of the same shape.
-            loss: Mean loss of the batch, for the run's metrics.
+            gradients: For each array that :meth:`share` has named its gradient, f32 and of the same shape: the mean
+                over the batches that were taken since the last exchange.
+            loss: Mean loss of these batches, for the run's metrics.
 
         Returns:
             What :meth:`share` has returned, with fresh values.
@@ -235,10 +300,15 @@ class Rank:
         return _arrays
 
     def log(self, *, loss: float | torch.Tensor) -> None:
-        """Records the loss of a step: the mean over its samples on this rank. Every rank calls it."""
-        replica = self._replica
-        self._loss = float(loss.detach() if hasattr(loss, "detach") else loss)
-        self._loss_is_of_next = replica is not None and replica.has_gradient
+        """Records the loss of a batch: the mean over its samples on this rank. Every rank calls it.
+
+        That of a step is the mean over its batches.
+        """
+        self._refuse_forked()
+        # Between backward and step it is that of the step that comes.
+        of_next = self._replica is not None and self._replica.has_gradient
+        losses = self._losses_of_next if of_next else self._losses
+        losses.append(float(loss.detach() if hasattr(loss, "detach") else loss))
 
     @overload
     def evaluate(self, function: F) -> F: ...
@@ -333,6 +403,7 @@ class Rank:
 
     def leave(self) -> None:
         """Leaves the run with the group before the budget is applied. All ranks of the group call it."""
+        self._refuse_forked()
         if self._native.evaluating:
             return
         if not self._entered:
@@ -359,7 +430,9 @@ class Rank:
             self._evaluations.pull()
             return
         if self._replica is None:
-            raise TradewindError("call rank.optimizer(model) or rank.share(arrays) before the first batch is taken")
+            raise TradewindError(
+                "call rank.optimizer(model), rank.attach(model, opt) or rank.share(arrays) before the first batch is taken"
+            )
         if self._samples is None:
             raise TradewindError("call rank.loader(data) before the first step")
         self._replica.begin(self._samples)
@@ -379,7 +452,11 @@ class Rank:
             self._dealt.restart()
             self._left_out = 0
             self._handed.clear()
+            self._losses.clear()
+            self._losses_of_next.clear()
             self._took(stepped)
+            if self._attached is not None:
+                self._attached.entered(self._incarnations > 1)
             return
 
     def _break_off(self, reason: str) -> None:
@@ -395,7 +472,8 @@ class Rank:
         self._form()
 
     def _took(self, stepped: _native.Stepped) -> None:
-        """A step, or entering, has come to this."""
+        """An exchange, or entering, has come to this."""
+        self._left_out = stepped.left_out
         if stepped.end is not None:
             self._end = stepped.end
 
@@ -413,14 +491,45 @@ class Rank:
         if self._native.alone:
             self._evaluations.due()
 
-    def _take_loss(self) -> float | None:
-        loss, self._loss = self._loss, None
-        return loss
+    def _take_loss(self) -> float:
+        """The mean loss of the last step, now that the next one is there; NaN if the script has not said."""
+        losses = self._losses
+        self._losses, self._losses_of_next = self._losses_of_next, []
+        return sum(losses) / len(losses) if losses else math.nan
+
+    def _batches(self, backwards: int | None = None) -> list[int]:
+        """Samples of each batch of the step at hand. Some loops take a batch before the step of the one before:
+        as many as backward has run for are used.
+        """
+        assert self._replica is not None
+        backwards = self._replica.backwards if backwards is None else backwards
+        if not self._entered:
+            raise TradewindError("no batch was taken yet: iterate over rank.loader(data)")
+        batches = self._handed[: max(backwards, 1)]
+        if not batches:
+            raise TradewindError(
+                "no batch of rank.loader(data) was taken since the last step: a step is for samples that the run has "
+                "dealt, and a loader of your own deals others"
+            )
+        return batches
+
+    def _used(self, batches: list[int]) -> None:
+        """A step has used the first of the batches that were handed out."""
+        del self._handed[: len(batches)]
+
+    def _refuse_forked(self) -> None:
+        if os.getpid() != self._process:
+            raise TradewindError(
+                "this process was forked from a rank, and its methods are the rank's alone: a worker of a loader "
+                "prepares samples, the script's own process does the rest"
+            )
 
     def _fail(self, text: str) -> NoReturn:
         raise TradewindError(text)
 
     def _at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return
         # A SystemExit of the native half keeps its status, which tells the launcher what follows.
         if self._raised or _native.failed_with() != 0:
             self._native.flush()

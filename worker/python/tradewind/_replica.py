@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,11 +27,16 @@ class Replica:
         self.model = model
         torch.set_num_threads(self._native.threads)
         self.parameters = _trained(model)
+        self._places = _places(model, self.parameters)
         self.buffers = _buffers(model)
         self._begun = False
         #: Whether backward has run since the last step.
         self.has_gradient = False
-        self._synchronizes = True
+        #: How often it has, since the last step.
+        self.backwards = 0
+        #: Whether a backward averages over the group; and whether the one at hand, or the last, does.
+        self.synchronizes = True
+        self._averages = False
         self._group: _Group | None = None
         self._store: TCPStore | None = None
         #: What has broken a reduction in backward.
@@ -62,14 +68,16 @@ class Replica:
             begins[place.tensor] = place.begin
             if not buffer:
                 tensor.grad = self.gradient[at].view(tensor.shape)
+        self._kept_buffers = self.values[self._buffer_range].clone()
         self._waits = [0] * len(self._buckets)
         self._sizes = [0] * len(self._buckets)
         self._touched: set[int] = set()
+        self._begins = begins[: len(self.parameters)]
         for number, (_, parameter) in enumerate(self.parameters):
             bucket = self._bucket_of(begins[number])
             self._sizes[bucket] += 1
             self._hook(number, parameter, bucket)
-        self._grads = [parameter.grad for _, parameter in self.parameters]
+        self.gradients = [parameter.grad for _, parameter in self.parameters]
         self._native.bind(_memory(self.values), _memory(self.gradient))
 
     def _bucket_of(self, element: int) -> int:
@@ -112,6 +120,7 @@ class Replica:
         self._pending.clear()
         self._queued = False
         self.has_gradient = False
+        self.backwards = 0
 
     def _patience(self) -> timedelta:
         return timedelta(seconds=self._native.lease_seconds)
@@ -120,25 +129,37 @@ class Replica:
 
     def _hook(self, number: int, parameter: nn.Parameter, bucket: int) -> None:
         def accumulated(parameter: Tensor) -> None:
+            if not self._queued:
+                self._begin_backward()
             self.has_gradient = True
             self._touched.add(number)
-            view = self._grads[number]
+            view = self.gradients[number]
             if parameter.grad is not view:
                 # The script has let go of it: model.zero_grad(), say.
                 assert view is not None and parameter.grad is not None
                 view.copy_(parameter.grad)
                 parameter.grad = view
-            if self._group is None or not self._synchronizes:
+            if not self._averages:
                 return
-            if not self._queued:
-                self._queued = True
-                self._waits = list(self._sizes)
-                torch.autograd.Variable._execution_engine.queue_callback(self._wait)
             self._waits[bucket] -= 1
             if self._waits[bucket] == 0:
                 self._reduce(bucket)
 
         parameter.register_post_accumulate_grad_hook(accumulated)
+
+    def _begin_backward(self) -> None:
+        self._averages = self._group is not None and self.synchronizes
+        if self._averages:
+            # One that averages reaches every parameter.
+            self._touched.clear()
+            self._waits = list(self._sizes)
+            if self.backwards > 0:
+                try:
+                    self._native.meet(len(self._rank._batches(self.backwards + 1)))
+                except GroupBroken as error:
+                    self._broken = str(error)
+        self._queued = True
+        torch.autograd.Variable._execution_engine.queue_callback(self._wait)
 
     def _reduce(self, bucket: int) -> None:
         assert self._group is not None
@@ -150,8 +171,9 @@ class Replica:
             self._broken = str(error)
 
     def _wait(self) -> None:
-        """At the end of backward: gradients are averaged on every rank."""
+        """At the end of backward: gradients are averaged on every rank, if they are in this one."""
         self._queued = False
+        self.backwards += 1
         if self._group is None:
             return
         for work, part in self._pending:
@@ -167,18 +189,23 @@ class Replica:
         if not self._begun:
             return
         self.gradient.zero_()
-        for (_, parameter), view in zip(self.parameters, self._grads):
-            parameter.grad = view
+        self.show_gradients()
         self._touched.clear()
         self.has_gradient = False
 
+    def show_gradients(self) -> None:
+        """The parameters have the gradient that is exchanged."""
+        for (_, parameter), view in zip(self.parameters, self.gradients):
+            parameter.grad = view
+
     def ready(self) -> None:
-        """Before a step: the gradient is whole, and buffers lie beside it.
+        """Before a step: the gradient is whole.
 
         Raises:
             GroupBroken: A reduction has failed.
-            TradewindError: There is no gradient, or not of all parameters.
+            TradewindError: There is no gradient, or not of all parameters; or it is not that of the model.
         """
+        self._refuse_replaced()
         if not self.has_gradient:
             raise TradewindError("a step without backward: call loss.backward() before opt.step()")
         self.has_gradient = False
@@ -190,15 +217,42 @@ class Replica:
                 f"backward has not reached {', '.join(missing[:5])}{' …' * (len(missing) > 5)}: "
                 "use every parameter in the loss, or freeze it with requires_grad_(False) before rank.optimizer"
             )
-        for (name, parameter), view in zip(self.parameters, self._grads):
+        if self._group is not None and not self._averages:
+            raise TradewindError(
+                "the gradient is this rank's alone: the last backward before opt.step() is outside of rank.no_sync()"
+            )
+        for (name, parameter), view in zip(self.parameters, self.gradients):
             if parameter.grad is None or view is None or parameter.grad.data_ptr() != view.data_ptr():
                 raise TradewindError(f"the gradient of {name} was replaced after backward: change it in place")
         self._touched.clear()
+        self.backwards = 0
+
+    def _refuse_replaced(self) -> None:
+        for (name, parameter), place, begin in zip(self.parameters, self._places, self._begins):
+            replaced = place.module._parameters.get(place.name) is not parameter
+            if replaced or parameter.data_ptr() != self.values.data_ptr() + 4 * begin:
+                raise TradewindError(
+                    f"parameter {name} was replaced after its rank had taken it over: change its values in place "
+                    "(parameter.copy_ under torch.no_grad()), and move or convert the model before"
+                )
+
+    # Buffers.
+
+    def lay_buffers(self) -> None:
+        """Before an exchange: buffers, averaged over the group, lie beside the gradient."""
         buffers = self.gradient[self._buffer_range]
         if buffers.numel() > 0:
             buffers.copy_(self.values[self._buffer_range])
             if self._group is not None:
                 self._group.average(buffers)
+
+    def keep_buffers(self) -> None:
+        """Notes what buffers are before the forward of a step that may be skipped."""
+        self._kept_buffers.copy_(self.values[self._buffer_range])
+
+    def put_buffers_back(self) -> None:
+        """They are as `keep_buffers` has noted."""
+        self.values[self._buffer_range] = self._kept_buffers
 
 
 class _Group:
@@ -288,6 +342,23 @@ def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
         if parameter.device.type != "cpu":
             raise TradewindError(f"parameter {name} is on {parameter.device}; scripts train on the CPU yet")
     return trained
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a parameter stands in a model."""
+
+    module: nn.Module
+    name: str
+
+
+def _places(model: nn.Module, parameters: list[tuple[str, nn.Parameter]]) -> list[_Place]:
+    """Of each of the parameters the first place."""
+    places: dict[int, _Place] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            places.setdefault(id(parameter), _Place(module, name))
+    return [places[id(parameter)] for _, parameter in parameters]
 
 
 def _buffers(model: nn.Module) -> list[tuple[str, Tensor]]:

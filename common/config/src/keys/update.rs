@@ -6,6 +6,9 @@ use tradewind_common::spec::ConsistencySpec;
 use super::{MANY, Section, chooser, fields, int, key};
 use crate::value::Kind::Pairs;
 
+/// Batches that make one step of a script.
+pub(crate) const BATCHES_PER_STEP: &str = "train.batches_per_step";
+
 pub(super) fn sections() -> Vec<Section> {
     vec![train(), merge(), staleness(), momentum()]
 }
@@ -42,6 +45,12 @@ vec![
                 },
                 Some("[]"),
                 "Larger batches later in training, as pairs `[samples, batch]`: steps whose data begin after the first `samples` of the run take `batch` samples per rank. Sample counts increase from pair to pair, and each batch is a multiple of the one before ([policies](policies.md#batches-that-grow)).",
+            ),
+            key(
+                BATCHES_PER_STEP,
+                int(1, 1000),
+                Some("1"),
+                "Number of batches of a rank that make one step of a PyTorch script, which adds up their gradients (accumulation). Under `bounded` and `async` it need not be said: there a step has as many batches as the script takes. Built-in models take one.",
             ),
             chooser::<ConsistencySpec>(
                 "train.consistency",

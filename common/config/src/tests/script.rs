@@ -99,7 +99,31 @@ fn what_does_not_fit_a_script_is_refused() {
         &["script.width.x=1"],
         "script.width.x is in width, which is no table",
     );
+    let local = ["local.algorithm=diloco", "local.learning_rate=0.02"];
+    let of_script = "local.learning_rate = 0.02 is the script's to decide";
+    check(&local, of_script);
+    let local = ["local.algorithm=diloco", "schedule.warmup_samples=5"];
+    check(
+        &local,
+        "schedule.warmup_samples = 5 is the script's to decide",
+    );
     let orphaned =
         "c.toml, line 9: section \"script\" is for a script of your own, and there is none";
     check(&["model.command=[]"], orphaned);
+}
+
+#[test]
+fn the_data_of_a_clock_are_those_of_all_batches_of_its_steps() {
+    let check = |overrides: &[&str], want: u32| {
+        let set = [&["train.batches_per_step=3"], overrides].concat();
+        let config = parse(SCRIPT, &set).unwrap();
+        assert_eq!(config.spec(Vec::new(), 100).local_steps, want);
+    };
+    check(&["train.consistency=sync"], 3);
+    let local = ["local.algorithm=diloco", "local.steps=4"];
+    check(&[&["train.consistency=sync"], &local[..]].concat(), 12);
+    check(&["train.consistency=async"], 1);
+    let error = parse(GOOD, &["train.batches_per_step=3"]).unwrap_err();
+    let want = "train.batches_per_step = 3 needs a script of your own";
+    assert!(error.to_string().contains(want), "{error}");
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use tch::nn::{self, OptimizerConfig};
 use tch::{COptimizer, TchError, Tensor};
 use tradewind_client::heartbeat::HeartbeatState;
+use tradewind_client::local::{agreed_steps, drawn};
 use tradewind_common::TensorKind;
 use tradewind_common::layout::{Bucket, Stretch};
 use tradewind_common::schedule::Seen;
@@ -107,9 +108,7 @@ impl InnerSteps {
         let fitted = self
             .config
             .fitted_steps(heartbeat.speed(), heartbeat.fastest());
-        let mut steps = [i64::from(fitted)];
-        group.broadcast(&mut steps)?;
-        Ok(steps[0] as u32)
+        Ok(agreed_steps(fitted, group)?)
     }
 
     /// One step with the gradients that the model's tensors have. `seen` is what was applied when the
@@ -159,12 +158,7 @@ impl InnerSteps {
     pub(super) fn pulled(&mut self, applied: bool) -> Result<(), HostError> {
         let lost = std::mem::take(&mut self.lost);
         let algorithm = self.config.algorithm;
-        // With x̃ the centre before the update and c = x̃ + α(x − x̃) after it, x − α(x − x̃) is
-        // x − α(x − c)/(1 − α).
-        let part = match applied {
-            true => self.outer.rate / (1.0 - self.outer.rate),
-            false => self.outer.rate,
-        };
+        let part = drawn(self.outer.rate, applied);
         let (values, kept) = (&mut self.values, &mut self.kept);
         let moved = tch::no_grad(|| match (algorithm, lost) {
             (Algorithm::Elastic, false) => {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use tch::Tensor;
 use tradewind_client::core::session::Summary;
 use tradewind_client::heartbeat::HeartbeatState;
+use tradewind_client::local;
 use tradewind_client::ranges::{Range, within};
 use tradewind_client::step::{Computed, Ended, Step};
 use tradewind_client::stopwatch::Stopwatch;
@@ -59,28 +60,13 @@ impl LocalSteps {
         }
     }
 
-    /// Heartbeats tell how fast the group takes its steps.
-    fn tell_speed(&self, steps: &Step) {
-        let took = (steps.compute + steps.reduce).as_secs_f64();
-        if took > 0.0 {
-            self.heartbeat
-                .set_speed(f64::from(steps.local_steps) / took);
-        }
-    }
-
     /// What the steps came to takes the place of the gradient. The ranks agree that it is finite, before the
     /// first block leaves (rule 7).
     fn agree_to_push(&mut self, steps: &mut Step, group: &dyn Group) -> Result<(), TrainError> {
         self.inner.push(group)?;
         let Computed { finite, skips, .. } = self.between.gradient.replaced(group)?;
-        let mut not_finite = [f64::from(u8::from(!finite))];
-        group.all_reduce_sum(&mut not_finite)?;
-        if not_finite[0] > 0.0 {
-            let clock = steps.clock;
-            tracing::warn!(%clock, "steps came to values that are not finite: the group skips");
+        if !local::agree_to_push(steps, finite, skips, group)? {
             self.inner.give_up()?;
-            steps.pushed = None;
-            steps.buckets_skipped = skips;
         }
         Ok(())
     }
@@ -136,7 +122,7 @@ impl Exchanging for LocalSteps {
     }
 
     fn finish_steps(&mut self, steps: &mut Step, group: &dyn Group) -> Result<(), TrainError> {
-        self.tell_speed(steps);
+        local::tell_speed(steps, &self.heartbeat);
         let watch = Stopwatch::start();
         within(Range::Reduce, || self.agree_to_push(steps, group))?;
         steps.reduce += watch.elapsed();
