@@ -126,6 +126,8 @@ pub struct Exchange {
     pub down: Compression,
     /// Whether a bucket is pushed as soon as it is reduced.
     pub per_bucket: bool,
+    /// Whether a rank is given the mean of its own part of a gradient only.
+    pub scatter: bool,
     /// Connections of a rank to each server.
     pub connections: u32,
 }
@@ -195,6 +197,7 @@ impl Config {
             milestone_samples: self.evaluation_samples,
             up: self.exchange.up,
             down: self.exchange.down,
+            frozen: Vec::new(),
             faults: self.faults,
         }
     }
@@ -260,6 +263,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         bucket_bytes: values.int("exchange.bucket_bytes") as usize,
         block_bytes: values.int("exchange.block_bytes") as usize,
         per_bucket: values.flag("exchange.per_bucket"),
+        scatter: values.text("exchange.reduce") == "scatter",
         up: choice::read(values, "exchange.up"),
         down: choice::read(values, "exchange.down"),
         connections: values.int("exchange.connections") as u32,
@@ -275,6 +279,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         ranks: Some(OfRanks {
             overlap,
             per_bucket: exchange.per_bucket,
+            scatters: exchange.scatter,
             paced: step_seconds > 0.0,
             scales_loss: compute.precision.scales_loss(),
             local: local.is_some(),
@@ -285,6 +290,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             decays: values.float("optimizer.weight_decay") > 0.0,
         }),
     };
+    if exchange.scatter && task.name() != SCRIPT.name {
+        let what = "is for scripts: a built-in model averages by all-reduce".into();
+        wrong("exchange.reduce", what);
+    }
     let milestones = values.int("evaluation.every_samples");
     if milestones > 0 && task.name() == SCRIPT.name {
         wrong(

@@ -7,7 +7,7 @@ use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::stopwatch::wall;
 use tradewind_common::{GroupId, Rank};
-use tradewind_config::{Config, DeviceChoice, Precision, Tasks};
+use tradewind_config::{Config, Precision, Tasks};
 use tradewind_programs::worker::{
     CoordinatorArgument, TrainArguments, WorkerArguments, WorkerVerb,
 };
@@ -84,31 +84,21 @@ impl Entry {
     }
 }
 
-/// Refuses what a script cannot have yet, by its key.
+/// Refuses what a script cannot have, by its key.
 fn refuse(config: &Config) -> anyhow::Result<()> {
     let asked = [
-        (config.local.is_some(), "local.algorithm"),
-        (config.exchange.per_bucket, "exchange.per_bucket"),
         (
-            config.optimizer.spec.capabilities().layerwise(),
-            "optimizer.name = \"lars\" or \"larc\"",
+            config.local.is_some(),
+            "local.algorithm yet: leave it out of the run's file",
         ),
         (
             config.compute.precision != Precision::F32,
-            "compute.precision",
-        ),
-        (
-            !matches!(
-                config.compute.device,
-                DeviceChoice::Auto | DeviceChoice::Cpu
-            ),
-            "compute.device on a GPU",
+            "compute.precision: leave it out of the run's file, and compute in torch.autocast, or give the model \
+             parameters in bf16",
         ),
     ];
     match asked.iter().find(|(asked, _)| *asked) {
-        Some((_, key)) => {
-            anyhow::bail!("scripts cannot have {key} yet: leave it out of the run's file")
-        }
+        Some((_, key)) => anyhow::bail!("scripts cannot have {key}"),
         None => Ok(()),
     }
 }

@@ -65,6 +65,7 @@ class Optimizer(torch.optim.Optimizer):
         try:
             self._replica.ready()
             stepped = rank._native.step(rank._handed[0], finite, now, before)
+            self._replica.fresh()
         except GroupBroken as error:
             rank._reform(str(error))
             return

@@ -112,10 +112,10 @@ class Rank:
 
     @property
     def device(self) -> torch.device:
-        """What this rank computes on."""
-        import torch
+        """What this rank computes on, as `compute.device` of the run's file says: the CPU, or a GPU of its own."""
+        from ._device import choose
 
-        return torch.device("cpu")
+        return choose(self._native.device, self._native.local_rank)
 
     @property
     def done(self) -> bool:
@@ -129,7 +129,7 @@ class Rank:
         values are the script's until the first batch is taken; then they are the run's.
 
         Args:
-            model: Its trained parameters are f32.
+            model: Its trained parameters are f32, bf16 or f16; what is frozen is the same on all ranks.
 
         Raises:
             TradewindError: For a parameter that cannot be exchanged, by its name.
