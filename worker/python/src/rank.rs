@@ -113,14 +113,23 @@ impl Rank {
     #[staticmethod]
     fn from_environment() -> PyResult<Option<Self>> {
         static LOG: OnceLock<()> = OnceLock::new();
-        let entry = Entry::from_environment().map_err(given_up)?;
-        let Some(entry) = entry else {
+        let entry = Entry::from_environment();
+        if let Ok(None) = entry {
             return Ok(None);
-        };
+        }
         LOG.get_or_init(|| {
             tradewind_process::begin();
             log::start(|_| ());
         });
+        let entry = entry.map_err(|error| {
+            let error = given_up(error);
+            // No rank is there that would do so at the end.
+            tradewind_process::flush();
+            error
+        })?;
+        let Some(entry) = entry else {
+            return Ok(None);
+        };
         Ok(Some(Self {
             config: entry.config.clone(),
             group: entry.group.0,
