@@ -33,6 +33,8 @@ pub struct OfRanks {
     pub overlap: bool,
     /// A bucket leaves as soon as it is reduced.
     pub per_bucket: bool,
+    /// A rank has the mean of its own part of a gradient only.
+    pub scatters: bool,
     /// A step takes a least time.
     pub paced: bool,
     /// The loss is scaled, and a step whose gradients overflow is skipped as a whole.
@@ -306,6 +308,27 @@ impl Chosen<'_> {
                 other: this_optimizer.clone(),
                 is_there: optimizer.layerwise(),
                 why: "it needs norms of whole tensors before anything leaves",
+            },
+            Exclusion {
+                key: "exchange.reduce",
+                excludes: ranks.scatters,
+                other: "exchange.per_bucket".into(),
+                is_there: ranks.per_bucket,
+                why: "whether a bucket is finite is seen by all ranks in the mean of all of it",
+            },
+            Exclusion {
+                key: "exchange.reduce",
+                excludes: ranks.scatters,
+                other: "local.algorithm".into(),
+                is_there: ranks.local,
+                why: "the steps between exchanges need the mean of all of a gradient",
+            },
+            Exclusion {
+                key: "exchange.reduce",
+                excludes: ranks.scatters,
+                other: this_optimizer.clone(),
+                is_there: optimizer.layerwise(),
+                why: "it needs norms of whole tensors, of which a rank has a part",
             },
             Exclusion {
                 key: "compute.precision",

@@ -68,9 +68,21 @@ pub struct RunSpec {
     pub up: Compression,
     /// How fresh parameters travel: if lossy, as differences to what the group holds.
     pub down: Compression,
+    /// What belongs to the model and is not trained: it stays with the ranks, and is the same on all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frozen: Vec<Frozen>,
     /// What keeps the run going when something fails.
     #[serde(default)]
     pub faults: FaultSpec,
+}
+
+/// A tensor that is not trained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frozen {
+    /// The model's own name.
+    pub name: String,
+    /// Follows from its type, shape and values.
+    pub digest: u64,
 }
 
 /// What snapshots of runs without local steps leave out.
@@ -183,17 +195,16 @@ impl RunSpec {
 
     /// The first field in which `other` differs, for a joiner that brought another configuration. Which
     /// cuts there are between blocks it does not bring.
-    pub fn difference(&self, other: &Self) -> Option<&'static str> {
+    pub fn difference(&self, other: &Self) -> Option<String> {
         let groups = self.group_sizes != other.group_sizes;
         let besides = || self.difference_besides_groups(other);
-        groups.then_some("group_sizes").or_else(besides)
+        groups.then(|| "group_sizes".into()).or_else(besides)
     }
 
     /// The same, whatever groups there are.
-    pub fn difference_besides_groups(&self, other: &Self) -> Option<&'static str> {
+    pub fn difference_besides_groups(&self, other: &Self) -> Option<String> {
         let differs = [
             (self.seed != other.seed, "seed"),
-            (self.tensors != other.tensors, "tensors"),
             (self.block_bytes != other.block_bytes, "block_bytes"),
             (self.consistency != other.consistency, "consistency"),
             (self.policies != other.policies, "policies"),
@@ -220,11 +231,32 @@ impl RunSpec {
             (self.down != other.down, "down"),
             (!self.faults.same_as(&other.faults), "faults"),
         ];
-        differs
-            .into_iter()
-            .find(|(differs, _)| *differs)
-            .map(|(_, field)| field)
+        let besides = || differs.into_iter().find(|(differs, _)| *differs);
+        let besides = || besides().map(|(_, field)| field.into());
+        self.other_tensor(other).or_else(besides)
     }
+
+    /// The first tensor in which `other` differs, in words.
+    pub fn other_tensor(&self, other: &Self) -> Option<String> {
+        let trained = |of: &TensorSpec| format!("{:?} {} {:?}", of.kind, of.name, of.shape);
+        let frozen = |of: &Frozen| format!("{} of digest {:016x}", of.name, of.digest);
+        let which = first_difference(&self.tensors, &other.tensors, trained);
+        let tensors = which.map(|which| format!("list of tensors: {which}"));
+        let which = || first_difference(&self.frozen, &other.frozen, frozen);
+        tensors.or_else(|| Some(format!("list of frozen tensors: {}", which()?)))
+    }
+}
+
+/// The first place in which two lists differ, in words.
+fn first_difference<T: PartialEq>(
+    first: &[T],
+    second: &[T],
+    word: impl Fn(&T) -> String,
+) -> Option<String> {
+    let at = (0..first.len().max(second.len())).find(|at| first.get(*at) != second.get(*at))?;
+    let word = |list: &[T]| list.get(at).map_or("nothing".into(), &word);
+    let (there, here) = (word(first), word(second));
+    Some(format!("number {at} is {there} there and {here} here"))
 }
 
 #[cfg(test)]
@@ -268,6 +300,7 @@ mod tests {
             milestone_samples: 0,
             up: Compression::None,
             down: Compression::None,
+            frozen: Vec::new(),
             faults: FaultSpec::default(),
         };
         let mut written = serde_json::to_value(&now).unwrap();
@@ -282,5 +315,30 @@ mod tests {
         check(&written, &[39, 78, 117]);
         written["bucket_bytes"] = 64.into();
         check(&written, &[33, 66, 100, 117]);
+
+        let differs = |change: fn(&mut RunSpec), want: &str| {
+            let mut other = now.clone();
+            change(&mut other);
+            assert_eq!(now.difference(&other).as_deref(), Some(want));
+        };
+        differs(|spec| spec.seed = 2, "seed");
+        differs(
+            |spec| spec.tensors[1].shape = vec![1, 7],
+            "list of tensors: number 1 is Parameter b [7] there and Parameter b [1, 7] here",
+        );
+        differs(
+            |spec| spec.tensors.truncate(2),
+            "list of tensors: number 2 is Parameter c [100] there and nothing here",
+        );
+        let base = |spec: &mut RunSpec| {
+            spec.frozen.push(Frozen {
+                name: "base".into(),
+                digest: 10,
+            });
+        };
+        differs(
+            base,
+            "list of frozen tensors: number 0 is nothing there and base of digest 000000000000000a here",
+        );
     }
 }

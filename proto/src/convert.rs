@@ -9,7 +9,7 @@ use tradewind_common::choice::Settings;
 use tradewind_common::compress::Compression;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::loss::Loss;
-use tradewind_common::spec::{FaultSpec, RunSpec};
+use tradewind_common::spec::{FaultSpec, Frozen, RunSpec};
 
 pub use crate::malformed::Malformed;
 use crate::malformed::{malformed, required};
@@ -120,6 +120,18 @@ impl From<v1::BatchStep> for BatchStep {
     }
 }
 
+impl From<Frozen> for v1::FrozenTensor {
+    fn from(Frozen { name, digest }: Frozen) -> Self {
+        Self { name, digest }
+    }
+}
+
+impl From<v1::FrozenTensor> for Frozen {
+    fn from(v1::FrozenTensor { name, digest }: v1::FrozenTensor) -> Self {
+        Self { name, digest }
+    }
+}
+
 impl From<&RunSpec> for v1::RunSpec {
     fn from(spec: &RunSpec) -> Self {
         Self {
@@ -145,6 +157,7 @@ impl From<&RunSpec> for v1::RunSpec {
             milestone_samples: spec.milestone_samples,
             up: Some(choice::to_wire(&spec.up)),
             down: Some(choice::to_wire(&spec.down)),
+            frozen: spec.frozen.iter().cloned().map(Into::into).collect(),
             faults: choice::settings_to_wire(FaultSpec::FIELDS, spec.faults.settings()).collect(),
         }
     }
@@ -183,6 +196,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             milestone_samples: spec.milestone_samples,
             up: choice::or_default("up", spec.up)?,
             down: choice::or_default("down", spec.down)?,
+            frozen: spec.frozen.into_iter().map(Into::into).collect(),
             faults: choice::together("faults", spec.faults)?,
         })
     }

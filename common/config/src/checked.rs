@@ -129,6 +129,8 @@ pub struct Exchange {
     pub down: Compression,
     /// Whether a bucket is pushed as soon as it is reduced.
     pub per_bucket: bool,
+    /// Whether a rank is given the mean of its own part of a gradient only.
+    pub scatter: bool,
     /// Connections of a rank to each server.
     pub connections: u32,
 }
@@ -200,6 +202,7 @@ impl Config {
             milestone_samples: self.evaluation_samples,
             up: self.exchange.up,
             down: self.exchange.down,
+            frozen: Vec::new(),
             faults: self.faults,
         }
     }
@@ -265,6 +268,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         bucket_bytes: values.int("exchange.bucket_bytes") as usize,
         block_bytes: values.int("exchange.block_bytes") as usize,
         per_bucket: values.flag("exchange.per_bucket"),
+        scatter: values.text("exchange.reduce") == "scatter",
         up: choice::read(values, "exchange.up"),
         down: choice::read(values, "exchange.down"),
         connections: values.int("exchange.connections") as u32,
@@ -280,6 +284,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         ranks: Some(OfRanks {
             overlap,
             per_bucket: exchange.per_bucket,
+            scatters: exchange.scatter,
             paced: step_seconds > 0.0,
             scales_loss: compute.precision.scales_loss(),
             local: local.is_some(),
@@ -298,6 +303,10 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
                 wrong(key.name, what.into());
             }
         }
+    }
+    if exchange.scatter && !is_script {
+        let what = "is for scripts: a built-in model averages by all-reduce".into();
+        wrong("exchange.reduce", what);
     }
     let batches_per_step = values.int(keys::BATCHES_PER_STEP) as u32;
     if batches_per_step > 1 && !is_script {

@@ -1,5 +1,7 @@
 //! Where and how precisely ranks compute: section `compute`.
 
+use std::fmt::{self, Display, Formatter};
+
 use super::{Values, choice};
 use tradewind_common::choice::{Field, Kind};
 use tradewind_common::choices;
@@ -28,6 +30,18 @@ pub enum DeviceChoice {
     Cuda,
     /// The GPU of this number.
     CudaAt(u32),
+}
+
+/// As it stands in a configuration.
+impl Display for DeviceChoice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda => f.write_str("cuda"),
+            Self::CudaAt(number) => write!(f, "cuda:{number}"),
+        }
+    }
 }
 
 choices! {

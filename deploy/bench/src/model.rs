@@ -234,6 +234,7 @@ impl Model {
             chunk_samples: 1,
             lease_ms: LEASE_MS,
             milestone_samples: 0,
+            frozen: Vec::new(),
             start_grace_ms: LEASE_MS,
             up: self.form(self.up),
             down: self.form(self.down),

@@ -98,6 +98,15 @@ pub struct BatchStep {
     #[prost(uint32, tag = "2")]
     pub batch: u32,
 }
+/// A tensor that is not trained.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FrozenTensor {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Follows from its type, shape and values; ranks of one run compute it alike.
+    #[prost(fixed64, tag = "2")]
+    pub digest: u64,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RunSpec {
     #[prost(uint64, tag = "1")]
@@ -152,6 +161,9 @@ pub struct RunSpec {
     /// Of answers, which are then differences to what the group holds; absent: f32.
     #[prost(message, optional, tag = "68")]
     pub down: ::core::option::Option<Choice>,
+    /// What of the model is not trained: it stays with the ranks, and is the same on all.
+    #[prost(message, repeated, tag = "70")]
+    pub frozen: ::prost::alloc::vec::Vec<FrozenTensor>,
     /// Which tensors weight decay spares; absent: none.
     #[prost(message, optional, tag = "69")]
     pub decay_exempt: ::core::option::Option<Choice>,

@@ -24,7 +24,7 @@ pub enum Refused {
     )]
     Differs {
         /// The first field that differs.
-        field: &'static str,
+        field: String,
     },
     /// A data lease that cannot be granted.
     #[error(transparent)]
@@ -106,7 +106,7 @@ pub enum Refused {
     )]
     ResumeDiffers {
         /// The first field that differs.
-        field: &'static str,
+        field: String,
     },
     /// A run that is there cannot be resumed.
     #[error("run {0} exists; only a run that the fleet does not hold can be resumed")]

@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// The first field in which the specification of a joiner differs.
-    pub(super) fn difference(&self, other: &RunSpec) -> Option<&'static str> {
+    pub(super) fn difference(&self, other: &RunSpec) -> Option<String> {
         self.roster.difference(other)
     }
 

@@ -62,6 +62,7 @@ fn spec() -> RunSpec {
         chunk_samples: 10,
         lease_ms: 100,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: 150,
         up: Compression::None,
         down: Compression::None,

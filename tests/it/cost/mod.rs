@@ -77,6 +77,7 @@ impl Case {
             chunk_samples: 1,
             lease_ms: 600_000,
             milestone_samples: 0,
+            frozen: Vec::new(),
             start_grace_ms: 600_000,
             up: self.up,
             down: self.down,

@@ -72,6 +72,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         chunk_samples: 40,
         lease_ms: LONG_MS,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: if group_sizes.iter().all(|size| *size == 1) {
             0
         } else {

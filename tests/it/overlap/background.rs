@@ -61,6 +61,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         chunk_samples: 8,
         lease_ms: 600_000,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: 600_000,
         up: Compression::None,
         down: Compression::None,

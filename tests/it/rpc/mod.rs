@@ -93,6 +93,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         chunk_samples: 8,
         lease_ms: 600_000,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: if alone { 0 } else { 600_000 },
         up: None,
         down: None,

@@ -129,6 +129,7 @@ impl Plan {
             chunk_samples: 1 << 10,
             lease_ms: LEASE_MS,
             milestone_samples: 0,
+            frozen: Vec::new(),
             start_grace_ms: 0,
             up: Compression::None,
             down: Compression::None,

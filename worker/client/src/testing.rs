@@ -131,6 +131,7 @@ pub fn spec() -> RunSpec {
         chunk_samples: 10,
         lease_ms: 1000,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: 1000,
         up: Compression::None,
         down: Compression::None,

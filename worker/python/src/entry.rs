@@ -7,7 +7,7 @@ use tradewind_client::coordinator::CoordinatorAt;
 use tradewind_client::recorder::Recorder;
 use tradewind_client::stopwatch::wall;
 use tradewind_common::{GroupId, Rank};
-use tradewind_config::{Config, DeviceChoice, Precision, Tasks};
+use tradewind_config::{Config, Precision, Tasks};
 use tradewind_programs::worker::{
     CoordinatorArgument, EvaluateArguments, THREADS, TrainArguments, WorkerArguments, WorkerVerb,
 };
@@ -143,32 +143,14 @@ fn found_at(coordinator: CoordinatorArgument) -> CoordinatorAt {
     }
 }
 
-/// Refuses what a script cannot have yet, by its key.
+/// Refuses what a script cannot have, by its key.
 fn refuse(config: &Config) -> anyhow::Result<()> {
-    let asked = [
-        (config.exchange.per_bucket, "exchange.per_bucket"),
-        (
-            config.optimizer.spec.capabilities().layerwise(),
-            "optimizer.name = \"lars\" or \"larc\"",
-        ),
-        (
-            config.compute.precision != Precision::F32,
-            "compute.precision",
-        ),
-        (
-            !matches!(
-                config.compute.device,
-                DeviceChoice::Auto | DeviceChoice::Cpu
-            ),
-            "compute.device on a GPU",
-        ),
-    ];
-    match asked.iter().find(|(asked, _)| *asked) {
-        Some((_, key)) => {
-            anyhow::bail!("scripts cannot have {key} yet: leave it out of the run's file")
-        }
-        None => Ok(()),
-    }
+    anyhow::ensure!(
+        config.compute.precision == Precision::F32,
+        "scripts cannot have compute.precision: leave it out of the run's file, and compute in torch.autocast, or \
+         give the model parameters in bf16"
+    );
+    Ok(())
 }
 
 /// Reads a script's configuration; what a script cannot have is refused.

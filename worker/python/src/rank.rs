@@ -11,7 +11,7 @@ use tradewind_client::saving::Notes;
 use tradewind_client::verdict::Verdict;
 use tradewind_common::data::CHUNKS_HELD_MAX;
 use tradewind_common::layout::{TensorKind, TensorSpec};
-use tradewind_common::spec::RunSpec;
+use tradewind_common::spec::{Frozen, RunSpec};
 use tradewind_common::{BlockId, GroupId, Layout};
 use tradewind_config::Config;
 use tradewind_process::log;
@@ -139,7 +139,17 @@ impl Rank {
     /// As the launcher says in the environment; `None` without one.
     #[staticmethod]
     fn from_environment() -> PyResult<Option<Self>> {
-        let entry = Entry::from_environment().map_err(given_up)?;
+        let entry = Entry::from_environment();
+        if let Ok(None) = entry {
+            return Ok(None);
+        }
+        begin_log();
+        let entry = entry.map_err(|error| {
+            let error = given_up(error);
+            // No rank is there that would do so at the end.
+            tradewind_process::flush();
+            error
+        })?;
         Ok(entry.map(|entry| Self::of(entry, false)))
     }
 
@@ -148,6 +158,7 @@ impl Rank {
     #[staticmethod]
     fn begin_alone(file: PathBuf, command: Vec<String>, secret: &str) -> PyResult<Self> {
         let entry = alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
+        begin_log();
         Ok(Self::of(entry, true))
     }
 
@@ -259,6 +270,36 @@ impl Rank {
         serde_json::Value::Object(self.config.script.clone()).to_string()
     }
 
+    /// Whether exchanges run during backward, bucket by bucket.
+    #[getter]
+    fn per_bucket(&self) -> bool {
+        self.config.exchange.per_bucket
+    }
+
+    /// Whether a rank needs the group's mean only of what it exchanges.
+    #[getter]
+    fn scatter(&self) -> bool {
+        self.config.exchange.scatter
+    }
+
+    /// What ranks compute on: `auto`, `cpu`, `cuda` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> String {
+        self.config.compute.device.to_string()
+    }
+
+    /// Whether f32 products may round their factors to TF32.
+    #[getter]
+    fn tf32(&self) -> bool {
+        self.config.compute.tf32
+    }
+
+    /// Whether only algorithms are used whose bits repeat.
+    #[getter]
+    fn deterministic(&self) -> bool {
+        self.config.compute.deterministic
+    }
+
     /// Length of a rank's lease, in seconds: what ranks wait for each other is bounded by it.
     #[getter]
     fn lease_seconds(&self) -> f64 {
@@ -266,12 +307,13 @@ impl Rank {
     }
 
     /// What is trained: of each tensor its name, shape, and whether it is a buffer; in the order in which the
-    /// model creates them. `epoch_samples` is the length of the training data. Returns where they lie in
-    /// the flat vector, and how long that is.
+    /// model creates them. `epoch_samples` is the length of the training data; `frozen` are the names and
+    /// digests of what is not trained. Returns where tensors lie in the flat vector, and how long that is.
     fn describe(
         &self,
         tensors: Vec<(String, Vec<u64>, bool)>,
         epoch_samples: u64,
+        frozen: Vec<(String, u64)>,
     ) -> PyResult<(usize, Vec<Placed>)> {
         let spec = |(name, shape, buffer)| TensorSpec {
             name,
@@ -282,7 +324,11 @@ impl Rank {
             },
         };
         let tensors = tensors.into_iter().map(spec).collect();
-        let spec = self.config.spec(tensors, epoch_samples);
+        let mut spec = self.config.spec(tensors, epoch_samples);
+        let frozen = frozen.into_iter();
+        spec.frozen = frozen
+            .map(|(name, digest)| Frozen { name, digest })
+            .collect();
         let layout = spec.check().map_err(|error| wrong(error.to_string()))?;
         for group in 0..spec.group_sizes.len() {
             let group = GroupId(group as u32);
@@ -370,6 +416,17 @@ impl Rank {
     /// Of the batches that were asked for and not handed out, the first is now.
     fn handed_out(&self, py: Python<'_>) -> PyResult<()> {
         self.call(py, Trainer::handed_out)
+    }
+
+    /// Backward has begun: where exchanges run meanwhile, the one of this gradient, the group's mean over
+    /// `samples`, begins.
+    fn begin_backward(&self, py: Python<'_>, samples: u32) -> PyResult<()> {
+        self.call(py, move |trainer| trainer.begin_backward(samples))
+    }
+
+    /// In the gradient's memory this bucket is the group's mean, and final.
+    fn give(&self, py: Python<'_>, bucket: usize) -> PyResult<()> {
+        self.call(py, move |trainer| trainer.give(bucket))
     }
 
     /// The gradient of `samples` samples, in so many batches, is in its memory, averaged over the group: agrees
@@ -514,11 +571,6 @@ impl Rank {
 
 impl Rank {
     fn of(entry: Entry, alone: bool) -> Self {
-        static LOG: OnceLock<()> = OnceLock::new();
-        LOG.get_or_init(|| {
-            tradewind_process::begin();
-            log::start(|_| ());
-        });
         Self {
             config: entry.config.clone(),
             group: entry.group.0,
@@ -570,6 +622,14 @@ impl Rank {
 
 fn misused(Misused(text): Misused) -> PyErr {
     wrong(text)
+}
+
+fn begin_log() {
+    static LOG: OnceLock<()> = OnceLock::new();
+    LOG.get_or_init(|| {
+        tradewind_process::begin();
+        log::start(|_| ());
+    });
 }
 
 fn undescribed() -> PyErr {

@@ -215,6 +215,7 @@ impl Trainer {
         };
         membership.formed(break_group.map(breaking));
         let Self {
+            config,
             values,
             gradient,
             process,
@@ -224,7 +225,9 @@ impl Trainer {
         let start = membership.await_start(|| unsafe { values.values() })?;
         let layout = &process.settings.layout;
         let slice = membership.slice();
-        let mut exchanges = Exchanges::new(&membership, start)?;
+        let buckets = layout.buckets(config.exchange.bucket_bytes);
+        let buckets = config.exchange.per_bucket.then_some(&buckets[..]);
+        let mut exchanges = Exchanges::new(&membership, start, buckets)?;
         let mut replica = MainMemory {
             layout,
             slice: &slice,
@@ -285,6 +288,42 @@ impl Trainer {
         Ok(())
     }
 
+    /// With exchanges during backward: one begins, whose gradient is the mean over `samples`.
+    pub fn begin_backward(&mut self, samples: u32) -> anyhow::Result<()> {
+        let Entered {
+            exchanges,
+            membership,
+            seen,
+            ..
+        } = self.entered()?;
+        membership.check()?;
+        let begin = exchanges
+            .during()
+            .map(|during| during.begin(samples, *seen));
+        Ok(begin
+            .unwrap_or(Ok(()))
+            .map_err(|error| GivenUp(error.into()))?)
+    }
+
+    /// With exchanges during backward: in the gradient's memory a bucket is averaged.
+    pub fn give(&mut self, bucket: usize) -> anyhow::Result<()> {
+        let Self {
+            gradient,
+            stage: Stage::Entered(entered),
+            ..
+        } = self
+        else {
+            return Err(unready("take a step"));
+        };
+        // SAFETY: of the gradient this is final, and the script waits for this call.
+        let gradient = unsafe { gradient.values() };
+        let give = entered.exchanges.during();
+        let give = give.map(|during| during.give(bucket, gradient));
+        Ok(give
+            .unwrap_or(Ok(()))
+            .map_err(|error| GivenUp(error.into()))?)
+    }
+
     /// Agrees with the group about the gradient in its memory, exchanges it, and brings fresh values.
     pub fn step(&mut self, said: Said) -> anyhow::Result<Result<Outcome, Misused>> {
         Ok(match self.agree(said)? {
@@ -327,18 +366,30 @@ impl Trainer {
         let watch = Stopwatch::start();
         // SAFETY: the script waits for this call.
         let gradient = unsafe { gradient.values() };
-        let pushed = match local {
+        let part = match local {
             // Between exchanges buffers are left alone.
-            Some(_) => &gradient[layout.of_kind(TensorKind::Parameter)],
-            None => gradient,
+            Some(_) => layout.of_kind(TensorKind::Parameter),
+            None => 0..layout.elements(),
+        };
+        // The other ranks look at the rest.
+        let finite = || {
+            entered.slice.iter().all(|id| {
+                let own = &layout.block(*id).expect("a block of the slice").elements;
+                let (begin, end) = (own.start.max(part.start), own.end.min(part.end));
+                begin >= end || all_finite(&gradient[begin..end])
+            })
+        };
+        let (skips, buckets) = match entered.exchanges.during() {
+            // All of it or nothing.
+            None => (usize::from(said.overflowed || !finite()), 1),
+            Some(during) => (during.skipped(gradient)?, during.parts()),
         };
         let computed = Computed {
             // Known with the next step.
             loss: f64::NAN,
-            finite: !said.overflowed && all_finite(pushed),
-            // All of it or nothing.
-            skips: 1,
-            buckets: 1,
+            finite: skips == 0,
+            skips: skips.max(1),
+            buckets,
         };
         let ahead = Ahead {
             clock,

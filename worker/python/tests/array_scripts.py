@@ -39,12 +39,17 @@ def train() -> None:
     rank = tw.join()
     x, y = lines()
     values = rank.share(initial(), samples=SAMPLES)
+
+    @rank.evaluate
+    def squared_error(values: dict[str, np.ndarray]) -> float:
+        return gradients_of(values, x, y)[0]
+
     while not rank.done:
         for batch in rank.batches():
             loss, gradients = gradients_of(values, x[batch], y[batch])
             rank.exchange(gradients, loss=loss)
             told(f"batches-{rank.group}", batch)
-    told(f"values-{rank.group}", {name: array.tolist() for name, array in values.items()})
+    told("evaluated" if rank.evaluating else f"values-{rank.group}", {name: array.tolist() for name, array in values.items()})
     assert "torch" not in sys.modules
 
 

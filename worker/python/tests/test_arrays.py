@@ -1,5 +1,6 @@
 """Scripts without PyTorch in real runs."""
 
+import json
 import unittest
 from pathlib import Path
 
@@ -32,6 +33,10 @@ class Arrays(RunCase):
             (ours,) = run.lines(f"values-{group}")
             for name, plain in values.items():
                 np.testing.assert_allclose(ours[name], plain, rtol=1e-4, atol=1e-5)
+        summary = json.loads((run.told / "run/summary.json").read_text())
+        self.assertEqual(summary["metric"]["name"], "squared_error")
+        self.assertAlmostEqual(summary["metric"]["value"], gradients_of(values, x, y)[0], places=5)
+        self.assertTrue((run.told / "run/model.safetensors").exists())
         self.assertLess(float(np.abs(values["bias"] - 1)), 0.2, "it has learned")
 
     def test_a_group_of_two_ranks_needs_torch(self) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ._loader import Batches
 from ._native import GroupBroken, TradewindError
+from ._stored import Model, Stored
 
 if TYPE_CHECKING:
     from . import _native
@@ -30,7 +32,7 @@ class Arrays:
         self._rank = rank
         initial = {name: _array(name, array) for name, array in arrays.items()}
         specs = [(name, list(array.shape), False) for name, array in initial.items()]
-        elements, placed = rank._native.describe(specs, samples)
+        elements, placed = rank._native.describe(specs, samples, [])
         self._vector = np.zeros(elements, np.float32)
         self._gradient = np.zeros(elements, np.float32)
         self.values: dict[str, np.ndarray] = {}
@@ -55,6 +57,27 @@ class Arrays:
 
     def part(self) -> None:
         """Nobody else is in the group."""
+
+    def fresh(self) -> None:
+        """What has come lies in the arrays."""
+
+    @property
+    def library(self) -> str:
+        """What computes with them, as far as is known."""
+        return f"NumPy {np.__version__}"
+
+    def stored(self) -> Model:
+        """All of them, as files have them."""
+        tensors = [
+            Stored(name, "F32", list(array.shape), memoryview(array.reshape(-1)).cast("B"))
+            for name, array in self.values.items()
+        ]
+        return Model(tensors, {})
+
+    @contextmanager
+    def evaluating(self) -> Iterator[dict[str, np.ndarray]]:
+        """The arrays, by name."""
+        yield self.values
 
     def exchange(self, gradients: Mapping[str, Any], loss: float | None) -> None:
         """Exchanges gradients for fresh values, in place."""

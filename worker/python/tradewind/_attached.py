@@ -128,7 +128,9 @@ class Attached:
         if agreed is not None and agreed.exchange:
             try:
                 replica.lay_buffers()
+                replica.bring_values()
                 stepped = rank._native.exchange_steps()
+                replica.fresh()
             except GroupBroken as error:
                 rank._reform(str(error))
                 return
@@ -141,6 +143,12 @@ class Attached:
 
 def _refuse_unfit(replica: Replica, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """The optimizer has the parameters of the model that are trained, and none of another."""
+    for name, parameter in replica.parameters:
+        if parameter.dtype != torch.float32:
+            raise TradewindError(
+                f"parameter {name} is {parameter.dtype}, and your own optimizer would step without a master of f32: "
+                "train in torch.float32 and compute under torch.autocast"
+            )
     own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     missing = [name for name, parameter in replica.parameters if id(parameter) not in own]
     if missing:

@@ -112,9 +112,10 @@ class Evaluations:
         """Brings the servers' values into the model of a process that evaluates."""
         rank = self._rank
         if rank._replica is None:
-            raise TradewindError("call rank.optimizer(model) before the first batch is taken")
+            raise TradewindError("call rank.optimizer(model) or rank.share(arrays) before the first batch is taken")
         rank._replica.begin(rank._samples or 1)
         rank._native.pull()
+        rank._replica.fresh()
         self.due()
 
     def _call(self) -> None:
@@ -131,13 +132,10 @@ class Evaluations:
         self._rank._native.milestones(lambda: self._found().validation)
 
     def _write(self, found: _Found | None) -> None:
-        import torch
-
-        from ._saving import of_model
-
-        assert self._rank._replica is not None
-        stored = of_model(self._rank._replica.model)
-        self._rank._native.evaluated(found, str(torch.__version__), stored.tensors, stored.notes)
+        replica = self._rank._replica
+        assert replica is not None
+        stored = replica.stored()
+        self._rank._native.evaluated(found, replica.library, stored.tensors, stored.notes)
 
     def end(self) -> bool:
         """The script has come to its end. Whether the evaluation has, too."""
@@ -154,18 +152,10 @@ class Evaluations:
 
     def _found(self) -> _Found:
         """Calls the function, in evaluation mode and without gradients."""
-        import torch
-
-        assert self._function is not None and self._rank._replica is not None
-        model = self._rank._replica.model
-        training = [module for module in model.modules() if module.training]
-        model.eval()
-        try:
-            with torch.no_grad():
-                returned = self._function(model)
-        finally:
-            for module in training:
-                module.training = True
+        replica = self._rank._replica
+        assert self._function is not None and replica is not None
+        with replica.evaluating() as model:
+            returned = self._function(model)
         return _found(returned, self._function, self._higher)
 
 

@@ -58,6 +58,7 @@ class Optimizer(torch.optim.Optimizer):
             stepped = rank._native.step(
                 sum(batches), len(batches), scaled.overflowed, scaled.scale, rank._take_loss()
             )
+            self._replica.fresh()
         except GroupBroken as error:
             rank._reform(str(error))
             return

@@ -140,10 +140,10 @@ class Rank:
 
     @property
     def device(self) -> torch.device:
-        """What this rank computes on."""
-        import torch
+        """What this rank computes on, as `compute.device` of the run's file says: the CPU, or a GPU of its own."""
+        from ._device import choose
 
-        return torch.device("cpu")
+        return choose(self._native.device, self._native.local_rank)
 
     @property
     def done(self) -> bool:
@@ -157,7 +157,7 @@ class Rank:
         values are the script's until the first batch is taken; then they are the run's.
 
         Args:
-            model: Its trained parameters are f32.
+            model: Its trained parameters are f32, bf16 or f16; what is frozen is the same on all ranks.
 
         Raises:
             TradewindError: For a parameter that cannot be exchanged, by its name.
@@ -361,11 +361,9 @@ class Rank:
             TradewindError: Before `rank.optimizer`, for a tensor of a type that no file has, and if the disk is
                 full or the path's folder is missing.
         """
-        from ._saving import of_model
-
         if self._replica is None:
             raise TradewindError("call rank.optimizer(model) first: that is the model that is saved")
-        stored = of_model(self._replica.model)
+        stored = self._replica.stored()
         if max_shard_bytes is None:
             _native.save(os.fspath(path), stored.tensors, stored.notes)
         else:

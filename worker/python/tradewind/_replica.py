@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import PrefixStore, ProcessGroupGloo, Store, TCPStore
+from torch.distributed import Store, TCPStore
 
+from ._flat import Flat
+from ._group import Group, Reduction, Scattered, guard
 from ._native import GroupBroken, TradewindError
+from ._saving import of_model
+from ._stored import Model
+from ._tensors import buffers, frozen, places, trained
 
 if TYPE_CHECKING:
     from . import _native
@@ -21,28 +27,42 @@ if TYPE_CHECKING:
 class Replica:
     """The model of one rank."""
 
-    def __init__(self, rank: Rank, model: nn.Module) -> None:
+    def __init__(self, rank: Rank, model: nn.Module, staged: bool = False) -> None:
         self._rank = rank
         self._native = rank._native
         self.model = model
         torch.set_num_threads(self._native.threads)
-        self.parameters = _trained(model)
-        self._places = _places(model, self.parameters)
-        self.buffers = _buffers(model)
+        if self._native.deterministic:
+            torch.use_deterministic_algorithms(True)
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self._native.tf32
+        self.parameters = trained(model)
+        self.buffers = buffers(model)
+        self._places = places(model, self.parameters)
+        self._device = self.parameters[0][1].device
+        if self._device != rank.device:
+            raise TradewindError(f"the model is on {self._device}: move it with model.to(rank.device), {rank.device}")
+        if self._native.scatter and self._device.type != "cpu":
+            raise TradewindError('exchange.reduce = "scatter" is for the CPU: leave it out of the run\'s file')
+        self._frozen = frozen(model)
+        self._staged = staged
         self._begun = False
         #: Whether backward has run since the last step.
         self.has_gradient = False
         #: How often it has, since the last step.
         self.backwards = 0
-        #: Whether a backward averages over the group; and whether the one at hand, or the last, does.
+        #: Whether a backward averages over the group; and whether the one at hand, or the last, does something with
+        #: buckets while it goes on.
         self.synchronizes = True
         self._averages = False
-        self._group: _Group | None = None
+        self._group: Group | None = None
         self._store: TCPStore | None = None
         #: What has broken a reduction in backward.
         self._broken: str | None = None
-        self._pending: list[tuple[Any, Tensor]] = []
+        #: Buckets that are being averaged, by number, in order.
+        self._pending: list[tuple[int, Reduction | Scattered | None]] = []
         self._queued = False
+        #: What the gradient's version was when main memory had all of it.
+        self._left: int | None = None
 
     def begin(self, samples: int) -> None:
         """The model is what it is: lays it out. The training data have so many samples."""
@@ -52,33 +72,31 @@ class Replica:
         named = [(name, tensor, False) for name, tensor in self.parameters]
         named += [(name, tensor, True) for name, tensor in self.buffers]
         specs = [(name, list(tensor.shape), buffer) for name, tensor, buffer in named]
-        elements, placed = self._native.describe(specs, samples)
-        self.values = torch.zeros(elements)
-        self.gradient = torch.zeros(elements)
+        elements, placed = self._native.describe(specs, samples, self._frozen)
+        self._flat = flat = Flat(elements, self._device, self._staged)
+        self.values, self.gradient = flat.values, flat.gradient
         buckets = self._native.buckets()
         self._buckets = buckets.parameters
         self._buffer_range = slice(*buckets.buffers)
         begins: list[int] = [0] * len(named)
         for place in placed:
             name, tensor, buffer = named[place.tensor]
-            at = slice(place.begin, place.begin + place.elements)
-            view = self.values[at].view(tensor.shape)
-            view.copy_(tensor.detach())
-            tensor.data = view
+            gradient = flat.place(tensor, place.begin)
             begins[place.tensor] = place.begin
             if not buffer:
-                tensor.grad = self.gradient[at].view(tensor.shape)
+                tensor.grad = gradient
+        flat.bring()
         self._kept_buffers = self.values[self._buffer_range].clone()
         self._waits = [0] * len(self._buckets)
         self._sizes = [0] * len(self._buckets)
         self._touched: set[int] = set()
-        self._begins = begins[: len(self.parameters)]
         for number, (_, parameter) in enumerate(self.parameters):
             bucket = self._bucket_of(begins[number])
             self._sizes[bucket] += 1
             self._hook(number, parameter, bucket)
         self.gradients = [parameter.grad for _, parameter in self.parameters]
-        self._native.bind(_memory(self.values), _memory(self.gradient))
+        self._addresses = [parameter.data_ptr() for _, parameter in self.parameters]
+        self._native.bind(_memory(flat.host_values), _memory(flat.host_gradient))
 
     def _bucket_of(self, element: int) -> int:
         for number, (begin, end) in enumerate(self._buckets):
@@ -103,13 +121,14 @@ class Replica:
                 store = self._store
             else:
                 host, _, port = joined.store_address.rpartition(":")
-                store = _guard("meeting the group", lambda: TCPStore(host, int(port), timeout=self._patience()))
-            self._group = _guard(
+                store = guard("meeting the group", lambda: TCPStore(host, int(port), timeout=self._patience()))
+            self._group = guard(
                 "meeting the group",
-                lambda: _Group(joined, store, self._patience(), self.values),
+                lambda: Group(joined, store, self._patience(), self._flat),
             )
         group = self._group
         stepped = self._native.enter(group, None if group is None else group.break_off)
+        self.fresh()
         self.zero()
         return stepped
 
@@ -119,11 +138,44 @@ class Replica:
         self._broken = None
         self._pending.clear()
         self._queued = False
+        self._left = None
         self.has_gradient = False
         self.backwards = 0
 
+    def fresh(self) -> None:
+        """An exchange has ended: the model has what it has brought."""
+        self._flat.arrived(slice(None) if self._group is None else self._buffer_range)
+        self._flat.spread()
+
+    def bring_values(self) -> None:
+        """The model's own values are what is exchanged: exchanges find them where they look."""
+        self._flat.bring()
+
     def _patience(self) -> timedelta:
         return timedelta(seconds=self._native.lease_seconds)
+
+    # The model.
+
+    @property
+    def library(self) -> str:
+        """What computes with it."""
+        return str(torch.__version__)
+
+    def stored(self) -> Model:
+        """Its whole state, as files have it."""
+        return of_model(self.model)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[nn.Module]:
+        """The model in evaluation mode, without gradients."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                yield self.model
+        finally:
+            for module in training:
+                module.training = True
 
     # Backward.
 
@@ -144,29 +196,65 @@ class Replica:
             self._waits[bucket] -= 1
             if self._waits[bucket] == 0:
                 self._reduce(bucket)
+            self._advance(wait=False)
 
         parameter.register_post_accumulate_grad_hook(accumulated)
 
     def _begin_backward(self) -> None:
-        self._averages = self._group is not None and self.synchronizes
-        if self._averages:
-            # One that averages reaches every parameter.
-            self._touched.clear()
-            self._waits = list(self._sizes)
-            if self.backwards > 0:
-                try:
-                    self._native.meet(len(self._rank._batches(self.backwards + 1)))
-                except GroupBroken as error:
-                    self._broken = str(error)
+        per_bucket = self._native.per_bucket and self._rank._entered
+        self._averages = per_bucket or (self._group is not None and self.synchronizes)
         self._queued = True
         torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+        if not self._averages:
+            return
+        # One that averages reaches every parameter.
+        self._touched.clear()
+        self._waits = list(self._sizes)
+        if per_bucket:
+            if self.backwards > 0 or not self.synchronizes:
+                raise TradewindError("with exchange.per_bucket each batch has one backward and one step")
+            size = 1 if self._group is None else self._group.size
+            (samples,) = self._rank._batches(1)
+            self._try(lambda: self._native.begin_backward(samples * size))
+        elif self.backwards > 0:
+            self._try(lambda: self._native.meet(len(self._rank._batches(self.backwards + 1))))
 
     def _reduce(self, bucket: int) -> None:
-        assert self._group is not None
-        begin, end = self._buckets[bucket]
-        part = self.gradient[begin:end]
+        """A bucket is computed."""
+        begin, end = at = self._buckets[bucket]
+        group = self._group
+        if group is None:
+            self._pending.append((bucket, None))
+        elif self._native.scatter:
+            self._try(lambda: self._pending.append((bucket, group.scatter(self.gradient, at, bucket))))
+        else:
+            self._try(lambda: self._pending.append((bucket, group.reduce(self.gradient[begin:end]))))
+
+    def _advance(self, wait: bool) -> None:
+        """What is averaged by now leaves; or all of it."""
+        while self._pending and self._broken is None:
+            bucket, reduction = self._pending[0]
+            if not wait and reduction is not None and not reduction.is_done():
+                return
+            del self._pending[0]
+            self._try(lambda: self._leave(bucket, reduction))
+
+    def _leave(self, bucket: int, reduction: Reduction | Scattered | None) -> None:
+        if reduction is not None:
+            reduction.wait()
+        self._flat.leave(slice(*self._buckets[bucket]))
+        if self._native.per_bucket:
+            self._flat.left()
+            self._native.give(bucket)
+
+    def _try(self, act: Callable[[], Any]) -> None:
+        """Does something with the group; that it is broken is told by the step."""
         try:
-            self._pending.append((self._group.reduce(part), part))
+            act()
+        except GroupBroken as error:
+            self._broken = str(error)
+        except TradewindError:
+            raise
         except RuntimeError as error:
             self._broken = str(error)
 
@@ -174,15 +262,9 @@ class Replica:
         """At the end of backward: gradients are averaged on every rank, if they are in this one."""
         self._queued = False
         self.backwards += 1
-        if self._group is None:
-            return
-        for work, part in self._pending:
-            try:
-                work.wait()
-            except RuntimeError as error:
-                self._broken = str(error)
-            part.div_(self._group.size)
+        self._advance(wait=True)
         self._pending.clear()
+        self._left = self.gradient._version if self._averages else None
 
     def zero(self) -> None:
         """Zeroes the gradient."""
@@ -199,7 +281,7 @@ class Replica:
             parameter.grad = view
 
     def ready(self) -> None:
-        """Before a step: the gradient is whole.
+        """Before a step: the gradient is whole, and where exchanges look.
 
         Raises:
             GroupBroken: A reduction has failed.
@@ -226,25 +308,47 @@ class Replica:
                 raise TradewindError(f"the gradient of {name} was replaced after backward: change it in place")
         self._touched.clear()
         self.backwards = 0
+        self._refuse_changes()
+        if self._left != self.gradient._version:
+            self._flat.leave(slice(None))
+        self._left = None
+        self._flat.left()
 
     def _refuse_replaced(self) -> None:
-        for (name, parameter), place, begin in zip(self.parameters, self._places, self._begins):
-            replaced = place.module._parameters.get(place.name) is not parameter
-            if replaced or parameter.data_ptr() != self.values.data_ptr() + 4 * begin:
+        for (name, parameter), place, address in zip(self.parameters, self._places, self._addresses):
+            if place.module._parameters.get(place.name) is not parameter or parameter.data_ptr() != address:
                 raise TradewindError(
                     f"parameter {name} was replaced after its rank had taken it over: change its values in place "
                     "(parameter.copy_ under torch.no_grad()), and move or convert the model before"
                 )
+
+    def _refuse_changes(self) -> None:
+        """Whoever changes a gradient that has left, or is another on each rank, is told."""
+        if self._left in (None, self.gradient._version):
+            return
+        if self._native.per_bucket:
+            raise TradewindError(
+                "the gradient was changed after backward, when exchange.per_bucket had sent it: leave it as it is, or "
+                "set exchange.per_bucket = false"
+            )
+        if self._native.scatter:
+            raise TradewindError(
+                'the gradient was changed after backward, and with exchange.reduce = "scatter" each rank has only a '
+                "part of it: leave it as it is, or set exchange.reduce = \"all-reduce\""
+            )
 
     # Buffers.
 
     def lay_buffers(self) -> None:
         """Before an exchange: buffers, averaged over the group, lie beside the gradient."""
         buffers = self.gradient[self._buffer_range]
-        if buffers.numel() > 0:
-            buffers.copy_(self.values[self._buffer_range])
-            if self._group is not None:
-                self._group.average(buffers)
+        if buffers.numel() == 0:
+            return
+        buffers.copy_(self.values[self._buffer_range])
+        if self._group is not None:
+            self._group.average(buffers)
+        self._flat.leave(self._buffer_range)
+        self._flat.left()
 
     def keep_buffers(self) -> None:
         """Notes what buffers are before the forward of a step that may be skipped."""
@@ -255,118 +359,9 @@ class Replica:
         self.values[self._buffer_range] = self._kept_buffers
 
 
-class _Group:
-    """The ranks of one incarnation of a group, over Gloo."""
-
-    def __init__(self, joined: _native.Joined, store: Store, patience: timedelta, values: Tensor) -> None:
-        self.rank, self.size = joined.group_rank, joined.group_size
-        self._gloo = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, patience)
-        self._slices = joined.slices
-        self._values = values
-        longest = max(sum(end - begin for begin, end in ranges) for ranges in self._slices)
-        self._gathered = [torch.zeros(longest) for _ in range(self.size)]
-
-    def reduce(self, part: Tensor) -> Any:
-        """Begins to sum over the ranks, in place."""
-        return self._gloo.allreduce([part])
-
-    def average(self, part: Tensor) -> None:
-        """Averages over the ranks, in place."""
-        _guard("averaging buffers", lambda: self.reduce(part).wait())
-        part.div_(self.size)
-
-    # Collectives that the native half asks for, from its own thread.
-
-    def all_reduce_sum(self, values: list[float]) -> list[float]:
-        sums = torch.tensor(values, dtype=torch.float64)
-        self._gloo.allreduce([sums]).wait()
-        return sums.tolist()
-
-    def broadcast(self, values: list[int]) -> list[int]:
-        told = torch.tensor(values, dtype=torch.int64)
-        self._gloo.broadcast(told, 0).wait()
-        return told.tolist()
-
-    def gather(self) -> None:
-        """Shares the slices of the flat vector: the own one is fresh."""
-        own = torch.cat([self._values[begin:end] for begin, end in self._slices[self.rank]] or [torch.zeros(0)])
-        send = torch.zeros_like(self._gathered[0])
-        send[: own.numel()] = own
-        self._gloo.allgather([self._gathered], [send]).wait()
-        for rank, ranges in enumerate(self._slices):
-            if rank == self.rank:
-                continue
-            at = 0
-            for begin, end in ranges:
-                self._values[begin:end] = self._gathered[rank][at : at + end - begin]
-                at += end - begin
-
-    def break_off(self) -> None:
-        """Frees whoever waits in a collective: a receive that runs out of time ends the group's connections."""
-        for peer in range(self.size):
-            if peer == self.rank:
-                continue
-            try:
-                self._gloo.recv([torch.zeros(1)], peer, 1 << 20).wait(timedelta(milliseconds=1))
-            except RuntimeError:
-                pass
-
-
-def _guard(what: str, act: Any) -> Any:
-    """Does something with the group; that it fails breaks the group."""
-    try:
-        return act()
-    except RuntimeError as error:
-        raise GroupBroken(f"{what}: {error}") from None
-
-
 def _memory(tensor: Tensor) -> Any:
     """The tensor's memory, by Python's buffer protocol, as long as the tensor lives."""
     array = (ctypes.c_float * tensor.numel()).from_address(tensor.data_ptr())
     array.owner = tensor  # type: ignore[attr-defined]
     # As bytes and back: the format of ctypes names a byte order, which says nothing new.
     return memoryview(array).cast("B").cast("f")
-
-
-def _trained(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Parameters that are trained, each once, by name, in the model's order."""
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    if not trained:
-        raise TradewindError("the model has no parameter that is trained (requires_grad)")
-    for name, parameter in trained:
-        if parameter.dtype != torch.float32:
-            raise TradewindError(
-                f"parameter {name} is {parameter.dtype}, not torch.float32: train in f32 and compute in fewer bits "
-                "under torch.autocast"
-            )
-        if parameter.device.type != "cpu":
-            raise TradewindError(f"parameter {name} is on {parameter.device}; scripts train on the CPU yet")
-    return trained
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a parameter stands in a model."""
-
-    module: nn.Module
-    name: str
-
-
-def _places(model: nn.Module, parameters: list[tuple[str, nn.Parameter]]) -> list[_Place]:
-    """Of each of the parameters the first place."""
-    places: dict[int, _Place] = {}
-    for module in model.modules():
-        for name, parameter in module._parameters.items():
-            places.setdefault(id(parameter), _Place(module, name))
-    return [places[id(parameter)] for _, parameter in parameters]
-
-
-def _buffers(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Statistics that training changes: persistent buffers of f32 that are finite. A mask with −inf is none."""
-    kept = set(model.state_dict(keep_vars=True))
-    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name in kept]
-    return [
-        (name, buffer)
-        for name, buffer in buffers
-        if buffer.dtype == torch.float32 and buffer.numel() > 0 and bool(torch.isfinite(buffer).all())
-    ]

@@ -7,13 +7,13 @@ import json
 import mmap
 import os
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ._native import TradewindError
+from ._stored import Model, Stored
 
 #: How a file calls what torch calls otherwise.
 _DTYPES = {
@@ -33,32 +33,13 @@ _DTYPES = {
 }
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A tensor as the native half writes it."""
-
-    name: str
-    dtype: str
-    shape: list[int]
-    memory: Any
-
-
-@dataclass(frozen=True)
-class Model:
-    """What a file of a model has."""
-
-    tensors: list[_Stored]
-    #: `format`, and for each tensor that is another one's twin the name under which that is stored.
-    notes: dict[str, str]
-
-
 def of_model(model: nn.Module) -> Model:
     """The whole state of a model: parameters, frozen ones too, and persistent buffers; tied ones once.
 
     Raises:
         TradewindError: For a tensor of a type that no file has, by its name.
     """
-    tensors: list[_Stored] = []
+    tensors: list[Stored] = []
     notes = {"format": "pt"}
     first: dict[tuple[Any, ...], str] = {}
     for name, tensor in model.state_dict().items():
@@ -72,7 +53,7 @@ def of_model(model: nn.Module) -> Model:
         if twin != name:
             notes[name] = twin
             continue
-        tensors.append(_Stored(name, _DTYPES[tensor.dtype], list(tensor.shape), _bytes(tensor)))
+        tensors.append(Stored(name, _DTYPES[tensor.dtype], list(tensor.shape), _bytes(tensor)))
     return Model(tensors, notes)
 
 

@@ -110,11 +110,11 @@ fn of(asked: DeviceChoice, seen: &Seen, pick: impl Fn(u32) -> Option<u32>) -> Re
         Seen::Gpus { gpus, .. } => gpus,
         Seen::None { .. } if asked == DeviceChoice::Auto => return Ok(Device::Cpu),
         Seen::None { why } => {
-            let (asked, why) = (text(asked), why.clone());
+            let (asked, why) = (asked.to_string(), why.clone());
             return Err(Why::Error(ChooseError::NoGpu { asked, why }));
         }
         Seen::Failing { why } => {
-            let (asked, why) = (text(asked), why.clone());
+            let (asked, why) = (asked.to_string(), why.clone());
             return Err(Why::Error(ChooseError::Failing { asked, why }));
         }
     };
@@ -132,16 +132,6 @@ fn of(asked: DeviceChoice, seen: &Seen, pick: impl Fn(u32) -> Option<u32>) -> Re
                 None => Err(Why::TooFew),
             }
         }
-    }
-}
-
-/// As it stands in a configuration.
-fn text(asked: DeviceChoice) -> String {
-    match asked {
-        DeviceChoice::Auto => "auto".into(),
-        DeviceChoice::Cpu => "cpu".into(),
-        DeviceChoice::Cuda => "cuda".into(),
-        DeviceChoice::CudaAt(number) => format!("cuda:{number}"),
     }
 }
 

@@ -5,7 +5,7 @@ use tradewind_common::compress::Compression;
 use tradewind_common::straggler::Profile;
 
 use super::{MANY, Section, chooser, fields, float, int, key};
-use crate::value::Kind::{Bool, Text};
+use crate::value::Kind::{Bool, Choice, Text};
 
 pub(super) fn sections() -> Vec<Section> {
     vec![
@@ -52,6 +52,12 @@ down = "bf16"
                 Bool,
                 Some("false"),
                 "`true`: a rank sends each block as soon as the buckets that it has part of are averaged, while backward goes on, and of a gradient that is not finite only the blocks concerned are skipped. It cannot go with `train.overlap = 1`, `pace.step_seconds`, `local.algorithm` or `compute.precision = \"fp16\"`, nor with the optimizers `lars` and `larc`, which need the whole gradient first.",
+            ),
+            key(
+                "exchange.reduce",
+                Choice(&["all-reduce", "scatter"]),
+                Some("\"all-reduce\""),
+                "How the ranks of a group average a gradient. `all-reduce`: every rank has the mean of all of it. `scatter`: each rank has the mean of the part that it exchanges, for about half of the traffic and of the time; on the others a gradient means nothing, so nobody may read or clip it. `scatter` is for [scripts](pytorch.md), and cannot go with `exchange.per_bucket`, `local.algorithm` or the optimizers `lars` and `larc`.",
             ),
             chooser::<Compression>(
                 "exchange.up",

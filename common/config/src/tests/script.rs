@@ -107,6 +107,25 @@ fn what_does_not_fit_a_script_is_refused() {
         &local,
         "schedule.warmup_samples = 5 is the script's to decide",
     );
+    let scatter = "exchange.reduce=scatter";
+    let excludes = |other: &[&str], want: &str| {
+        let overrides = [&[scatter], other].concat();
+        check(
+            &overrides,
+            &format!("exchange.reduce = \"scatter\" excludes {want}"),
+        );
+    };
+    excludes(&["exchange.per_bucket=true"], "exchange.per_bucket: ");
+    excludes(
+        &["local.algorithm=diloco", "local.steps=2"],
+        "local.algorithm: ",
+    );
+    excludes(&["optimizer.name=lars"], "optimizer.name = \"lars\": ");
+    let error = parse(GOOD, &[scatter]).unwrap_err().to_string();
+    assert!(
+        error.contains("exchange.reduce = \"scatter\" is for scripts"),
+        "{error}"
+    );
     let orphaned =
         "c.toml, line 9: section \"script\" is for a script of your own, and there is none";
     check(&["model.command=[]"], orphaned);

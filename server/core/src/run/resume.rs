@@ -25,7 +25,7 @@ use crate::saved::Saved;
 const LIVES_MARGIN: u64 = 1_000;
 
 /// The first thing in which a run differs from its snapshot that must be the same.
-pub(crate) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
+pub(crate) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<String> {
     let kind = |spec: &RunSpec| {
         let kept = optimizer::from_spec(spec.optimizer).slots();
         (std::mem::discriminant(&spec.optimizer), kept)
@@ -33,7 +33,6 @@ pub(crate) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
     // A snapshot of before the field has several steps where they were local.
     let local = |spec: &RunSpec| spec.local || spec.local_steps > 1;
     let differs = [
-        (saved.tensors != spec.tensors, "tensors"),
         (saved.block_bytes != spec.block_bytes, "block_bytes"),
         (
             kind(saved) != kind(spec),
@@ -44,8 +43,9 @@ pub(crate) fn differs(saved: &RunSpec, spec: &RunSpec) -> Option<&'static str> {
             "kind of what groups push, with local steps or without, of which its optimizer keeps sums",
         ),
     ];
-    let mut fields = differs.into_iter().filter(|(differs, _)| *differs);
-    fields.next().map(|(_, field)| field)
+    let besides = || differs.into_iter().find(|(differs, _)| *differs);
+    let besides = || besides().map(|(_, field)| field.into());
+    saved.other_tensor(spec).or_else(besides)
 }
 
 impl Run {

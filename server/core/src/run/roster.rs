@@ -106,12 +106,12 @@ impl Roster {
 
     /// The first field in which the specification of a joiner differs. Of the groups it may know only
     /// those that there were when it was started.
-    pub(super) fn difference(&self, other: &RunSpec) -> Option<&'static str> {
+    pub(super) fn difference(&self, other: &RunSpec) -> Option<String> {
         let (configured, named) = (&self.spec.group_sizes, &other.group_sizes);
         let sizes: Vec<u32> = self.sizes().take(named.len()).collect();
         match named.len() >= configured.len() && sizes == *named {
             true => self.spec.difference_besides_groups(other),
-            false => Some("group_sizes"),
+            false => Some("group_sizes".into()),
         }
     }
 
@@ -199,6 +199,6 @@ mod tests {
         assert_eq!(roster.difference(&spec), None);
         let mut other = spec.as_ref().clone();
         other.group_sizes = vec![2];
-        assert_eq!(roster.difference(&other), Some("group_sizes"));
+        assert_eq!(roster.difference(&other).as_deref(), Some("group_sizes"));
     }
 }

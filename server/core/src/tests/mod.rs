@@ -66,6 +66,7 @@ pub(crate) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         chunk_samples: 10,
         lease_ms: 100,
         milestone_samples: 0,
+        frozen: Vec::new(),
         start_grace_ms: 150,
         up: Compression::None,
         down: Compression::None,

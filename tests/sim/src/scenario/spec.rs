@@ -55,6 +55,7 @@ impl Scenario {
             chunk_samples: 64,
             lease_ms: LEASE_MS,
             milestone_samples: 0,
+            frozen: Vec::new(),
             start_grace_ms: self.start_grace_ms,
             up: Compression::None,
             down: self.down,

@@ -135,7 +135,7 @@ fn train(
     let layout = membership.settings().layout.clone();
     let slice = membership.slice();
     let start = membership.await_start(|| values.to_vec())?;
-    let mut exchanges = Exchanges::new(membership, start)?;
+    let mut exchanges = Exchanges::new(membership, start, None)?;
     let mut gradient = vec![0.0; layout.elements()];
     let mut seen = {
         let mut replica = replica(&layout, &slice, &gradient, values);

@@ -1,0 +1,180 @@
+"""What a script's model may be made of, and the keys of the run's file that act on its tensors."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import tensor_scripts
+from scripts import Lines
+from test_run import COMMAND, RUN, Run
+
+SCRIPTS = Path(__file__).with_name("tensor_scripts.py")
+RANKS = ["0-0", "0-1", "1-0"]
+#: So small that tensors span blocks and buckets.
+SMALL = ["exchange.block_bytes=64", "exchange.bucket_bytes=128"]
+
+
+class SetRun(Run):
+    """A run of two groups, of two ranks and of one, with keys of its own."""
+
+    def __init__(self, script: str, *overrides: str, samples: int = 1200) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.told = Path(self.folder.name)
+        file = self.told / "run.toml"
+        file.write_text(RUN.format(servers=2, groups=[2, 1], samples=samples, consistency="sync", workers=0))
+        settings = [word for override in overrides for word in ("--set", override)]
+        self.process = subprocess.Popen(
+            [COMMAND, "run", file, *settings, "--out", self.told / "run", "--", sys.executable, SCRIPTS, script],
+            env={**os.environ, "TOLD": str(self.told)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def logs(self) -> str:
+        return "".join(path.read_text() for path in sorted((self.told / "run/logs").glob("group-*.log")))
+
+
+class Tensors(unittest.TestCase):
+    def run_of(self, script: str, *overrides: str, **settings: int) -> SetRun:
+        run = SetRun(script, *overrides, **settings)
+        self.addCleanup(run.close)
+        return run
+
+    def trained(self, model: str, *overrides: str, **settings: int) -> SetRun:
+        run = self.run_of("train", f"script.model={model}", *overrides, **settings)
+        status, text = run.end()
+        self.assertEqual(status, 0, text + run.logs())
+        return run
+
+    def state(self, run: SetRun, rank: str) -> dict[str, torch.Tensor]:
+        (state,) = run.lines(f"state-{rank}")
+        return {name: torch.tensor(values) for name, values in state.items()}
+
+    def equals(self, run: SetRun, model: str, update, dtype=torch.float32, **tolerance: float) -> None:
+        """All ranks have what one process has that takes `update`s with the mean gradient of their batches."""
+        net, data = tensor_scripts.MODELS[model](), Lines()
+        masters = {name: p.detach().float() for name, p in net.named_parameters() if p.requires_grad}
+        for numbers in zip(*(run.lines(f"batches-{rank}") for rank in RANKS)):
+            gradients = {name: torch.zeros_like(master) for name, master in masters.items()}
+            for batch in numbers:
+                tensor_scripts.loss_of(net, data.x[batch], data.y[batch]).backward()
+                for name, parameter in net.named_parameters():
+                    if name in masters:
+                        gradients[name] += parameter.grad.float() / len(numbers)
+                        parameter.grad = None
+            for name, parameter in net.named_parameters():
+                if name in masters:
+                    masters[name] = update(masters[name], gradients[name])
+                    parameter.data.copy_(masters[name])
+        for rank in RANKS:
+            state = self.state(run, rank)
+            for name, want in net.state_dict().items():
+                torch.testing.assert_close(state[name], want.float(), **tolerance)
+
+    def test_the_norms_of_lars_are_those_of_whole_tensors(self) -> None:
+        def update(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+            return values - 0.05 * 0.1 * values.norm() / gradient.norm() * gradient
+
+        lars = ["optimizer.name=lars", "optimizer.trust=0.1", "optimizer.weight_decay=0", *SMALL]
+        self.equals(self.trained("plain", *lars), "plain", update, rtol=1e-4, atol=1e-5)
+
+    def sgd(self, values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+        return values - 0.05 * gradient
+
+    def test_a_gradient_that_leaves_bucket_by_bucket_is_the_same(self) -> None:
+        run = self.trained("plain", "exchange.per_bucket=true", *SMALL)
+        self.equals(run, "plain", self.sgd, rtol=1e-4, atol=1e-5)
+
+    def test_a_gradient_of_which_each_rank_has_a_part_is_the_same(self) -> None:
+        run = self.trained("plain", 'exchange.reduce="scatter"', *SMALL)
+        self.equals(run, "plain", self.sgd, rtol=1e-4, atol=1e-5)
+
+    def test_a_model_in_bf16_has_masters_in_f32(self) -> None:
+        # A step is less than a bit of most parameters.
+        run = self.trained("mixed", "optimizer.learning_rate=0.0002", samples=4800)
+
+        def update(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+            return values - 0.0002 * gradient
+
+        self.equals(run, "mixed", update, rtol=0.01, atol=1e-4)
+        state, begin = self.state(run, "0-0"), tensor_scripts.mixed().state_dict()
+        moved = (state["first.weight"] != begin["first.weight"].float()).float().mean().item()
+        self.assertGreater(moved, 0.5, "parameters in bf16 stand still without masters")
+
+    def test_frozen_and_tied_parameters(self) -> None:
+        run = self.trained("tied")
+        self.equals(run, "tied", self.sgd, rtol=1e-4, atol=1e-5)
+        state = self.state(run, "1-0")
+        torch.testing.assert_close(state["last.weight"], state["first.weight"], rtol=0, atol=0)
+        exported = subprocess.run([COMMAND, "status", run.told / "run"], capture_output=True, text=True)
+        self.assertNotIn("base", exported.stdout)
+
+    def test_only_statistics_travel(self) -> None:
+        run = self.trained("statistics")
+        states = [self.state(run, rank) for rank in RANKS]
+        for state in states:
+            self.assertTrue((state["mask"] == float("-inf")).all())
+            torch.testing.assert_close(state["table"], torch.tensor([0.1, 0.2, 0.7]), rtol=0, atol=0)
+            self.assertEqual(state["1.num_batches_tracked"].item(), 50)
+            torch.testing.assert_close(state["1.running_mean"], states[0]["1.running_mean"], rtol=0, atol=0)
+        self.assertGreater(states[0]["1.running_mean"].abs().max().item(), 0)
+
+    def test_staging_changes_no_bit(self) -> None:
+        for keys in (
+            [],
+            ["train.overlap=1"],
+            ["exchange.per_bucket=true"],
+            ["optimizer.name=lars", "optimizer.trust=0.1"],
+            ["script.clip=0.1"],
+        ):
+            with self.subTest(keys=keys):
+                shared = self.trained("statistics", *keys, *SMALL)
+                staged = self.trained("statistics", "script.staged=true", *keys, *SMALL)
+                self.assertEqual(shared.lines("batches-0-1"), staged.lines("batches-0-1"))
+                for rank in RANKS:
+                    self.assertEqual(json.dumps(shared.lines(f"state-{rank}")), json.dumps(staged.lines(f"state-{rank}")))
+
+    def refused(self, words: str, script: str, *overrides: str) -> None:
+        run = self.run_of(script, *overrides)
+        status, text = run.end()
+        self.assertNotEqual(status, 0, text)
+        self.assertIn(words, run.logs())
+
+    def test_a_parameter_of_f64_is_named(self) -> None:
+        self.refused("parameter 0.weight is torch.float64: train in torch.float32, ", "doubles")
+
+    def test_another_frozen_value_is_named(self) -> None:
+        self.refused("list of frozen tensors: number 1 is base.bias of digest ", "other_base")
+
+    def test_another_tensor_is_named(self) -> None:
+        self.refused("list of tensors: number 4 is ", "other_shape")
+
+    def test_what_has_left_cannot_be_changed(self) -> None:
+        words = "the gradient was changed after backward, when exchange.per_bucket had sent it"
+        self.refused(words, "train", "script.model=plain", "script.clip=0.1", "exchange.per_bucket=true")
+
+    def test_what_a_rank_has_a_part_of_cannot_be_changed(self) -> None:
+        words = "the gradient was changed after backward, and with exchange.reduce"
+        self.refused(words, "train", "script.model=plain", "script.clip=0.1", 'exchange.reduce="scatter"')
+
+    def test_a_second_backward_of_a_batch_that_has_left_is_refused(self) -> None:
+        self.refused("take a step after each backward", "backward_twice", "exchange.per_bucket=true")
+
+    def test_precision_is_the_scripts(self) -> None:
+        self.refused("compute in torch.autocast", "train", "compute.precision=bf16")
+
+    def test_a_gpu_that_is_not_there_is_named(self) -> None:
+        words = 'compute.device = "cuda" asks for GPU 0, and torch.cuda sees 0'
+        self.refused(words, "train", "script.model=plain", "compute.device=cuda")
+
+
+if __name__ == "__main__":
+    unittest.main()
