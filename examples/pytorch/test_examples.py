@@ -1,0 +1,155 @@
+"""The examples in their small form: `make python-examples` sets up what they need.
+
+Each is a run of its own, whose values are exported and judged by the example's own `evaluate`.
+"""
+
+import subprocess
+import sys
+import tempfile
+import tomllib
+import unittest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file as load_arrays
+from safetensors.torch import load_file
+
+import tradewind as tw
+
+FOLDER = Path(__file__).resolve().parent
+ROOT = FOLDER.parents[1]
+COMMAND = ROOT / "target/debug/tradewind"
+#: Of a GPT that is trained in seconds.
+SMALL = {"script.context": 64, "script.width": 32, "script.depth": 2, "train.samples": 4800}
+
+
+class Examples(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def run_of(self, name: str, keys: dict[str, Any]) -> tuple[dict[str, Any], Path]:
+        """Runs an example with these keys; its settings, and a file with what it has trained."""
+        run, model = self.folder / name, self.folder / f"{name}.safetensors"
+        words = [f"--set={key}={value}" for key, value in keys.items()]
+        script = [sys.executable, FOLDER / f"{name}.py"]
+        self.calls("run", FOLDER / f"{name}.toml", "--out", run, *words, "--", *script, logs=run / "logs")
+        self.calls("export", run, "--out", model)
+        return tomllib.loads((run / "config.toml").read_text()).get("script", {}), model
+
+    def calls(self, *words: object, logs: Path | None = None) -> None:
+        done = subprocess.run([COMMAND, *words], cwd=ROOT, capture_output=True, text=True, timeout=300)
+        told = done.stdout + done.stderr
+        if done.returncode != 0 and logs is not None:
+            told += "".join(log.read_text() for log in sorted(logs.glob("*rank*.log")))
+        self.assertEqual(done.returncode, 0, told)
+
+    def learns(self, before: float, after: float, bound: float) -> None:
+        """What is lower is better; nothing that is not trained is below `bound`."""
+        self.assertGreater(before, bound)
+        self.assertLess(after, bound)
+
+    def test_mnist(self) -> None:
+        import mnist
+
+        digits(self.folder, "train", 1200)
+        digits(self.folder, "t10k", 200)
+        keys = {"script.folder": self.folder, "train.samples": 12800, "schedule.warmup_samples": 640}
+        _, model = self.run_of("mnist", {**keys, "cluster.groups": [2]})
+        net, data = mnist.Net(), mnist.Digits(str(self.folder), "test")
+        before = mnist.evaluate(net, data)
+        net.load_state_dict(load_file(model))
+        self.learns(-before, -mnist.evaluate(net, data), -50)
+
+    def test_gpt_and_lora(self) -> None:
+        import gpt
+        import lora
+
+        settings, model = self.run_of("gpt", {**SMALL, "cluster.groups": [1, 1]})
+        net, (_, data) = gpt.model_of(settings), gpt.reference(settings["context"])
+        before = gpt.evaluate(net, data)
+        net.load_state_dict(load_file(model))
+        # A model that knows how often each character occurs, and nothing else, is at 3.2.
+        self.learns(before, gpt.evaluate(net, data), 2.9)
+
+        base = {name: value.clone() for name, value in net.state_dict().items()}
+        _, data = lora.sources(settings["context"])
+        before = lora.evaluate(net, data)
+        keys = {"script.base": model, "optimizer.learning_rate": 5e-3, "train.samples": 3200}
+        _, trained = self.run_of("lora", {**SMALL, **keys})
+        trained = load_file(trained)
+        lora.with_lora(net, settings_of("lora")["lora_rank"])
+        # Nothing else was exchanged.
+        matrices = {name for name, parameter in net.named_parameters() if parameter.requires_grad}
+        self.assertEqual(set(trained), matrices)
+        net.load_state_dict(trained, strict=False)
+        self.assertLess(lora.evaluate(net, data), before - 0.04)
+        kept = net.state_dict()
+        self.assertTrue(torch.equal(kept["blocks.0.qkv.base.weight"], base["blocks.0.qkv.weight"]))
+
+    def test_climate(self) -> None:
+        import climate
+
+        keys = {"script.width": 32, "train.samples": 2752, "cluster.groups": [2], "train.consistency": "sync"}
+        settings, model = self.run_of("climate", keys)
+        files = [str(ROOT / file) for file in settings["files"]]
+        data = climate.Years(files, climate.HELD_OUT)
+        net = climate.model_of(settings, data)
+        # Untrained it forecasts the mean of the history.
+        before = climate.evaluate(net, data)
+        net.load_state_dict(load_file(model))
+        self.learns(before, climate.evaluate(net, data), 0.722)
+
+    def test_lightning(self) -> None:
+        import gpt
+
+        settings, model = self.run_of("lightning_gpt", {**SMALL, "cluster.groups": [1, 1]})
+        net, (_, data) = gpt.model_of(settings), gpt.reference(settings["context"])
+        before = gpt.evaluate(net, data)
+        net.load_state_dict(load_file(model))
+        self.learns(before, gpt.evaluate(net, data), 2.9)
+
+    def test_trainer(self) -> None:
+        import gpt
+        import hf_trainer
+
+        settings, model = self.run_of("hf_trainer", {**SMALL, "cluster.groups": [2]})
+        net, (_, data) = hf_trainer.model_of(settings), gpt.reference(settings["context"])
+        before = hf_trainer.evaluate(net, data)
+        # The last layer is the first one's weights.
+        missing = net.load_state_dict(load_file(model), strict=False)
+        self.assertEqual((missing.missing_keys, missing.unexpected_keys), (["lm_head.weight"], []))
+        self.learns(before, hf_trainer.evaluate(net, data), 2.9)
+
+    @unittest.skipUnless(hasattr(tw.Rank, "share"), "ranks without torch cannot take part yet")
+    def test_numpy_only(self) -> None:
+        import numpy_only
+
+        _, model = self.run_of("numpy_only", {"train.samples": 10240})
+        data = numpy_only.Line(1)
+        untrained = {"w": np.zeros(numpy_only.FEATURES), "b": np.zeros(1)}
+        before = numpy_only.evaluate(untrained, data)
+        # The noise alone is 0.01.
+        self.learns(before, numpy_only.evaluate(load_arrays(model), data), 0.02)
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text())["script"]
+
+
+def digits(folder: Path, name: str, count: int) -> None:
+    """Files as MNIST's, with ten patterns under noise in place of digits."""
+    patterns = np.random.default_rng(1).integers(0, 200, (10, 28, 28))
+    drawn = np.random.default_rng(count)
+    labels = drawn.integers(0, 10, count).astype(np.uint8)
+    images = (patterns[labels] + drawn.integers(0, 56, (count, 28, 28))).astype(np.uint8)
+    for what, array in (("images-idx3", images), ("labels-idx1", labels)):
+        head = np.array([0x800 + array.ndim, *array.shape], dtype=">u4")
+        (folder / f"{name}-{what}-ubyte").write_bytes(head.tobytes() + array.tobytes())
+
+
+if __name__ == "__main__":
+    unittest.main()

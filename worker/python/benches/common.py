@@ -1,0 +1,114 @@
+"""What the measurements share: runs of Tradewind whose steps and processor time are read while they go on."""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+BENCHES = Path(__file__).resolve().parent
+EXAMPLES = ROOT / "examples/pytorch"
+#: No step takes as long, seconds.
+PATIENCE = 300.0
+
+
+def arguments(**more: tuple[Any, str]) -> argparse.Namespace:
+    """Those of a measurement: `name=(default, help)`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--programs", type=Path, default=ROOT / "target/release", help="folder of tradewind")
+    for name, (default, text) in more.items():
+        parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} [{default}]")
+    return parser.parse_args()
+
+
+@dataclass
+class Run:
+    """A run in a folder of its own."""
+
+    programs: Path
+    file: Path
+    keys: dict[str, Any]
+    #: Words that start a rank, if it is a script's.
+    script: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = Path(self._folder.name) / "run"
+
+    @contextmanager
+    def going_on(self, command: str = "run", *words: str) -> Iterator[subprocess.Popen[str]]:
+        """While it does. Where it fails, the ends of its logs are in the error."""
+        sets = [f"--set={key}={value}" for key, value in self.keys.items()]
+        script = ["--", sys.executable, *self.script] if self.script else []
+        call = [self.programs / "tradewind", command, self.file, "--out", self.folder, *words, *sets, *script]
+        process = subprocess.Popen(call, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield process
+            told, _ = process.communicate()
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        if process.returncode != 0:
+            logs = [log.read_text()[-2000:] for log in sorted(self.folder.glob("logs/*rank*.log"))]
+            raise SystemExit("\n".join([told, *logs]))
+
+    def to_its_end(self) -> None:
+        with self.going_on():
+            pass
+
+    def export(self) -> Path:
+        """The values that it ended with."""
+        model = self.folder / "model.safetensors"
+        subprocess.run([self.programs / "tradewind", "export", self.folder, "--out", model], check=True, stdout=subprocess.DEVNULL)
+        return model
+
+    def steps(self) -> list[dict[str, Any]]:
+        """The lines of its metrics."""
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def waits_for(self, clock: int) -> None:
+        """Until group 0 has finished this clock."""
+        end = time.monotonic() + PATIENCE
+        while not any(step["group"] == 0 and step["clock"] >= clock for step in self.steps()):
+            if time.monotonic() > end:
+                raise SystemExit(f"clock {clock} does not come")
+            time.sleep(0.02)
+
+    def pids(self) -> list[int]:
+        """Servers and ranks."""
+        return [process["pid"] for process in json.loads((self.folder / "processes.json").read_text())]
+
+    def seconds_a_step(self, first: int) -> float:
+        """Median time from one step of group 0 to the next, without the first ones."""
+        walls = [step["wall"] for step in self.steps() if step["group"] == 0][first:]
+        return statistics.median(after - before for before, after in zip(walls, walls[1:]))
+
+
+def core_seconds(pids: list[int]) -> float:
+    """Processor time that processes have used; the kernel tells it in steps of 10 ms."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def told(what: str, ratios: list[float], **medians: list[float]) -> None:
+    """A line: the median of the pairs' ratios and their spread (interquartile range over median), then medians."""
+    spread = 0.0
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        spread = (high - low) / statistics.median(ratios)
+    beside = ", ".join(f"{name} {statistics.median(values):.4g}" for name, values in medians.items())
+    print(f"{what}: {statistics.median(ratios):.3f} (spread {100 * spread:.1f} %, {len(ratios)} pairs); {beside}", flush=True)
