@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test python python-test python-examples example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test python python-test python-examples wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -26,6 +26,7 @@ help:
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
+	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
 	@printf 'make bench  measure exchanges and optimizers on this machine: under ten minutes\n'
@@ -67,6 +68,28 @@ python-test: python $(TORCH_WITHOUT_NVIDIA)
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)
 	$(PYTHON_HERE) -m unittest discover --start-directory examples/pytorch
+
+# A wheel for every CPython from 3.11 on, in target/wheels. PROFILE=dev builds it as the tests are.
+MATURIN := $(DEPS)/maturin-1.16.0.stamp
+WHEELS := target/wheels
+wheel: setup $(MATURIN)
+	$(call say,building the wheel of the Python package)
+	@rm -rf $(WHEELS)
+	$(VENV)/bin/maturin build --profile $(or $(PROFILE),release) --manifest-path worker/python/Cargo.toml --out $(WHEELS)
+
+# The wheel, and then the tree, is installed where nothing else is but NumPy, and trains there.
+WHEEL_VENV := target/wheel-venv
+wheel-test: PROFILE ?= dev
+wheel-test: wheel
+	$(if $(TRADEWIND_BUILT),,cargo build --workspace --bins)
+	for from in $(WHEELS)/*.whl worker/python; do \
+	  rm -rf $(WHEEL_VENV) && python3 -m venv $(WHEEL_VENV) && \
+	  CARGO_TARGET_DIR=$(abspath $(or $(CARGO_TARGET_DIR),target)) $(WHEEL_VENV)/bin/python -m pip install --quiet \
+	    --disable-pip-version-check --config-settings=build-args='--profile $(PROFILE)' numpy==2.4.6 "$$from" && \
+	  target/debug/tradewind run examples/pytorch/numpy_only.toml --out $(WHEEL_VENV)/run \
+	    -- $(WHEEL_VENV)/bin/python examples/pytorch/numpy_only.py && \
+	  echo "installed from $$from and trained"; \
+	done
 
 # A package of its own, built where Tradewind is: its test finds the programs beside its own.
 example: setup
@@ -230,6 +253,10 @@ $(LIGHTNING): | $(VENV)/bin/python
 	  lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 \
 	  transformers==5.24.0 accelerate==1.15.0 huggingface-hub==2.4.0 tokenizers==0.23.3 regex==2026.11.19 \
 	  typer==0.29.2 click==8.5.1 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20 truststore==0.10.5
+	@touch $@
+
+$(MATURIN): | $(VENV)/bin/python
+	@$(PIP) maturin==1.16.0
 	@touch $@
 
 $(TOOLS): | $(VENV)/bin/python

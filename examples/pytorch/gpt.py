@@ -106,7 +106,12 @@ def main() -> None:
     torch.manual_seed(rank.seed)
     model = model_of(rank.settings)
     opt = rank.optimizer(model)
-    data, _ = reference(rank.settings["context"])
+    data, held_out = reference(rank.settings["context"])
+
+    @rank.evaluate
+    def held_out_loss(model: nn.Module) -> float:
+        return evaluate(model, held_out)
+
     loader = rank.loader(data, num_workers=rank.settings["workers"])
     while not rank.done:
         for batch in loader:

@@ -59,7 +59,12 @@ def main() -> None:
     model.load_state_dict(load_file(rank.settings["base"]))
     with_lora(model, rank.settings["lora_rank"])
     opt = rank.optimizer(model)
-    data, _ = sources(rank.settings["context"])
+    data, held_out = sources(rank.settings["context"])
+
+    @rank.evaluate
+    def held_out_loss(model: nn.Module) -> float:
+        return evaluate(model, held_out)
+
     loader = rank.loader(data)
     while not rank.done:
         for batch in loader:

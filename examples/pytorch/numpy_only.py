@@ -33,14 +33,19 @@ def evaluate(values: dict[str, np.ndarray], data: Line) -> float:
 def main() -> None:
     rank = tw.join()
     data = Line(rank.seed)
-    w, b = np.zeros(FEATURES, np.float32), np.zeros(1, np.float32)
     # From the first batch on these arrays hold the run's values.
-    rank.share({"w": w, "b": b}, samples=SAMPLES)
-    for numbers in rank.batches():
-        x, y = data.x[numbers], data.y[numbers]
-        error = x @ w + b - y
-        gradient = 2 * error / len(numbers)
-        rank.exchange({"w": x.T @ gradient, "b": gradient.sum(keepdims=True)}, loss=np.square(error).mean())
+    values = rank.share({"w": np.zeros(FEATURES, np.float32), "b": np.zeros(1, np.float32)}, samples=SAMPLES)
+
+    @rank.evaluate
+    def mean_square_error(values: dict[str, np.ndarray]) -> float:
+        return evaluate(values, data)
+
+    while not rank.done:
+        for numbers in rank.batches():
+            x, y = data.x[numbers], data.y[numbers]
+            error = x @ values["w"] + values["b"] - y
+            gradient = 2 * error / len(numbers)
+            rank.exchange({"w": x.T @ gradient, "b": gradient.sum(keepdims=True)}, loss=np.square(error).mean())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ use super::resolved;
 use super::script;
 use super::slurm::{self, Slurm};
 use super::stragglers;
-use super::task::Task;
+use super::task::{SCRIPT, Task};
 use super::tasks::Tasks;
 use super::{Problem, Values};
 use tradewind_common::batch::{BatchStep, Batches};
