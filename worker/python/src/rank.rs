@@ -131,7 +131,8 @@ impl Rank {
     /// calls to these servers show.
     #[staticmethod]
     fn begin_alone(file: PathBuf, command: Vec<String>, secret: &str) -> PyResult<Self> {
-        let entry = alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
+        let entry =
+            alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
         Ok(Self::of(entry, true))
     }
 
@@ -425,7 +426,7 @@ impl Rank {
             };
             let measured = self.evaluate(py, set).and_then(|()| {
                 let measured = measure.call0(py)?;
-                Ok(Measured::extract(measured.bind(py).as_borrowed())?)
+                Measured::extract(measured.bind(py).as_borrowed())
             });
             measured.map(Measured::into).map_err(|error| {
                 let text = anyhow::anyhow!("{error}");
