@@ -366,9 +366,7 @@ impl Trainer {
             Stage::Entered(entered) => entered,
             Stage::Joined(_) | Stage::Apart => return Err(unready("leave")),
         };
-        if let Some(loss) = loss_before {
-            entered.record(&mut self.recorder, loss);
-        }
+        entered.record(&mut self.recorder, loss_before.unwrap_or(f64::NAN));
         let finished = entered.feed.take_finished();
         Ok(entered.membership.leave(finished)?)
     }

@@ -185,8 +185,8 @@ class Evaluations(Case):
         (folder / "run.toml").write_text(RUN.format(**settings))
         command = json.dumps([sys.executable, str(SCRIPTS), "by_learning"])
         (folder / "widths.toml").write_text(
-            f'name = "widths"\nconfig = "run.toml"\ncommand = {command}\nseeds = [1]\n'
-            '[axes]\n"script.width" = [1, 3]\n'
+            f'command = {command}\n[experiment]\nname = "widths"\nbase = "run.toml"\nseeds = [1]\n'
+            "[axes]\nscript.width = [1, 3]\n"
             '[target]\nmetric = "distance"\nat_most = 0.5\nevery_samples = 100\n'
         )
         done = subprocess.run(
