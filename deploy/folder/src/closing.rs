@@ -135,6 +135,9 @@ mod tests {
             parts: Vec::new(),
             ..accurate
         };
-        assert_eq!(metric(&alone), "\naccuracy\n              all\nnetwork     0.980\n");
+        assert_eq!(
+            metric(&alone),
+            "\naccuracy\n              all\nnetwork     0.980\n"
+        );
     }
 }

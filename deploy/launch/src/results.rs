@@ -24,7 +24,8 @@ use tradewind_report::loss::draw_loss;
 use tradewind_report::maps::Maps;
 
 /// What is said of a run whose evaluation has found nothing.
-const NOT_EVALUATED: &str = "the script has registered no function with @rank.evaluate, so the summary has no metric";
+const NOT_EVALUATED: &str =
+    "the script has registered no function with @rank.evaluate, so the summary has no metric";
 
 /// How a run ended.
 pub struct End {

@@ -110,7 +110,11 @@ fn a_script_that_evaluates_nothing_completes_without_a_metric() {
 fn a_script_that_fails_to_evaluate_fails_the_run() {
     let ended = trains("echo 'no held-out data'; exit 3");
     assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
-    for want in ["the evaluation ended with status 3", "evaluate.log", "no held-out data"] {
+    for want in [
+        "the evaluation ended with status 3",
+        "evaluate.log",
+        "no held-out data",
+    ] {
         assert!(ended.stderr.contains(want), "{}", ended.stderr);
     }
     assert_eq!(ended.summary()["status"], "failed");

@@ -115,11 +115,7 @@ impl Entry {
     }
 
     /// The first rank of the first group, without files.
-    pub fn first(
-        config: Config,
-        coordinator: CoordinatorAt,
-        token: Token,
-    ) -> anyhow::Result<Self> {
+    pub fn first(config: Config, coordinator: CoordinatorAt, token: Token) -> anyhow::Result<Self> {
         Ok(Self {
             config,
             group: GroupId(0),

@@ -157,7 +157,8 @@ impl Rank {
     /// calls to these servers show.
     #[staticmethod]
     fn begin_alone(file: PathBuf, command: Vec<String>, secret: &str) -> PyResult<Self> {
-        let entry = alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
+        let entry =
+            alone::begin(&file, &command, secret).map_err(|error| wrong(format!("{error:#}")))?;
         begin_log();
         Ok(Self::of(entry, true))
     }
@@ -548,7 +549,7 @@ impl Rank {
             };
             let measured = self.evaluate(py, set).and_then(|()| {
                 let measured = measure.call0(py)?;
-                Ok(Measured::extract(measured.bind(py).as_borrowed())?)
+                Measured::extract(measured.bind(py).as_borrowed())
             });
             measured.map(Measured::into).map_err(|error| {
                 let text = anyhow::anyhow!("{error}");

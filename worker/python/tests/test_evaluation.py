@@ -2,7 +2,6 @@
 
 import json
 import os
-import pdb  # noqa: F401  (debugged by the last test)
 import shutil
 import signal
 import struct
@@ -11,6 +10,7 @@ import sys
 import tempfile
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -52,9 +52,13 @@ class Run(AnyRun):
 
     def wait(self, name: str, lines: int) -> None:
         """Until the script has told so much."""
-        deadline = time.time() + 120
-        while len(self.lines(name)) < lines:
+        self.until(lambda: len(self.lines(name)) >= lines)
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.time() + 300
+        while not holds():
             if self.process.poll() is not None or time.time() > deadline:
+                self.process.kill()
                 raise AssertionError(self.end()[1])
             time.sleep(0.05)
 
@@ -76,12 +80,19 @@ class Case(unittest.TestCase):
         self.assertEqual(status, 0, text)
         return text
 
-    def fails(self, run: Run, words: str, log: str = "evaluate") -> str:
+    def fails(self, run: Run, words: str) -> str:
+        """In its evaluation."""
         status, text = run.end()
         self.assertEqual(status, 1, text)
-        self.assertIn(f"{log}.log", text)
-        self.assertIn(words, run.log(log))
+        self.assertIn("evaluate.log", text)
+        self.assertIn(words, run.log("evaluate"))
         return text
+
+    def refused(self, run: Run, words: str) -> None:
+        """To a rank, which is started again and again."""
+        log = run.told / "run/logs/group-0-rank-0.log"
+        run.until(lambda: log.exists() and words in log.read_text())
+        run.close()
 
 
 class Evaluations(Case):
@@ -164,9 +175,8 @@ class Evaluations(Case):
         self.returns("parts", "part first has 1 baselines, and the evaluation 0")
 
     def test_a_second_function_and_another_direction_are_refused(self) -> None:
-        rank = "group-0-rank-0"
-        self.fails(self.run_of("twice"), "a function is registered already", rank)
-        self.fails(self.run_of("sideways"), "better is 'up': say \"lower\" or \"higher\"", rank)
+        self.refused(self.run_of("twice"), "a function is registered already")
+        self.refused(self.run_of("sideways"), "better is 'up': say \"lower\" or \"higher\"")
 
     def test_experiments_compare_what_it_returns(self) -> None:
         folder = Path(tempfile.mkdtemp())
@@ -175,8 +185,8 @@ class Evaluations(Case):
         (folder / "run.toml").write_text(RUN.format(**settings))
         command = json.dumps([sys.executable, str(SCRIPTS), "by_learning"])
         (folder / "widths.toml").write_text(
-            f'name = "widths"\nconfig = "run.toml"\ncommand = {command}\nseeds = [1]\n'
-            '[axes]\n"script.width" = [1, 3]\n'
+            f'command = {command}\n[experiment]\nname = "widths"\nbase = "run.toml"\nseeds = [1]\n'
+            "[axes]\nscript.width = [1, 3]\n"
             '[target]\nmetric = "distance"\nat_most = 0.5\nevery_samples = 100\n'
         )
         done = subprocess.run(
@@ -210,7 +220,7 @@ class Kept(Case):
         self.assertEqual(metric["value"], run.lines("steps-0-0")[-1])
 
     def test_a_resumed_run_goes_on_with_parameters_data_and_what_it_kept(self) -> None:
-        run = self.run_of("counts", samples=40_000)
+        run = self.run_of("counts", samples=40_000, more="[liveness]\nnotice_ms = 120000\n")
         run.wait("steps-0-0", 30)
         run.process.send_signal(signal.SIGINT)
         status, text = run.end()
@@ -241,9 +251,8 @@ class Kept(Case):
         self.assertIn(f"what was kept is passed over: {path.resolve()}: it is damaged", run.log("group-0-rank-0"))
 
     def test_what_cannot_be_kept_is_refused(self) -> None:
-        rank = "group-0-rank-0"
-        self.fails(self.run_of("keeps_twice"), "'steps' is kept already", rank)
-        self.fails(self.run_of("keeps_an_object"), "'loader' cannot be kept: ", rank)
+        self.refused(self.run_of("keeps_twice"), "'steps' is kept already")
+        self.refused(self.run_of("keeps_an_object"), "'loader' cannot be kept: ")
 
 
 class Saved(Case):
@@ -277,10 +286,10 @@ class Saved(Case):
         self.assertEqual(index["metadata"]["total_size"], total)
 
     def test_a_missing_folder_and_a_full_disk_are_named(self) -> None:
-        rank = "group-0-rank-0"
-        self.fails(self.run_of("saves_nowhere"), "cannot save /nowhere/model.safetensors: ", rank)
+        self.refused(self.run_of("saves_nowhere"), "cannot save /nowhere/model.safetensors: ")
         full = self.run_of("saves_where_it_is_full")
-        self.fails(full, f"cannot save {full.told}/own.safetensors: ", rank)
+        log = full.told / "run/logs/group-0-rank-0.log"
+        full.until(lambda: log.exists() and f"cannot save {full.told}/own.safetensors: " in log.read_text())
         self.assertEqual(list(full.told.glob("own*")), [])
 
     def test_a_file_that_is_no_model_is_named(self) -> None:
