@@ -33,9 +33,11 @@ class Replica:
         self.has_gradient = False
         #: How often it has, since the last step.
         self.backwards = 0
-        #: Whether a backward averages over the group; and whether the one at hand, or the last, does.
+        #: Whether a backward averages over the group; whether the one at hand, or the last, does; and how many
+        #: have, since the last step.
         self.synchronizes = True
         self._averages = False
+        self._averaged = 0
         self._group: _Group | None = None
         self._store: TCPStore | None = None
         #: What has broken a reduction in backward.
@@ -120,6 +122,7 @@ class Replica:
         self._queued = False
         self.has_gradient = False
         self.backwards = 0
+        self._averaged = 0
 
     def _patience(self) -> timedelta:
         return timedelta(seconds=self._native.lease_seconds)
@@ -152,7 +155,8 @@ class Replica:
             # One that averages reaches every parameter.
             self._touched.clear()
             self._waits = list(self._sizes)
-            if self.backwards > 0:
+            self._averaged += 1
+            if self._averaged > 1:
                 try:
                     self._native.meet(len(self._rank._batches(self.backwards + 1)))
                 except GroupBroken as error:
@@ -225,6 +229,7 @@ class Replica:
                 raise TradewindError(f"the gradient of {name} was replaced after backward: change it in place")
         self._touched.clear()
         self.backwards = 0
+        self._averaged = 0
 
     def _refuse_replaced(self) -> None:
         for (name, parameter), place, begin in zip(self.parameters, self._places, self._begins):
