@@ -410,7 +410,7 @@ impl Drop for Keeper<'_> {
 /// The exception with which a script has ended: Python writes it in the last line.
 fn raised(ended: &ProcessEnd) -> Option<&str> {
     let failed = ended.status == Some(i32::from(Exit::Failed.number()));
-    let traceback = ended.tail.contains("Traceback (most recent call last):");
+    let traceback = ended.tail.contains("  File \"");
     let last = ended.tail.lines().last()?;
     (failed && traceback && last.len() <= EXCEPTION_BYTES_MAX).then_some(last)
 }
