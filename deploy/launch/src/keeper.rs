@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tradewind_common::exit::Exit;
 use tradewind_common::record::StepRecord;
 use tradewind_common::run_files;
 use tradewind_process::{Supervised, supervise};
@@ -30,6 +31,9 @@ use tradewind_folder::rotation::Rotation;
 
 /// What was heard and has not been looked at; who speaks waits.
 const HEARD_MAX: usize = 256;
+
+/// A longer exception is in the log alone.
+const EXCEPTION_BYTES_MAX: usize = 300;
 
 /// The processes of a run, and whoever is asked about them.
 #[derive(Debug)]
@@ -216,7 +220,10 @@ impl<'a> Keeper<'a> {
 
     /// `status` is what its end means.
     fn has_died(&mut self, member: Member, status: Option<i32>, ended: ProcessEnd) {
-        let how = ended.how.clone();
+        let how = match raised(&ended).filter(|_| self.is_script(member)) {
+            Some(why) => format!("{} ({why})", ended.how),
+            None => ended.how.clone(),
+        };
         let now_ms = self.clock.now_ms();
         self.ended.insert(member, ended);
         self.supervisor
@@ -398,6 +405,14 @@ impl Drop for Keeper<'_> {
         self.follower.abort();
         self.pings.values().for_each(Supervised::abort);
     }
+}
+
+/// The exception with which a script has ended: Python writes it in the last line.
+fn raised(ended: &ProcessEnd) -> Option<&str> {
+    let failed = ended.status == Some(i32::from(Exit::Failed.number()));
+    let traceback = ended.tail.contains("  File \"");
+    let last = ended.tail.lines().last()?;
+    (failed && traceback && last.len() <= EXCEPTION_BYTES_MAX).then_some(last)
 }
 
 /// Why a process could not be started. Where the machine has run out of something, that is said.

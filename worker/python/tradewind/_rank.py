@@ -500,6 +500,7 @@ class Rank:
         as many as backward has run for are used.
         """
         assert self._replica is not None
+        self._refuse_forked()
         backwards = self._replica.backwards if backwards is None else backwards
         if not self._entered:
             raise TradewindError("no batch was taken yet: iterate over rank.loader(data)")

@@ -50,10 +50,11 @@ class Replica:
         self.has_gradient = False
         #: How often it has, since the last step.
         self.backwards = 0
-        #: Whether a backward averages over the group; and whether the one at hand, or the last, does something with
-        #: buckets while it goes on.
+        #: Whether a backward averages over the group; whether the one at hand, or the last, does something with
+        #: buckets while it goes on; and how many have, since the last step.
         self.synchronizes = True
         self._averages = False
+        self._averaged = 0
         self._group: Group | None = None
         self._store: TCPStore | None = None
         #: What has broken a reduction in backward.
@@ -141,6 +142,7 @@ class Replica:
         self._left = None
         self.has_gradient = False
         self.backwards = 0
+        self._averaged = 0
 
     def fresh(self) -> None:
         """An exchange has ended: the model has what it has brought."""
@@ -210,13 +212,14 @@ class Replica:
         # One that averages reaches every parameter.
         self._touched.clear()
         self._waits = list(self._sizes)
+        self._averaged += 1
         if per_bucket:
             if self.backwards > 0 or not self.synchronizes:
                 raise TradewindError("with exchange.per_bucket each batch has one backward and one step")
             size = 1 if self._group is None else self._group.size
             (samples,) = self._rank._batches(1)
             self._try(lambda: self._native.begin_backward(samples * size))
-        elif self.backwards > 0:
+        elif self._averaged > 1:
             self._try(lambda: self._native.meet(len(self._rank._batches(self.backwards + 1))))
 
     def _reduce(self, bucket: int) -> None:
@@ -308,6 +311,7 @@ class Replica:
                 raise TradewindError(f"the gradient of {name} was replaced after backward: change it in place")
         self._touched.clear()
         self.backwards = 0
+        self._averaged = 0
         self._refuse_changes()
         if self._left != self.gradient._version:
             self._flat.leave(slice(None))
