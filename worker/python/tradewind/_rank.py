@@ -532,7 +532,10 @@ class Rank:
         # A SystemExit of the native half keeps its status, which tells the launcher what follows.
         if self._raised or _native.failed_with() != 0:
             self._native.flush()
-            return
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # A thread that breaks the group needs the interpreter, and crashes while that ends.
+            os._exit(_native.failed_with() or FAILED)
         if self._native.evaluating:
             ended = self._evaluations.end()
             self._native.flush()
