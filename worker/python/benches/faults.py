@@ -1,7 +1,7 @@
 """Twenty faults in five minutes on the GPT example: nothing that was acknowledged is lost, and no sample against the rules.
 
-`tradewind chaos` kills and stops ranks and servers, one at a time, and checks what was acknowledged. Beside it the ranks
-write down the samples of each step. In an epoch that all groups have left behind
+`tradewind chaos` kills and stops ranks and servers as faults.txt says, one after the other, and checks what was
+acknowledged. Beside it the ranks write down the samples of each step. In an epoch that all groups have left behind
 
 - a sample is lost if no step has used it;
 - a sample is doubled against the rules if two steps have used it that were both applied, and the group that used it first
@@ -23,7 +23,7 @@ from common import BENCHES, EXAMPLES, Run, arguments
 sys.path.insert(0, str(EXAMPLES))
 import gpt
 
-options = arguments(minutes=(5.0, "minutes"), every=(6.0, "seconds between two faults, on average"), seed=(1, "seed of the faults"))
+options = arguments(minutes=(5.0, "minutes"))
 lives = tempfile.TemporaryDirectory()
 command = json.dumps(["python", str(BENCHES / "gpt_watched.py"), lives.name])
 BATCH = 4
@@ -39,10 +39,11 @@ keys = {
     "liveness.heartbeat_ms": 400,
     "liveness.patience_ms": 20000,
     "pace.step_seconds": 0.25,
+    # Several blocks for every server.
+    "exchange.block_bytes": 8192,
 }
 run = Run(options.programs, EXAMPLES / "gpt.toml", keys)
-words = ["--minutes", options.minutes, "--every", options.every, "--seed", options.seed, "--one-at-a-time"]
-with run.going_on("chaos", "--kinds", "kill,stop", *map(str, words)) as process:
+with run.going_on("chaos", "--script", str(BENCHES / "faults.txt"), "--minutes", str(options.minutes)) as process:
     for line in process.stdout:
         print(line, end="")
 report = json.loads((run.folder / "chaos.json").read_text())
@@ -90,7 +91,7 @@ for epoch in whole:
         going_on = sum(life in last.values() for life in applied)
         again += len(applied) > 1
         doubled += len(applied) > 1 and (going_on > 1 or len(set(applied)) < len(applied))
-print(f"{sum(report['faults'].values())} faults; violations: {report['violations'] or 'none'}")
+print(f"{sum(report['faults'].values())} faults; violations: {report['violations'] or 'none'}; shards restored: {len(report['restored'])}")
 print(
     f"{len(whole)} epochs of {len(data)} samples: lost {lost}, doubled against the rules {doubled}, "
     f"dealt again after a break {again}"
