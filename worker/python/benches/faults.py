@@ -1,11 +1,11 @@
-"""Twenty faults in five minutes on the GPT example: nothing that was acknowledged is lost, and no sample against the rules.
+"""Twenty faults in five minutes on the GPT example: what was acknowledged is kept, and samples are used by the rules.
 
 `tradewind chaos` kills and stops ranks and servers as faults.txt says, one after the other, and checks what was
-acknowledged. Beside it the ranks write down the samples of each step. In an epoch that all groups have left behind
+acknowledged. Beside it the ranks write down the samples of each step. In all epochs but the last
 
 - a sample is lost if no step has used it;
-- a sample is doubled against the rules if two steps have used it that were both applied, and the group that used it first
-  went on without a break: only what a broken group had not finished is dealt again.
+- a sample is doubled against the rules if two steps have used it that were both applied, and the group that used it
+  first went on without a break: only what a broken group had not finished is dealt again.
 
 An epoch's last samples, which are fewer than a step of a group, are left out, by the rules.
 """
@@ -91,7 +91,8 @@ for epoch in whole:
         going_on = sum(life in last.values() for life in applied)
         again += len(applied) > 1
         doubled += len(applied) > 1 and (going_on > 1 or len(set(applied)) < len(applied))
-print(f"{sum(report['faults'].values())} faults; violations: {report['violations'] or 'none'}; shards restored: {len(report['restored'])}")
+faults, restored = sum(report["faults"].values()), len(report["restored"])
+print(f"{faults} faults; violations: {report['violations'] or 'none'}; shards restored from snapshots: {restored}")
 print(
     f"{len(whole)} epochs of {len(data)} samples: lost {lost}, doubled against the rules {doubled}, "
     f"dealt again after a break {again}"
