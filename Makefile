@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test python python-test python-examples wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test python python-test python-examples python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -26,6 +26,7 @@ help:
 	@printf 'make test   set up and run all tests\n'
 	@printf 'make python-test  build the Python package in the tree, and run its tests\n'
 	@printf 'make python-examples  try the scripts of examples/pytorch, each for some seconds\n'
+	@printf 'make python-bench  measure scripts beside the Rust worker and beside DDP: an hour\n'
 	@printf 'make wheel  build a wheel of the Python package; make wheel-test installs it, and the tree, and trains\n'
 	@printf 'make example  build a model of one'"'"'s own outside the workspace (examples/own-model-rust), and try it\n'
 	@printf 'make chaos  train while processes die, hang and are cut off: 40 minutes (SHORT=1: one)\n'
@@ -89,6 +90,16 @@ wheel-test: wheel
 	  target/debug/tradewind run examples/pytorch/numpy_only.toml --out $(WHEEL_VENV)/run \
 	    -- $(WHEEL_VENV)/bin/python examples/pytorch/numpy_only.py && \
 	  echo "installed from $$from and trained"; \
+	done
+
+# Each prints its lines; docs/performance.md has what came of them. The package in the tree is the release
+# build until make python.
+python-bench: setup mnist $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
+	$(call say,building in release)
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker --package tradewind-python
+	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/release/lib_native.so worker/python/tradewind/_native.abi3.so
+	for measurement in imports values step exchange 'ddp --ranks=2' 'ddp --ranks=4' faults; do \
+	  set -- $$measurement; $(PYTHON_HERE) worker/python/benches/$$1.py "$${@:2}"; \
 	done
 
 # A package of its own, built where Tradewind is: its test finds the programs beside its own.

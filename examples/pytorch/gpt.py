@@ -2,7 +2,7 @@
 
     tradewind run examples/pytorch/gpt.toml -- python examples/pytorch/gpt.py
 
-The text is `pydoc_data.topics`: what `help("for")` and the like print, 0.7 MB. It shows `num_workers` of the loader
+The text is `pydoc_data.topics`: what `help("for")` and the like print, 0.5 MB. It shows `num_workers` of the loader
 and clipping of the group's averaged gradient.
 """
 

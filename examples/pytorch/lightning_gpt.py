@@ -40,6 +40,8 @@ class Module(pl.LightningModule):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.rank.log(loss=outputs["loss"])
+
+    def on_train_epoch_end(self) -> None:
         self.trainer.should_stop = self.rank.done
 
 

@@ -69,7 +69,8 @@ class Run:
     def export(self) -> Path:
         """The values that it ended with."""
         model = self.folder / "model.safetensors"
-        subprocess.run([self.programs / "tradewind", "export", self.folder, "--out", model], check=True, stdout=subprocess.DEVNULL)
+        call = [self.programs / "tradewind", "export", self.folder, "--out", model]
+        subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
         return model
 
     def steps(self) -> list[dict[str, Any]]:
@@ -111,4 +112,5 @@ def told(what: str, ratios: list[float], **medians: list[float]) -> None:
         low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
         spread = (high - low) / statistics.median(ratios)
     beside = ", ".join(f"{name} {statistics.median(values):.4g}" for name, values in medians.items())
-    print(f"{what}: {statistics.median(ratios):.3f} (spread {100 * spread:.1f} %, {len(ratios)} pairs); {beside}", flush=True)
+    print(f"{what}: {statistics.median(ratios):.3f} (spread {100 * spread:.1f} %, {len(ratios)} pairs); {beside}")
+    sys.stdout.flush()

@@ -1,6 +1,7 @@
 """Steps of 25 million parameters in one group, beside DistributedDataParallel over Gloo, in turn.
 
-Wall time of a step, and processor time of all processes, servers among them.
+Wall time of a step, and processor time of all processes, servers among them. What a rank sleeps counts as processor
+time, for it stands for computation.
 """
 
 import os
@@ -70,7 +71,8 @@ def ddp() -> tuple[float, float]:
 def _between(pids: list[int], wait) -> tuple[float, float]:
     begin, used = time.perf_counter(), core_seconds(pids)
     wait()
-    return (time.perf_counter() - begin) / options.steps, (core_seconds(pids) - used) / options.steps
+    wall, used = time.perf_counter() - begin, core_seconds(pids) - used
+    return wall / options.steps, used / options.steps + options.pace * options.ranks
 
 
 pairs = [(tradewind(), ddp()) for _ in range(options.pairs)]

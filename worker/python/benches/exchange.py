@@ -1,4 +1,4 @@
-"""An exchange of 100 MB from a tensor beside `tradewind bench exchange`, in turn: one client, one server, no computation."""
+"""An exchange of 100 MB from a tensor beside `tradewind bench exchange`, in turn: one client and one server."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """A rank that trains 25 million parameters with little computation: `wide.py tradewind|ddp`.
 
-Forward and backward take what they take; before backward a rank sleeps until `PACE` seconds of the step have passed, so
-that several ranks hold on few cores. DDP is plain PyTorch, over Gloo; a step of it is a line of its output.
+Before backward a rank sleeps until `PACE` seconds of the step have passed, so that several ranks hold on few cores. DDP
+is plain PyTorch, over Gloo; a step of it is a line of its output.
 """
 
 import os
