@@ -98,6 +98,11 @@ def main() -> None:
     data = Years(rank.settings["files"], TRAINING)
     model = model_of(rank.settings, data)
     opt = rank.optimizer(model)
+
+    @rank.evaluate
+    def held_out_rmse(model: nn.Module) -> float:
+        return evaluate(model, Years(rank.settings["files"], HELD_OUT))
+
     loader = rank.loader(data)
     while not rank.done:
         for history, year in loader:

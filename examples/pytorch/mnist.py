@@ -82,6 +82,11 @@ def main() -> None:
     model = Net()
     opt = rank.optimizer(model)
     data = Digits(rank.settings["folder"])
+
+    @rank.evaluate(better="higher")
+    def test_accuracy(model: nn.Module) -> float:
+        return evaluate(model, Digits(rank.settings["folder"], "test"))
+
     # What __getitems__ returns is a batch already.
     loader = rank.loader(data, collate_fn=lambda batch: batch)
     while not rank.done:

@@ -179,7 +179,9 @@ class Runs(RunCase):
                 self.assertEqual(sorted(used[256 * epoch : 256 * (epoch + 1)]), list(range(256)), consistency)
 
     def test_a_rank_that_is_killed_comes_back_and_the_run_completes(self) -> None:
-        run = self.run_of("train", groups=[2, 2], consistency="async", samples=12_000)
+        # Long enough for the next process, which imports torch first.
+        keys = ("pace.step_seconds=0.1",)
+        run = self.run_of("train", groups=[2, 2], consistency="async", samples=16_000, keys=keys)
         run.kill(1, 1, when=lambda: len(run.lines("batches-1-1")) >= 20)
         self.completes(run)
         self.assertIn("broken", run.log("group-1-rank-0"))
