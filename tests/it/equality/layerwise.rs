@@ -145,7 +145,10 @@ fn check(name: &str, spared: bool, groups: &[u32], keys: Keys<'_>) {
     let late = keys.contains(&("train.overlap", "1"));
     let want = reference(name, spared, groups.len(), late);
     let moved = distance(&want.before, &want.after);
-    assert!(moved > 1000.0 * TOLERANCE, "too little to tell: {moved:.1e}");
+    assert!(
+        moved > 1000.0 * TOLERANCE,
+        "too little to tell: {moved:.1e}"
+    );
     let trust = TRUST.iter().find(|of| of.0 == name).unwrap().1;
     let exempt = if spared { "vectors" } else { "none" };
     let run = divided(groups, &[keys, &[SYNC, ("cluster.servers", "2")]].concat())

@@ -59,12 +59,7 @@ fn a_script_is_the_ranks_of_a_job() {
         .key("train.samples", "2400");
     let (submitted, shown) = slurm.watch(&run);
     let summary = submitted.summary();
-    assert_eq!(
-        summary["status"],
-        "completed",
-        "{shown}{}",
-        submitted.log()
-    );
+    assert_eq!(summary["status"], "completed", "{shown}{}", submitted.log());
     let ranks = ["0-0", "0-1", "1-0"];
     let used = ranks.map(|rank| batches(told.path(), rank));
     assert_eq!(used.each_ref().map(Vec::len), [100; 3]);

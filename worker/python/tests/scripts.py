@@ -57,6 +57,8 @@ def train() -> None:
             opt.step()
             rank.log(loss=loss)
             told(f"batches-{rank.group}-{rank.rank}", batch[2].tolist())
+    if rank.evaluating:
+        return
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
     told(f"values-{rank.group}-{rank.rank}", values)
 
@@ -115,10 +117,6 @@ def unused() -> None:
     for x, y, _ in rank.loader(Lines()):
         (net["used"](x) - y).square().mean().backward()
         opt.step()
-
-
-def halves() -> None:
-    tw.join().optimizer(model().to(torch.bfloat16))
 
 
 def twice() -> None:
