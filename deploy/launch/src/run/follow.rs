@@ -29,12 +29,14 @@ pub(super) async fn follow<C: RunHooks>(
     };
     let access = keeper.access().clone();
     let mut ending: Option<(&str, Last<'_>)> = None;
+    let mut has_trained = false;
     loop {
         if hooks.has_enough() {
             keeper.end_training();
         }
         hooks.lines().iter().for_each(|line| progress.message(line));
         let found = keeper.look()?;
+        has_trained |= !found.records.is_empty();
         for record in &found.records {
             progress.record(record);
         }
@@ -53,7 +55,7 @@ pub(super) async fn follow<C: RunHooks>(
         let word = tokio::select! {
             by = interruption.wait() => match &ending {
                 Some((by, _)) => Some(format!("{by} again")),
-                None if may_snapshot(context, keeper) => {
+                None if may_snapshot(context, keeper, has_trained) => {
                     let seconds = config.liveness.notice_ms.div_ceil(1000);
                     progress.message(&format!(
                         "{by}: {}a last snapshot is taken, within {seconds} s; once more ends at once",
@@ -79,10 +81,11 @@ pub(super) async fn follow<C: RunHooks>(
     }
 }
 
-/// Whether there is anything to take a snapshot of, and time for it.
-fn may_snapshot(context: &LaunchContext<'_>, keeper: &Keeper<'_>) -> bool {
+/// Whether there is anything to take a snapshot of, and time for it. The status is from a moment ago: a run
+/// that has trained since is ready, too.
+fn may_snapshot(context: &LaunchContext<'_>, keeper: &Keeper<'_>, has_trained: bool) -> bool {
     let ready = keeper.status().is_some_and(|s| s.phase == "ready");
-    ready && context.config.liveness.notice_ms > 0
+    (ready || has_trained) && context.config.liveness.notice_ms > 0
 }
 
 /// Waits for the last snapshot; for ever if none is being taken.
