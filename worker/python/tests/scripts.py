@@ -100,10 +100,6 @@ def unused() -> None:
         opt.step()
 
 
-def halves() -> None:
-    tw.join().optimizer(model().to(torch.bfloat16))
-
-
 def twice() -> None:
     tw.join()
     tw.join()

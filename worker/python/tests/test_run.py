@@ -178,9 +178,6 @@ class Runs(unittest.TestCase):
     def test_an_unused_parameter_is_named(self) -> None:
         self.refused("unused", "backward has not reached unused.weight, unused.bias: ")
 
-    def test_a_parameter_in_bf16_is_named(self) -> None:
-        self.refused("halves", "parameter 0.weight is torch.bfloat16, not torch.float32: ")
-
     def test_a_second_join_is_refused(self) -> None:
         self.refused("twice", "call tradewind.join() once and keep the rank")
 
