@@ -3,7 +3,7 @@
 //!
 //! It links no libtorch, so that whatever moves blocks can use it. Who computes the gradients supplies
 //! the group ([`ranks::Ranks`]), says where values lie ([`replica::Replica`]), and calls in this order, here with
-//! [`main_memory::Exchanges`]:
+//! [`exchanges::Exchanges`]:
 //!
 //! ```text
 //! RankProcess::new
@@ -30,6 +30,7 @@ pub mod during;
 pub mod evaluation;
 pub mod exchange;
 pub mod exchange_error;
+pub mod exchanges;
 pub mod feed;
 pub mod fence;
 pub mod heartbeat;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tradewind_common::{GroupId, Rank, RunId, TensorSpec};
+use tradewind_common::{BlockId, GroupId, Layout, Rank, RunId, TensorKind, TensorSpec};
 use tradewind_proto::auth::Token;
 use tradewind_proto::refusal::{self, Reason};
 use tradewind_proto::v1::{
@@ -14,9 +14,11 @@ use tradewind_proto::v1::{
 
 use super::*;
 use crate::coordinator::{Coordinator, CoordinatorAt, RankId};
+use crate::main_memory::MainMemory;
 use crate::membership::End;
 use crate::network::Reach;
 use crate::rank_process::RankProcess;
+use crate::ranks::Alone;
 use crate::step::{Ahead, Computed};
 use crate::testing::{Does, FakeCoordinator, FakeShard, Running, spec};
 use crate::verdict::Verdict;
