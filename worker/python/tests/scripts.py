@@ -44,6 +44,12 @@ def told(name: str, value: object) -> None:
         file.write(json.dumps(value) + "\n")
 
 
+def told_in_training(name: str, value: object) -> None:
+    """The same, but for the process that evaluates, which comes by the same lines."""
+    if "evaluate" not in json.loads(os.environ["TRADEWIND_WORKER"])[:1]:
+        told(name, value)
+
+
 def train() -> None:
     rank = tw.join()
     net = model()
@@ -56,11 +62,9 @@ def train() -> None:
             loss.backward()
             opt.step()
             rank.log(loss=loss)
-            told(f"batches-{rank.group}-{rank.rank}", batch[2].tolist())
-    if rank.evaluating:
-        return
+            told_in_training(f"batches-{rank.group}-{rank.rank}", batch[2].tolist())
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
-    told(f"values-{rank.group}-{rank.rank}", values)
+    told_in_training(f"values-{rank.group}-{rank.rank}", values)
 
 
 def loader_each_epoch() -> None:

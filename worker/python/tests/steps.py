@@ -9,7 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import tradewind as tw
-from scripts import Lines, loss_of, model, told
+from scripts import Lines, loss_of, model
+from scripts import told_in_training as told
 
 
 def tell_values(rank: tw.Rank, net: nn.Module) -> None:

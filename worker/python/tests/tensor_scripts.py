@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import tradewind as tw
-from scripts import Lines, told
+from scripts import Lines
+from scripts import told_in_training as told
 
 
 def plain() -> nn.Module:
