@@ -215,7 +215,10 @@ class Replica:
         self._averaged += 1
         if per_bucket:
             if self.backwards > 0 or not self.synchronizes:
-                raise TradewindError("with exchange.per_bucket each batch has one backward and one step")
+                raise TradewindError(
+                    "backward has run again, and with exchange.per_bucket the gradient of the first has left: take a "
+                    "step after each backward, or set exchange.per_bucket = false"
+                )
             size = 1 if self._group is None else self._group.size
             (samples,) = self._rank._batches(1)
             self._try(lambda: self._native.begin_backward(samples * size))
