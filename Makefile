@@ -61,10 +61,12 @@ python: setup
 	@ln -sfn $(abspath $(or $(CARGO_TARGET_DIR),target))/debug/lib_native.so worker/python/tradewind/_native.abi3.so
 
 PYTHON_HERE = LD_LIBRARY_PATH=$(abspath $(TORCH_WITHOUT_NVIDIA)) \
-  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) $(VENV)/bin/python
+  PYTHONPATH=$(abspath $(TORCH_WITHOUT_NVIDIA)):$(abspath worker/python) $(abspath $(VENV))/bin/python
 python-test: python $(TORCH_WITHOUT_NVIDIA)
 	$(call say,running scripts in Python as ranks)
-	$(PYTHON_HERE) -m unittest discover --start-directory worker/python/tests
+	@# They wait more than they compute: each file is a process, and what it prints is shown when it ends.
+	@cd worker/python/tests && printf '%s\n' test_*.py | xargs -P 4 -I{} bash -c \
+	  'told=$$($(PYTHON_HERE) -m unittest {} 2>&1); status=$$?; printf "%s\n%s\n" {} "$$told"; exit $$status'
 
 python-examples: python $(TORCH_WITHOUT_NVIDIA) $(LIGHTNING)
 	$(call say,running the examples of scripts)
