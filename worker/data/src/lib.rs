@@ -1,0 +1,36 @@
+//! Samples on disk: what a sample is made of, the forms in which files hold samples, and reading them ahead.
+//!
+//! A form is one file here that implements [`Source`]. A batch is read from a source into memory that the
+//! caller chooses ([`read_batch`]), by several readers ahead of its use ([`Readers`]).
+//!
+//! ```
+//! use tradewind_data::{Field, Kind, Memory, Source, packed, read_batch};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("digits.pack");
+//! let fields = [Field::new("image", Kind::U8, &[28, 28]), Field::new("label", Kind::U8, &[])];
+//! let mut writer = packed::Writer::create(&path, &fields, packed::Settings::default())?;
+//! for digit in 0..10u8 {
+//!     writer.push(&format!("digit {digit}"), &[&[digit; 28 * 28], &[digit]])?;
+//! }
+//! writer.finish()?;
+//!
+//! let digits = packed::Packed::open(&path)?;
+//! let batch = read_batch(&digits, &[7, 3], &mut Memory::default())?;
+//! assert_eq!(digits.len(), 10);
+//! assert_eq!(&*batch.column("label").unwrap().values, [7, 3]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod error;
+mod field;
+pub mod packed;
+mod readers;
+mod source;
+
+pub use self::batch::{Batch, Column, Memory, Place, Places, batch_bytes, read_batch};
+pub use self::error::DataError;
+pub use self::field::{Field, Kind, Rows};
+pub use self::readers::{Ahead, Ended, Full, Readers};
+pub use self::source::{Room, Source};
