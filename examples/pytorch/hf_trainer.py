@@ -94,7 +94,12 @@ def main() -> None:
     rank = tw.join()
     transformers.set_seed(rank.seed)
     model = model_of(rank.settings)
-    data, _ = reference(rank.settings["context"])
+    data, held_out = reference(rank.settings["context"])
+
+    @rank.evaluate
+    def held_out_loss(model: nn.Module) -> float:
+        return evaluate(model, held_out)
+
     with TemporaryDirectory() as folder:
         args = TrainingArguments(
             folder,

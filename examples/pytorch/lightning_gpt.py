@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import tradewind as tw
 from gpt import evaluate, loss_of, model_of, reference
@@ -48,6 +48,12 @@ class Module(pl.LightningModule):
 def main() -> None:
     rank = tw.join()
     pl.seed_everything(rank.seed)
+    _, held_out = reference(rank.settings["context"])
+
+    @rank.evaluate
+    def held_out_loss(model: nn.Module) -> float:
+        return evaluate(model, held_out)
+
     # The run ends when its budget is applied; its folder has snapshots and metrics.
     trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=-1, gradient_clip_val=1.0, barebones=True)
     trainer.fit(Module(rank))
