@@ -1,13 +1,11 @@
 """Scripts of the tests without PyTorch: `python array_scripts.py NAME` is a rank."""
 
-import json
-import os
 import sys
 from typing import Any
 
 import numpy as np
 
-import tradewind as tw
+from telling import join, told
 
 SAMPLES = 256
 
@@ -29,14 +27,8 @@ def gradients_of(values: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray) ->
     return float((error**2).mean()), gradients
 
 
-def told(name: str, value: object) -> None:
-    """Writes a line for the test."""
-    with open(os.path.join(os.environ["TOLD"], name), "a") as file:
-        file.write(json.dumps(value) + "\n")
-
-
 def train() -> None:
-    rank = tw.join()
+    rank = join()
     x, y = lines()
     values = rank.share(initial(), samples=SAMPLES)
 
@@ -54,7 +46,7 @@ def train() -> None:
 
 
 def exchanges_once(gradients: dict[str, Any]) -> None:
-    rank = tw.join()
+    rank = join()
     rank.share(initial(), samples=SAMPLES)
     for _ in rank.batches():
         rank.exchange(gradients)

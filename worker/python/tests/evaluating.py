@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import tradewind as tw
-from scripts import Lines, loss_of, model, told
+from scripts import Lines, killed_once, loss_of, model
+from telling import join, told
 from tradewind import _keep
 
 
@@ -50,7 +51,7 @@ def train(rank: tw.Rank, net: nn.Module, each: Callable[[], Any] = lambda: None)
 
 def measures() -> None:
     """A function's name is the metric's."""
-    rank = tw.join()
+    rank = join()
     net = Net()
 
     @rank.evaluate
@@ -64,13 +65,13 @@ def measures() -> None:
 
 def accuracy() -> None:
     """Registered behind the loop, with a name of its own."""
-    rank = tw.join()
+    rank = join()
     train(rank, model())
     rank.evaluate(better="higher")(lambda net: {"accuracy": torch.tensor(0.75)})
 
 
 def says_more() -> None:
-    rank = tw.join()
+    rank = join()
 
     @rank.evaluate
     def evaluate(net: nn.Module) -> tw.Evaluation:
@@ -86,13 +87,13 @@ def says_more() -> None:
 
 def by_learning() -> None:
     """What experiments compare: lower with what the setting is."""
-    rank = tw.join()
+    rank = join()
     rank.evaluate(lambda net: {"distance": abs(rank.settings["width"] - 3)})
     train(rank, model())
 
 
 def raises() -> None:
-    rank = tw.join()
+    rank = join()
 
     @rank.evaluate
     def accuracy(net: nn.Module) -> float:
@@ -103,7 +104,7 @@ def raises() -> None:
 
 def returns() -> None:
     """Nonsense, as the test says which."""
-    rank = tw.join()
+    rank = join()
     kinds: dict[str, Any] = {
         "nan": float("nan"),
         "text": "good",
@@ -120,25 +121,25 @@ def returns() -> None:
 
 
 def never_iterates() -> None:
-    rank = tw.join()
+    rank = join()
     if rank.evaluating:
         return
     train(rank, model())
 
 
 def twice() -> None:
-    rank = tw.join()
+    rank = join()
     rank.evaluate(loss)
     rank.evaluate(loss)
 
 
 def sideways() -> None:
-    tw.join().evaluate(better="up")(loss)
+    join().evaluate(better="up")(loss)
 
 
 def counts() -> None:
     """Keeps a number of steps and an average, and tells what it began with."""
-    rank = tw.join()
+    rank = join()
     net = model()
     steps = rank.keep("steps", 0)
     average = rank.keep("average", torch.optim.swa_utils.AveragedModel(net))
@@ -149,26 +150,27 @@ def counts() -> None:
         steps.value += 1
         average.update_parameters(net)
         told(f"steps-{rank.group}-{rank.rank}", steps.value)
+        killed_once(rank, steps.value)
 
-    # Written after every step: the tests kill it.
+    # Written after every step: a test kills it.
     _keep._PAUSE_SECONDS = _keep._PAUSE_TIMES = 0.0
     train(rank, net, step)
     rank.evaluate(lambda _: {"steps": steps.value})
 
 
 def keeps_twice() -> None:
-    rank = tw.join()
+    rank = join()
     rank.keep("steps", 0)
     rank.keep("steps", 0)
 
 
 def keeps_an_object() -> None:
-    tw.join().keep("loader", Lines())
+    join().keep("loader", Lines())
 
 
 def saves() -> None:
     """Where the test says, at the end of training."""
-    rank = tw.join()
+    rank = join()
     net = Net()
     train(rank, net)
     if not rank.evaluating:
@@ -178,13 +180,13 @@ def saves() -> None:
 
 
 def saves_nowhere() -> None:
-    rank = tw.join()
+    rank = join()
     rank.optimizer(model())
     rank.save("/nowhere/model.safetensors")
 
 
 def saves_where_it_is_full() -> None:
-    rank = tw.join()
+    rank = join()
     rank.optimizer(model())
     # To a process that is at its limit the disk is full.
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -204,7 +206,7 @@ def alone() -> None:
         return loss(net)
 
     train(rank, net, lambda: told("batches", rank.group_size))
-    told("alone", [rank.group, rank.rank, rank.settings["workers"], rank.done])
+    told("alone", [rank.group, rank.rank, rank.settings["width"], rank.done])
 
 
 if __name__ == "__main__":

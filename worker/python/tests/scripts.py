@@ -1,14 +1,25 @@
 """Scripts of the tests: `python scripts.py NAME` is a rank."""
 
-import json
 import os
+import signal
 import sys
+import time
+import types
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
 import tradewind as tw
+from telling import join, told, told_in_training
+
+# Optimizers import torch._dynamo to tell it that they are not to be compiled. Nothing is compiled here, and the
+# import takes nearly as long as that of torch: this is what they use of it.
+_dynamo = types.ModuleType("torch._dynamo")
+_dynamo.disable = lambda function, *_, **__: function
+_dynamo.graph_break = lambda: None
+sys.modules[_dynamo.__name__] = torch._dynamo = _dynamo
 
 SAMPLES = 256
 
@@ -38,23 +49,31 @@ def loss_of(net: nn.Module, batch: list[torch.Tensor]) -> torch.Tensor:
     return (net(x) - y).square().mean()
 
 
-def told(name: str, value: object) -> None:
-    """Writes a line for the test."""
-    with open(os.path.join(os.environ["TOLD"], name), "a") as file:
-        file.write(json.dumps(value) + "\n")
-
-
-def told_in_training(name: str, value: object) -> None:
-    """The same, but for the process that evaluates, which comes by the same lines."""
-    if "evaluate" not in json.loads(os.environ["TRADEWIND_WORKER"])[:1]:
-        told(name, value)
+def killed_once(rank: tw.Rank, taken: int) -> None:
+    """The rank that `script.killed` names is killed with its 20th batch. Other groups wait with their 25th until its
+    next process is there.
+    """
+    killed = rank.settings.get("killed")
+    if killed is None:
+        return
+    dead, back = Path(os.environ["TOLD"], "dead"), Path(os.environ["TOLD"], "back")
+    if [rank.group, rank.rank] == killed:
+        if dead.exists():
+            back.touch()
+        elif taken == 20:
+            dead.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    elif rank.group != killed[0] and taken == 25:
+        while not back.exists():
+            time.sleep(0.05)
 
 
 def train() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     loader = rank.loader(Lines(), num_workers=rank.settings.get("workers", 0))
+    taken = 0
     while not rank.done:
         for batch in loader:
             opt.zero_grad()
@@ -63,13 +82,15 @@ def train() -> None:
             opt.step()
             rank.log(loss=loss)
             told_in_training(f"batches-{rank.group}-{rank.rank}", batch[2].tolist())
+            taken += 1
+            killed_once(rank, taken)
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
     told_in_training(f"values-{rank.group}-{rank.rank}", values)
 
 
 def loader_each_epoch() -> None:
     """Every epoch has a loader of its own, and the first is given up in the midst."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     steps = 0
@@ -85,7 +106,7 @@ def loader_each_epoch() -> None:
 
 
 def stops_early() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -96,7 +117,7 @@ def stops_early() -> None:
 
 
 def leaves() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -108,14 +129,14 @@ def leaves() -> None:
 
 
 def without_backward() -> None:
-    rank = tw.join()
+    rank = join()
     opt = rank.optimizer(model())
     for _ in rank.loader(Lines()):
         opt.step()
 
 
 def unused() -> None:
-    rank = tw.join()
+    rank = join()
     net = nn.ModuleDict({"used": nn.Linear(8, 1), "unused": nn.Linear(8, 1)})
     opt = rank.optimizer(net)
     for x, y, _ in rank.loader(Lines()):
@@ -124,12 +145,12 @@ def unused() -> None:
 
 
 def twice() -> None:
-    tw.join()
-    tw.join()
+    join()
+    join()
 
 
 def own_rate() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -139,13 +160,13 @@ def own_rate() -> None:
 
 
 def another_batch() -> None:
-    rank = tw.join()
+    rank = join()
     rank.optimizer(model())
     rank.loader(Lines(), batch_size=5)
 
 
 def diverges() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     while not rank.done:
@@ -156,13 +177,13 @@ def diverges() -> None:
 
 
 def far_ahead() -> None:
-    rank = tw.join()
+    rank = join()
     rank.optimizer(model())
     rank.loader(Lines(), num_workers=50)
 
 
 def shuffles() -> None:
-    rank = tw.join()
+    rank = join()
     rank.optimizer(model())
     rank.loader(Lines(), shuffle=True)
 

@@ -9,8 +9,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import tradewind as tw
-from scripts import Lines, loss_of, model
-from scripts import told_in_training as told
+from scripts import Lines, killed_once, loss_of, model
+from telling import join
+from telling import told_in_training as told
 
 
 def tell_values(rank: tw.Rank, net: nn.Module) -> None:
@@ -32,7 +33,7 @@ def own_optimizer(rank: tw.Rank, net: nn.Module) -> torch.optim.Optimizer:
 
 
 def attaches() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.5)
     rank.attach(net, opt)
@@ -51,12 +52,13 @@ def attaches() -> None:
     tell_values(rank, net)
 
 
-def attaches_for_long() -> None:
+def attaches_and_is_killed() -> None:
     """A rank that was started again begins its optimizer anew, and so do the others of its group."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = torch.optim.AdamW(net.parameters(), lr=0.01)
     rank.attach(net, opt)
+    taken = 0
     while not rank.done:
         for batch in rank.loader(Lines()):
             opt.zero_grad()
@@ -65,12 +67,14 @@ def attaches_for_long() -> None:
             opt.step()
             rank.log(loss=loss)
             tell_batch(rank, batch)
+            taken += 1
+            killed_once(rank, taken)
     tell_values(rank, net)
 
 
 def one_bad_step() -> None:
     """The third batch of rank 1 has a loss that is infinite."""
-    rank = tw.join()
+    rank = join()
     net = nn.Sequential(model(), nn.BatchNorm1d(1))
     opt = own_optimizer(rank, net)
     taken = 0
@@ -90,8 +94,8 @@ def one_bad_step() -> None:
 
 
 def scales() -> None:
-    """The third batch of rank 1 overflows; gradients are clipped."""
-    rank = tw.join()
+    """The third and the sixth batch of rank 1 overflow. Gradients of every second step are clipped, from the first."""
+    rank = join()
     net = model()
     opt = own_optimizer(rank, net)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -101,9 +105,9 @@ def scales() -> None:
             opt.zero_grad()
             taken += 1
             loss = loss_of(net, batch)
-            bad = taken == 3 and rank.rank == 1
+            bad = taken in (3, 6) and rank.rank == 1
             scaler.scale(loss * (float("inf") if bad else 1)).backward()
-            if rank.settings.get("clip"):
+            if taken % 2 == 1:
                 scaler.unscale_(opt)
                 norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
                 told(f"norms-{rank.group}-{rank.rank}", float(norm))
@@ -116,17 +120,18 @@ def scales() -> None:
 
 
 def accumulates() -> None:
-    """So many batches a step, all but the last without averaging, if `no_sync` says so."""
-    rank = tw.join()
+    """So many batches a step. In every second step, from the first, only the last of them averages."""
+    rank = join()
     net = model()
     opt = own_optimizer(rank, net)
     count = rank.settings["count"]
     taken = 0
     while not rank.done:
         for batch in rank.loader(Lines(), num_workers=rank.settings.get("workers", 0), prefetch_factor=None):
+            alone = taken // count % 2 == 0
             taken += 1
             loss = loss_of(net, batch) / count
-            if taken % count > 0 and rank.settings.get("no_sync"):
+            if alone and taken % count > 0:
                 with rank.no_sync():
                     loss.backward()
             else:
@@ -141,7 +146,7 @@ def accumulates() -> None:
 
 def one_takes_more() -> None:
     """Rank 1 takes two batches for a step, rank 0 one."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = own_optimizer(rank, net)
     for number, batch in enumerate(rank.loader(Lines())):
@@ -157,7 +162,7 @@ def one_takes_more() -> None:
 
 
 def always_alone() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -167,7 +172,7 @@ def always_alone() -> None:
 
 
 def too_many() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -176,7 +181,7 @@ def too_many() -> None:
 
 def own_rates() -> None:
     """The rate of rank 1 is another."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = torch.optim.SGD(net.parameters(), lr=0.1 * (1 + rank.rank))
     rank.attach(net, opt)
@@ -187,35 +192,35 @@ def own_rates() -> None:
 
 def attaches_anyway() -> None:
     net = model()
-    tw.join().attach(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    join().attach(net, torch.optim.SGD(net.parameters(), lr=0.1))
 
 
 def takes_theirs() -> None:
-    tw.join().optimizer(model())
+    join().optimizer(model())
 
 
 def lacks_some() -> None:
     net = model()
-    tw.join().attach(net, torch.optim.SGD(net[2].parameters(), lr=0.1))
+    join().attach(net, torch.optim.SGD(net[2].parameters(), lr=0.1))
 
 
 def has_others() -> None:
     net, other = model(), nn.Linear(3, 5)
-    tw.join().attach(net, torch.optim.SGD([*net.parameters(), *other.parameters()], lr=0.1))
+    join().attach(net, torch.optim.SGD([*net.parameters(), *other.parameters()], lr=0.1))
 
 
 def groups_of_parameters() -> None:
     net = model()
-    tw.join().optimizer([{"params": net.parameters(), "weight_decay": 0.0}])
+    join().optimizer([{"params": net.parameters(), "weight_decay": 0.0}])
 
 
 def a_group_more() -> None:
     net = model()
-    tw.join().optimizer(net).add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+    join().optimizer(net).add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
 
 
 def other_options() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     opt.param_groups[0]["weight_decay"] = 0.1
@@ -225,7 +230,7 @@ def other_options() -> None:
 
 
 def schedules() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     scheduler = torch.optim.lr_scheduler.StepLR(opt, 2, gamma=0.1)
@@ -237,7 +242,7 @@ def schedules() -> None:
 
 
 def replaces() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = own_optimizer(rank, net)
     for number, batch in enumerate(rank.loader(Lines())):
@@ -258,7 +263,7 @@ def replaces() -> None:
 
 
 def another_optimizer() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     own_optimizer(rank, net)
     opt = torch.optim.Adam(net.parameters())
@@ -268,7 +273,7 @@ def another_optimizer() -> None:
 
 
 def own_loader() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in DataLoader(Lines(), batch_size=8):
@@ -277,7 +282,7 @@ def own_loader() -> None:
 
 
 def own_loader_beside() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     for batch in rank.loader(Lines()):
@@ -289,7 +294,7 @@ def own_loader_beside() -> None:
 
 def raises_once() -> None:
     """The last rank raises in its first process, in the middle; or in each of them, at once."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     first = Path(os.environ["TOLD"], "raised")
@@ -315,7 +320,7 @@ def never_joins() -> None:
 
 
 def forks() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     loader = rank.loader(Lines())
@@ -359,7 +364,7 @@ class Grows(Dataset):
 
 
 def worker_logs() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     rank.optimizer(net)
     for _ in rank.loader(Grows(rank), num_workers=1):
@@ -368,7 +373,7 @@ def worker_logs() -> None:
 
 def outlives() -> None:
     """Loaders after the end have nothing."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     loader = rank.loader(Lines())
@@ -387,7 +392,7 @@ def outlives() -> None:
 
 def breaks_off() -> None:
     """Each step an iteration of its own, over one of two loaders."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
     loaders = [rank.loader(Lines(), num_workers=1), rank.loader(Lines())]
@@ -403,7 +408,7 @@ def breaks_off() -> None:
 
 
 def two_at_once() -> None:
-    rank = tw.join()
+    rank = join()
     net = model()
     rank.optimizer(net)
     for _ in zip(rank.loader(Lines()), rank.loader(Lines())):
@@ -412,7 +417,7 @@ def two_at_once() -> None:
 
 def reads_ahead() -> None:
     """As Accelerate does: a batch is taken before the step of the one before."""
-    rank = tw.join()
+    rank = join()
     net = model()
     opt = rank.optimizer(net)
 

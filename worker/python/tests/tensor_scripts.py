@@ -6,9 +6,9 @@ import sys
 import torch
 from torch import nn
 
-import tradewind as tw
 from scripts import Lines
-from scripts import told_in_training as told
+from telling import join
+from telling import told_in_training as told
 
 
 def plain() -> nn.Module:
@@ -67,7 +67,7 @@ def loss_of(net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def train() -> None:
-    rank = tw.join()
+    rank = join()
     if rank.settings.get("staged", False):
         import tradewind._replica as replica
 
@@ -88,7 +88,7 @@ def train() -> None:
 
 
 def backward_twice() -> None:
-    rank = tw.join()
+    rank = join()
     net = plain()
     rank.optimizer(net)
     for x, y, _ in rank.loader(Lines()):
@@ -97,12 +97,12 @@ def backward_twice() -> None:
 
 
 def doubles() -> None:
-    tw.join().optimizer(plain().double())
+    join().optimizer(plain().double())
 
 
 def _differs(change) -> None:
     """Groups whose models differ."""
-    rank = tw.join()
+    rank = join()
     net = tied()
     if rank.group == 1:
         change(net)

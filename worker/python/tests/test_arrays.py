@@ -1,26 +1,18 @@
 """Scripts without PyTorch in real runs."""
 
-import json
 import unittest
-from pathlib import Path
 
 import numpy as np
 
 from array_scripts import gradients_of, initial, lines
-from test_run import Run, RunCase
-
-SCRIPTS = Path(__file__).with_name("array_scripts.py")
-
-
-class ArrayRun(Run):
-    scripts = SCRIPTS
+from runs import RunCase
 
 
 class Arrays(RunCase):
-    kind = ArrayRun
+    scripts = "array_scripts.py"
 
     def test_groups_of_one_equal_one_process_on_all_their_batches(self) -> None:
-        run = self.run_of("train", groups=[1, 1], servers=2, samples=1600)
+        run = self.launch("train", {"cluster.servers": 2}, groups=[1, 1], samples=1600)
         self.completes(run)
         x, y = lines()
         values = initial()
@@ -33,14 +25,14 @@ class Arrays(RunCase):
             (ours,) = run.lines(f"values-{group}")
             for name, plain in values.items():
                 np.testing.assert_allclose(ours[name], plain, rtol=1e-4, atol=1e-5)
-        summary = json.loads((run.told / "run/summary.json").read_text())
-        self.assertEqual(summary["metric"]["name"], "squared_error")
-        self.assertAlmostEqual(summary["metric"]["value"], gradients_of(values, x, y)[0], places=5)
+        metric = run.json("summary.json")["metric"]
+        self.assertEqual(metric["name"], "squared_error")
+        self.assertAlmostEqual(metric["value"], gradients_of(values, x, y)[0], places=5)
         self.assertTrue((run.told / "run/model.safetensors").exists())
         self.assertLess(float(np.abs(values["bias"] - 1)), 0.2, "it has learned")
 
     def test_a_group_of_two_ranks_needs_torch(self) -> None:
-        self.refused("train", "cluster.groups = [1, 1]", groups=[2])
+        self.refused("train", "cluster.groups = [1, 1]", of=[2])
 
     def test_a_gradient_in_f64_is_named(self) -> None:
         self.refused("doubles", "weight is float64, not float32")

@@ -8,77 +8,27 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
-from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 
 import tradewind as tw
 from evaluating import Net, loss
+from runs import ASYNC, COMMAND, PATIENCE, Keys, Run, RunCase, Told, text_of
 from scripts import model
-from test_run import COMMAND, RUN
-from test_run import Run as AnyRun
 
 SCRIPTS = Path(__file__).with_name("evaluating.py")
 
 
-class Run(AnyRun):
-    """A run of one of the scripts of `evaluating.py`; `more` is added to its file, behind section `script`."""
-
-    def __init__(self, script: str, *, groups: list[int] = [1], samples: int = 800, more: str = "") -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.told = Path(self.folder.name)
-        settings = {"servers": 1, "consistency": "async", "workers": 0, "groups": groups, "samples": samples}
-        (self.told / "run.toml").write_text(RUN.format(**settings) + more)
-        self.script = script
-        self.begin()
-
-    def begin(self, *arguments: str) -> None:
-        words = [COMMAND, "run", self.told / "run.toml", "--out", self.told / "run", *arguments]
-        self.process = subprocess.Popen(
-            [*words, "--", sys.executable, SCRIPTS, self.script],
-            env={**os.environ, "TOLD": str(self.told)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def again(self, *arguments: str) -> None:
-        """Goes on in the same folder."""
-        self.process.stdout.close()
-        self.begin("--resume", *arguments)
-
-    def wait(self, name: str, lines: int) -> None:
-        """Until the script has told so much."""
-        self.until(lambda: len(self.lines(name)) >= lines)
-
-    def until(self, holds: Callable[[], bool]) -> None:
-        deadline = time.time() + 300
-        while not holds():
-            if self.process.poll() is not None or time.time() > deadline:
-                self.process.kill()
-                raise AssertionError(self.end()[1])
-            time.sleep(0.05)
-
-    def json(self, name: str) -> dict:
-        return json.loads((self.told / "run" / name).read_text())
-
-    def model(self) -> dict[str, torch.Tensor]:
-        return tw.load(self.told / "run/model.safetensors")
+def model_of(run: Run) -> dict[str, torch.Tensor]:
+    """What the evaluation has left."""
+    return tw.load(run.told / "run/model.safetensors")
 
 
-class Case(unittest.TestCase):
-    def run_of(self, script: str, **settings) -> Run:
-        run = Run(script, **settings)
-        self.addCleanup(run.close)
-        return run
-
-    def completes(self, run: Run) -> str:
-        status, text = run.end()
-        self.assertEqual(status, 0, text)
-        return text
+class Case(RunCase):
+    scripts = SCRIPTS.name
 
     def fails(self, run: Run, words: str) -> str:
         """In its evaluation."""
@@ -88,22 +38,16 @@ class Case(unittest.TestCase):
         self.assertIn(words, run.log("evaluate"))
         return text
 
-    def refused(self, run: Run, words: str) -> None:
-        """To a rank, which is started again and again."""
-        log = run.told / "run/logs/group-0-rank-0.log"
-        run.until(lambda: log.exists() and words in log.read_text())
-        run.close()
-
 
 class Evaluations(Case):
     def test_what_the_function_returns_is_the_metric(self) -> None:
-        run = self.run_of("measures", groups=[2, 1], samples=2400)
+        run = self.launch("measures", ASYNC, groups=[2, 1], samples=1200)
         text = self.completes(run)
         self.assertIn("held_out_loss", text)
         metric = run.json("summary.json")["metric"]
         net = Net().eval()
         # Frozen, tied and integer tensors, and a mask, are all there.
-        net.load_state_dict(run.model(), strict=True)
+        net.load_state_dict(model_of(run), strict=True)
         self.assertIs(net.tied.weight, net.into.weight)
         self.assertEqual(metric["name"], "held_out_loss")
         self.assertEqual(metric["better"], "lower")
@@ -122,13 +66,13 @@ class Evaluations(Case):
         self.assertEqual(header["__metadata__"], {"format": "pt", "tied.weight": "into.weight"})
 
     def test_a_function_may_come_last_and_name_its_metric(self) -> None:
-        run = self.run_of("accuracy")
+        run = self.launch("accuracy", ASYNC)
         self.completes(run)
         metric = run.json("summary.json")["metric"]
         self.assertEqual((metric["name"], metric["value"], metric["better"]), ("accuracy", 0.75, "higher"))
 
     def test_an_evaluation_may_say_more_and_milestones_are_evaluated(self) -> None:
-        run = self.run_of("says_more", more="[evaluation]\nevery_samples = 200\n")
+        run = self.launch("says_more", {**ASYNC, "evaluation.every_samples": 200})
         text = self.completes(run)
         found = run.json("evaluation.json")
         self.assertEqual(found["baselines"], [{"name": "mean", "unit": "K", "value": 4.0}])
@@ -144,45 +88,39 @@ class Evaluations(Case):
         self.assertLess(measures[3]["value"], measures[0]["value"])
         self.assertAlmostEqual(measures[3]["value"], found["validation"]["value"], places=6)
         net = model()
-        net.load_state_dict(run.model(), strict=True)
+        net.load_state_dict(model_of(run), strict=True)
         self.assertAlmostEqual(loss(net), found["metric"]["value"], places=6)
 
-    def test_a_script_without_an_evaluation_completes_without_a_metric(self) -> None:
-        run = self.run_of("saves")
-        text = self.completes(run)
-        self.assertIn("the script has registered no function with @rank.evaluate", text)
-        self.assertIsNone(run.json("summary.json")["metric"])
-        Net().load_state_dict(run.model(), strict=True)
-
     def test_a_function_that_raises_fails_the_run(self) -> None:
-        self.fails(self.run_of("raises"), "ValueError: no such file: held-out.csv")
+        self.fails(self.launch("raises", ASYNC), "ValueError: no such file: held-out.csv")
 
     def test_a_script_that_asks_for_no_batch_fails_the_run(self) -> None:
-        self.fails(self.run_of("never_iterates"), "iterate over rank.loader(data)")
-
-    def returns(self, kind: str, words: str) -> str:
-        return self.fails(self.run_of("returns", more=f'returns = "{kind}"\n'), words)
+        self.fails(self.launch("never_iterates", ASYNC), "iterate over rank.loader(data)")
 
     def test_a_metric_that_is_not_finite_has_diverged(self) -> None:
-        self.assertIn("diverged", self.returns("nan", "accuracy is NaN: training has diverged"))
+        run = self.launch("returns", {**ASYNC, "script.returns": "nan"})
+        self.assertIn("diverged", self.fails(run, "accuracy is NaN: training has diverged"))
 
     def test_what_is_no_evaluation_is_named(self) -> None:
-        self.returns("text", "accuracy returned 'good' of str: return a number")
-        self.returns("nothing", "accuracy returned None of NoneType: return a number")
+        run = self.launch("returns", {**ASYNC, "script.returns": "text"})
+        self.fails(run, "accuracy returned 'good' of str: return a number")
+        words = "accuracy returned None of NoneType: return a number"
+        self.refused("returns", words, {"script.returns": "nothing"})
 
     def test_two_metrics_and_unfit_parts_are_refused(self) -> None:
-        self.returns("many", "accuracy returned 2 values: return the metric alone")
-        self.returns("parts", "part first has 1 baselines, and the evaluation 0")
+        words = "accuracy returned 2 values: return the metric alone"
+        self.refused("returns", words, {"script.returns": "many"})
+        words = "part first has 1 baselines, and the evaluation 0"
+        self.refused("returns", words, {"script.returns": "parts"})
 
     def test_a_second_function_and_another_direction_are_refused(self) -> None:
-        self.refused(self.run_of("twice"), "a function is registered already")
-        self.refused(self.run_of("sideways"), "better is 'up': say \"lower\" or \"higher\"")
+        self.refused("twice", "a function is registered already")
+        self.refused("sideways", "better is 'up': say \"lower\" or \"higher\"")
 
     def test_experiments_compare_what_it_returns(self) -> None:
         folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, folder)
-        settings = {"servers": 1, "consistency": "async", "workers": 0, "groups": [1], "samples": 400}
-        (folder / "run.toml").write_text(RUN.format(**settings))
+        (folder / "run.toml").write_text(text_of({**ASYNC, "train.samples": 400}))
         command = json.dumps([sys.executable, str(SCRIPTS), "by_learning"])
         (folder / "widths.toml").write_text(
             f'command = {command}\n[experiment]\nname = "widths"\nbase = "run.toml"\nseeds = [1]\n'
@@ -204,30 +142,29 @@ class Evaluations(Case):
 
 
 class Kept(Case):
+    def interrupted(self, run: Run) -> None:
+        """In the midst, by Ctrl-C."""
+        run.until(lambda: len(run.lines("steps-0-0")) >= 100)
+        run.process.send_signal(signal.SIGINT)
+        status, text = run.end()
+        self.assertEqual(status, 130, text)
+
     def test_what_a_killed_rank_kept_is_there_again(self) -> None:
-        run = self.run_of("counts", groups=[1, 1], samples=8000)
-        run.wait("steps-1-0", 30)
-        processes = run.json("processes.json")
-        (victim,) = [one for one in processes if (one["role"], one["group"]) == ("worker", 1)]
-        os.kill(victim["pid"], signal.SIGKILL)
+        run = self.launch("counts", {**ASYNC, "script.killed": [1, 0]}, groups=[1, 1], samples=1600)
         self.completes(run)
         first, second = run.lines("began-1-0")
         self.assertEqual(first, [0, 0])
-        self.assertGreaterEqual(second[0], 29)
-        self.assertEqual(second[0], second[1])
+        self.assertEqual(second, [19, 19])
         # Each group keeps its own, and the evaluation sees the first one's.
         self.assertEqual(run.lines("began-0-0"), [[0, 0]])
         metric = run.json("summary.json")["metric"]
         self.assertEqual(metric["value"], run.lines("steps-0-0")[-1])
 
     def test_a_resumed_run_goes_on_with_parameters_data_and_what_it_kept(self) -> None:
-        run = self.run_of("counts", samples=40_000, more="[liveness]\nnotice_ms = 120000\n")
-        run.wait("steps-0-0", 400)
-        run.process.send_signal(signal.SIGINT)
-        status, text = run.end()
-        self.assertEqual(status, 130, text)
+        run = self.launch("counts", {**ASYNC, "liveness.notice_ms": 120_000}, samples=40_000)
+        self.interrupted(run)
         steps = run.lines("steps-0-0")[-1]
-        run.again("--set", f"train.samples={8 * steps + 800}")
+        run.resume("--set", f"train.samples={8 * steps + 800}")
         self.completes(run)
         self.assertEqual(run.lines("began-0-0"), [[0, 0], [steps, steps]])
         # No step was lost or taken twice: all left before the last snapshot.
@@ -237,41 +174,51 @@ class Kept(Case):
         self.assertEqual(summary["metric"]["value"], steps + 100)
 
     def test_a_damaged_file_is_named_and_passed_over(self) -> None:
-        run = self.run_of("counts", samples=40_000)
-        run.wait("steps-0-0", 400)
-        run.process.send_signal(signal.SIGINT)
-        run.end()
+        run = self.launch("counts", {**ASYNC, "liveness.notice_ms": 120_000}, samples=40_000)
+        self.interrupted(run)
         path = run.told / "run/kept/group-0-rank-0.pt"
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content)
         steps = run.lines("steps-0-0")[-1]
-        run.again("--set", f"train.samples={8 * steps + 80}")
+        run.resume("--set", f"train.samples={8 * steps + 80}")
         self.completes(run)
         self.assertEqual(run.lines("began-0-0")[1], [0, 0])
         self.assertIn(f"what was kept is passed over: {path.resolve()}: it is damaged", run.log("group-0-rank-0"))
 
     def test_what_cannot_be_kept_is_refused(self) -> None:
-        self.refused(self.run_of("keeps_twice"), "'steps' is kept already")
-        self.refused(self.run_of("keeps_an_object"), "'loader' cannot be kept: ")
+        self.refused("keeps_twice", "'steps' is kept already")
+        self.refused("keeps_an_object", "'loader' cannot be kept: ")
 
 
 class Saved(Case):
+    saves: ClassVar[Run]
+    text: ClassVar[str]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """One run for several tests."""
+        cls.saves = Run(cls.scripts, "saves", ASYNC)
+        cls.addClassCleanup(cls.saves.close)
+        status, cls.text = cls.saves.end()
+        assert status == 0, cls.text
+
+    def test_a_script_without_an_evaluation_completes_without_a_metric(self) -> None:
+        self.assertIn("the script has registered no function with @rank.evaluate", self.text)
+        self.assertIsNone(self.saves.json("summary.json")["metric"])
+        Net().load_state_dict(model_of(self.saves), strict=True)
+
     def test_a_saved_model_loads_again(self) -> None:
-        run = self.run_of("saves")
-        self.completes(run)
-        state = torch.load(run.told / "state.pt")
-        saved = tw.load(run.told / "own.safetensors")
+        state = torch.load(self.saves.told / "state.pt")
+        saved = tw.load(self.saves.told / "own.safetensors")
         self.assertEqual(list(saved.keys() - state.keys()), [])
         for name, tensor in state.items():
             torch.testing.assert_close(saved[name], tensor, rtol=0, atol=0)
             self.assertEqual(saved[name].dtype, tensor.dtype)
 
     def test_shards_are_as_hugging_face_has_them(self) -> None:
-        run = self.run_of("saves")
-        self.completes(run)
-        state = torch.load(run.told / "state.pt")
-        folder = run.told / "sharded"
+        state = torch.load(self.saves.told / "state.pt")
+        folder = self.saves.told / "sharded"
         index = json.loads((folder / "model.safetensors.index.json").read_text())
         files = sorted(set(index["weight_map"].values()))
         self.assertGreater(len(files), 1)
@@ -287,10 +234,10 @@ class Saved(Case):
         self.assertEqual(index["metadata"]["total_size"], total)
 
     def test_a_missing_folder_and_a_full_disk_are_named(self) -> None:
-        self.refused(self.run_of("saves_nowhere"), "cannot save /nowhere/model.safetensors: ")
-        full = self.run_of("saves_where_it_is_full")
-        log = full.told / "run/logs/group-0-rank-0.log"
-        full.until(lambda: log.exists() and f"cannot save {full.told}/own.safetensors: " in log.read_text())
+        self.refused("saves_nowhere", "cannot save /nowhere/model.safetensors: ")
+        full = self.alone("saves_where_it_is_full")
+        self.assertEqual(full.status, 1)
+        self.assertIn(f"cannot save {full.told}/own.safetensors: ", full.text)
         self.assertEqual(list(full.told.glob("own*")), [])
 
     def test_a_file_that_is_no_model_is_named(self) -> None:
@@ -302,44 +249,37 @@ class Saved(Case):
                     tw.load(file.name)
 
 
-class Alone(unittest.TestCase):
-    def setUp(self) -> None:
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
+class WithoutALauncher(Case):
+    #: Which is ignored.
+    elsewhere: Keys = {"cluster.servers": 2, "cluster.groups": [2, 2], "script.width": 3}
 
-    def script(self, more: str = "", input: str | None = None, *python: str) -> subprocess.CompletedProcess:
-        settings = {"servers": 2, "consistency": "sync", "workers": 0, "groups": [2, 2], "samples": 800}
-        file = self.folder / "run.toml"
-        file.write_text(RUN.format(**settings) + more)
-        environment = {**os.environ, "TOLD": str(self.folder), "RUN": str(file)}
-        words = [sys.executable, *python, SCRIPTS, "alone"]
-        return subprocess.run(words, env=environment, input=input, capture_output=True, text=True, timeout=120)
-
-    def told(self, name: str) -> list:
-        return [json.loads(line) for line in (self.folder / name).read_text().splitlines()]
-
-    def test_a_script_trains_and_evaluates_without_a_launcher(self) -> None:
-        done = self.script()
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("this process is the only rank", done.stderr)
-        self.assertRegex(done.stdout, "tradewind: held_out_loss is 0[.]")
-        self.assertEqual(self.told("alone"), [[0, 0, 0, True]])
-        self.assertEqual(self.told("batches"), [1] * 100)
-        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["alone", "batches", "run.toml"])
+    def test_a_script_trains_and_evaluates(self) -> None:
+        run = self.alone("alone", self.elsewhere)
+        text = self.completes(run)
+        self.assertIn("this process is the only rank", text)
+        self.assertRegex(text, "tradewind: held_out_loss is 0[.]")
+        self.assertEqual(run.lines("alone"), [[0, 0, 3, True]])
+        self.assertEqual(run.lines("batches"), [1] * 100)
+        # Nothing else is on disk.
+        self.assertEqual(sorted(path.name for path in run.told.iterdir()), ["alone", "batches", "output", "run.toml"])
 
     def test_a_debugger_stops_in_it(self) -> None:
-        commands = "b evaluating.loss\nc\np 6 * 7\ncl 1\nc\nq\n"
-        done = self.script("", commands, "-m", "pdb")
+        told = Told(self.elsewhere)
+        self.addCleanup(told.close)
+        done = subprocess.run(
+            [sys.executable, "-m", "pdb", SCRIPTS, "alone"],
+            env={**os.environ, "TOLD": str(told.told), "RUN": str(told.file)},
+            input="b evaluating.loss\nc\np 6 * 7\ncl 1\nc\nq\n",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
         self.assertIn("42", done.stdout)
         self.assertIn("held_out_loss is", done.stdout)
 
     def test_a_file_that_is_no_runs_is_named(self) -> None:
-        done = self.script("[train]\nsamples = 5\n")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("run.toml", done.stderr)
-        done = self.script("[local]\nalgorithm = 'diloco'\n")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("TradewindError", done.stderr)
+        self.refused("alone", "run.toml", {"train": 5})
+        self.refused("alone", "TradewindError", {"local.algorithm": "diloco"})
         code = "import tradewind as tw\ntw.join('nowhere.toml')"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)

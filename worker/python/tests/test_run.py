@@ -1,168 +1,51 @@
 """Scripts in real runs. `make python-test` sets up what they need."""
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
-from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
+from runs import ASYNC, Alone, Run, RunCase
 from scripts import Lines, loss_of, model
-
-ROOT = Path(__file__).resolve().parents[3]
-COMMAND = ROOT / "target/debug/tradewind"
-SCRIPTS = Path(__file__).with_name("scripts.py")
-RUN = """
-[run]
-name = "script"
-[cluster]
-servers = {servers}
-groups = {groups}
-[train]
-samples = {samples}
-batch = 8
-consistency = "{consistency}"
-[optimizer]
-name = "sgd"
-momentum = 0.0
-learning_rate = 0.05
-[script]
-workers = {workers}
-"""
-
-
-class Run:
-    """A run of one of the scripts, in a folder of its own."""
-
-    #: The file that has the scripts.
-    scripts = SCRIPTS
-
-    def __init__(
-        self, script: str, *, groups: list[int], samples: int = 800, keys: tuple[str, ...] = (), **settings: object
-    ) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.told = Path(self.folder.name)
-        defaults = {"servers": 1, "consistency": "sync", "workers": 0}
-        text = RUN.format(**{**defaults, **settings, "groups": groups, "samples": samples})
-        file = self.told / "run.toml"
-        file.write_text(text)
-        self.process = subprocess.Popen(
-            [COMMAND, "run", file, "--out", self.told / "run"]
-            + [word for key in keys for word in ("--set", key)]
-            + ["--", sys.executable, self.scripts, script],
-            env={**os.environ, "TOLD": str(self.told)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def end(self) -> tuple[int, str]:
-        """The status and what was printed."""
-        text, _ = self.process.communicate(timeout=300)
-        return self.process.returncode, text
-
-    def lines(self, name: str) -> list:
-        path = self.told / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def log(self, rank: str) -> str:
-        return (self.told / f"run/logs/{rank}.log").read_text()
-
-    def kill(self, group: int, rank: int, *, when: Callable[[], bool]) -> None:
-        """Kills a rank's process once the run has come so far."""
-        deadline = time.time() + 120
-        while not when():
-            assert self.process.poll() is None and time.time() < deadline, "it never came so far"
-            time.sleep(0.05)
-        processes = json.loads((self.told / "run/processes.json").read_text())
-        place = ("worker", group, rank)
-        (victim,) = [one for one in processes if (one["role"], one["group"], one["group_rank"]) == place]
-        os.kill(victim["pid"], signal.SIGKILL)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.process.stdout.close()
-        self.folder.cleanup()
-
-
-class RunCase(unittest.TestCase):
-    """Tests with runs of scripts."""
-
-    kind = Run
-
-    def run_of(self, script: str, **settings) -> Run:
-        run = self.kind(script, **settings)
-        self.addCleanup(run.close)
-        return run
-
-    def completes(self, run: Run) -> str:
-        status, text = run.end()
-        self.assertEqual(status, 0, text)
-        return text
-
-    def refused(self, script: str, words: str, **settings: object) -> None:
-        """The log of a rank of group 0 comes to say the words."""
-        run = self.run_of(script, **{"groups": [1], **settings})
-        deadline = time.time() + 120
-        while True:
-            logs = [path.read_text() for path in run.told.glob("run/logs/group-0-rank-*.log")]
-            if any(words in log for log in logs):
-                return
-            if run.process.poll() is not None or time.time() > deadline:
-                self.fail("\n".join(logs) or run.end()[1])
-            time.sleep(0.1)
 
 
 class Runs(RunCase):
+    def equals_the_plain_loop(self, run: Run | Alone, ranks: list[str], **tolerance: float) -> None:
+        """The ranks have what one process has after steps with all their batches."""
+        net, data = model(), Lines()
+        opt = torch.optim.SGD(net.parameters(), lr=0.05)
+        for numbers in zip(*(run.lines(f"batches-{rank}") for rank in ranks), strict=True):
+            opt.zero_grad()
+            together = [number for batch in numbers for number in batch]
+            self.assertEqual(len(set(together)), 8 * len(ranks))
+            loss_of(net, [data.x[together], data.y[together], None]).backward()
+            opt.step()
+        for rank in ranks:
+            (values,) = run.lines(f"values-{rank}")
+            for ours, plain in zip(values, net.parameters(), strict=True):
+                torch.testing.assert_close(torch.tensor(ours), plain.detach().flatten(), **tolerance)
+
     def test_one_rank_equals_the_plain_loop(self) -> None:
-        run = self.run_of("train", groups=[1])
+        run = self.alone("train")
         self.completes(run)
         batches = run.lines("batches-0-0")
         self.assertEqual(len(batches), 100)
         # The first epoch has every sample once.
         first = [number for batch in batches[:32] for number in batch]
         self.assertEqual(sorted(first), list(range(256)))
-        net, data = model(), Lines()
-        opt = torch.optim.SGD(net.parameters(), lr=0.05)
-        for numbers in batches:
-            opt.zero_grad()
-            x, y = data.x[numbers], data.y[numbers]
-            loss_of(net, [x, y, None]).backward()
-            opt.step()
-        (values,) = run.lines("values-0-0")
-        for ours, plain in zip(values, net.parameters()):
-            torch.testing.assert_close(torch.tensor(ours), plain.detach().flatten(), rtol=1e-5, atol=1e-6)
+        self.equals_the_plain_loop(run, ["0-0"], rtol=1e-5, atol=1e-6)
 
     def test_groups_of_ranks_equal_one_process_on_all_their_batches(self) -> None:
-        run = self.run_of("train", groups=[2, 1], servers=2, samples=1200)
+        run = self.launch("train", {"cluster.servers": 2, "script.workers": 2}, groups=[2, 1], samples=1200)
         self.completes(run)
-        ranks = ["0-0", "0-1", "1-0"]
-        batches = [run.lines(f"batches-{rank}") for rank in ranks]
-        net, data = model(), Lines()
-        opt = torch.optim.SGD(net.parameters(), lr=0.05)
-        for numbers in zip(*batches):
-            opt.zero_grad()
-            together = [number for batch in numbers for number in batch]
-            self.assertEqual(len(set(together)), 24)
-            loss_of(net, [data.x[together], data.y[together], None]).backward()
-            opt.step()
-        for rank in ranks:
-            (values,) = run.lines(f"values-{rank}")
-            for ours, plain in zip(values, net.parameters()):
-                torch.testing.assert_close(torch.tensor(ours), plain.detach().flatten(), rtol=1e-4, atol=1e-5)
+        self.assertEqual(len(run.lines("batches-0-0")), 50)
+        self.equals_the_plain_loop(run, ["0-0", "0-1", "1-0"], rtol=1e-4, atol=1e-5)
 
     def test_workers_of_a_loader_fetch_ahead_what_is_leased(self) -> None:
-        run = self.run_of("train", groups=[2, 2], consistency="async", samples=1600, workers=1)
+        run = self.launch("train", {**ASYNC, "script.workers": 1}, groups=[2, 1], samples=1600)
         self.completes(run)
-        used = [number for g in (0, 1) for r in (0, 1) for batch in run.lines(f"batches-{g}-{r}") for number in batch]
+        used = [number for rank in ("0-0", "0-1", "1-0") for batch in run.lines(f"batches-{rank}") for number in batch]
         self.assertGreaterEqual(len(used), 1600)
         # Epochs are dealt evenly: none is used twice as often as another.
         counts = [used.count(number) for number in range(256)]
@@ -171,41 +54,38 @@ class Runs(RunCase):
 
     def test_a_loader_for_each_epoch_goes_on_where_the_one_before_was_given_up(self) -> None:
         for consistency in ("sync", "async"):
-            run = self.run_of("loader_each_epoch", groups=[1], consistency=consistency, samples=2048)
-            self.completes(run)
-            self.assertNotIn("again", run.log("group-0-rank-0"))
+            run = self.alone("loader_each_epoch", {"train.consistency": consistency}, samples=2048)
+            self.assertNotIn("again", self.completes(run))
             used = [number for batch in run.lines("batches-0-0") for number in batch]
             for epoch in range(8):
                 self.assertEqual(sorted(used[256 * epoch : 256 * (epoch + 1)]), list(range(256)), consistency)
 
     def test_a_rank_that_is_killed_comes_back_and_the_run_completes(self) -> None:
-        # Long enough for the next process, which imports torch first.
-        keys = ("pace.step_seconds=0.1",)
-        run = self.run_of("train", groups=[2, 2], consistency="async", samples=16_000, keys=keys)
-        run.kill(1, 1, when=lambda: len(run.lines("batches-1-1")) >= 20)
-        self.completes(run)
+        run = self.launch("train", {**ASYNC, "script.killed": [1, 1]}, groups=[1, 2], samples=1600)
+        text = self.completes(run)
+        self.assertIn("rank 1 of group 1 was killed by signal 9", text)
         self.assertIn("broken", run.log("group-1-rank-0"))
         self.assertTrue(run.lines("values-1-1"), "the killed rank's next process was there at the end")
 
     def test_a_group_that_leaves_has_left(self) -> None:
-        status, text = self.run_of("leaves", groups=[1]).end()
+        status, text = self.launch("leaves").end()
         self.assertNotEqual(status, 0, text)
         self.assertNotIn("without progress", text)
 
     def test_a_run_that_diverges_is_not_tried_again(self) -> None:
-        status, text = self.run_of("diverges", groups=[1], samples=80_000).end()
+        status, text = self.launch("diverges", samples=80_000).end()
         self.assertNotEqual(status, 0, text)
         self.assertIn("diverged", text)
         self.assertNotIn("restarted", text)
 
     def test_the_end_before_the_budget_is_a_failure(self) -> None:
-        self.refused("stops_early", "call rank.leave()")
+        self.refused("stops_early", "call rank.leave()", of=[1])
 
     def test_a_step_needs_backward(self) -> None:
         self.refused("without_backward", "call loss.backward() before opt.step()")
 
     def test_an_unused_parameter_is_named(self) -> None:
-        self.refused("unused", "backward has not reached unused.weight, unused.bias: ")
+        self.refused("unused", "backward has not reached unused.weight, unused.bias: ", of=[1])
 
     def test_a_second_join_is_refused(self) -> None:
         self.refused("twice", "call tradewind.join() once and keep the rank")
@@ -217,15 +97,14 @@ class Runs(RunCase):
         self.refused("another_batch", "batch_size is 5, and train.batch of the run's file 8")
 
     def test_more_ahead_than_a_group_may_lease_is_refused(self) -> None:
-        words = "num_workers times prefetch_factor is 100, and a group may ask for"
-        self.refused("far_ahead", words, consistency="async")
+        self.refused("far_ahead", "num_workers times prefetch_factor is 100, and a group may ask for", ASYNC)
 
     def test_what_the_run_decides_is_refused(self) -> None:
         self.refused("shuffles", "shuffle is the run's to decide")
 
 
-class Alone(unittest.TestCase):
-    def test_without_a_launcher_the_way_is_named(self) -> None:
+class WithoutALauncher(unittest.TestCase):
+    def test_the_way_is_named(self) -> None:
         code = "import sys, tradewind as tw\nassert 'torch' not in sys.modules\ntw.join()"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(done.returncode, 1)

@@ -1,48 +1,37 @@
 """Steps of scripts in real runs: an optimizer of their own, accumulation, GradScaler, and what is refused."""
 
-import json
 import unittest
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 from torch import nn
 
+from runs import ASYNC, Alone, Keys, Run, RunCase
 from scripts import Lines, loss_of, model
-from test_run import Run, RunCase
 
-DILOCO = (
-    "local.algorithm=diloco",
-    "local.steps=4",
-    "optimizer.name=outer-nesterov",
-    "optimizer.learning_rate=0.7",
-    "optimizer.momentum=0.9",
-    "script.attach=true",
-)
-ELASTIC = (
-    "local.algorithm=easgd",
-    "local.steps=4",
-    "optimizer.name=elastic",
-    "optimizer.learning_rate=0.3",
-    "train.consistency=async",
-    "script.attach=true",
-)
-
-
-class StepRun(Run):
-    scripts = Path(__file__).with_name("steps.py")
-
-    def losses(self) -> list[float | None]:
-        """Of the exchanges, as the run's metrics have them."""
-        lines = (self.told / "run/metrics.jsonl").read_text().splitlines()
-        records = [json.loads(line) for line in lines]
-        return [record.get("loss") for record in records if "clock" in record]
+DILOCO: Keys = {
+    "local.algorithm": "diloco",
+    "local.steps": 4,
+    "optimizer.name": "outer-nesterov",
+    "optimizer.learning_rate": 0.7,
+    "optimizer.momentum": 0.9,
+    "script.attach": True,
+}
+ELASTIC: Keys = {
+    "local.algorithm": "easgd",
+    "local.steps": 4,
+    "optimizer.name": "elastic",
+    "optimizer.learning_rate": 0.3,
+    "train.consistency": "async",
+    "script.attach": True,
+}
+PAIR = ["0-0", "0-1"]
 
 
 class Plain:
     """What the scripts compute, without Tradewind: on the batches that a run's ranks have recorded."""
 
-    def __init__(self, run: Run, ranks: list[str]) -> None:
+    def __init__(self, run: Run | Alone, ranks: list[str] = PAIR) -> None:
         self.net, self.data = model(), Lines()
         self._batches = [run.lines(f"batches-{rank}") for rank in ranks]
 
@@ -57,26 +46,28 @@ class Plain:
 
 
 class StepCase(RunCase):
-    kind = StepRun
+    scripts = "steps.py"
 
-    def same(self, run: Run, ranks: list[str], net: nn.Module) -> None:
+    def same(self, run: Run | Alone, net: nn.Module, ranks: list[str] = PAIR) -> None:
         for rank in ranks:
             (values,) = run.lines(f"values-{rank}")
             for ours, plain in zip(values, net.parameters(), strict=True):
                 torch.testing.assert_close(torch.tensor(ours), plain.detach().flatten(), rtol=1e-4, atol=1e-5)
 
-    def logged(self, run: StepRun, losses: list[float], of_exchange: int) -> None:
+    def logged(self, run: Run, losses: list[float], of_exchange: int) -> None:
         """The metrics have the mean loss of each exchange; of the last step it is that of the first rank alone."""
-        told, want = torch.tensor(run.losses()), torch.tensor(losses).view(-1, of_exchange).mean(1)
+        records = run.lines("run/metrics.jsonl")
+        told = torch.tensor([record.get("loss") for record in records if "clock" in record])
+        want = torch.tensor(losses).view(-1, of_exchange).mean(1)
         self.assertEqual(len(told), len(want))
         torch.testing.assert_close(told[:-1], want[:-1], rtol=1e-4, atol=1e-5)
 
 
 class Attached(StepCase):
     def test_diloco_equals_the_plain_algorithm(self) -> None:
-        run = self.run_of("attaches", groups=[2], keys=DILOCO)
+        run = self.launch("attaches", DILOCO, groups=[2])
         self.completes(run)
-        plain = Plain(run, ["0-0", "0-1"])
+        plain = Plain(run)
         inner = torch.optim.SGD(plain.net.parameters(), lr=0.05, momentum=0.5)
         scheduler = torch.optim.lr_scheduler.StepLR(inner, 10, gamma=0.5)
         outer_net = model()
@@ -95,14 +86,14 @@ class Attached(StepCase):
                     for own, kept in zip(plain.net.parameters(), outer_net.parameters()):
                         own.copy_(kept)
         self.assertEqual(len(losses), 52, "the budget, in whole exchanges")
-        self.same(run, ["0-0", "0-1"], plain.net)
+        self.same(run, plain.net)
         self.assertEqual(run.lines("rates-0-0"), [scheduler.get_last_lr()[0]])
         self.logged(run, losses, 4)
 
     def test_elastic_averaging_equals_the_plain_algorithm(self) -> None:
-        run = self.run_of("attaches", groups=[2], keys=ELASTIC)
+        run = self.launch("attaches", ELASTIC, groups=[2])
         self.completes(run)
-        plain = Plain(run, ["0-0", "0-1"])
+        plain = Plain(run)
         inner = torch.optim.SGD(plain.net.parameters(), lr=0.05, momentum=0.5)
         scheduler = torch.optim.lr_scheduler.StepLR(inner, 10, gamma=0.5)
         centre = [parameter.detach().clone() for parameter in plain.net.parameters()]
@@ -117,19 +108,19 @@ class Attached(StepCase):
                         apart = 0.3 * (own - middle)
                         own.sub_(apart)
                         middle.add_(apart)
-        self.same(run, ["0-0", "0-1"], plain.net)
+        self.same(run, plain.net)
 
     def test_groups_push_what_their_steps_came_to(self) -> None:
-        run = self.run_of("attaches", groups=[2, 1], samples=1200, keys=DILOCO)
+        run = self.launch("attaches", DILOCO, groups=[2, 1], samples=600)
         self.completes(run)
         (first,), (other,) = run.lines("values-0-0"), run.lines("values-1-0")
         self.assertEqual(first, other)
 
     def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_the_group(self) -> None:
-        for attach in (DILOCO, ()):
-            run = self.run_of("one_bad_step", groups=[2], keys=attach)
+        for attach in (DILOCO, {}):
+            run = self.launch("one_bad_step", attach, groups=[2], samples=320)
             self.completes(run)
-            for rank in ("0-0", "0-1"):
+            for rank in PAIR:
                 still = run.lines(f"still-{rank}")
                 self.assertEqual([at for at, is_still in enumerate(still) if is_still], [2], attach)
             self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
@@ -137,54 +128,54 @@ class Attached(StepCase):
 
     def test_a_rank_that_is_killed_comes_back(self) -> None:
         for keys in (DILOCO, ELASTIC):
-            run = self.run_of("attaches_for_long", groups=[2], consistency="async", samples=20_000, keys=keys)
-            run.kill(0, 1, when=lambda: len(run.lines("batches-0-1")) > 30)
-            self.completes(run)
+            keys = {**keys, **ASYNC, "script.killed": [0, 1]}
+            run = self.launch("attaches_and_is_killed", keys, groups=[2], samples=1600)
+            self.assertIn("rank 1 of group 0 was killed by signal 9", self.completes(run))
             self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
 
     def test_what_does_not_fit_is_named(self) -> None:
         self.refused("attaches_anyway", "the run's file has no local.algorithm")
-        self.refused("takes_theirs", "call rank.attach(model, opt)", keys=DILOCO)
-        self.refused("lacks_some", "the optimizer lacks 0.weight, 0.bias: ", keys=DILOCO)
+        self.refused("takes_theirs", "call rank.attach(model, opt)", DILOCO)
+        self.refused("lacks_some", "the optimizer lacks 0.weight, 0.bias: ", DILOCO)
         words = "parameters that are not the model's (group 0, shape [5, 3]; group 0, shape [5])"
-        self.refused("has_others", words, keys=DILOCO)
+        self.refused("has_others", words, DILOCO)
 
     def test_ranks_with_other_rates_are_told(self) -> None:
-        self.refused("own_rates", "such as the learning rate: all ranks set the same", groups=[2], keys=DILOCO)
+        self.refused("own_rates", "such as the learning rate: all ranks set the same", DILOCO, of=[2])
 
     def test_keys_of_the_inner_optimizer_are_the_scripts(self) -> None:
-        status, text = self.run_of("attaches", groups=[1], keys=(*DILOCO, "local.learning_rate=0.1")).end()
+        status, text = self.launch("attaches", {**DILOCO, "local.learning_rate": 0.1}).end()
         self.assertNotEqual(status, 0)
         self.assertIn("local.learning_rate = 0.1 is the script's to decide", text)
 
 
 class Accumulation(StepCase):
     def test_batches_of_a_step_add_up(self) -> None:
-        for no_sync in ("true", "false"):
-            keys = ("train.batches_per_step=3", "script.count=3", f"script.no_sync={no_sync}")
-            run = self.run_of("accumulates", groups=[2, 1], samples=1440, keys=keys)
-            self.completes(run)
-            plain = Plain(run, ["0-0", "0-1", "1-0"])
-            opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
-            steps = 0
-            for number, batch in enumerate(plain.batches(), 1):
-                self.assertEqual(len(set(batch)), 24)
-                plain.backward(batch, 1 / 3)
-                if number % 3 == 0:
-                    opt.step()
-                    opt.zero_grad()
-                    steps += 1
-            self.assertEqual(steps, 20)
-            self.same(run, ["0-0", "0-1", "1-0"], plain.net)
-            # Every sample of the first epoch was used once.
-            first = [number for batch in list(plain.batches())[:10] for number in batch]
-            self.assertEqual(len(set(first)), 240)
+        keys = {"train.batches_per_step": 3, "script.count": 3}
+        run = self.launch("accumulates", keys, groups=[2, 1], samples=1440)
+        self.completes(run)
+        ranks = [*PAIR, "1-0"]
+        plain = Plain(run, ranks)
+        opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
+        steps = 0
+        for number, batch in enumerate(plain.batches(), 1):
+            self.assertEqual(len(set(batch)), 24)
+            plain.backward(batch, 1 / 3)
+            if number % 3 == 0:
+                opt.step()
+                opt.zero_grad()
+                steps += 1
+        self.assertEqual(steps, 20)
+        self.same(run, plain.net, ranks)
+        # Every sample of the first epoch was used once.
+        first = [number for batch in list(plain.batches())[:10] for number in batch]
+        self.assertEqual(len(set(first)), 240)
 
     def test_without_a_bound_a_step_has_as_many_batches_as_are_taken(self) -> None:
-        keys = ("script.count=2", "train.chunk_samples=64", "script.no_sync=true")
-        run = self.run_of("accumulates", groups=[2], consistency="async", samples=1600, workers=1, keys=keys)
+        keys = {**ASYNC, "script.count": 2, "script.workers": 1, "train.chunk_samples": 64}
+        run = self.launch("accumulates", keys, groups=[2], samples=1600)
         self.completes(run)
-        plain = Plain(run, ["0-0", "0-1"])
+        plain = Plain(run)
         opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
         losses: list[float] = []
         for number, batch in enumerate(plain.batches(), 1):
@@ -193,12 +184,12 @@ class Accumulation(StepCase):
                 opt.step()
                 opt.zero_grad()
         self.assertEqual(len(losses), 100)
-        self.same(run, ["0-0", "0-1"], plain.net)
+        self.same(run, plain.net)
         self.logged(run, losses, 2)
 
     def test_local_steps_accumulate_too(self) -> None:
-        keys = (*DILOCO, "train.batches_per_step=2", "script.count=2", "script.no_sync=true")
-        run = self.run_of("accumulates", groups=[2], samples=1600, keys=keys)
+        keys = {**DILOCO, "train.batches_per_step": 2, "script.count": 2}
+        run = self.launch("accumulates", keys, groups=[2], samples=1600)
         self.completes(run)
         batches = run.lines("batches-0-0")
         self.assertEqual(len(batches) % 8, 0)
@@ -206,63 +197,53 @@ class Accumulation(StepCase):
 
     def test_another_number_of_batches_under_sync_is_refused(self) -> None:
         words = "2 batches were taken for this step, and under train.consistency"
-        self.refused("accumulates", words, keys=("script.count=2",))
+        self.refused("accumulates", words, {"script.count": 2})
 
     def test_a_rank_that_takes_more_batches_than_others_is_told(self) -> None:
         words = "the ranks of the group have taken different numbers of batches since the last step"
-        for no_sync in ("true", "false"):
-            for keys in ((), (*DILOCO[:-1], "script.attach=true")):
-                keys = (f"script.no_sync={no_sync}", *keys)
-                self.refused("one_takes_more", words, groups=[2], consistency="async", keys=keys)
+        for no_sync in (True, False):
+            for attach in ({}, DILOCO):
+                self.refused("one_takes_more", words, {**attach, **ASYNC, "script.no_sync": no_sync}, of=[2])
 
     def test_a_step_after_backward_without_averaging_is_refused(self) -> None:
-        self.refused("always_alone", "the last backward before opt.step() is outside of rank.no_sync()", groups=[2])
+        self.refused("always_alone", "the last backward before opt.step() is outside of rank.no_sync()", of=[2])
 
     def test_more_batches_than_a_group_may_hold_are_refused(self) -> None:
         words = "batches were taken since the last step, beside 0 that are fetched ahead"
-        self.refused("too_many", words, consistency="async")
+        self.refused("too_many", words, ASYNC)
 
 
 class Scaler(StepCase):
-    def test_an_overflow_on_one_rank_is_skipped_by_all(self) -> None:
-        for attach in (False, True):
-            run = self.run_of("scales", groups=[2], keys=DILOCO if attach else ())
-            self.completes(run)
-            ranks = ["0-0", "0-1"]
-            for rank in ranks:
-                scales = run.lines(f"scales-{rank}")
-                self.assertEqual(scales[:4], [1024.0, 1024.0, 512.0, 512.0])
-                self.assertEqual(set(scales[2:]), {512.0})
-            plain = Plain(run, ranks)
-            if attach:
-                self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
-                continue
-            opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
-            for number, batch in enumerate(plain.batches(), 1):
-                opt.zero_grad()
-                if number != 3:
-                    plain.backward(batch)
-                    opt.step()
-            self.same(run, ranks, plain.net)
+    def scaled(self, keys: Keys) -> Run:
+        """All ranks have skipped the steps that overflowed on one of them, and have the same norms."""
+        run = self.launch("scales", keys, groups=[2])
+        self.completes(run)
+        for rank in PAIR:
+            scales = run.lines(f"scales-{rank}")
+            self.assertEqual(scales[:7], [1024.0, 1024.0, 512.0, 512.0, 512.0, 256.0, 256.0])
+            self.assertEqual(set(scales[5:]), {256.0})
+        norms = run.lines("norms-0-0")
+        self.assertEqual(str(norms), str(run.lines("norms-0-1")))
+        self.assertEqual(sum(norm != norm or norm == float("inf") for norm in norms), 1)
+        return run
 
-    def test_clipped_gradients_are_the_same_on_every_rank(self) -> None:
-        for attach in (False, True):
-            keys = ("script.clip=true", *(DILOCO if attach else ()))
-            run = self.run_of("scales", groups=[2], keys=keys)
-            self.completes(run)
-            norms = run.lines("norms-0-0")
-            self.assertEqual(str(norms), str(run.lines("norms-0-1")))
-            self.assertEqual(sum(norm != norm or norm == float("inf") for norm in norms), 1)
-            if not attach:
-                plain = Plain(run, ["0-0", "0-1"])
-                opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
-                for number, batch in enumerate(plain.batches(), 1):
-                    opt.zero_grad()
-                    if number != 3:
-                        plain.backward(batch)
-                        torch.nn.utils.clip_grad_norm_(plain.net.parameters(), 0.1)
-                        opt.step()
-                self.same(run, ["0-0", "0-1"], plain.net)
+    def test_an_overflow_on_one_rank_is_skipped_by_all(self) -> None:
+        run = self.scaled({})
+        plain = Plain(run)
+        opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
+        for number, batch in enumerate(plain.batches(), 1):
+            opt.zero_grad()
+            if number in (3, 6):
+                continue
+            plain.backward(batch)
+            if number % 2 == 1:
+                torch.nn.utils.clip_grad_norm_(plain.net.parameters(), 0.1)
+            opt.step()
+        self.same(run, plain.net)
+
+    def test_it_is_with_an_optimizer_of_the_scripts_too(self) -> None:
+        run = self.scaled(DILOCO)
+        self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
 
 
 class Misuse(StepCase):
@@ -274,37 +255,34 @@ class Misuse(StepCase):
             self.refused(script, "optimizer.decay_exempt spares some")
 
     def test_a_parameter_that_was_replaced_is_named(self) -> None:
-        for attach in (DILOCO, ()):
+        for attach in (DILOCO, {}):
             for how in ("data", "dtype", "object"):
                 words = "parameter 0.bias was replaced" if how != "dtype" else "parameter 0.weight was replaced"
-                self.refused("replaces", words, keys=(f"script.how={how}", *attach))
+                self.refused("replaces", words, {**attach, "script.how": how})
 
     def test_another_optimizer_is_refused(self) -> None:
-        for attach in (DILOCO, ()):
-            self.refused("another_optimizer", "a step of another optimizer would change 0.weight", keys=attach)
+        for attach in (DILOCO, {}):
+            self.refused("another_optimizer", "a step of another optimizer would change 0.weight", attach)
 
     def test_a_loader_of_ones_own_is_refused(self) -> None:
         self.refused("own_loader", "no batch was taken yet: iterate over rank.loader(data)")
         self.refused("own_loader_beside", "no batch of rank.loader(data) was taken since the last step")
 
     def test_an_exception_of_one_rank_restarts_it_and_is_told(self) -> None:
-        run = self.run_of("raises_once", groups=[2], consistency="async", samples=1600)
+        run = self.launch("raises_once", ASYNC, groups=[2], samples=1600)
         text = self.completes(run)
         self.assertIn("rank 1 of group 0 ended with status 1 (ValueError: a mistake of the script); restarted", text)
 
-    def test_an_exception_that_comes_again_ends_the_run(self) -> None:
-        run = self.run_of("raises_once", groups=[1], keys=("script.always=true",))
-        status, text = run.end()
-        self.assertNotEqual(status, 0, text)
-        self.assertIn("ValueError: a mistake of the script", text)
-
-    def test_a_script_that_never_joins_is_told_so(self) -> None:
-        status, text = self.run_of("never_joins", groups=[1]).end()
-        self.assertNotEqual(status, 0, text)
-        self.assertIn("tradewind.join()", text)
+    def test_what_fails_again_and_again_ends_the_run(self) -> None:
+        # At the same time: each waits between its processes.
+        raises, stranger = self.launch("raises_once", {"script.always": True}), self.launch("never_joins")
+        for run, words in ((raises, "ValueError: a mistake of the script"), (stranger, "tradewind.join()")):
+            status, text = run.end()
+            self.assertNotEqual(status, 0, text)
+            self.assertIn(words, text)
 
     def test_a_forked_child_is_refused(self) -> None:
-        run = self.run_of("forks", groups=[1], samples=24)
+        run = self.alone("forks", samples=24)
         self.completes(run)
         self.assertEqual(run.lines("child"), [3, 3])
         refused = run.lines("refused")
@@ -314,17 +292,15 @@ class Misuse(StepCase):
 
     def test_workers_of_a_loader_prepare_samples_and_no_more(self) -> None:
         self.refused("worker_logs", "this process was forked from a rank")
-        run = self.run_of("accumulates", groups=[2, 1], samples=1200, keys=("script.count=1", "script.workers=2"))
-        self.completes(run)
 
     def test_loaders_end_with_the_budget(self) -> None:
-        run = self.run_of("outlives", groups=[1], samples=400)
+        run = self.alone("outlives", samples=400)
         self.completes(run)
         self.assertEqual(run.lines("after"), [[0, 0, 0]])
 
     def test_what_a_broken_off_iteration_has_fetched_comes_next(self) -> None:
         for consistency in ("sync", "async"):
-            run = self.run_of("breaks_off", groups=[1], samples=160, consistency=consistency)
+            run = self.alone("breaks_off", {"train.consistency": consistency}, samples=160)
             self.completes(run)
             used = [number for batch in run.lines("batches-0-0") for number in batch]
             self.assertEqual(len(set(used)), 160, consistency)
@@ -333,7 +309,7 @@ class Misuse(StepCase):
         self.refused("two_at_once", "another iteration over this rank's batches has begun")
 
     def test_a_batch_may_be_taken_before_the_step_of_the_one_before(self) -> None:
-        run = self.run_of("reads_ahead", groups=[1])
+        run = self.alone("reads_ahead")
         self.completes(run)
         plain = Plain(run, ["0-0"])
         opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
@@ -341,7 +317,7 @@ class Misuse(StepCase):
             opt.zero_grad()
             plain.backward(batch)
             opt.step()
-        self.same(run, ["0-0"], plain.net)
+        self.same(run, plain.net, ["0-0"])
 
 
 if __name__ == "__main__":

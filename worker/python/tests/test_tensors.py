@@ -1,69 +1,45 @@
 """What a script's model may be made of, and the keys of the run's file that act on its tensors."""
 
 import json
-import os
 import subprocess
-import sys
-import tempfile
 import unittest
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 
 import tensor_scripts
+from runs import COMMAND, Keys, Run, RunCase
 from scripts import Lines
-from test_run import COMMAND, RUN, Run
 
-SCRIPTS = Path(__file__).with_name("tensor_scripts.py")
-#: Of groups of two ranks and of one.
+#: Of groups of two ranks and of one, and of the first of them.
 RANKS = ["0-0", "0-1", "1-0"]
+PAIR = RANKS[:2]
+PLAIN: Keys = {"script.model": "plain"}
 #: So small that tensors span blocks and buckets.
-SMALL = ["exchange.block_bytes=64", "exchange.bucket_bytes=128"]
-
-
-class SetRun(Run):
-    """A run with keys of its own."""
-
-    def __init__(self, script: str, *overrides: str, groups: tuple[int, ...] = (2, 1), samples: int = 1200) -> None:
-        self.folder = tempfile.TemporaryDirectory()
-        self.told = Path(self.folder.name)
-        file = self.told / "run.toml"
-        file.write_text(RUN.format(servers=2, groups=list(groups), samples=samples, consistency="sync", workers=0))
-        settings = [word for override in overrides for word in ("--set", override)]
-        self.process = subprocess.Popen(
-            [COMMAND, "run", file, *settings, "--out", self.told / "run", "--", sys.executable, SCRIPTS, script],
-            env={**os.environ, "TOLD": str(self.told)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def logs(self) -> str:
-        return "".join(path.read_text() for path in sorted((self.told / "run/logs").glob("group-*.log")))
+SMALL: Keys = {"exchange.block_bytes": 64, "exchange.bucket_bytes": 128}
+PER_BUCKET: Keys = {"exchange.per_bucket": True}
+SCATTER: Keys = {"exchange.reduce": "scatter"}
+LARS: Keys = {"optimizer.name": "lars", "optimizer.trust": 0.1}
 
 #: Makes new values of values and their gradient.
 Update = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Tensors(unittest.TestCase):
-    def run_of(self, script: str, *overrides: str, **settings: Any) -> SetRun:
-        run = SetRun(script, *overrides, **settings)
-        self.addCleanup(run.close)
+class Tensors(RunCase):
+    scripts = "tensor_scripts.py"
+
+    def trained(self, model: str, keys: Keys = {}, *, ranks: list[str] = RANKS, samples: int = 1200) -> Run:
+        groups = [2, 1] if ranks == RANKS else [2]
+        keys = {"cluster.servers": 2, "script.model": model, **keys}
+        run = self.launch("train", keys, groups=groups, samples=samples)
+        self.completes(run)
         return run
 
-    def trained(self, model: str, *overrides: str, **settings: Any) -> SetRun:
-        run = self.run_of("train", f"script.model={model}", *overrides, **settings)
-        status, text = run.end()
-        self.assertEqual(status, 0, text + run.logs())
-        return run
-
-    def state(self, run: SetRun, rank: str) -> dict[str, torch.Tensor]:
+    def state(self, run: Run, rank: str) -> dict[str, torch.Tensor]:
         (state,) = run.lines(f"state-{rank}")
         return {name: torch.tensor(values) for name, values in state.items()}
 
-    def equals(self, run: SetRun, model: str, update: Update, ranks: list[str] = RANKS, **tolerance: float) -> None:
+    def equals(self, run: Run, model: str, update: Update, ranks: list[str] = RANKS, **tolerance: float) -> None:
         """The ranks have what one process has that takes `update`s with the mean gradient of their batches."""
         net, data = tensor_scripts.MODELS[model](), Lines()
         masters = {name: p.detach().float() for name, p in net.named_parameters() if p.requires_grad}
@@ -88,37 +64,36 @@ class Tensors(unittest.TestCase):
         def update(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
             return values - 0.05 * 0.1 * values.norm() / gradient.norm() * gradient
 
-        lars = ["optimizer.name=lars", "optimizer.trust=0.1", "optimizer.weight_decay=0", *SMALL]
-        run = self.trained("plain", *lars, groups=(2,))
-        self.equals(run, "plain", update, RANKS[:2], rtol=1e-4, atol=1e-5)
+        run = self.trained("plain", {**LARS, "optimizer.weight_decay": 0, **SMALL}, ranks=PAIR)
+        self.equals(run, "plain", update, PAIR, rtol=1e-4, atol=1e-5)
 
     def sgd(self, values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         return values - 0.05 * gradient
 
     def test_a_gradient_that_leaves_bucket_by_bucket_is_the_same(self) -> None:
-        run = self.trained("plain", "exchange.per_bucket=true", *SMALL)
+        run = self.trained("plain", {**PER_BUCKET, **SMALL})
         self.equals(run, "plain", self.sgd, rtol=1e-4, atol=1e-5)
 
     def test_a_gradient_of_which_each_rank_has_a_part_is_the_same(self) -> None:
-        run = self.trained("plain", 'exchange.reduce="scatter"', *SMALL)
+        run = self.trained("plain", {**SCATTER, **SMALL})
         self.equals(run, "plain", self.sgd, rtol=1e-4, atol=1e-5)
 
     def test_a_model_in_bf16_has_masters_in_f32(self) -> None:
         # A step is less than a bit of most parameters.
-        run = self.trained("mixed", "optimizer.learning_rate=0.0002", samples=4800)
+        run = self.trained("mixed", {"optimizer.learning_rate": 0.0002}, ranks=PAIR, samples=3200)
 
         def update(values: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
             return values - 0.0002 * gradient
 
-        self.equals(run, "mixed", update, rtol=0.01, atol=1e-4)
+        self.equals(run, "mixed", update, PAIR, rtol=0.01, atol=1e-4)
         state, begin = self.state(run, "0-0"), tensor_scripts.mixed().state_dict()
         moved = (state["first.weight"] != begin["first.weight"].float()).float().mean().item()
         self.assertGreater(moved, 0.5, "parameters in bf16 stand still without masters")
 
     def test_frozen_and_tied_parameters(self) -> None:
-        run = self.trained("tied")
-        self.equals(run, "tied", self.sgd, rtol=1e-4, atol=1e-5)
-        state = self.state(run, "1-0")
+        run = self.trained("tied", ranks=PAIR)
+        self.equals(run, "tied", self.sgd, PAIR, rtol=1e-4, atol=1e-5)
+        state = self.state(run, "0-1")
         torch.testing.assert_close(state["last.weight"], state["first.weight"], rtol=0, atol=0)
         exported = subprocess.run([COMMAND, "status", run.told / "run"], capture_output=True, text=True)
         self.assertNotIn("base", exported.stdout)
@@ -134,56 +109,49 @@ class Tensors(unittest.TestCase):
         self.assertGreater(states[0]["1.running_mean"].abs().max().item(), 0)
 
     def test_staging_changes_no_bit(self) -> None:
-        for keys in (
-            ["script.clip=0.1"],
-            ["train.overlap=1", "optimizer.name=lars", "optimizer.trust=0.1"],
-            ["exchange.per_bucket=true"],
-        ):
+        overlap: Keys = {"train.overlap": 1, **LARS}
+        for keys in ({"script.clip": 0.1}, overlap, PER_BUCKET):
             with self.subTest(keys=keys):
-                shared = self.trained("statistics", *keys, *SMALL, samples=480)
-                staged = self.trained("statistics", "script.staged=true", *keys, *SMALL, samples=480)
+                keys = {**keys, **SMALL}
+                shared = self.trained("statistics", keys, ranks=PAIR, samples=320)
+                staged = self.trained("statistics", {**keys, "script.staged": True}, ranks=PAIR, samples=320)
                 self.assertEqual(shared.lines("batches-0-1"), staged.lines("batches-0-1"))
-                for rank in RANKS:
+                for rank in PAIR:
                     self.assertEqual(*(self.pushed(run, rank, keys) for run in (shared, staged)))
 
-    def pushed(self, run: SetRun, rank: str, keys: list[str]) -> str:
+    def pushed(self, run: Run, rank: str, keys: Keys) -> str:
         """What a rank has at the end, without statistics of a step that was not pushed."""
         (state,) = run.lines(f"state-{rank}")
-        if "train.overlap=1" in keys:
+        if "train.overlap" in keys:
             state = {name: values for name, values in state.items() if "running" not in name}
         return json.dumps(state)
 
-    def refused(self, words: str, script: str, *overrides: str) -> None:
-        run = self.run_of(script, *overrides)
-        _, text = run.end()
-        self.assertIn(words, run.logs(), text)
-
     def test_a_parameter_of_f64_is_named(self) -> None:
-        self.refused("parameter 0.weight is torch.float64: train in torch.float32, ", "doubles")
+        self.refused("doubles", "parameter 0.weight is torch.float64: train in torch.float32, ")
 
     def test_another_frozen_value_is_named(self) -> None:
-        self.refused("list of frozen tensors: number 1 is base.bias of digest ", "other_base")
+        self.refused("other_base", "list of frozen tensors: number 1 is base.bias of digest ", of=[1, 1])
 
     def test_another_tensor_is_named(self) -> None:
-        self.refused("list of tensors: number 4 is ", "other_shape")
+        self.refused("other_shape", "list of tensors: number 4 is ", of=[1, 1])
 
     def test_what_has_left_cannot_be_changed(self) -> None:
         words = "the gradient was changed after backward, when exchange.per_bucket had sent it"
-        self.refused(words, "train", "script.model=plain", "script.clip=0.1", "exchange.per_bucket=true")
+        self.refused("train", words, {**PLAIN, **PER_BUCKET, "script.clip": 0.1}, of=[2])
 
     def test_what_a_rank_has_a_part_of_cannot_be_changed(self) -> None:
         words = "the gradient was changed after backward, and with exchange.reduce"
-        self.refused(words, "train", "script.model=plain", "script.clip=0.1", 'exchange.reduce="scatter"')
+        self.refused("train", words, {**PLAIN, **SCATTER, "script.clip": 0.1}, of=[2])
 
     def test_a_second_backward_of_a_batch_that_has_left_is_refused(self) -> None:
-        self.refused("take a step after each backward", "backward_twice", "exchange.per_bucket=true")
+        self.refused("backward_twice", "take a step after each backward", PER_BUCKET)
 
     def test_precision_is_the_scripts(self) -> None:
-        self.refused("compute in torch.autocast", "train", "compute.precision=bf16")
+        self.refused("train", "compute in torch.autocast", {**PLAIN, "compute.precision": "bf16"})
 
     def test_a_gpu_that_is_not_there_is_named(self) -> None:
         words = 'compute.device = "cuda" asks for GPU 0, and torch.cuda sees 0'
-        self.refused(words, "train", "script.model=plain", "compute.device=cuda")
+        self.refused("train", words, {**PLAIN, "compute.device": "cuda"})
 
 
 if __name__ == "__main__":

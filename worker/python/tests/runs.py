@@ -1,0 +1,236 @@
+"""How tests run a script: as the ranks of a launched run, or as the only rank, in a process that is forked.
+
+A script is a function of a file of scripts, such as `scripts.py`. It tells the test what it does in files of the run's
+folder, which it finds as `TOLD` in its environment.
+"""
+
+import faulthandler
+import functools
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMAND = ROOT / "target/debug/tradewind"
+#: Seconds after which a test gives up.
+PATIENCE = 300
+
+#: Keys of a run's file, by their whole names.
+Keys = Mapping[str, object]
+DEFAULTS: Keys = {
+    "run.name": "script",
+    "cluster.servers": 1,
+    "cluster.groups": [1],
+    "train.samples": 800,
+    "train.batch": 8,
+    "train.consistency": "sync",
+    "optimizer.name": "sgd",
+    "optimizer.momentum": 0.0,
+    "optimizer.learning_rate": 0.05,
+}
+ASYNC: Keys = {"train.consistency": "async"}
+
+
+def text_of(keys: Keys) -> str:
+    """A run's file."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in {**DEFAULTS, **keys}.items())
+
+
+class Told:
+    """A folder with a run's file, where its scripts tell what they do."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._temporary = tempfile.TemporaryDirectory()
+        self.told = Path(self._temporary.name)
+        self.file = self.told / "run.toml"
+        self.file.write_text(text_of(keys))
+        self.environment = {"TOLD": str(self.told)}
+
+    def lines(self, name: str) -> list[Any]:
+        path = self.told / name
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def close(self) -> None:
+        self._temporary.cleanup()
+
+
+class Run(Told):
+    """A launched run."""
+
+    def __init__(self, scripts: str, script: str, keys: Keys) -> None:
+        super().__init__(keys)
+        self._command = [sys.executable, str(Path(__file__).with_name(scripts)), script]
+        self._begin()
+
+    def _begin(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [COMMAND, "run", self.file, "--out", self.told / "run", *arguments, "--", *self._command],
+            env={**os.environ, **self.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def resume(self, *arguments: str) -> None:
+        """Goes on in the same folder, once it has ended."""
+        self.process.stdout.close()
+        self._begin("--resume", *arguments)
+
+    def end(self) -> tuple[int, str]:
+        """The status and what was printed."""
+        text, _ = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, text
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Waits while the run goes on."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            over = self.process.poll() is not None or time.monotonic() > deadline
+            if holds():
+                return
+            if over:
+                self.process.kill()
+                raise AssertionError(self.end()[1] + self.logs())
+            time.sleep(0.05)
+
+    def log(self, name: str) -> str:
+        return (self.told / f"run/logs/{name}.log").read_text()
+
+    def logs(self) -> str:
+        """What the ranks have printed."""
+        return "".join(path.read_text() for path in sorted(self.told.glob("run/logs/group-*.log")))
+
+    def json(self, name: str) -> dict[str, Any]:
+        return json.loads((self.told / "run" / name).read_text())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        super().close()
+
+
+class Alone(Told):
+    """A script that is the only rank, and has ended: `tradewind.join(os.environ["RUN"])` has its servers in its process.
+
+    Attributes:
+        status: That of its process.
+        text: What it has printed.
+    """
+
+    def __init__(self, scripts: str, script: str, keys: Keys) -> None:
+        super().__init__(keys)
+        self.environment["RUN"] = str(self.file)
+        self.status = _forks(scripts).run(script, self.told / "output", self.environment)
+        self.text = (self.told / "output").read_text()
+
+
+class RunCase(unittest.TestCase):
+    """Tests with runs of scripts."""
+
+    #: The file that has the scripts.
+    scripts = "scripts.py"
+
+    def launch(self, script: str, keys: Keys = {}, *, groups: Sequence[int] = (1,), samples: int = 800) -> Run:
+        return self._begin(Run, script, {"cluster.groups": groups, "train.samples": samples, **keys})
+
+    def alone(self, script: str, keys: Keys = {}, *, samples: int = 800) -> Alone:
+        return self._begin(Alone, script, {"train.samples": samples, **keys})
+
+    def _begin(self, kind: Callable[..., Any], script: str, keys: Keys) -> Any:
+        run = kind(self.scripts, script, keys)
+        self.addCleanup(run.close)
+        return run
+
+    def completes(self, run: Run | Alone) -> str:
+        """What it has printed."""
+        status, text = (run.status, run.text) if isinstance(run, Alone) else run.end()
+        self.assertEqual(status, 0, text)
+        return text
+
+    def refused(self, script: str, words: str, keys: Keys = {}, *, of: Sequence[int] | None = None) -> None:
+        """A script that is alone fails with these words; or a rank of a launched run of such groups, which is
+        started again and again.
+        """
+        if of is None:
+            run = self.alone(script, keys)
+            self.assertIn(words, run.text)
+            self.assertEqual(run.status, 1)
+        else:
+            run = self.launch(script, keys, groups=of)
+            run.until(lambda: words in run.logs())
+            run.close()
+
+
+class _Forks:
+    """A process that has imported a file of scripts, and is forked for each script that is to run alone.
+
+    So torch is imported once, which takes longer than most scripts do. It is not the test's own process: that
+    computes, and threads that do would be missing in its children.
+    """
+
+    def __init__(self, scripts: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, scripts],
+            # Threads are missing in a child.
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        unittest.addModuleCleanup(self.close)
+
+    def run(self, script: str, output: Path, environment: dict[str, str]) -> int:
+        """Its status."""
+        json.dump([script, str(output), environment], self._process.stdin)
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        # It reads to the end.
+        self._process.communicate()
+        _forks.cache_clear()
+
+
+_forks = functools.cache(_Forks)
+
+
+def _fork_scripts(scripts: str) -> None:
+    """Each line of input is a script; its status is printed when it has ended."""
+    sys.path[0] = os.path.dirname(__file__)
+    module = importlib.import_module(Path(scripts).stem)
+    for line in sys.stdin:
+        script, output, environment = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            break
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+    else:
+        return
+    # In the child, which ends as any process of Python does.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    printed = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(printed, 1)
+    os.dup2(printed, 2)
+    os.environ.update(environment)
+    sys.argv = [os.path.join(sys.path[0], scripts), script]
+    # One that hangs says where, and is killed.
+    faulthandler.register(signal.SIGALRM, chain=True)
+    signal.alarm(PATIENCE)
+    getattr(module, script)()
+
+
+if __name__ == "__main__":
+    _fork_scripts(sys.argv[1])
