@@ -98,7 +98,7 @@ class Attached:
             return self._leave_out()
         if len(args) > 1 and args[1] is not None or kwargs.get("closure") is not None:
             raise TradewindError("a closure cannot be called again and again: compute the gradient, then call step()")
-        batches = rank._batches()
+        batches = rank._batches(replica.backwards)
         scaled = unscale(optimizer, replica.gradients)
         if hasattr(optimizer, "grad_scale"):
             # It is done: some optimizers would do it again, others refuse to.

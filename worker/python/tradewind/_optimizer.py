@@ -39,7 +39,7 @@ class Optimizer(torch.optim.Optimizer):
         """Zeroes the gradient, which stays where it is in memory."""
         self._replica.zero()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Exchanges the gradient: on return the model has fresh values.
 
         Where the group breaks, the step is dropped, the group forms again, and the values are the servers'.
@@ -58,7 +58,7 @@ class Optimizer(torch.optim.Optimizer):
         rank = self._rank
         if rank.done:
             return
-        batches = rank._batches()
+        batches = rank._batches(self._replica.backwards)
         self._refuse_options()
         scaled = unscale(self, self._replica.gradients)
         try:

@@ -38,33 +38,39 @@ _joined: Rank | None = None
 F = TypeVar("F", bound=Callable[[Any], Returned])
 
 
-def join(file: str | os.PathLike[str] | None = None) -> Rank:
+def join(file: str | os.PathLike[str] | None = None, *, torch_names: bool = False) -> Rank:
     """Takes part in the run whose launcher has started this process.
 
     Args:
         file: The run's file, for a process that no launcher has started: it is then the only rank, and has its
             servers in itself, whatever the file says about groups. Beside a launcher it is not read.
+        torch_names: Sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in os.environ,
+            of this rank in its group, so that ``torch.distributed.init_process_group("gloo")`` connects the ranks
+            of the group. Waits until all of them are there. Where one of them is started again, all are.
 
     Returns:
         The rank. Nothing is sent before the script has named its model and its data.
 
     Raises:
-        TradewindError: Without a launcher and a file, for a file that is no run's, or when called twice.
+        TradewindError: Without a launcher and a file, for a file that is no run's, or when called twice; with
+            `torch_names` if other ranks of the group do not come, or without PyTorch.
     """
     global _joined
     if _joined is not None:
         raise TradewindError("this process has joined already: call tradewind.join() once and keep the rank")
     native = _native.Rank.from_environment()
-    script = sys.argv[0] or "script.py"
-    if native is None and file is None:
-        raise TradewindError(
-            f"no launcher has started this process; start it with: tradewind run run.toml -- python {script}; or "
-            'debug it alone, with tradewind.join("run.toml")'
-        )
     if native is None:
+        script = sys.argv[0] or "script.py"
+        if file is None:
+            raise TradewindError(
+                f"no launcher has started this process; start it with: tradewind run run.toml -- python {script}; or "
+                'debug it alone, with tradewind.join("run.toml")'
+            )
         native = _native.Rank.begin_alone(os.fspath(file), [sys.executable or "python", script], secrets.token_hex(16))
         sys.stderr.write("tradewind: no launcher: this process is the only rank, with its servers in itself\n")
     _joined = Rank(native)
+    if torch_names:
+        _joined._take_names()
     return _joined
 
 
@@ -136,7 +142,8 @@ class Rank:
     @property
     def settings(self) -> dict[str, Any]:
         """Section `script` of the run's file: what the script reads, and experiments vary."""
-        return json.loads(self._native.settings)
+        settings: dict[str, Any] = json.loads(self._native.settings)
+        return settings
 
     @property
     def device(self) -> torch.device:
@@ -370,7 +377,7 @@ class Rank:
             _native.save_sharded(os.fspath(path), stored.tensors, stored.notes, max_shard_bytes)
 
     @overload
-    def keep(self, name: str, value: S) -> S: ...
+    def keep(self, name: str, value: S) -> S: ...  # type: ignore[overload-overlap]
 
     @overload
     def keep(self, name: str, value: T) -> Kept[T]: ...
@@ -410,6 +417,16 @@ class Rank:
         self._leave()
 
     # What the parts of the package call.
+
+    def _take_names(self) -> None:
+        """Meets the other ranks of the group, and sets torch's names of this one."""
+        try:
+            from ._names import Names
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise TradewindError("torch_names=True needs PyTorch, which is missing: pip install torch") from None
+        self._names = Names(self)
 
     def _needs_samples(self, samples: int) -> None:
         """The training data have so many samples."""
@@ -495,13 +512,11 @@ class Rank:
         self._losses, self._losses_of_next = self._losses_of_next, []
         return sum(losses) / len(losses) if losses else math.nan
 
-    def _batches(self, backwards: int | None = None) -> list[int]:
+    def _batches(self, backwards: int) -> list[int]:
         """Samples of each batch of the step at hand. Some loops take a batch before the step of the one before:
         as many as backward has run for are used.
         """
-        assert self._replica is not None
         self._refuse_forked()
-        backwards = self._replica.backwards if backwards is None else backwards
         if not self._entered:
             raise TradewindError("no batch was taken yet: iterate over rank.loader(data)")
         batches = self._handed[: max(backwards, 1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -70,7 +71,7 @@ class Replica:
         if self._begun:
             return
         self._begun = True
-        named = [(name, tensor, False) for name, tensor in self.parameters]
+        named: list[tuple[str, Tensor, bool]] = [(name, tensor, False) for name, tensor in self.parameters]
         named += [(name, tensor, True) for name, tensor in self.buffers]
         specs = [(name, list(tensor.shape), buffer) for name, tensor, buffer in named]
         elements, placed = self._native.describe(specs, samples, self._frozen)
@@ -121,8 +122,7 @@ class Replica:
             if joined.store_address == own and self._store is not None:
                 store = self._store
             else:
-                host, _, port = joined.store_address.rpartition(":")
-                store = guard("meeting the group", lambda: TCPStore(host, int(port), timeout=self._patience()))
+                store = guard("meeting the group", lambda: _store_at(joined.store_address, self._patience()))
             self._group = guard(
                 "meeting the group",
                 lambda: Group(joined, store, self._patience(), self._flat),
@@ -364,6 +364,19 @@ class Replica:
     def put_buffers_back(self) -> None:
         """They are as `keep_buffers` has noted."""
         self.values[self._buffer_range] = self._kept_buffers
+
+
+def _store_at(address: str, patience: timedelta) -> TCPStore:
+    """The store that another rank serves."""
+    host, _, port = address.rpartition(":")
+    try:
+        # It was there before its rank has joined. Once that has died a TCPStore would go on asking.
+        socket.create_connection((host, int(port)), patience.total_seconds()).close()
+    except ConnectionRefusedError:
+        raise GroupBroken(f"the rank that served the group's store at {address} has ended") from None
+    except OSError:
+        pass
+    return TCPStore(host, int(port), timeout=patience)
 
 
 def _memory(tensor: Tensor) -> Any:

@@ -1,0 +1,82 @@
+"""Scripts of the tests of torch's names: `python naming.py NAME` is a rank."""
+
+import os
+import signal
+import sys
+import types
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import tradewind as tw
+from scripts import Lines, loss_of, model
+from telling import told
+
+# What process groups use of it, beside what `scripts` has of it.
+sys.modules["torch._dynamo"].trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def own_number(rank: tw.Rank) -> int:
+    return 10 * rank.group + rank.rank
+
+
+def sum_of(number: float) -> float:
+    """Over the ranks of the group, by torch's own collectives."""
+    total = torch.tensor([float(number)])
+    dist.all_reduce(total)
+    return total.item()
+
+
+def place_of(rank: tw.Rank) -> str:
+    return "evaluation" if rank.evaluating else f"{rank.group}-{rank.rank}"
+
+
+def gathers() -> None:
+    """Adds its own number in its group: before training, with each step, and when it is over."""
+    rank = tw.join(os.environ.get("RUN"), torch_names=True)
+    told(f"names-{place_of(rank)}", {name: os.environ[name] for name in NAMES})
+    dist.init_process_group("gloo")
+    told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
+    net = model()
+    opt = rank.optimizer(net)
+    loader = rank.loader(Lines())
+    taken = 0
+    while not rank.done:
+        for batch in loader:
+            opt.zero_grad()
+            loss = loss_of(net, batch)
+            loss.backward()
+            opt.step()
+            rank.log(loss=loss)
+            taken += 1
+            if not rank.done and rank.settings.get("sums", True):
+                told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
+            killed(rank, taken)
+    told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
+    dist.destroy_process_group()
+
+
+def killed(rank: tw.Rank, taken: int) -> None:
+    """The rank that `script.killed` names dies once."""
+    dead = Path(os.environ["TOLD"], "dead")
+    if [rank.group, rank.rank] == rank.settings.get("killed") and taken == 20 and not dead.exists():
+        dead.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def asks_for_nothing() -> None:
+    """Tells what it sees of a launcher's names."""
+    rank = tw.join()
+    seen = [name for name in os.environ if name in NAMES or name.startswith(("PMI", "SLURM_", "TORCHELASTIC"))]
+    told("seen", sorted(seen))
+    rank.optimizer(model())
+    for _ in rank.loader(Lines()):
+        break
+    rank.leave()
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
