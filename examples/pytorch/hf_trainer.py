@@ -25,7 +25,7 @@ from gpt import ALPHABET, Text, reference
 class Servers(LRScheduler):
     """Leaves the learning rate to the servers."""
 
-    def get_lr(self) -> list[float]:
+    def get_lr(self) -> list[float | Tensor]:
         return [group["lr"] for group in self.optimizer.param_groups]
 
 

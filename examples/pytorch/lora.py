@@ -40,7 +40,8 @@ def with_lora(model: GPT, rank: int) -> GPT:
     """Freezes a model, in place, and puts matrices of rank `rank` beside those of its attention."""
     model.requires_grad_(False)
     for block in model.blocks:
-        block.qkv, block.out = LoRA(block.qkv, rank), LoRA(block.out, rank)
+        for name in ("qkv", "out"):
+            setattr(block, name, LoRA(getattr(block, name), rank))
     return model
 
 

@@ -50,9 +50,11 @@ class Net(nn.Module):
         super().__init__()
         self.conv1, self.conv2 = nn.Conv2d(1, 8, 5), nn.Conv2d(8, 16, 5)
         self.fc1, self.fc2 = nn.Linear(256, 64), nn.Linear(64, 10)
-        for layer in (self.conv1, self.conv2, self.fc1, self.fc2):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            nn.init.zeros_(layer.bias)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.kaiming_normal_(parameter, nonlinearity="relu")
+            else:
+                nn.init.zeros_(parameter)
         # Small, so that at first all digits are about as likely.
         nn.init.normal_(self.fc2.weight, std=0.01)
 

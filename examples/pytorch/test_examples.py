@@ -35,7 +35,7 @@ class Examples(unittest.TestCase):
         """Runs an example with these keys; its settings, and a file with what it has trained."""
         run, model = self.folder / name, self.folder / f"{name}.safetensors"
         words = [f"--set={key}={value}" for key, value in keys.items()]
-        script = [sys.executable, FOLDER / f"{name}.py"]
+        script: list[str | Path] = [sys.executable, FOLDER / f"{name}.py"]
         self.calls("run", FOLDER / f"{name}.toml", "--out", run, *words, "--", *script, logs=run / "logs")
         self.calls("export", run, "--out", model)
         self.metric = json.loads((run / "summary.json").read_text())["metric"]

@@ -22,6 +22,8 @@ class Arrays:
 
     #: A loss that is logged apart is that of the last exchange.
     has_gradient = False
+    #: There is nobody to average with, so that `rank.no_sync` changes nothing.
+    synchronizes = True
 
     def __init__(self, rank: Rank, arrays: Mapping[str, Any], samples: int) -> None:
         if rank.group_size > 1:
@@ -69,7 +71,7 @@ class Arrays:
     def stored(self) -> Model:
         """All of them, as files have them."""
         tensors = [
-            Stored(name, "F32", list(array.shape), memoryview(array.reshape(-1)).cast("B"))
+            Stored(name, "F32", list(array.shape), array.reshape(-1).data.cast("B"))
             for name, array in self.values.items()
         ]
         return Model(tensors, {})

@@ -171,8 +171,8 @@ def _found(returned: Returned, function: Callable[[Any], Returned], higher: bool
                 f"{name} returned {len(returned)} values: return the metric alone, such as "
                 '{"accuracy": 0.98}, or a tradewind.Evaluation'
             )
-        ((metric, value),) = returned.items()
-        evaluation = Evaluation(Measure(str(metric), value))
+        ((named, value),) = returned.items()
+        evaluation = Evaluation(Measure(str(named), value))
     else:
         evaluation = Evaluation(Measure(name, returned))  # type: ignore[arg-type]
     metric = _measure(evaluation.metric, name)

@@ -37,7 +37,7 @@ class Flat:
         if tensor.dtype == torch.float32:
             tensor.data = view
         else:
-            tensor.grad_dtype = torch.float32  # type: ignore[attr-defined]
+            tensor.grad_dtype = torch.float32
             self._narrow.append(tensor)
             self._masters.append(view)
         return self.gradient[at].view(tensor.shape)

@@ -25,7 +25,8 @@ class Group:
 
     def __init__(self, joined: _native.Joined, store: Store, patience: timedelta, flat: Flat) -> None:
         self.rank, self.size = joined.group_rank, joined.group_size
-        self._gloo = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, patience)
+        # Stubs of torch lack what it can.
+        self._gloo: Any = ProcessGroupGloo(PrefixStore(joined.prefix, store), self.rank, self.size, patience)
         self._slices = joined.slices
         self._flat = flat
         device = flat.values.device
@@ -36,7 +37,8 @@ class Group:
         if on_gpus:
             from torch.distributed import ProcessGroupNCCL
 
-            self._nccl = ProcessGroupNCCL(PrefixStore(f"{joined.prefix}/nccl", store), self.rank, self.size, patience)
+            over_nccl: Any = ProcessGroupNCCL
+            self._nccl = over_nccl(PrefixStore(f"{joined.prefix}/nccl", store), self.rank, self.size, patience)
         lengths = [sum(end - begin for begin, end in ranges) for ranges in self._slices]
         self._own = torch.zeros(max(lengths), device=device)
         self._all = torch.zeros(self.size, max(lengths), device=device)
