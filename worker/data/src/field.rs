@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::convert::Unfit;
+
 /// What a number is, on disk and in a batch; little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -157,12 +159,7 @@ impl Field {
         if let Some(at) = self.first_bad(values) {
             let value = self.kind.numbers(&values[at * self.kind.bytes()..]).next();
             let value = value.expect("it was found there");
-            let index = self.index(at);
-            let place = match index.is_empty() {
-                true => String::new(),
-                false => format!(" at {index:?}"),
-            };
-            let name = &self.name;
+            let (name, place) = (&self.name, self.place(at));
             return Err(match self.classes {
                 Some(classes) if value.is_finite() => {
                     format!("{name} is {value}{place}, and there are classes 0..{classes}")
@@ -191,6 +188,36 @@ impl Field {
             Kind::BF16 => first(values.as_chunks::<2>().0, |one| {
                 u16::from_le_bytes(*one) & 0x7F80 == 0x7F80
             }),
+        }
+    }
+
+    /// What is wrong with a file's number that the field's kind does not hold.
+    pub(crate) fn unfit(&self, Unfit { at, value }: Unfit) -> String {
+        let (name, place, kind) = (&self.name, self.place(at), self.kind.name());
+        format!("{name} is {value}{place}, which {kind} does not hold")
+    }
+
+    /// What is wrong with a number that stands for a missing one.
+    pub(crate) fn missing(&self, values: &[u8], missing: &[f64]) -> Result<(), String> {
+        let is_missing = |value: f64| missing.contains(&value);
+        let found = self.kind.numbers(values).enumerate();
+        match { found }.find(|(_, value)| is_missing(*value)) {
+            None => Ok(()),
+            Some((at, value)) => {
+                let (name, place) = (&self.name, self.place(at));
+                Err(format!(
+                    "{name} is missing{place}: {value:e} is the fill value"
+                ))
+            }
+        }
+    }
+
+    /// ` at [0, 3, 7]`, or nothing of a single number.
+    fn place(&self, at: usize) -> String {
+        let index = self.index(at);
+        match index.is_empty() {
+            true => String::new(),
+            false => format!(" at {index:?}"),
         }
     }
 

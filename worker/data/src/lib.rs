@@ -23,14 +23,25 @@
 //! ```
 
 mod batch;
+mod convert;
 mod error;
 mod field;
+mod files;
+mod hdf5;
+pub mod layout;
+pub mod manifest;
+mod names;
+mod once;
 pub mod packed;
 mod readers;
 mod source;
+pub mod stats;
+pub mod walk;
 
 pub use self::batch::{Batch, Column, Memory, Place, Places, batch_bytes, read_batch};
 pub use self::error::DataError;
 pub use self::field::{Field, Kind, Rows};
+pub use self::hdf5::Hdf5Folder;
+pub use self::layout::Layout;
 pub use self::readers::{Ahead, Ended, Full, Readers};
 pub use self::source::{Room, Source};

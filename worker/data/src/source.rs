@@ -11,6 +11,24 @@ pub enum Room<'a> {
     Varying(&'a mut Vec<u8>),
 }
 
+impl Room<'_> {
+    /// How many bytes were written to it before, by other samples.
+    pub(crate) fn before(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Varying(rows) => rows.len(),
+        }
+    }
+
+    /// What is in it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::One(place) => place,
+            Self::Varying(rows) => rows,
+        }
+    }
+}
+
 /// Numbered samples of the same fields. Read from several threads at once.
 pub trait Source: Send + Sync {
     /// What every sample is made of.
@@ -43,5 +61,17 @@ pub(crate) fn unusable(source: &dyn Source, number: usize, reason: impl ToString
         number,
         name: source.name(number),
         reason: reason.to_string(),
+    }
+}
+
+/// The bytes of a room that a field of so many bytes is written to.
+pub(crate) fn placed<'a>(room: &'a mut Room<'_>, bytes: usize) -> &'a mut [u8] {
+    match room {
+        Room::One(place) => place,
+        Room::Varying(rows) => {
+            let before = rows.len();
+            rows.resize(before + bytes, 0);
+            &mut rows[before..]
+        }
     }
 }

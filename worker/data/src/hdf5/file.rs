@@ -1,0 +1,360 @@
+//! One HDF5 file: its data sets, and reading numbers of them into memory that somebody else has.
+
+use std::io::Read;
+use std::path::Path;
+
+use hdf5_metno::types::{FloatSize, IntSize, TypeDescriptor};
+use hdf5_metno::{Dataset, Dataspace, Datatype, File, Group, Hyperslab, SliceOrIndex};
+use hdf5_metno_sys::h5d::H5Dread;
+use hdf5_metno_sys::h5p::H5P_DEFAULT;
+use hdf5_metno_sys::h5s::H5S_ALL;
+
+use crate::convert::{Stored, convert};
+use crate::layout::{First, Item, Layout};
+use crate::names::{listed, natural, nearest, perhaps};
+use crate::{Field, Rows};
+
+/// Most data sets that are gathered for a message.
+const NAMES_MAX: usize = 64;
+
+/// How deep data sets are looked for: links may make a group its own descendant.
+const GROUPS_DEEP_MAX: usize = 8;
+
+/// What the NetCDF library leaves in f32 values that were never written.
+const NETCDF_FILL: f32 = 9.969_21e36;
+
+/// An open file, and the data sets of a layout. The library has one lock for all files and threads.
+#[derive(Debug)]
+pub(super) struct Opened {
+    sets: Vec<Set>,
+    /// Closed last.
+    _file: File,
+}
+
+/// One data set.
+#[derive(Debug)]
+struct Set {
+    dataset: Dataset,
+    stored: Stored,
+    /// Of memory that is read into.
+    memory: Datatype,
+    shape: Vec<usize>,
+}
+
+/// The names of all data sets of a file, in natural order.
+///
+/// # Errors
+/// The file cannot be opened.
+pub(super) fn datasets(path: &Path) -> Result<Vec<String>, String> {
+    let file = File::open(path).map_err(|error| why_not_opened(path, &error))?;
+    let mut names = Vec::new();
+    gather(&file, GROUPS_DEEP_MAX, &mut names);
+    names.sort_unstable_by(|a, b| natural(a, b));
+    Ok(names)
+}
+
+fn gather(group: &Group, deep: usize, names: &mut Vec<String>) {
+    for dataset in group.datasets().unwrap_or_default() {
+        if names.len() < NAMES_MAX {
+            names.push(dataset.name().trim_start_matches('/').into());
+        }
+    }
+    for inner in group.groups().unwrap_or_default() {
+        if deep > 0 && names.len() < NAMES_MAX {
+            gather(&inner, deep - 1, names);
+        }
+    }
+}
+
+impl Opened {
+    /// Opens a file and the data sets of a layout; no numbers are read.
+    ///
+    /// # Errors
+    /// Why it cannot be used: it is missing, of another form, cut or damaged; it has no such data set, or one
+    /// that holds no numbers.
+    pub fn open(path: &Path, layout: &Layout) -> Result<Self, String> {
+        let file = File::open(path).map_err(|error| why_not_opened(path, &error))?;
+        let set = |item: &Item| {
+            let name = &item.dataset;
+            let dataset = file
+                .dataset(name)
+                .map_err(|error| missing(path, name, &error))?;
+            Set::of(dataset).map_err(|reason| format!("{name:?} {reason}"))
+        };
+        let sets: Result<_, String> = layout.items().iter().map(set).collect();
+        Ok(Self {
+            sets: sets?,
+            _file: file,
+        })
+    }
+
+    /// The samples in it.
+    ///
+    /// # Errors
+    /// A first extent that should count and is not there, or two that count differently.
+    pub fn samples(&self, layout: &Layout) -> Result<usize, String> {
+        let mut samples = None;
+        for (item, set) in layout.items().iter().zip(&self.sets) {
+            if item.first == First::Extent {
+                continue;
+            }
+            let name = &item.dataset;
+            let first = set.shape.first();
+            let first =
+                *first.ok_or_else(|| format!("{name:?} is a single number, so nothing counts"))?;
+            if item.first != First::Samples {
+                continue;
+            }
+            match samples {
+                None => samples = Some((name, first)),
+                Some((_, samples)) if samples == first => {}
+                Some((other, samples)) => {
+                    return Err(format!(
+                        "{other:?} has {samples} samples and {name:?} has {first}"
+                    ));
+                }
+            }
+        }
+        Ok(samples.map_or(1, |(_, samples)| samples))
+    }
+
+    /// What a sample in it is made of.
+    ///
+    /// # Errors
+    /// As of [`samples`](Self::samples); a sample without numbers.
+    pub fn fields(&self, layout: &Layout) -> Result<Vec<Field>, String> {
+        self.samples(layout)?;
+        let field = |(item, set): (&Item, &Set)| {
+            let skipped = usize::from(item.first != First::Extent);
+            let shape = &set.shape[skipped..];
+            if shape.contains(&0) {
+                let (name, shape) = (&item.dataset, &set.shape);
+                return Err(format!(
+                    "{name:?} has the shape {shape:?}: there are no numbers in it"
+                ));
+            }
+            let kind = item.kind.unwrap_or_else(|| set.stored.kind());
+            let mut field = Field::new(&item.field, kind, shape);
+            field.classes = item.classes;
+            if let First::Rows { most } = item.first {
+                field.rows = Rows::Varying { most };
+            }
+            Ok(field)
+        };
+        layout.items().iter().zip(&self.sets).map(field).collect()
+    }
+
+    /// Reads a field of a sample of the file.
+    ///
+    /// # Errors
+    /// Another shape than the field has, more rows than it may have, numbers that its kind does not hold,
+    /// damaged data.
+    pub fn read(
+        &self,
+        number: usize,
+        item: &Item,
+        field: &Field,
+        sample: usize,
+        room: &mut crate::Room<'_>,
+    ) -> Result<(), String> {
+        let set = &self.sets[number];
+        let skipped = usize::from(item.first != First::Extent);
+        if set.shape.len() < skipped || set.shape[skipped..] != field.shape {
+            let (name, got, want) = (
+                &item.dataset,
+                &set.shape,
+                Expected(item.first, &field.shape),
+            );
+            return Err(format!(
+                "{name:?} has the shape {got:?}, and it should have {want}"
+            ));
+        }
+        let (selection, rows) = match item.first {
+            First::Extent => (None, 1),
+            First::Rows { most } if set.shape[0] > most => {
+                let (name, rows) = (&item.dataset, set.shape[0]);
+                let reason = "raise the number in the layout";
+                return Err(format!(
+                    "{name:?} has {rows} rows, and the layout says at most {most}; {reason}"
+                ));
+            }
+            First::Rows { .. } => (None, set.shape[0]),
+            First::Samples if sample >= set.shape[0] => {
+                let (name, samples) = (&item.dataset, set.shape[0]);
+                return Err(format!("{name:?} has {samples} samples only"));
+            }
+            First::Samples => (Some(sample), 1),
+        };
+        let bytes = crate::source::placed(room, rows * field.row_bytes());
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if set.stored.is(field.kind) {
+            return set.read(selection, bytes);
+        }
+        let mut stored = vec![0; bytes.len() / field.kind.bytes() * set.stored.bytes()];
+        set.read(selection, &mut stored)?;
+        convert(set.stored, &stored, field.kind, bytes).map_err(|unfit| field.unfit(unfit))
+    }
+
+    /// Numbers that stand for missing ones in a data set, as attributes say: NetCDF's conventions.
+    pub fn missing(&self, number: usize) -> Vec<f64> {
+        let dataset = &self.sets[number].dataset;
+        let mut missing = Vec::new();
+        for name in dataset.attr_names().unwrap_or_default() {
+            match &*name {
+                "_FillValue" | "missing_value" => {
+                    let attribute = dataset.attr(&name);
+                    let values = attribute.and_then(|attribute| attribute.read_raw::<f64>());
+                    missing.extend(values.unwrap_or_default());
+                }
+                "DIMENSION_LIST" => missing.push(f64::from(NETCDF_FILL)),
+                _ => {}
+            }
+        }
+        missing
+    }
+}
+
+/// A shape in words.
+struct Expected<'a>(First, &'a [usize]);
+
+impl std::fmt::Display for Expected<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let first = match self.0 {
+            First::Extent => None,
+            First::Samples => Some("samples".to_owned()),
+            First::Rows { .. } => Some("rows".to_owned()),
+        };
+        let extents = self.1.iter().map(ToString::to_string);
+        let extents: Vec<_> = first.into_iter().chain(extents).collect();
+        write!(out, "[{}]", extents.join(", "))
+    }
+}
+
+impl Set {
+    fn of(dataset: Dataset) -> Result<Self, String> {
+        let damaged = |error: hdf5_metno::Error| format!("cannot be read: {error}");
+        let shape = dataset.get_shape().map_err(damaged)?;
+        let descriptor = dataset.dtype().and_then(|stored| stored.to_descriptor());
+        let stored = descriptor.as_ref().ok().and_then(stored);
+        let stored = stored.ok_or("does not hold numbers")?;
+        let memory = descriptor.and_then(|stored| Datatype::from_descriptor(&stored));
+        Ok(Self {
+            memory: memory.map_err(damaged)?,
+            dataset,
+            stored,
+            shape,
+        })
+    }
+
+    /// Reads all numbers, or those of one place of the first extent, as they are stored, little-endian.
+    fn read(&self, selection: Option<usize>, into: &mut [u8]) -> Result<(), String> {
+        let damaged = |error: hdf5_metno::Error| {
+            format!("it is damaged: its numbers cannot be read ({error}); fetch it again")
+        };
+        let Some(at) = selection else {
+            return self.read_selected(None, into).map_err(damaged);
+        };
+        let mut one = vec![SliceOrIndex::from(..); self.shape.len()];
+        one[0] = at.into();
+        let reading = self.dataset.space().and_then(|space| {
+            let stored = space.select(Hyperslab::from(one))?;
+            let memory = Dataspace::try_new(stored.selection_size())?;
+            self.read_selected(Some((&memory, &stored)), into)
+        });
+        reading.map_err(damaged)
+    }
+
+    fn read_selected(
+        &self,
+        spaces: Option<(&Dataspace, &Dataspace)>,
+        into: &mut [u8],
+    ) -> hdf5_metno::Result<()> {
+        let numbers = match spaces {
+            Some((memory, _)) => memory.size(),
+            None => self.shape.iter().product(),
+        };
+        assert_eq!(
+            into.len(),
+            numbers * self.memory.size(),
+            "room for all numbers"
+        );
+        let (memory, stored) = spaces.map_or((H5S_ALL, H5S_ALL), |(memory, stored)| {
+            (memory.id(), stored.id())
+        });
+        let (set, kind, place) = (self.dataset.id(), self.memory.id(), into.as_mut_ptr());
+        // SAFETY: the ids are of open objects. The library writes a number of the type `kind` for each place
+        // of the selection, which were counted above, and nothing else has the memory meanwhile. Any bytes
+        // are numbers of such types.
+        let status = hdf5_metno::sync::sync(|| unsafe {
+            H5Dread(set, kind, memory, stored, H5P_DEFAULT, place.cast())
+        });
+        hdf5_metno::h5check(status).map(drop)
+    }
+}
+
+fn stored(descriptor: &TypeDescriptor) -> Option<Stored> {
+    Some(match descriptor {
+        TypeDescriptor::Boolean => Stored::Bool,
+        TypeDescriptor::Unsigned(IntSize::U1) => Stored::U8,
+        TypeDescriptor::Unsigned(IntSize::U2) => Stored::U16,
+        TypeDescriptor::Unsigned(IntSize::U4) => Stored::U32,
+        TypeDescriptor::Unsigned(IntSize::U8) => Stored::U64,
+        TypeDescriptor::Integer(IntSize::U1) => Stored::I8,
+        TypeDescriptor::Integer(IntSize::U2) => Stored::I16,
+        TypeDescriptor::Integer(IntSize::U4) => Stored::I32,
+        TypeDescriptor::Integer(IntSize::U8) => Stored::I64,
+        TypeDescriptor::Float(FloatSize::U2) => Stored::F16,
+        TypeDescriptor::Float(FloatSize::U4) => Stored::F32,
+        TypeDescriptor::Float(FloatSize::U8) => Stored::F64,
+        _ => return None,
+    })
+}
+
+/// What is wrong with a file that the library does not open.
+fn why_not_opened(path: &Path, error: &hdf5_metno::Error) -> String {
+    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+    // The signature stands at 0, or behind a user's own block of 512 bytes, 1 KiB, 2 KiB.
+    let mut head = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(2056).read_to_end(&mut head));
+    if let Err(error) = read {
+        return error.to_string();
+    }
+    let signed = |at: usize| head.get(at..at + 8) == Some(SIGNATURE);
+    if [0, 512, 1024, 2048].into_iter().any(signed) {
+        let text = error.to_string();
+        return match text.contains("unable to lock file") {
+            true => format!("somebody writes it at present ({text})"),
+            false => format!("it is damaged or cut short ({text}); fetch it again"),
+        };
+    }
+    let hint = match head.as_slice() {
+        [] => "it is empty; fetch it again",
+        [b'C', b'D', b'F', 1 | 2 | 5, ..] => {
+            "it is a classic NetCDF file, which is no HDF5; `nccopy -k nc4 OLD NEW` converts it"
+        }
+        [b'G', b'R', b'I', b'B', ..] => "it is a GRIB file; convert it to NetCDF-4",
+        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => {
+            "it looks like a Git LFS pointer; fetch the file itself"
+        }
+        _ => {
+            "it is no HDF5 file: it does not begin with HDF5's signature; convert it, or fetch it again"
+        }
+    };
+    hint.into()
+}
+
+/// Why a data set cannot be opened.
+fn missing(path: &Path, name: &str, error: &hdf5_metno::Error) -> String {
+    let there = datasets(path).unwrap_or_default();
+    if there.iter().any(|other| other == name) {
+        return format!("its data set {name:?} is damaged ({error}); fetch the file again");
+    }
+    let nearest = perhaps(nearest(name, there.iter().map(String::as_str)));
+    let there = match there.is_empty() {
+        true => "none".into(),
+        false => listed(there.iter().map(String::as_str)),
+    };
+    format!("it has no data set {name:?}{nearest}; it has {there}")
+}
