@@ -127,6 +127,18 @@ class Examples(unittest.TestCase):
         self.assertEqual((missing.missing_keys, missing.unexpected_keys), (["lm_head.weight"], []))
         self.learns(before, hf_trainer.evaluate(net, data), 2.9)
 
+    def test_the_page_opens_with_an_example_that_runs(self) -> None:
+        page = (ROOT / "docs/pytorch.md").read_text()
+        for name, kind in (("train.py", "python"), ("run.toml", "toml")):
+            (self.folder / name).write_text(page.split(f"```{kind}\n")[1].split("```")[0])
+        run = self.folder / "run"
+        words: list[str | Path] = [self.folder / "run.toml", "--out", run, "--set=train.samples=20000"]
+        self.calls("run", *words, "--", sys.executable, self.folder / "train.py", logs=run / "logs")
+        metric = json.loads((run / "summary.json").read_text())["metric"]
+        self.assertEqual(metric["name"], "held_out_error")
+        # That of a model that is trained on nothing is 80.
+        self.assertLess(metric["value"], 30)
+
     def test_numpy_only(self) -> None:
         import numpy_only
 
