@@ -1,16 +1,14 @@
 """Scripts of the tests of torch's names: `python naming.py NAME` is a rank."""
 
 import os
-import signal
 import sys
 import types
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 import tradewind as tw
-from scripts import Lines, loss_of, model
+from scripts import Lines, killed_once, loss_of, model
 from telling import told
 
 # What process groups use of it, beside what `scripts` has of it.
@@ -54,17 +52,9 @@ def gathers() -> None:
             taken += 1
             if not rank.done and rank.settings.get("sums", True):
                 told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
-            killed(rank, taken)
+            killed_once(rank, taken)
     told(f"sums-{place_of(rank)}", sum_of(own_number(rank)))
     dist.destroy_process_group()
-
-
-def killed(rank: tw.Rank, taken: int) -> None:
-    """The rank that `script.killed` names dies once."""
-    dead = Path(os.environ["TOLD"], "dead")
-    if [rank.group, rank.rank] == rank.settings.get("killed") and taken == 20 and not dead.exists():
-        dead.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def asks_for_nothing() -> None:

@@ -42,7 +42,7 @@ class Names(RunCase):
     def check_anew(self, killed: int, keys: Keys) -> None:
         """A rank of group 1 dies: both of its ranks begin anew, with names of their own, and no other does."""
         keys = {**ASYNC, "pace.step_seconds": 0.05, "script.killed": [1, killed], **keys}
-        run = self.launch("gathers", keys, groups=[1, 2], samples=8000)
+        run = self.launch("gathers", keys, groups=[1, 2], samples=4000)
         happened = self.completes(run) + run.logs()
         self.assertEqual(len(run.lines("names-0-0")), 1, happened)
         last = set()
