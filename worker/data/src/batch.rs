@@ -148,14 +148,20 @@ pub(crate) mod testing {
     use crate::Kind;
 
     /// Sample `n` has the number `n` and `n % 3` rows of two bytes; sample 13 is damaged, 99 panics.
-    pub struct Numbers(pub [Field; 2]);
+    pub struct Numbers(pub [Field; 2], usize);
 
     impl Numbers {
         pub fn new() -> Self {
-            Self([
+            Self::of(100)
+        }
+
+        /// The first of them.
+        pub fn of(samples: usize) -> Self {
+            let fields = [
                 Field::new("number", Kind::I32, &[]),
                 Field::varying("rows", Kind::U8, &[2], 2),
-            ])
+            ];
+            Self(fields, samples)
         }
     }
 
@@ -165,7 +171,7 @@ pub(crate) mod testing {
         }
 
         fn len(&self) -> usize {
-            100
+            self.1
         }
 
         fn name(&self, sample: usize) -> String {

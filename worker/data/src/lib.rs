@@ -22,26 +22,34 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod arrays;
 mod batch;
 mod convert;
 mod error;
 mod field;
 mod files;
 mod hdf5;
+mod joined;
 pub mod layout;
 pub mod manifest;
 mod names;
 mod once;
+mod open;
 pub mod packed;
+pub mod processes;
 mod readers;
 mod source;
 pub mod stats;
 pub mod walk;
 
+pub use self::arrays::Arrays;
 pub use self::batch::{Batch, Column, Memory, Place, Places, batch_bytes, read_batch};
 pub use self::error::DataError;
 pub use self::field::{Field, Kind, Rows};
 pub use self::hdf5::Hdf5Folder;
+pub use self::joined::Joined;
 pub use self::layout::Layout;
+pub use self::open::open;
+pub use self::processes::Processes;
 pub use self::readers::{Ahead, Ended, Full, Readers};
 pub use self::source::{Room, Source};

@@ -261,7 +261,7 @@ fn a_file_without_permission_is_named() {
         return;
     }
     let folder = deepcam(2);
-    let none = std::fs::Permissions::from_mode(0);
+    let none = std::fs::Permissions::from_mode(0o000);
     std::fs::set_permissions(at(&folder, 1), none).unwrap();
     let source = Hdf5Folder::open(folder.path(), None).unwrap();
     assert!(reason(&source, 1, "data-1.h5").contains("Permission denied"));
