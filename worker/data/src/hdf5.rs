@@ -243,7 +243,7 @@ fn first_readable(
     let (path, reason) = first_error.expect("there is a file, and it is not readable");
     let others = match names.len().min(TRIED_MAX) {
         1 => String::new(),
-        tried => format!("; nor could the {} files after it be used", tried - 1),
+        tried => format!("; nor can the next {} be used", tried - 1),
     };
     Err(DataError::file(&path, format!("{reason}{others}")))
 }

@@ -9,7 +9,7 @@
 //! reader → parent   u32 length, JSON: fields and number of samples, or why it cannot open them
 //! parent → reader   u64 number of a sample
 //! reader → parent   u8 0, and of each field u64 bytes, which are in the memory
-//!                   u8 1, u32 length, JSON: why the sample cannot be read
+//!                   u8 1, as many bytes as above, u32 length, JSON: why the sample cannot be read
 //! ```
 
 mod reader;
@@ -327,12 +327,11 @@ impl Reader {
     ) -> io::Result<Result<(), DataError>> {
         self.socket.write_all(&(sample as u64).to_le_bytes())?;
         let mut answer = vec![0; 1 + 8 * fields.len()];
-        self.socket.read_exact(&mut answer[..1])?;
+        self.socket.read_exact(&mut answer)?;
         if answer[0] != 0 {
             let told: Told = serde_json::from_slice(&text(&mut self.socket)?)?;
             return Ok(Err(told.into()));
         }
-        self.socket.read_exact(&mut answer[1..])?;
         let (counts, _) = answer[1..].as_chunks::<8>();
         for (((field, room), count), begin) in
             fields.iter().zip(rooms).zip(counts).zip(&self.begins)

@@ -17,7 +17,8 @@ const READER: &str = env!("CARGO_BIN_EXE_tradewind-reader");
 /// Which process tells its readers and dies.
 const DYING: &str = "TRADEWIND_TEST_DYING";
 
-/// Tests that count the readers of this process are not run at the same time.
+/// One test at a time: they count the readers of this process, and a reader that is started while another test
+/// writes a file inherits the library's lock on it.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn layout() -> Layout {
@@ -204,7 +205,10 @@ fn a_sample_that_ends_its_readers_is_an_error() {
         "was ended: it gave 5 bytes of x f32 [4, 5]",
     );
     check(
-        &format!("{asked}; printf '\\001\\377\\377\\377\\377' >&0; sleep 60"),
+        &format!(
+            "{asked}; printf '\\001{}\\377\\377\\377\\377' >&0; sleep 60",
+            "\\0".repeat(3 * 8)
+        ),
         "was ended: its answer has no sense",
     );
 }
@@ -262,6 +266,7 @@ fn readers_that_cannot_begin() {
 
 #[test]
 fn the_program_says_what_it_is_for() {
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
     for arguments in [&[][..], &["/tmp"]] {
         let mut command = Command::new(READER);
         let output = command
@@ -288,6 +293,7 @@ fn readers_end_with_their_parent() {
         std::fs::write(Path::new(&folder).join("readers.txt"), readers.join(" ")).unwrap();
         kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
     }
+    let _alone = ALONE.lock().unwrap_or_else(|held| held.into_inner());
     let folder = folder(2);
     let mut dying = Command::new(std::env::current_exe().unwrap());
     dying

@@ -468,7 +468,7 @@ fn folders_that_cannot_be_opened() {
     std::fs::write(empty.path().join("2.h5"), "").unwrap();
     let text = refused(empty.path(), None);
     assert!(
-        text.ends_with("1.h5: it is empty; fetch it again; nor could the 1 files after it be used"),
+        text.ends_with("1.h5: it is empty; fetch it again; nor can the next 1 be used"),
         "{text}"
     );
 }

@@ -76,6 +76,8 @@ impl Serving {
         // answer and the next question, when nothing here writes.
         let mut memory = unsafe { MmapMut::map_mut(memory) }?;
         self.socket.set_read_timeout(Some(PARENT))?;
+        let mut refusal = vec![0; 1 + 8 * begins.len()];
+        refusal[0] = 1;
         while let Some(sample) = self.question()? {
             match read(&*source, sample, &begins, &mut memory) {
                 Ok(counts) => {
@@ -86,7 +88,7 @@ impl Serving {
                     self.socket.write_all(&answer)?;
                 }
                 Err(error) => {
-                    self.socket.write_all(&[1])?;
+                    self.socket.write_all(&refusal)?;
                     self.say(&Told::from(error))?;
                 }
             }
