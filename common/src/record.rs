@@ -56,7 +56,10 @@ pub struct StepRecord {
     /// Those of them that were left out, because their gradient was not finite.
     #[serde(default)]
     pub local_skipped: u64,
-    /// Seconds in data, forward and backward, without `reduce_seconds`.
+    /// Seconds that the step waited for its batch.
+    #[serde(default)]
+    pub data_seconds: f64,
+    /// Seconds in forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Steps in which the computation of a rank of the group took longer than its pace, with what a
     /// straggler's step is multiplied with; 0 without a pace.
@@ -95,6 +98,12 @@ fn is_one(exchanges: &u64) -> bool {
 }
 
 impl StepRecord {
+    /// When the step began, seconds since the Unix epoch.
+    pub fn begun(&self) -> f64 {
+        let computed = self.data_seconds + self.compute_seconds + self.reduce_seconds;
+        self.wall - computed - self.exchange_seconds - self.wait_seconds
+    }
+
     /// One row for an exchange of a group and a later one of it: sums stay sums and greatest values
     /// greatest, the loss is the mean over the exchanges that had one. What was so at a moment is as it
     /// was at the later one.
@@ -117,6 +126,7 @@ impl StepRecord {
             local_steps: self.local_steps + later.local_steps,
             local_skipped: self.local_skipped + later.local_skipped,
             missed_pace: self.missed_pace + later.missed_pace,
+            data_seconds: self.data_seconds + later.data_seconds,
             compute_seconds: self.compute_seconds + later.compute_seconds,
             reduce_seconds: self.reduce_seconds + later.reduce_seconds,
             exchange_seconds: self.exchange_seconds + later.exchange_seconds,

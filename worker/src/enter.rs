@@ -11,7 +11,7 @@ use tradewind_client::streams::Streams;
 
 use crate::c10d::{Breaker, Store};
 use crate::exchanging::{self, Exchanging, Replica, Setup};
-use crate::feed::Feed;
+use crate::feed::{Feed, ahead};
 use crate::group::{C10d, Group, GroupError, Rendezvous, Solo};
 use crate::host::HostSide;
 use crate::member::Member;
@@ -42,7 +42,12 @@ pub fn enter(member: &mut Member, mut membership: Membership) -> anyhow::Result<
     let pulled = exchanging.pull(&mut replica)?;
     tracing::info!(%start, "ready");
 
-    let feed = Feed::new(membership.feed(start)?, &*member.task, member.device);
+    let feed = Feed::new(
+        membership.feed(start)?,
+        &*member.task,
+        ahead(&member.config.loader),
+        member.device,
+    );
     let worker = Worker {
         member,
         group,

@@ -1,48 +1,56 @@
-//! A rank's batches, prepared ahead by a thread.
+//! A rank's batches, read ahead.
 
 use tch::Device;
 use tradewind_client::feed::{Feed as Samples, Lease};
 use tradewind_client::ranks::Ranks;
 use tradewind_common::Clock;
+use tradewind_config::Loader;
+use tradewind_data::Ahead;
 
-use crate::data::prefetch::Prefetch;
+use crate::data::ahead::BatchesAhead;
 use crate::data::{Batch, Split};
 use crate::model::Task;
 use crate::train_error::TrainError;
 
-/// Batches prepared ahead.
-pub const DEPTH: usize = 2;
+/// What the configuration says of it.
+pub fn ahead(loader: &Loader) -> Ahead {
+    Ahead {
+        readers: loader.readers as usize,
+        batches: loader.batches_ahead as usize,
+        bytes: loader.bytes_ahead as usize,
+    }
+}
 
 /// The batches of one rank.
 pub struct Feed {
     samples: Samples,
-    prefetch: Prefetch,
+    batches: BatchesAhead,
 }
 
 impl Feed {
     /// Batches of these samples of a task's training split, on their way to `device`.
-    pub fn new(samples: Samples, task: &dyn Task, device: Device) -> Self {
+    pub fn new(samples: Samples, task: &dyn Task, ahead: Ahead, device: Device) -> Self {
         Self {
             samples,
-            prefetch: Prefetch::new(task.dataset(), Split::Train, DEPTH, device),
+            batches: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
         }
     }
 
     /// The next batch; the ones after it are being prepared when it is handed out.
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
-        while self.prefetch.room() > 0 {
+        while self.batches.room() > 0 {
             let samples = self.samples.next(ranks, lease)?;
-            self.prefetch.request(samples).expect("there is room");
+            self.batches.request(samples)?;
         }
         self.samples.handed_out();
-        Ok(self.prefetch.next().expect("asked for above")?)
+        Ok(self.batches.next().expect("asked for above")?)
     }
 
     /// The group goes on at `clock`, if it is not further: see [`Samples::go_on_at`].
     pub fn go_on_at(&mut self, clock: Clock) {
         for _ in 0..self.samples.go_on_at(clock) {
             // Prepared for nothing; whether it could be read does not matter.
-            let _ = self.prefetch.next();
+            let _ = self.batches.next();
         }
     }
 

@@ -88,6 +88,7 @@ impl Worker<'_> {
         self.exchanging.begin_step()?;
         let mut watch = Stopwatch::start();
         let batch = within(Range::Data, || self.batch())?;
+        let data = watch.lap();
         let loss = within(Range::Forward, || self.loss(&batch))?;
         // Batches are equal: the feed drops what fills none.
         let samples = batch.samples.len() as u32 * self.group.size();
@@ -104,6 +105,7 @@ impl Worker<'_> {
         let mut step = within(Range::Reduce, agree)?;
         let (group, flat) = (&*self.group, &self.member.flat);
         self.exchanging.agreed(&step, group, flat)?;
+        step.data = data;
         step.reduce = exposed + watch.lap();
         self.exchanging.stepped(&step, seen)?;
         step.compute = compute + watch.lap();

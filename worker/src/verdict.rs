@@ -2,6 +2,7 @@
 //! [`Verdict::of`] says it.
 
 use tradewind_client::verdict::{GivenUp, Verdict};
+use tradewind_data::DataError as SourceError;
 
 use crate::data::DataError;
 use crate::group::GroupError;
@@ -49,7 +50,7 @@ fn of_data(error: &DataError) -> Verdict {
         | DataError::Damaged { .. }
         | DataError::Device { .. }
         | DataError::Other(_)
-        | DataError::PrefetchEnded => Verdict::Failed,
+        | DataError::Source(SourceError::File { .. } | SourceError::Ended(_)) => Verdict::Failed,
         // What the files hold does not change: whoever comes to the same place next ends as well.
         DataError::NoFiles
         | DataError::NotHdf5 { .. }
@@ -61,7 +62,9 @@ fn of_data(error: &DataError) -> Verdict {
         | DataError::Grid { .. }
         | DataError::BadValue { .. }
         | DataError::Range { .. }
-        | DataError::Sample { .. } => Verdict::GivenUp,
+        | DataError::Sample { .. }
+        | DataError::Ahead { .. }
+        | DataError::Source(SourceError::Sample { .. } | SourceError::Asked(_)) => Verdict::GivenUp,
     }
 }
 

@@ -9,6 +9,7 @@ use super::choice;
 use super::compute::{self, Compute};
 use super::keys;
 use super::liveness::Liveness;
+use super::loader::Loader;
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
@@ -59,6 +60,8 @@ pub struct Config {
     pub local: Option<Local>,
     /// How blocks travel.
     pub exchange: Exchange,
+    /// How samples are read ahead.
+    pub loader: Loader,
     /// Leases and waiting times.
     pub liveness: Liveness,
     /// What keeps the run going when something fails.
@@ -248,6 +251,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         );
     }
     let task = Task::read(values, folder, &mut wrong);
+    let loader: Loader = choice::together(values);
     let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
     if i64::from(faults.replication) > values.int("cluster.servers") {
@@ -322,6 +326,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let mut unfit = schedule.problems();
     unfit.extend(optimizer.unfit(values));
     unfit.extend(chosen.problems());
+    unfit.extend(loader.problems());
     unfit.extend(liveness.problems(faults.patience_ms));
     for Unfit { key, problem } in unfit {
         wrong(key, problem);
@@ -385,6 +390,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         local,
         compute,
         exchange,
+        loader,
         liveness,
         faults,
         step_seconds,

@@ -184,6 +184,15 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
             lines.push(format!("{} has no effect while {chosen}", key.name));
         }
     }
+    if !values.texts(script::COMMAND).is_empty() {
+        let of_loader = keys::all().filter(|key| key.name.starts_with("loader."));
+        for key in of_loader.filter(|key| values.departure(key).is_some()) {
+            lines.push(format!(
+                "{} has no effect while {chosen}: its loader reads ahead as num_workers and prefetch_factor say",
+                key.name
+            ));
+        }
+    }
     let topk = |key: &&str| values.text(key) == "topk";
     if !DIRECTIONS.iter().any(topk) && given(FRACTION) {
         let [up, down] = DIRECTIONS;

@@ -20,6 +20,7 @@ use tradewind_common::straggler::Dials;
 pub use super::key::{Key, Section, float, int};
 use super::key::{MANY, key};
 use super::liveness::Liveness;
+use super::loader::Loader;
 use super::value::Kind::{self, Bool, Choice};
 pub(super) use update::BATCHES_PER_STEP;
 
@@ -132,6 +133,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
             slurm::sections(),
         ];
         let mut sections = lists.concat();
+        add::<Loader>(&mut sections);
         add::<Liveness>(&mut sections);
         add::<FaultSpec>(&mut sections);
         add::<MergeSpec>(&mut sections);

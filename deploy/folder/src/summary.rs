@@ -70,6 +70,10 @@ struct Group {
     samples: u64,
     skipped: u64,
     overflowed: u64,
+    data_seconds: f64,
+    data_p50: f64,
+    data_p99: f64,
+    utilization: f64,
     compute_seconds: f64,
     reduce_seconds: f64,
     exchange_seconds: f64,
@@ -282,10 +286,7 @@ fn applied(records: &[StepRecord]) -> u64 {
 
 /// From the beginning of the first step to the end of the last exchange.
 fn train_seconds(records: &[StepRecord]) -> f64 {
-    let begin = |r: &StepRecord| {
-        r.wall - r.compute_seconds - r.reduce_seconds - r.exchange_seconds - r.wait_seconds
-    };
-    let first = records.iter().map(begin).fold(f64::INFINITY, f64::min);
+    let first = records.iter().map(StepRecord::begun).fold(f64::INFINITY, f64::min);
     let last = records
         .iter()
         .map(|r| r.wall)
@@ -355,6 +356,8 @@ fn faults(events: &[Event], lost: Option<Lost>) -> Faults {
 
 fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
     let own = || records.iter().filter(|r| r.group == id);
+    let mut waits: Vec<f64> = own().map(|r| r.data_seconds).collect();
+    waits.sort_unstable_by(f64::total_cmp);
     Group {
         id,
         ranks,
@@ -362,6 +365,10 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
         samples: own().map(|r| r.samples).sum(),
         skipped: own().filter(|r| r.skipped).map(|r| r.exchanges).sum(),
         overflowed: own().filter(|r| r.overflowed).map(|r| r.exchanges).sum(),
+        data_seconds: waits.iter().sum(),
+        data_p50: quantile(&waits, 0.5),
+        data_p99: quantile(&waits, 0.99),
+        utilization: utilization(own()),
         compute_seconds: own().map(|r| r.compute_seconds).sum(),
         reduce_seconds: own().map(|r| r.reduce_seconds).sum(),
         exchange_seconds: own().map(|r| r.exchange_seconds).sum(),
@@ -369,6 +376,24 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
         wait_seconds: own().map(|r| r.wait_seconds).sum(),
         lag_max: own().map(|r| r.lag).max().unwrap_or(0),
     }
+}
+
+/// The value below which so great a part of sorted values lies; 0 without any.
+fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let at = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+/// What part of a group's time is computing, as DLIO defines the utilization of an accelerator (Devarajan et al.
+/// 2021, "DLIO: A Data-Centric Benchmark for Scientific Deep Learning Applications").
+fn utilization<'a>(own: impl Iterator<Item = &'a StepRecord>) -> f64 {
+    let (mut computing, mut begun, mut ended) = (0.0, f64::INFINITY, f64::NEG_INFINITY);
+    for record in own {
+        computing += record.compute_seconds;
+        begun = record.begun().min(begun);
+        ended = record.wall.max(ended);
+    }
+    if ended > begun { computing / (ended - begun) } else { 0.0 }
 }
 
 fn shard(shard: &ShardStatusReply) -> Shard {

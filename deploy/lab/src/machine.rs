@@ -147,7 +147,7 @@ impl Host {
 pub fn step_seconds(probe: &Reading) -> f64 {
     let records = probe.records.iter();
     let time = |r: &tradewind_common::record::StepRecord| {
-        r.compute_seconds + r.reduce_seconds + r.exposed_seconds
+        r.data_seconds + r.compute_seconds + r.reduce_seconds + r.exposed_seconds
     };
     let mut times: Vec<f64> = records.map(time).collect();
     times.sort_unstable_by(f64::total_cmp);

@@ -88,6 +88,8 @@ pub struct Exchanged {
 pub struct Group {
     pub ranks: u32,
     pub clocks: u64,
+    #[serde(default)]
+    pub data_seconds: f64,
     pub compute_seconds: f64,
     pub reduce_seconds: f64,
     pub exposed_seconds: f64,
@@ -120,6 +122,7 @@ pub struct Metric {
 /// Seconds that a rank spent on an average, by what it did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
+    pub reading: f64,
     pub computing: f64,
     pub reducing: f64,
     /// Standing still for an exchange, without `waiting`.
@@ -153,10 +156,7 @@ impl Reading {
 
     /// When its first step began, seconds since the Unix epoch.
     pub fn begun(&self) -> f64 {
-        let begin = |r: &StepRecord| {
-            r.wall - r.compute_seconds - r.reduce_seconds - r.exchange_seconds - r.wait_seconds
-        };
-        self.records.iter().map(begin).fold(f64::INFINITY, f64::min)
+        self.records.iter().map(StepRecord::begun).fold(f64::INFINITY, f64::min)
     }
 
     /// Why it cannot have reached a target: another metric was measured, as of runs that were made by
@@ -193,6 +193,7 @@ impl Reading {
                 / ranks
         };
         Times {
+            reading: mean(|g| g.data_seconds),
             computing: mean(|g| g.compute_seconds),
             reducing: mean(|g| g.reduce_seconds),
             exchanging: mean(|g| (g.exposed_seconds - g.wait_seconds).max(0.0)),

@@ -80,6 +80,7 @@ pub fn columns(experiment: &str, lines: &[Line]) -> Vec<Column> {
         rows.of("decisions_dropped", |r| {
             Some(r.summary.updates.as_ref()?.dropped)
         }),
+        rows.number_of("data_seconds", |r| Some(r.times().reading)),
         rows.number_of("computing_seconds", |r| Some(r.times().computing)),
         rows.number_of("reducing_seconds", |r| Some(r.times().reducing)),
         rows.number_of("exchanging_seconds", |r| Some(r.times().exchanging)),

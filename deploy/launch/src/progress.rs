@@ -315,6 +315,7 @@ mod tests {
             missed_pace: 0,
             overflowed: false,
             loss_scale: None,
+            data_seconds: 0.0,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tch::nn::{self, Module};
 use tch::{Device, Kind, Reduction, Tensor};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::model::*;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -71,6 +71,13 @@ impl Points {
 }
 
 impl Dataset for Points {
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("point", Number::F32, &[2]),
+            Field::new("outer", Number::F32, &[]),
+        ]
+    }
+
     fn len(&self, split: Split) -> usize {
         self.of(split).len()
     }
@@ -79,11 +86,7 @@ impl Dataset for Points {
         let all = self.of(split);
         let values: Vec<f32> = samples.iter().flat_map(|sample| all[*sample]).collect();
         let rows = Tensor::from_slice(&values).view([-1, 3]);
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: rows.narrow(1, 0, 2),
-            target: rows.select(1, 2),
-        })
+        Ok(Batch::of(samples).with("point", rows.narrow(1, 0, 2)).with("outer", rows.select(1, 2)))
     }
 }
 
@@ -113,16 +116,16 @@ impl Task for Network {
     }
 
     fn loss(&self, batch: &Batch) -> Tensor {
-        let told = self.forward(&batch.input);
-        told.binary_cross_entropy_with_logits::<Tensor>(&batch.target, None, None, Reduction::Mean)
+        let told = self.forward(&batch["point"]);
+        told.binary_cross_entropy_with_logits::<Tensor>(&batch["outer"], None, None, Reduction::Mean)
     }
 
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
         let all: Vec<usize> = (0..self.points.len(split)).collect();
         let device = self.variables.trainable_variables()[0].device();
         let batch = self.points.batch(split, &all)?.to(device)?;
-        let outer = tch::no_grad(|| self.forward(&batch.input)).gt(0.0);
-        let wrong = outer.ne_tensor(&batch.target.gt(0.5)).to_kind(Kind::Float);
+        let outer = tch::no_grad(|| self.forward(&batch["point"])).gt(0.0);
+        let wrong = outer.ne_tensor(&batch["outer"].gt(0.5)).to_kind(Kind::Float);
         let name = match split {
             Split::Validation => Rings::VALIDATION_METRIC,
             Split::Train | Split::HeldOut => "error",

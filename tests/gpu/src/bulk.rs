@@ -12,7 +12,7 @@ use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
 use tradewind_proto::auth::Token;
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::model::{Report, Task, TaskError};
@@ -130,16 +130,20 @@ impl Task for Bulk {
 struct Nothing;
 
 impl Dataset for Nothing {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[]))
+            .into()
+    }
+
     fn len(&self, _: Split) -> usize {
         1 << 20
     }
 
     fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let none = || Tensor::zeros([samples.len() as i64, 1], (Kind::Float, Device::Cpu));
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: none(),
-            target: none(),
-        })
+        Ok(Batch::of(samples)
+            .with("input", none())
+            .with("target", none()))
     }
 }

@@ -16,8 +16,8 @@ use tradewind_common::TensorKind;
 use tradewind_common::spec::OptimizerSpec;
 use tradewind_config::Config;
 use tradewind_worker::data::Split;
-use tradewind_worker::data::prefetch::Prefetch;
-use tradewind_worker::feed::DEPTH;
+use tradewind_worker::data::ahead::BatchesAhead;
+use tradewind_worker::feed::ahead;
 use tradewind_worker::member::build_task;
 use tradewind_worker::{device, precision};
 
@@ -68,7 +68,8 @@ impl Arguments {
             }
         }
 
-        let mut prefetch = Prefetch::new(task.dataset(), Split::Train, DEPTH, device);
+        let mut batches =
+            BatchesAhead::new(task.dataset(), Split::Train, ahead(&config.loader), device);
         let mut order = Order::new(&config, task.samples());
         let mut last = Tensor::new();
         let mut watch = Stopwatch::start();
@@ -78,10 +79,10 @@ impl Arguments {
                 let _ = last.double_value(&[]);
                 watch = Stopwatch::start();
             }
-            while prefetch.room() > 0 {
-                prefetch.request(order.next())?;
+            while batches.room() > 0 {
+                batches.request(order.next())?;
             }
-            let batch = prefetch.next().context("it was asked for")??.to(device)?;
+            let batch = batches.next().context("it was asked for")??.to(device)?;
             optimizer.zero_grad()?;
             last = task.loss(&batch);
             last.backward();

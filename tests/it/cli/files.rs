@@ -103,7 +103,8 @@ fn groups_agree(summary: &Value, records: &[StepRecord]) {
             rates.collect::<Vec<_>>()
         );
         type Seconds = fn(&StepRecord) -> f64;
-        let seconds: [(&str, Seconds); 5] = [
+        let seconds: [(&str, Seconds); 6] = [
+            ("data_seconds", |r| r.data_seconds),
             ("compute_seconds", |r| r.compute_seconds),
             ("reduce_seconds", |r| r.reduce_seconds),
             ("exchange_seconds", |r| r.exchange_seconds),
@@ -117,6 +118,11 @@ fn groups_agree(summary: &Value, records: &[StepRecord]) {
                 "{key} of group {id}"
             );
         }
+        let (p50, p99) = (real(&group["data_p50"]), real(&group["data_p99"]));
+        let most = own.iter().map(|r| r.data_seconds).fold(0.0, f64::max);
+        assert!(0.0 < p50 && p50 <= p99 && p99 <= most, "{p50} {p99} {most}");
+        let utilization = real(&group["utilization"]);
+        assert!(0.0 < utilization && utilization < 1.0, "{utilization}");
     }
     let applied: u64 = records.iter().map(|r| r.samples).sum();
     assert_eq!(number(&summary["samples"]["applied"]), applied);

@@ -18,7 +18,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::{Entry, tensor_specs};
 
 use super::distance;
@@ -40,6 +40,13 @@ struct Numbers {
 }
 
 impl Dataset for Numbers {
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("input", Number::F32, &[INPUTS as usize]),
+            Field::new("target", Number::F32, &[1]),
+        ]
+    }
+
     fn len(&self, _split: Split) -> usize {
         SAMPLES
     }
@@ -57,11 +64,9 @@ impl Dataset for Numbers {
         let rows = samples.len() as i64;
         let input: Vec<f32> = samples.iter().flat_map(row).collect();
         let target: Vec<f32> = samples.iter().map(target).collect();
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: Tensor::from_slice(&input).view([rows, INPUTS]),
-            target: Tensor::from_slice(&target).view([rows, 1]),
-        })
+        Ok(Batch::of(samples)
+            .with("input", Tensor::from_slice(&input).view([rows, INPUTS]))
+            .with("target", Tensor::from_slice(&target).view([rows, 1])))
     }
 }
 
@@ -120,9 +125,7 @@ impl Training for Normed {
     }
 
     fn loss(&self, batch: &Batch) -> Tensor {
-        let hidden = batch
-            .input
-            .linear::<Tensor>(&self.tensor("into.weight"), None);
+        let hidden = batch["input"].linear::<Tensor>(&self.tensor("into.weight"), None);
         let normed = hidden.batch_norm(
             Some(self.tensor("norm.weight")),
             Some(self.tensor("norm.bias")),
@@ -136,7 +139,7 @@ impl Training for Normed {
         let out = normed
             .tanh()
             .linear::<Tensor>(&self.tensor("out.weight"), None);
-        (out - &batch.target).square().mean(Kind::Float)
+        (out - &batch["target"]).square().mean(Kind::Float)
     }
 }
 

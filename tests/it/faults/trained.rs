@@ -14,7 +14,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::{Entry, tensor_specs};
 
 const BATCH: usize = 4;
@@ -29,6 +29,13 @@ const BEGUN: usize = 18;
 struct Points;
 
 impl Dataset for Points {
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("input", Number::F32, &[FEATURES as usize]),
+            Field::new("target", Number::F32, &[]),
+        ]
+    }
+
     fn len(&self, _split: Split) -> usize {
         SAMPLES
     }
@@ -40,11 +47,9 @@ impl Dataset for Points {
             .flat_map(|sample| (0..FEATURES).map(move |i| feature(sample, i)))
             .collect();
         let input = Tensor::from_slice(&input).view([-1, FEATURES]);
-        Ok(Batch {
-            samples: samples.to_vec(),
-            target: input.sum_dim_intlist(1, false, Kind::Float),
-            input,
-        })
+        Ok(Batch::of(samples)
+            .with("target", input.sum_dim_intlist(1, false, Kind::Float))
+            .with("input", input))
     }
 }
 
@@ -77,7 +82,7 @@ impl Training for Line {
 
     fn loss(&self, batch: &Batch) -> Tensor {
         (self.before)(self.steps.fetch_add(1, Ordering::Relaxed));
-        let off = batch.input.mv(&self.weight) - &batch.target;
+        let off = batch["input"].mv(&self.weight) - &batch["target"];
         off.square().mean(Kind::Float)
     }
 }

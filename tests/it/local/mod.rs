@@ -23,7 +23,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::Entry;
 use turns::Turns;
 
@@ -106,17 +106,21 @@ fn gradient(who: Who, step: usize, values: &[f64]) -> Vec<f64> {
 struct Nothing;
 
 impl Dataset for Nothing {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[]))
+            .into()
+    }
+
     fn len(&self, _split: Split) -> usize {
         1_000
     }
 
     fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let zeros = || Tensor::zeros([samples.len() as i64], (Kind::Float, Device::Cpu));
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: zeros(),
-            target: zeros(),
-        })
+        Ok(Batch::of(samples)
+            .with("input", zeros())
+            .with("target", zeros()))
     }
 }
 

@@ -12,7 +12,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::Entry;
 use tradewind_worker::train_error::TrainError;
@@ -30,6 +30,12 @@ const FAILS: usize = 5;
 struct Asked(Mutex<Vec<Vec<usize>>>);
 
 impl Dataset for Asked {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[]))
+            .into()
+    }
+
     fn len(&self, _split: Split) -> usize {
         STEPS * BATCH
     }
@@ -38,11 +44,9 @@ impl Dataset for Asked {
         self.0.lock().unwrap().push(samples.to_vec());
         let numbers: Vec<f32> = samples.iter().map(|sample| *sample as f32).collect();
         let input = Tensor::from_slice(&numbers);
-        Ok(Batch {
-            samples: samples.to_vec(),
-            target: input.copy(),
-            input,
-        })
+        Ok(Batch::of(samples)
+            .with("target", input.copy())
+            .with("input", input))
     }
 }
 
@@ -68,7 +72,7 @@ impl Training for One {
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
         match self.fails == Some(step) {
             true => Tensor::from(1f32),
-            false => (&batch.input * &self.weight).mean(Kind::Float),
+            false => (&batch["input"] * &self.weight).mean(Kind::Float),
         }
     }
 }

@@ -19,7 +19,7 @@ use tradewind_proto::v1::{Pull, PushFrame, push_frame};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::{Entry, tensor_specs};
 use tradewind_worker::train_error::TrainError;
@@ -36,17 +36,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Ones;
 
 impl Dataset for Ones {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[]))
+            .into()
+    }
+
     fn len(&self, _split: Split) -> usize {
         1_000
     }
 
     fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let ones = Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
-        Ok(Batch {
-            samples: samples.to_vec(),
-            target: ones.copy(),
-            input: ones,
-        })
+        Ok(Batch::of(samples)
+            .with("target", ones.copy())
+            .with("input", ones))
     }
 }
 
@@ -112,7 +116,7 @@ impl Training for Layers {
                 }
                 TensorKind::Parameter if poisoned => loss += (tensor * f64::NAN).sum(Kind::Float),
                 TensorKind::Parameter => {
-                    loss += tensor.sum(Kind::Float) * batch.input.mean(Kind::Float);
+                    loss += tensor.sum(Kind::Float) * batch["input"].mean(Kind::Float);
                 }
             }
         }

@@ -16,7 +16,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Split};
+use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::Entry;
 
 use super::background::runtime;
@@ -35,6 +35,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Cosines;
 
 impl Dataset for Cosines {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[4]))
+            .into()
+    }
+
     fn len(&self, _split: Split) -> usize {
         1_000
     }
@@ -43,11 +49,9 @@ impl Dataset for Cosines {
         let row = |sample: usize| (0..4).map(move |at| ((7 * sample + at) as f32).cos());
         let rows: Vec<f32> = samples.iter().copied().flat_map(row).collect();
         let input = Tensor::from_slice(&rows).reshape([-1, 4]);
-        Ok(Batch {
-            samples: samples.to_vec(),
-            target: input.copy(),
-            input,
-        })
+        Ok(Batch::of(samples)
+            .with("target", input.copy())
+            .with("input", input))
     }
 }
 
@@ -96,7 +100,7 @@ impl Training for Layers {
 
     fn loss(&self, batch: &Batch) -> Tensor {
         let step = self.steps.fetch_add(1, Ordering::Relaxed);
-        let hidden = batch.input.matmul(&self.first).tanh();
+        let hidden = batch["input"].matmul(&self.first).tanh();
         let mut seen = hidden.detach().mean_dim(0, false, Kind::Float);
         if self.bad && step == NO_STATISTIC {
             seen *= f64::INFINITY;
@@ -105,7 +109,7 @@ impl Training for Layers {
         let _ = mean.g_mul_scalar_(0.75);
         let _ = mean.g_add_(&(seen * 0.25));
         let output = (&hidden - &self.mean).matmul(&self.second);
-        let loss = (output - &batch.target).square().mean(Kind::Float);
+        let loss = (output - &batch["target"]).square().mean(Kind::Float);
         if self.bad && step == NO_GRADIENT {
             // Of one bucket alone.
             return loss + (&self.second * f64::NAN).sum(Kind::Float);

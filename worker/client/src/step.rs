@@ -89,6 +89,7 @@ impl Computed {
             samples: samples as u64,
             local_steps: 1,
             local_skipped: u32::from(pushed.is_none()),
+            data: Duration::ZERO,
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
             missed_pace: u32::from(missed_pace > 0.0),
@@ -118,7 +119,9 @@ pub struct Step {
     pub local_steps: u32,
     /// Those of them that were skipped.
     pub local_skipped: u32,
-    /// Data, forward and backward.
+    /// Waiting for the batch.
+    pub data: Duration,
+    /// Forward and backward.
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
     pub reduce: Duration,
@@ -152,6 +155,7 @@ impl Step {
             loss_scale: next.loss_scale,
             local_steps: self.local_steps + next.local_steps,
             local_skipped: self.local_skipped + next.local_skipped,
+            data: self.data + next.data,
             compute: self.compute + next.compute,
             reduce: self.reduce + next.reduce,
             missed_pace: self.missed_pace + next.missed_pace,
@@ -215,6 +219,7 @@ impl Ended {
             missed_pace: step.missed_pace.into(),
             overflowed: step.overflowed,
             loss_scale: step.loss_scale,
+            data_seconds: step.data.as_secs_f64(),
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (self.took.as_secs_f64() - wait_seconds).max(0.0),

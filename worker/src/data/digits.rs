@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::idx::Idx;
-use super::{Batch, DataError, Dataset, Split};
+use super::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 
 /// Height and width of an image, pixels.
 pub const SIDE: usize = 28;
@@ -51,11 +51,18 @@ impl Digits {
 }
 
 impl Dataset for Digits {
+    /// `image`: 0 for paper to 255 for ink; `digit`.
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("image", Number::U8, &[1, SIDE, SIDE]),
+            Field::new("digit", Number::U8, &[]).classes(CLASSES as u32),
+        ]
+    }
+
     fn len(&self, split: Split) -> usize {
         self.part(split).2
     }
 
-    /// Input `[samples, 1, 28, 28]`, 0 for paper to 255 for ink, target `[samples]`: digits.
     fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let (labelled, begin, len) = self.part(split);
         let mut pixels = Vec::with_capacity(samples.len() * PIXELS);
@@ -66,14 +73,12 @@ impl Dataset for Digits {
             }
             let at = begin + sample;
             pixels.extend_from_slice(&labelled.pixels[at * PIXELS..][..PIXELS]);
-            digits.push(f32::from(labelled.labels[at]));
+            digits.push(labelled.labels[at]);
         }
         let shape = [samples.len() as i64, 1, SIDE as i64, SIDE as i64];
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: Tensor::from_slice(&pixels).view(shape).to_kind(Kind::Float),
-            target: Tensor::from_slice(&digits),
-        })
+        Ok(Batch::of(samples)
+            .with("image", Tensor::from_slice(&pixels).view(shape))
+            .with("digit", Tensor::from_slice(&digits)))
     }
 }
 
@@ -143,15 +148,15 @@ mod tests {
         ] {
             let samples = [3, 0, 9, 3];
             let batch = digits.batch(split, &samples).unwrap();
-            assert_eq!(batch.input.size(), [4, 1, 28, 28]);
-            let told = Vec::<f32>::try_from(&batch.target).unwrap();
-            let pixels = Vec::<f32>::try_from(&batch.input.view([-1])).unwrap();
+            assert_eq!(batch["image"].size(), [4, 1, 28, 28]);
+            let told = Vec::<u8>::try_from(&batch["digit"]).unwrap();
+            let pixels = Vec::<u8>::try_from(&batch["image"].view([-1])).unwrap();
             for (row, sample) in samples.into_iter().enumerate() {
                 let want = begin + sample;
-                assert_eq!(told[row], f32::from(fixture::digit(want)), "{split:?}");
+                assert_eq!(told[row], fixture::digit(want), "{split:?}");
                 for at in [0, 400, PIXELS - 1] {
                     let pixel = fixture::pixel(file, want, at);
-                    assert_eq!(pixels[row * PIXELS + at], f32::from(pixel), "{split:?}");
+                    assert_eq!(pixels[row * PIXELS + at], pixel, "{split:?}");
                 }
             }
             let len = digits.len(split);

@@ -1,14 +1,16 @@
 //! Samples: what a data set is to training, and what can be wrong with one.
 //!
-//! A form of data is one file here that implements [`Dataset`]. The order in which samples are
-//! visited is in [`tradewind_client::order`], preparing them ahead of their use in [`prefetch`].
+//! A form of data is one file here that implements [`Dataset`]; samples that files hold in one of the forms of
+//! [`tradewind_data`] are a [`Stored`]. The order in which samples are visited is in
+//! [`tradewind_client::order`], reading them ahead of their use in [`ahead`].
 
+pub mod ahead;
 pub mod digits;
 pub mod hdf5;
 pub mod idx;
 pub mod netcdf;
-pub mod prefetch;
 pub mod series;
+mod stored;
 pub mod synthetic;
 
 #[cfg(test)]
@@ -18,7 +20,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use tch::{Device, TchError, Tensor};
+pub use tradewind_data::{Field, Kind};
 
+pub use self::stored::Stored;
 use crate::c10d::without_stack;
 
 /// Which part of the data.
@@ -32,18 +36,80 @@ pub enum Split {
     HeldOut,
 }
 
-/// Samples stacked along the first dimension.
+/// A field of the samples of a batch.
+#[derive(Debug)]
+struct Column {
+    name: String,
+    values: Tensor,
+    offsets: Option<Vec<usize>>,
+}
+
+/// Samples, field by field, as they are on disk: what decodes or normalises them runs where the model is.
+///
+/// ```
+/// use tch::{Kind, Tensor};
+/// use tradewind_worker::data::Batch;
+///
+/// let batch = Batch::of(&[7, 3])
+///     .with("image", Tensor::zeros([2, 1, 28, 28], (Kind::Uint8, tch::Device::Cpu)))
+///     .with("label", Tensor::from_slice(&[7u8, 3]));
+/// let images = batch["image"].to_kind(Kind::Float) / 255.0;
+/// assert_eq!(images.size(), [2, 1, 28, 28]);
+/// ```
 #[derive(Debug)]
 pub struct Batch {
     /// Numbers of the samples in their split, in the order of the rows.
     pub samples: Vec<usize>,
-    /// What the model sees, f32, `[samples, …]`, in the data's own unit.
-    pub input: Tensor,
-    /// What it must tell, f32, `[samples, …]`, in the data's own unit.
-    pub target: Tensor,
+    columns: Vec<Column>,
 }
 
 impl Batch {
+    /// Of these samples, without fields.
+    pub fn of(samples: &[usize]) -> Self {
+        Self {
+            samples: samples.into(),
+            columns: Vec::new(),
+        }
+    }
+
+    /// With a field that has one shape in all samples: `[samples, …]`.
+    #[must_use]
+    pub fn with(self, name: &str, values: Tensor) -> Self {
+        self.column(name, values, None)
+    }
+
+    /// With a field of which a sample has any number of rows: those of all samples, `[rows, …]`, and where those
+    /// of each sample begin, and at last where they end.
+    #[must_use]
+    pub fn with_rows(self, name: &str, values: Tensor, offsets: Vec<usize>) -> Self {
+        self.column(name, values, Some(offsets))
+    }
+
+    fn column(mut self, name: &str, values: Tensor, offsets: Option<Vec<usize>>) -> Self {
+        self.columns.push(Column {
+            name: name.into(),
+            values,
+            offsets,
+        });
+        self
+    }
+
+    fn find(&self, name: &str) -> &Column {
+        let found = self.columns.iter().find(|column| column.name == name);
+        found.unwrap_or_else(|| {
+            let names: Vec<_> = self.columns.iter().map(|column| &column.name).collect();
+            panic!("samples have no field {name:?}; they have {names:?}")
+        })
+    }
+
+    /// Where the rows of each sample begin, and at last where they end; `None` for a field that has one shape.
+    ///
+    /// # Panics
+    /// If there is no such field.
+    pub fn offsets(&self, name: &str) -> Option<&[usize]> {
+        self.find(name).offsets.as_deref()
+    }
+
     /// Ready to be copied to `device` without anybody waiting: for a GPU in page-locked memory.
     ///
     /// # Errors
@@ -64,22 +130,34 @@ impl Batch {
         self.each(|tensor| tensor.f_to_device_(device, tensor.f_kind()?, true, false))
     }
 
-    fn each(self, change: impl Fn(&Tensor) -> Result<Tensor, TchError>) -> Result<Self, DataError> {
-        let tensors = change(&self.input).and_then(|input| Ok((input, change(&self.target)?)));
-        let (input, target) = tensors.map_err(|error| DataError::Device {
-            samples: self.samples.len(),
-            reason: without_stack(&error.to_string()),
-        })?;
-        Ok(Self {
-            samples: self.samples,
-            input,
-            target,
-        })
+    fn each(
+        mut self,
+        change: impl Fn(&Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<Self, DataError> {
+        for column in &mut self.columns {
+            column.values = change(&column.values).map_err(|error| DataError::Device {
+                samples: self.samples.len(),
+                reason: without_stack(&error.to_string()),
+            })?;
+        }
+        Ok(self)
+    }
+}
+
+/// The values of a field.
+impl std::ops::Index<&str> for Batch {
+    type Output = Tensor;
+
+    fn index(&self, name: &str) -> &Tensor {
+        &self.find(name).values
     }
 }
 
 /// Numbered samples in three splits. Read from several threads at once.
 pub trait Dataset: Send + Sync {
+    /// What every sample is made of. Batches have these fields.
+    fn fields(&self) -> Vec<Field>;
+
     /// Number of samples in `split`; their numbers are `0..len`.
     fn len(&self, split: Split) -> usize;
 
@@ -237,9 +315,21 @@ pub enum DataError {
     /// What is wrong with data of somebody's own, in its words. Another process may fare better.
     #[error("{0}")]
     Other(String),
-    /// The prefetching thread is gone.
-    #[error("the prefetching thread ended unexpectedly; its panic message is in the log")]
-    PrefetchEnded,
+    /// Samples of files cannot be read.
+    #[error(transparent)]
+    Source(#[from] tradewind_data::DataError),
+    /// A batch needs more memory than batches that are read ahead may take.
+    #[error(
+        "a batch of {samples} samples takes {bytes} bytes, and batches that are read ahead may take {most}; raise loader.bytes_ahead, or lower train.batch"
+    )]
+    Ahead {
+        /// In the batch.
+        samples: usize,
+        /// Of the batch.
+        bytes: usize,
+        /// Of all batches.
+        most: usize,
+    },
 }
 
 fn meant(nearest: &Option<String>) -> String {

@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use self::fit::{check_grid, check_ranges};
 use super::hdf5::Variable;
-use super::{Batch, DataError, Dataset, Split};
+use super::{Batch, DataError, Dataset, Field, Kind, Split};
 
 /// What to read, and which time steps are for what. Ranges are half-open ranges of the index of
 /// the target's time step, from 0.
@@ -164,11 +164,20 @@ impl Series {
 }
 
 impl Dataset for Series {
+    /// `before`: the maps of some steps, the oldest first; `after`: that of the step after them. In the data's
+    /// own unit.
+    fn fields(&self) -> Vec<Field> {
+        let [rows, columns] = self.grid();
+        vec![
+            Field::new("before", Kind::F32, &[self.spec.history, rows, columns]),
+            Field::new("after", Kind::F32, &[1, rows, columns]),
+        ]
+    }
+
     fn len(&self, split: Split) -> usize {
         self.variables.len() * self.targets(split).len()
     }
 
-    /// Input `[samples, history, y, x]`, oldest map first; target `[samples, 1, y, x]`.
     fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let (history, cells) = (self.spec.history, self.cells());
         let mut input = Vec::with_capacity(samples.len() * history * cells);
@@ -182,11 +191,15 @@ impl Dataset for Series {
         }
         let [rows, columns] = self.grid().map(|extent| extent as i64);
         let count = samples.len() as i64;
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: Tensor::from_slice(&input).view([count, history as i64, rows, columns]),
-            target: Tensor::from_slice(&target).view([count, 1, rows, columns]),
-        })
+        Ok(Batch::of(samples)
+            .with(
+                "before",
+                Tensor::from_slice(&input).view([count, history as i64, rows, columns]),
+            )
+            .with(
+                "after",
+                Tensor::from_slice(&target).view([count, 1, rows, columns]),
+            ))
     }
 }
 
@@ -226,13 +239,13 @@ mod tests {
             [36, 16, 20]
         );
         let batch = series.batch(Split::Train, &[35, 0]).unwrap();
-        assert_eq!(batch.input.size(), [2, 2, 3, 4]);
-        assert_eq!(batch.target.size(), [2, 1, 3, 4]);
+        assert_eq!(batch["before"].size(), [2, 2, 3, 4]);
+        assert_eq!(batch["after"].size(), [2, 1, 3, 4]);
         let at = |tensor: &Tensor, index: [i64; 4]| tensor.double_value(&index) as f32;
-        assert_eq!(at(&batch.target, [0, 0, 2, 3]), value(1, 19, 2, 3));
-        assert_eq!(at(&batch.input, [0, 0, 0, 0]), value(1, 17, 0, 0));
-        assert_eq!(at(&batch.input, [0, 1, 1, 0]), value(1, 18, 1, 0));
-        assert_eq!(at(&batch.target, [1, 0, 0, 0]), value(0, 2, 0, 0));
+        assert_eq!(at(&batch["after"], [0, 0, 2, 3]), value(1, 19, 2, 3));
+        assert_eq!(at(&batch["before"], [0, 0, 0, 0]), value(1, 17, 0, 0));
+        assert_eq!(at(&batch["before"], [0, 1, 1, 0]), value(1, 18, 1, 0));
+        assert_eq!(at(&batch["after"], [1, 0, 0, 0]), value(0, 2, 0, 0));
         assert_eq!(series.locate(Split::HeldOut, 19), Ok((1, 39)));
         assert_eq!(series.label(1, 39), "dry 1939");
         let error = series.batch(Split::Validation, &[3, 16]).unwrap_err();
@@ -266,7 +279,10 @@ mod tests {
                 held.batch(split, &samples).unwrap(),
                 read.batch(split, &samples).unwrap(),
             );
-            assert!(a.input == b.input && a.target == b.target, "{split:?}");
+            assert!(
+                a["before"] == b["before"] && a["after"] == b["after"],
+                "{split:?}"
+            );
         }
     }
 

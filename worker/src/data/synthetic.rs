@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tch::Tensor;
 
-use super::{Batch, DataError, Dataset, Split};
+use super::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 
 /// Colours of a pixel.
 pub const CHANNELS: usize = 3;
@@ -96,6 +96,15 @@ impl Images {
 }
 
 impl Dataset for Images {
+    /// `image`: red, green, blue, without unit; `kind`: a number from 0.
+    fn fields(&self) -> Vec<Field> {
+        let size = self.spec.size;
+        vec![
+            Field::new("image", Number::F32, &[CHANNELS, size, size]),
+            Field::new("kind", Number::F32, &[]),
+        ]
+    }
+
     fn len(&self, split: Split) -> usize {
         match split {
             Split::Train => self.spec.samples,
@@ -103,7 +112,6 @@ impl Dataset for Images {
         }
     }
 
-    /// Input `[samples, 3, size, size]` without unit, target `[samples]`: numbers of kinds.
     fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let size = self.spec.size;
         let mut input = Vec::with_capacity(samples.len() * CHANNELS * size * size);
@@ -118,11 +126,12 @@ impl Dataset for Images {
             target.push(class as f32);
         }
         let (count, size) = (samples.len() as i64, size as i64);
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: Tensor::from_slice(&input).view([count, CHANNELS as i64, size, size]),
-            target: Tensor::from_slice(&target),
-        })
+        Ok(Batch::of(samples)
+            .with(
+                "image",
+                Tensor::from_slice(&input).view([count, CHANNELS as i64, size, size]),
+            )
+            .with("kind", Tensor::from_slice(&target)))
     }
 }
 
@@ -149,15 +158,19 @@ mod tests {
     #[test]
     fn an_image_follows_from_seed_split_and_number() {
         let all: Vec<usize> = (0..20).collect();
-        let input = |seed, split| Images::new(SPEC, seed).batch(split, &all).unwrap().input;
+        let input = |seed, split| {
+            Images::new(SPEC, seed).batch(split, &all).unwrap()["image"].shallow_clone()
+        };
         let first = input(1, Split::Train);
         assert!(first == input(1, Split::Train));
         assert!(first != input(2, Split::Train));
         assert!(first != input(1, Split::HeldOut));
         let images = Images::new(SPEC, 1);
         let twice = images.batch(Split::Train, &[7, 3, 7]).unwrap();
-        assert!(twice.input.get(0) == twice.input.get(2) && twice.input.get(0) == first.get(7));
-        assert!(twice.input.get(1) == first.get(3));
+        assert!(
+            twice["image"].get(0) == twice["image"].get(2) && twice["image"].get(0) == first.get(7)
+        );
+        assert!(twice["image"].get(1) == first.get(3));
     }
 
     #[test]
@@ -165,15 +178,15 @@ mod tests {
         let images = Images::new(SPEC, 1);
         let all: Vec<usize> = (0..200).collect();
         let batch = images.batch(Split::Train, &all).unwrap();
-        assert_eq!(batch.input.size(), [200, 3, 10, 10]);
-        let kinds = Vec::<f32>::try_from(&batch.target).unwrap();
+        assert_eq!(batch["image"].size(), [200, 3, 10, 10]);
+        let kinds = Vec::<f32>::try_from(&batch["kind"]).unwrap();
         for kind in 0..5 {
             let count = kinds.iter().filter(|k| **k == kind as f32).count();
             assert!((20..=60).contains(&count), "kind {kind}: {count} of 200");
         }
         // What two images have in common is the pattern: variance 1 of 2.
         let common = |a: usize, b: usize| {
-            let [a, b] = [a, b].map(|at| batch.input.get(at as i64));
+            let [a, b] = [a, b].map(|at| batch["image"].get(at as i64));
             (a * b).mean(Kind::Float).double_value(&[])
         };
         let pair = |same: bool| {
@@ -193,7 +206,7 @@ mod tests {
             let images = Images::new(spec, 1);
             assert_eq!(images.len(Split::Validation), 20);
             let batch = images.batch(Split::Validation, &[0, 19]).unwrap();
-            assert_eq!(batch.input.numel(), 2 * CHANNELS * size * size);
+            assert_eq!(batch["image"].numel(), 2 * CHANNELS * size * size);
         }
         let error = Images::new(SPEC, 1)
             .batch(Split::HeldOut, &[20])

@@ -26,7 +26,7 @@ mod left_out;
 mod scaled;
 
 use super::*;
-use crate::data::{Batch, DataError, Dataset, Split};
+use crate::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
 use crate::member::Entry;
 use crate::model::{Report, Task, TaskError};
 
@@ -72,17 +72,21 @@ fn squares(weight: &Tensor) -> Tensor {
 struct Ones;
 
 impl Dataset for Ones {
+    fn fields(&self) -> Vec<Field> {
+        ["input", "target"]
+            .map(|name| Field::new(name, Number::F32, &[]))
+            .into()
+    }
+
     fn len(&self, _: Split) -> usize {
         1000
     }
 
     fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
         let ones = || Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
-        Ok(Batch {
-            samples: samples.to_vec(),
-            input: ones(),
-            target: ones(),
-        })
+        Ok(Batch::of(samples)
+            .with("input", ones())
+            .with("target", ones()))
     }
 }
 

@@ -147,8 +147,8 @@ impl Forecast {
         let samples: Vec<usize> = (0..self.series.len(split)).collect();
         for some in samples.chunks(EVALUATE_SAMPLES) {
             let batch = self.series.batch(split, some)?.to(self.device())?;
-            let forecasts = values(&tch::no_grad(|| self.forward(&batch.input)));
-            let truths = values(&batch.target);
+            let forecasts = values(&tch::no_grad(|| self.forward(&batch["before"])));
+            let truths = values(&batch["after"]);
             let maps = forecasts
                 .chunks_exact(cells)
                 .zip(truths.chunks_exact(cells));
@@ -193,7 +193,7 @@ impl Task for Forecast {
 
     /// Mean square error in units of the scale: 1 for the untrained network.
     fn loss(&self, batch: &Batch) -> Tensor {
-        let error = (self.forward(&batch.input) - &batch.target) / self.scale;
+        let error = (self.forward(&batch["before"]) - &batch["after"]) / self.scale;
         error.square().mean(Kind::Float)
     }
 

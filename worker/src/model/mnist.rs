@@ -79,7 +79,7 @@ impl Mnist {
     /// `[samples, 10]`, in f32.
     fn forward(&self, images: &Tensor) -> Tensor {
         let (mean, deviation) = PIXELS;
-        let mut map = (images - mean) / deviation;
+        let mut map = (images.to_kind(Kind::Float) - mean) / deviation;
         for layer in [&self.conv1, &self.conv2] {
             let wide = map.conv2d(&layer.weight, Some(&layer.bias), 1, 0, 1, 1);
             map = wide.max_pool2d(2, 2, 0, 1, false).relu();
@@ -98,8 +98,8 @@ impl Mnist {
         let device = self.fc2.weight.device();
         let samples = each(&*self.digits, split, |batch| {
             let batch = batch.to(device)?;
-            let digits = batch.target.to_kind(Kind::Int64);
-            let told = tch::no_grad(|| self.forward(&batch.input));
+            let digits = batch["digit"].to_kind(Kind::Int64);
+            let told = tch::no_grad(|| self.forward(&batch["image"]));
             let mean = told.cross_entropy_for_logits(&digits).double_value(&[]);
             entropy += mean * batch.samples.len() as f64;
             right += correct(&told, &digits);
@@ -139,8 +139,9 @@ impl Task for Mnist {
 
     /// Cross-entropy, in nats.
     fn loss(&self, batch: &Batch) -> Tensor {
-        let digits = batch.target.to_kind(Kind::Int64);
-        self.forward(&batch.input).cross_entropy_for_logits(&digits)
+        let digits = batch["digit"].to_kind(Kind::Int64);
+        self.forward(&batch["image"])
+            .cross_entropy_for_logits(&digits)
     }
 
     /// Cross-entropy, which tells settings apart long before the images do that they get wrong.
@@ -190,9 +191,9 @@ fn baselines(digits: &dyn Dataset) -> Result<Vec<Measure>, DataError> {
     let mut counts = Tensor::zeros([CLASSES as i64], options);
     let mut sums = Tensor::zeros([CLASSES as i64, 1], options);
     each(digits, Split::Train, |batch| {
-        let kinds = batch.target.to_kind(Kind::Int64).one_hot(CLASSES as i64);
+        let kinds = batch["digit"].to_kind(Kind::Int64).one_hot(CLASSES as i64);
         let kinds = kinds.to_kind(Kind::Double);
-        let images = batch.input.flatten(1, -1).to_kind(Kind::Double);
+        let images = batch["image"].flatten(1, -1).to_kind(Kind::Double);
         counts += kinds.sum_dim_intlist([0i64].as_slice(), false, Kind::Double);
         sums = &sums + kinds.tr().matmul(&images);
         Ok(())
@@ -202,8 +203,8 @@ fn baselines(digits: &dyn Dataset) -> Result<Vec<Measure>, DataError> {
     let means = &sums / counts.unsqueeze(1);
     let (mut guessed, mut near) = (0, 0);
     let samples = each(digits, Split::HeldOut, |batch| {
-        let kinds = batch.target.to_kind(Kind::Int64);
-        let images = batch.input.flatten(1, -1).to_kind(Kind::Double);
+        let kinds = batch["digit"].to_kind(Kind::Int64);
+        let images = batch["image"].flatten(1, -1).to_kind(Kind::Double);
         let far = (images.unsqueeze(1) - means.unsqueeze(0)).square();
         let far = far.sum_dim_intlist([2i64].as_slice(), false, Kind::Double);
         near += correct(&-far.nan_to_num(f64::INFINITY, None, None), &kinds);

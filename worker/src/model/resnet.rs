@@ -139,8 +139,8 @@ impl Resnet {
         let mut right = 0;
         for some in samples.chunks(EVALUATE_SAMPLES) {
             let batch = self.images.batch(split, some)?.to(device)?;
-            let told = tch::no_grad(|| self.forward(&batch.input, false)).argmax(-1, false);
-            let kinds = batch.target.to_kind(Kind::Int64);
+            let told = tch::no_grad(|| self.forward(&batch["image"], false)).argmax(-1, false);
+            let kinds = batch["kind"].to_kind(Kind::Int64);
             right += told.eq_tensor(&kinds).sum(Kind::Int64).int64_value(&[]);
         }
         Ok(100.0 * (1.0 - right as f64 / samples.len() as f64))
@@ -178,9 +178,9 @@ impl Task for Resnet {
 
     /// Cross entropy, in nats.
     fn loss(&self, batch: &Batch) -> Tensor {
-        let kinds = batch.target.to_kind(Kind::Int64);
+        let kinds = batch["kind"].to_kind(Kind::Int64);
         // Under autocast too, probabilities are f32.
-        let told = self.forward(&batch.input, true).to_kind(Kind::Float);
+        let told = self.forward(&batch["image"], true).to_kind(Kind::Float);
         told.cross_entropy_for_logits(&kinds)
     }
 

@@ -1,4 +1,4 @@
-//! How the parts keep in touch, who is slow, and what is seen of it: sections `exchange`, `liveness`,
+//! How the parts keep in touch, who is slow, and what is seen of it: sections `exchange`, `loader`, `liveness`,
 //! `faults`, `pace`, `stragglers`, `evaluation` and `telemetry`.
 
 use tradewind_common::compress::Compression;
@@ -10,6 +10,7 @@ use crate::value::Kind::{Bool, Choice, Text};
 pub(super) fn sections() -> Vec<Section> {
     vec![
         exchange(),
+        loader(),
         liveness(),
         faults(),
         pace(),
@@ -75,6 +76,19 @@ down = "bf16"
             fields::<Compression>(),
         ]
         .concat(),
+    }
+}
+
+fn loader() -> Section {
+    Section {
+        name: "loader",
+        about: "Says how the ranks of a built-in model, or of one of your own in Rust, read samples ahead of their use. A script has a loader of PyTorch for that.",
+        example: r#"[loader]
+readers = 4
+batches_ahead = 8
+bytes_ahead = 1073741824    # 1 GiB
+"#,
+        keys: vec![],
     }
 }
 

@@ -14,7 +14,8 @@ const ROW: f64 = 28.0;
 type Part = (&'static str, &'static str, fn(&Times) -> f64);
 
 /// What a rank does, in the order of a step.
-const PARTS: [Part; 4] = [
+const PARTS: [Part; 5] = [
+    ("waiting for data", "reading", |t| t.reading),
     ("computing", "computing", |t| t.computing),
     ("reducing", "reducing", |t| t.reducing),
     ("exchanging", "exchanging", |t| t.exchanging),
@@ -27,6 +28,7 @@ pub(super) fn times(panel: &Panel<'_>) -> String {
         let times: Vec<Times> = readings(line).map(Reading::times).collect();
         let mean = |of: fn(&Times) -> f64| times.iter().map(of).sum::<f64>() / times.len() as f64;
         let mean = Times {
+            reading: mean(|t| t.reading),
             computing: mean(|t| t.computing),
             reducing: mean(|t| t.reducing),
             exchanging: mean(|t| t.exchanging),

@@ -143,6 +143,7 @@ fn spent(mut line: Line, factor: f64) -> Line {
     let mut factor = 0.5 * factor;
     each_reading(&mut line, |reading| {
         let group = &mut reading.summary.groups[0];
+        group.data_seconds = 0.0;
         group.compute_seconds = 2.0 * factor;
         group.reduce_seconds = 1.2 * factor;
         group.exposed_seconds = 0.8 * factor;

@@ -73,13 +73,13 @@ fn of_whole_fields_the_first_forecast_is_one_number_and_the_loss_is_one() {
     let task = Forecast::new(&spec, 1).unwrap();
     let data = task.dataset();
     let all: Vec<usize> = (0..task.samples()).collect();
-    let targets = data.batch(Split::Train, &all).unwrap().target;
+    let targets = data.batch(Split::Train, &all).unwrap()["after"].shallow_clone();
     let level = targets.to_kind(Kind::Double).mean(Kind::Double);
     let deviation = (targets.to_kind(Kind::Double) - &level).square();
     let deviation = deviation.mean(Kind::Double).sqrt().double_value(&[]);
 
     let batch = data.batch(Split::Train, &all[..3]).unwrap();
-    let forecast = task.forward(&batch.input);
+    let forecast = task.forward(&batch["before"]);
     assert_eq!(forecast.size(), [3, 1, 37, 49]);
     let off = (&forecast - &level).abs().max().double_value(&[]);
     assert!(off < 1e-3, "{off} K from {level}");

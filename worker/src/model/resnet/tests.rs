@@ -57,7 +57,7 @@ fn resnet_50_has_the_known_number_of_parameters() {
     assert_eq!(shape("layer4.2.bn3.running_var"), [2048]);
     assert_eq!(shape("fc.weight"), [1000, 2048]);
 
-    let told = tch::no_grad(|| task.forward(&batch(&task, 2).input, true));
+    let told = tch::no_grad(|| task.forward(&batch(&task, 2)["image"], true));
     assert_eq!(told.size(), [2, 1000]);
     let layout = Layout::new(&tensor_specs(task.tensors()), 1 << 18).unwrap();
     let counted =
@@ -87,10 +87,10 @@ fn statistics_move_in_training_alone() {
             .zip(&after)
             .all(|(before, after)| before != after)
     );
-    let told = || tch::no_grad(|| task.forward(&batch.input, false));
+    let told = || tch::no_grad(|| task.forward(&batch["image"], false));
     let first = told();
     assert!(first == told());
-    assert!(first != tch::no_grad(|| task.forward(&batch.input, true)));
+    assert!(first != tch::no_grad(|| task.forward(&batch["image"], true)));
 }
 
 #[test]

@@ -1,0 +1,220 @@
+//! Samples that files hold in one of the forms of [`tradewind_data`].
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+use tradewind_data::{DataError as SourceError, Field, Kind as Number, Place, Places, Source};
+
+use super::{Batch, DataError, Dataset, Split};
+
+/// Three sources of the same fields, one for each split.
+pub struct Stored {
+    sources: [Arc<dyn Source>; 3],
+}
+
+impl Stored {
+    /// What is trained on, what settings are compared by, and what is for the metric alone.
+    ///
+    /// # Errors
+    /// Sources of other fields than those for training; a source without samples.
+    pub fn new(
+        train: Arc<dyn Source>,
+        validation: Arc<dyn Source>,
+        held_out: Arc<dyn Source>,
+    ) -> Result<Self, DataError> {
+        let sources = [train, validation, held_out];
+        let parts = ["training", "validation", "held-out"];
+        for (source, part) in sources.iter().zip(parts) {
+            if source.is_empty() {
+                return Err(DataError::Other(format!("there are no {part} samples")));
+            }
+            for (want, got) in sources[0].fields().iter().zip(source.fields()) {
+                // The most rows differ.
+                let like = |field: &Field| (field.name.clone(), field.kind, field.shape.clone());
+                if like(want) != like(got) || want.varies() != got.varies() {
+                    return Err(DataError::Other(format!(
+                        "{part} samples have the field {got}, and those for training {want}"
+                    )));
+                }
+            }
+            let [want, got] = [sources[0].fields().len(), source.fields().len()];
+            if want != got {
+                return Err(DataError::Other(format!(
+                    "{part} samples have {got} fields, and those for training {want}"
+                )));
+            }
+        }
+        Ok(Self { sources })
+    }
+
+    fn source(&self, split: Split) -> &dyn Source {
+        match split {
+            Split::Train => &*self.sources[0],
+            Split::Validation => &*self.sources[1],
+            Split::HeldOut => &*self.sources[2],
+        }
+    }
+}
+
+impl Dataset for Stored {
+    fn fields(&self) -> Vec<Field> {
+        self.sources[0].fields().to_vec()
+    }
+
+    fn len(&self, split: Split) -> usize {
+        self.source(split).len()
+    }
+
+    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        let read = tradewind_data::read_batch(self.source(split), samples, &mut Tensors {})?;
+        let mut batch = Batch::of(samples);
+        for column in read.columns {
+            let (name, values) = (&column.field.name, column.values.0);
+            batch = match column.offsets {
+                None => batch.with(name, values),
+                Some(offsets) => batch.with_rows(name, values, offsets),
+            };
+        }
+        Ok(batch)
+    }
+}
+
+/// Tensors that are read into.
+struct Tensors {}
+
+/// A contiguous tensor in main memory.
+struct Filled(Tensor);
+
+impl Places for Tensors {
+    type Place = Filled;
+
+    fn place(&mut self, field: &Field, rows: usize) -> Result<Filled, SourceError> {
+        let extents = std::iter::once(rows).chain(field.shape.iter().copied());
+        let extents: Vec<i64> = extents.map(|extent| extent as i64).collect();
+        let made = Tensor::f_empty(extents, (kind_of(field.kind), Device::Cpu));
+        let failed = |error: tch::TchError| {
+            let reason = crate::c10d::without_stack(&error.to_string());
+            SourceError::Asked(format!("{rows} rows of {field}: {reason}"))
+        };
+        made.map(Filled).map_err(failed)
+    }
+}
+
+impl Place for Filled {
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let bytes = self.0.numel() * self.0.kind().elt_size_in_bytes();
+        if bytes == 0 {
+            return &mut [];
+        }
+        // SAFETY: the tensor is contiguous and of this length since it was made, nobody else has it yet, and
+        // numbers of all kinds may have any bits.
+        unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), bytes) }
+    }
+}
+
+fn kind_of(number: Number) -> Kind {
+    match number {
+        Number::U8 => Kind::Uint8,
+        Number::I16 => Kind::Int16,
+        Number::I32 => Kind::Int,
+        Number::F16 => Kind::Half,
+        Number::BF16 => Kind::BFloat16,
+        Number::F32 => Kind::Float,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tradewind_data::packed::{Packed, Settings, Writer};
+
+    use super::*;
+
+    /// Sample `n` of all kinds of numbers, with `n` rows.
+    fn source(folder: &std::path::Path, name: &str, samples: u8) -> Arc<dyn Source> {
+        let mut fields: Vec<_> = Number::ALL
+            .iter()
+            .map(|kind| Field::new(kind.name(), *kind, &[2]))
+            .collect();
+        fields.push(Field::varying("rows", Number::U8, &[3], 9));
+        let path = folder.join(name);
+        let mut writer = Writer::create(&path, &fields, Settings::default()).unwrap();
+        for n in 0..samples {
+            let (float, integer) = (f32::from(n), i32::from(n));
+            let float = [float.to_le_bytes(), (-float).to_le_bytes()].concat();
+            let values: Vec<Vec<u8>> = vec![
+                vec![n, 2 * n],
+                [i16::from(n), -i16::from(n)].map(i16::to_le_bytes).concat(),
+                [integer, -integer].map(i32::to_le_bytes).concat(),
+                [half(integer), half(-integer)].concat(),
+                [&float[2..4], &float[6..8]].concat(),
+                float.clone(),
+                vec![n; 3 * usize::from(n)],
+            ];
+            let values: Vec<&[u8]> = values.iter().map(Vec::as_slice).collect();
+            writer.push(&n.to_string(), &values).unwrap();
+        }
+        writer.finish().unwrap();
+        Arc::new(Packed::open(&path).unwrap())
+    }
+
+    /// Small integers as binary16.
+    fn half(n: i32) -> Vec<u8> {
+        let tensor = Tensor::from_slice(&[n]).to_kind(Kind::Half);
+        let mut bytes = vec![0; 2];
+        tensor.copy_data_u8(&mut bytes, 1);
+        bytes
+    }
+
+    #[test]
+    fn numbers_of_all_kinds_become_tensors() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = [("a", 5), ("b", 3), ("c", 2)].map(|(n, s)| source(folder.path(), n, s));
+        let stored = Stored::new(a, b, c).unwrap();
+        assert_eq!(stored.len(Split::HeldOut), 2);
+        let batch = stored.batch(Split::Train, &[3, 1]).unwrap();
+        for kind in Number::ALL {
+            let tensor = &batch[kind.name()];
+            assert_eq!((tensor.size(), tensor.kind()), (vec![2, 2], kind_of(kind)));
+            let values = Vec::<f32>::try_from(&tensor.to_kind(Kind::Float).view([-1])).unwrap();
+            let want = match kind {
+                Number::U8 => [3.0, 6.0, 1.0, 2.0],
+                _ => [3.0, -3.0, 1.0, -1.0],
+            };
+            assert_eq!(values, want, "{kind:?}");
+            assert_eq!(batch.offsets(kind.name()), None);
+        }
+        assert_eq!(batch["rows"].size(), [4, 3]);
+        assert_eq!(batch.offsets("rows"), Some(&[0, 3, 4][..]));
+        let error = stored
+            .batch(Split::Validation, &[3])
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "there are samples 0..3, asked for 3");
+    }
+
+    #[test]
+    fn splits_of_other_fields_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = source(folder.path(), "whole", 2);
+        let path = folder.path().join("other");
+        let one = Field::new("u8", Number::I32, &[2]);
+        let mut writer = Writer::create(&path, &[one], Settings::default()).unwrap();
+        writer.push("one", &[&[0; 8]]).unwrap();
+        writer.finish().unwrap();
+        let other: Arc<dyn Source> = Arc::new(Packed::open(&path).unwrap());
+        let error = Stored::new(whole.clone(), whole.clone(), other)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(
+            error.contains("held-out samples have the field u8 i32 [2]"),
+            "{error}"
+        );
+        let none = source(folder.path(), "none", 0);
+        let error = Stored::new(whole.clone(), none, whole)
+            .err()
+            .unwrap()
+            .to_string();
+        assert!(error.contains("there are no validation samples"), "{error}");
+    }
+}
