@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+import tradewind as tw
 from telling import join, told
 
 SAMPLES = 256
@@ -43,6 +44,72 @@ def train() -> None:
             told(f"batches-{rank.group}", batch)
     told("evaluated" if rank.evaluating else f"values-{rank.group}", {name: array.tolist() for name, array in values.items()})
     assert "torch" not in sys.modules
+
+
+def train_silently(rank: tw.Rank) -> None:
+    """Tells nothing."""
+    x, y = lines()
+    values = rank.share(initial(), samples=SAMPLES)
+    while not rank.done:
+        for batch in rank.batches():
+            rank.exchange(gradients_of(values, x[batch], y[batch])[1])
+
+
+def by_learning() -> None:
+    """What experiments compare: lower with what the setting is."""
+    rank = join()
+    rank.evaluate(lambda _: {"distance": abs(rank.settings["width"] - 3)})
+    train_silently(rank)
+
+
+def evaluation_raises() -> None:
+    rank = join()
+
+    @rank.evaluate
+    def accuracy(values: dict[str, np.ndarray]) -> float:
+        raise ValueError("no such file: held-out.csv")
+
+    train_silently(rank)
+
+
+def returns() -> None:
+    """Nonsense, as the test says which."""
+    rank = join()
+    kinds: dict[str, Any] = {
+        "nan": float("nan"),
+        "text": "good",
+        "nothing": None,
+        "many": {"accuracy": 0.5, "loss": 1.0},
+        "parts": tw.Evaluation(tw.Measure("a", 1.0), parts=[tw.Part("first", 1.0, [2.0])]),
+    }
+
+    @rank.evaluate
+    def accuracy(values: dict[str, np.ndarray]) -> Any:
+        return kinds[rank.settings["returns"]]
+
+    train_silently(rank)
+
+
+def never_iterates() -> None:
+    rank = join()
+    if not rank.evaluating:
+        train_silently(rank)
+
+
+def always_raises() -> None:
+    rank = join()
+    rank.share(initial(), samples=SAMPLES)
+    for _ in rank.batches():
+        raise ValueError("a mistake of the script")
+
+
+def never_joins() -> None:
+    """A script that knows nothing of Tradewind."""
+    x, y = lines()
+    values = initial()
+    for _ in range(10):
+        _, gradients = gradients_of(values, x, y)
+        values = {name: array - np.float32(0.05) * gradients[name] for name, array in values.items()}
 
 
 def exchanges_once(gradients: dict[str, Any]) -> None:

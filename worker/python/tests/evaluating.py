@@ -85,48 +85,6 @@ def says_more() -> None:
     train(rank, model())
 
 
-def by_learning() -> None:
-    """What experiments compare: lower with what the setting is."""
-    rank = join()
-    rank.evaluate(lambda net: {"distance": abs(rank.settings["width"] - 3)})
-    train(rank, model())
-
-
-def raises() -> None:
-    rank = join()
-
-    @rank.evaluate
-    def accuracy(net: nn.Module) -> float:
-        raise ValueError("no such file: held-out.csv")
-
-    train(rank, model())
-
-
-def returns() -> None:
-    """Nonsense, as the test says which."""
-    rank = join()
-    kinds: dict[str, Any] = {
-        "nan": float("nan"),
-        "text": "good",
-        "nothing": None,
-        "many": {"accuracy": 0.5, "loss": 1.0},
-        "parts": tw.Evaluation(tw.Measure("a", 1.0), parts=[tw.Part("first", 1.0, [2.0])]),
-    }
-
-    @rank.evaluate
-    def accuracy(net: nn.Module) -> Any:
-        return kinds[rank.settings["returns"]]
-
-    train(rank, model())
-
-
-def never_iterates() -> None:
-    rank = join()
-    if rank.evaluating:
-        return
-    train(rank, model())
-
-
 def twice() -> None:
     rank = join()
     rank.evaluate(loss)

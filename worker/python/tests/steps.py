@@ -293,30 +293,21 @@ def own_loader_beside() -> None:
 
 
 def raises_once() -> None:
-    """The last rank raises in its first process, in the middle; or in each of them, at once."""
+    """The last rank raises in its first process, in the middle."""
     rank = join()
     net = model()
     opt = rank.optimizer(net)
     first = Path(os.environ["TOLD"], "raised")
     while not rank.done:
         for number, batch in enumerate(rank.loader(Lines())):
-            always = rank.settings.get("always")
             last = rank.rank == rank.group_size - 1
-            if last and (always or number == 5 and not first.exists()):
+            if last and number == 5 and not first.exists():
                 first.touch()
                 raise ValueError("a mistake of the script")
             opt.zero_grad()
             loss_of(net, batch).backward()
             opt.step()
     tell_values(rank, net)
-
-
-def never_joins() -> None:
-    net = model()
-    opt = torch.optim.SGD(net.parameters(), lr=0.1)
-    for batch in DataLoader(Lines(), batch_size=8):
-        loss_of(net, batch).backward()
-        opt.step()
 
 
 def forks() -> None:

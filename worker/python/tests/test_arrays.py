@@ -43,6 +43,14 @@ class Arrays(RunCase):
     def test_gradients_of_other_names_are_told(self) -> None:
         self.refused("wrong_names", "gradients are of weights, and rank.share has weight, bias")
 
+    def test_what_fails_again_and_again_ends_the_run(self) -> None:
+        # At the same time: each waits between its processes.
+        raises, stranger = self.launch("always_raises"), self.launch("never_joins")
+        for run, words in ((raises, "ValueError: a mistake of the script"), (stranger, "tradewind.join()")):
+            status, text = run.end()
+            self.assertNotEqual(status, 0, text)
+            self.assertIn(words, text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -91,37 +91,41 @@ class Evaluations(Case):
         net.load_state_dict(model_of(run), strict=True)
         self.assertAlmostEqual(loss(net), found["metric"]["value"], places=6)
 
+    def test_a_second_function_and_another_direction_are_refused(self) -> None:
+        self.refused("twice", "a function is registered already")
+        self.refused("sideways", "better is 'up': say \"lower\" or \"higher\"")
+
+
+class OfArrays(Case):
+    """Evaluations of scripts without PyTorch, which begin at once."""
+
+    scripts = "array_scripts.py"
+
     def test_a_function_that_raises_fails_the_run(self) -> None:
-        self.fails(self.launch("raises", ASYNC), "ValueError: no such file: held-out.csv")
+        self.fails(self.launch("evaluation_raises", ASYNC), "ValueError: no such file: held-out.csv")
 
     def test_a_script_that_asks_for_no_batch_fails_the_run(self) -> None:
         self.fails(self.launch("never_iterates", ASYNC), "iterate over rank.loader(data)")
 
+    def returns(self, kind: str, words: str) -> str:
+        return self.fails(self.launch("returns", {**ASYNC, "script.returns": kind}), words)
+
     def test_a_metric_that_is_not_finite_has_diverged(self) -> None:
-        run = self.launch("returns", {**ASYNC, "script.returns": "nan"})
-        self.assertIn("diverged", self.fails(run, "accuracy is NaN: training has diverged"))
+        self.assertIn("diverged", self.returns("nan", "accuracy is NaN: training has diverged"))
 
     def test_what_is_no_evaluation_is_named(self) -> None:
-        run = self.launch("returns", {**ASYNC, "script.returns": "text"})
-        self.fails(run, "accuracy returned 'good' of str: return a number")
-        words = "accuracy returned None of NoneType: return a number"
-        self.refused("returns", words, {"script.returns": "nothing"})
+        self.returns("text", "accuracy returned 'good' of str: return a number")
+        self.returns("nothing", "accuracy returned None of NoneType: return a number")
 
     def test_two_metrics_and_unfit_parts_are_refused(self) -> None:
-        words = "accuracy returned 2 values: return the metric alone"
-        self.refused("returns", words, {"script.returns": "many"})
-        words = "part first has 1 baselines, and the evaluation 0"
-        self.refused("returns", words, {"script.returns": "parts"})
-
-    def test_a_second_function_and_another_direction_are_refused(self) -> None:
-        self.refused("twice", "a function is registered already")
-        self.refused("sideways", "better is 'up': say \"lower\" or \"higher\"")
+        self.returns("many", "accuracy returned 2 values: return the metric alone")
+        self.returns("parts", "part first has 1 baselines, and the evaluation 0")
 
     def test_experiments_compare_what_it_returns(self) -> None:
         folder = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, folder)
         (folder / "run.toml").write_text(text_of({**ASYNC, "train.samples": 400}))
-        command = json.dumps([sys.executable, str(SCRIPTS), "by_learning"])
+        command = json.dumps([sys.executable, str(SCRIPTS.with_name(self.scripts)), "by_learning"])
         (folder / "widths.toml").write_text(
             f'command = {command}\n[experiment]\nname = "widths"\nbase = "run.toml"\nseeds = [1]\n'
             "[axes]\nscript.width = [1, 3]\n"
