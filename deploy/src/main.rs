@@ -1,6 +1,7 @@
 //! The `tradewind` command: starts, watches and reads runs. One file a verb.
 
 mod config;
+mod data;
 mod export;
 mod run;
 mod slurm;
@@ -42,6 +43,8 @@ enum Verb {
     Bench(tradewind_bench::Arguments),
     /// Train on this machine while processes die, hang and are cut off, and check what must hold.
     Chaos(tradewind_chaos::Arguments),
+    /// Pack samples, look at them, verify and count them.
+    Data(data::Arguments),
     /// Train on a cluster: submit runs to Slurm, watch, grow and end them.
     Slurm(slurm::Arguments),
     /// Print what this node has for training on GPUs, and what is missing.
@@ -64,6 +67,7 @@ fn begin() -> ExitCode {
         Verb::Export(arguments) => export::run(&arguments),
         Verb::Bench(arguments) => tradewind_bench::run(&arguments),
         Verb::Chaos(arguments) => tradewind_chaos::run(&arguments),
+        Verb::Data(arguments) => data::run(&arguments),
         Verb::Slurm(arguments) => slurm::run(&arguments),
         Verb::Doctor(arguments) => tradewind_doctor::run(&arguments),
         Verb::Config(arguments) => config::run(&arguments),

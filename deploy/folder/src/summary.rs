@@ -286,7 +286,10 @@ fn applied(records: &[StepRecord]) -> u64 {
 
 /// From the beginning of the first step to the end of the last exchange.
 fn train_seconds(records: &[StepRecord]) -> f64 {
-    let first = records.iter().map(StepRecord::begun).fold(f64::INFINITY, f64::min);
+    let first = records
+        .iter()
+        .map(StepRecord::begun)
+        .fold(f64::INFINITY, f64::min);
     let last = records
         .iter()
         .map(|r| r.wall)
@@ -393,7 +396,11 @@ fn utilization<'a>(own: impl Iterator<Item = &'a StepRecord>) -> f64 {
         begun = record.begun().min(begun);
         ended = record.wall.max(ended);
     }
-    if ended > begun { computing / (ended - begun) } else { 0.0 }
+    if ended > begun {
+        computing / (ended - begun)
+    } else {
+        0.0
+    }
 }
 
 fn shard(shard: &ShardStatusReply) -> Shard {

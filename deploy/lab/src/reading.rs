@@ -156,7 +156,10 @@ impl Reading {
 
     /// When its first step began, seconds since the Unix epoch.
     pub fn begun(&self) -> f64 {
-        self.records.iter().map(StepRecord::begun).fold(f64::INFINITY, f64::min)
+        self.records
+            .iter()
+            .map(StepRecord::begun)
+            .fold(f64::INFINITY, f64::min)
     }
 
     /// Why it cannot have reached a target: another metric was measured, as of runs that were made by

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// How much is read ahead.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +38,6 @@ pub struct Readers<T> {
     /// Batches that are asked for and not yet taken.
     pending: usize,
     threads: Vec<JoinHandle<()>>,
-    waited: Duration,
 }
 
 struct Shared<T> {
@@ -96,7 +94,6 @@ impl<T: Send + 'static> Readers<T> {
             ahead,
             pending: 0,
             threads,
-            waited: Duration::ZERO,
         }
     }
 
@@ -129,7 +126,6 @@ impl<T: Send + 'static> Readers<T> {
     )]
     pub fn next(&mut self) -> Option<Result<T, Ended>> {
         self.pending = self.pending.checked_sub(1)?;
-        let from = Instant::now();
         let mut state = self.shared.lock();
         let number = state.taken;
         let (batch, bytes) = loop {
@@ -142,13 +138,7 @@ impl<T: Send + 'static> Readers<T> {
         state.bytes -= bytes;
         drop(state);
         self.shared.begin.notify_all();
-        self.waited += from.elapsed();
         Some(batch)
-    }
-
-    /// How long [`next`](Self::next) has waited so far.
-    pub fn waited(&self) -> Duration {
-        self.waited
     }
 
     /// Most bytes that batches took at once, which were being read, or read and not yet taken.
@@ -227,6 +217,7 @@ impl<T> Drop for Readers<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
     use super::*;
     use crate::batch::testing::Numbers;

@@ -62,6 +62,13 @@ def by_learning() -> None:
     train_silently(rank)
 
 
+def accuracy() -> None:
+    """Registered behind the loop, with a name of its own."""
+    rank = join()
+    train_silently(rank)
+    rank.evaluate(better="higher")(lambda _: {"accuracy": np.float32(0.75)})
+
+
 def evaluation_raises() -> None:
     rank = join()
 

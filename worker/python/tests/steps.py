@@ -72,50 +72,44 @@ def attaches_and_is_killed() -> None:
     tell_values(rank, net)
 
 
-def one_bad_step() -> None:
-    """The third batch of rank 1 has a loss that is infinite."""
-    rank = join()
-    net = nn.Sequential(model(), nn.BatchNorm1d(1))
-    opt = own_optimizer(rank, net)
-    taken = 0
-    while not rank.done:
-        for batch in rank.loader(Lines()):
-            opt.zero_grad()
-            taken += 1
-            loss = loss_of(net, batch)
-            bad = taken == 3 and rank.rank == 1
-            before = [parameter.detach().clone() for parameter in net.parameters()]
-            (loss * (float("inf") if bad else 1)).backward()
-            opt.step()
-            still = all(torch.equal(was, now) for was, now in zip(before, net.parameters()))
-            told(f"still-{rank.group}-{rank.rank}", still)
-    told(f"buffers-{rank.group}-{rank.rank}", [buffer.tolist() for buffer in net.buffers()])
-    tell_values(rank, net)
-
-
-def scales() -> None:
-    """The third and the sixth batch of rank 1 overflow. Gradients of every second step are clipped, from the first."""
+def overflows() -> None:
+    """The third, sixth and ninth batch of rank 1 have a loss that is infinite. All batches but the ninth go through a
+    scaler, and every second one, from the first, has its gradients clipped.
+    """
     rank = join()
     net = model()
-    opt = own_optimizer(rank, net)
+    # Beside the loss, so that it is the same in one process with all batches.
+    statistics = nn.BatchNorm1d(8, affine=False)
+    both = nn.ModuleList([net, statistics])
+    opt = own_optimizer(rank, both)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    place = f"{rank.group}-{rank.rank}"
     taken = 0
     while not rank.done:
         for batch in rank.loader(Lines()):
             opt.zero_grad()
             taken += 1
+            statistics(batch[0])
             loss = loss_of(net, batch)
-            bad = taken in (3, 6) and rank.rank == 1
-            scaler.scale(loss * (float("inf") if bad else 1)).backward()
-            if taken % 2 == 1:
-                scaler.unscale_(opt)
-                norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
-                told(f"norms-{rank.group}-{rank.rank}", float(norm))
-            scaler.step(opt)
-            scaler.update()
-            told(f"scales-{rank.group}-{rank.rank}", scaler.get_scale())
+            bad = taken in (3, 6, 9) and rank.rank == 1
+            scaled = loss * (float("inf") if bad else 1)
+            before = [parameter.detach().clone() for parameter in net.parameters()]
+            if taken == 9:
+                scaled.backward()
+                opt.step()
+            else:
+                scaler.scale(scaled).backward()
+                if taken % 2 == 1:
+                    scaler.unscale_(opt)
+                    norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+                    told(f"norms-{place}", float(norm))
+                scaler.step(opt)
+                scaler.update()
+            told(f"scales-{place}", scaler.get_scale())
+            told(f"still-{place}", all(torch.equal(was, now) for was, now in zip(before, net.parameters())))
             rank.log(loss=loss)
             tell_batch(rank, batch)
+    told(f"buffers-{place}", [buffer.tolist() for buffer in statistics.buffers()])
     tell_values(rank, net)
 
 

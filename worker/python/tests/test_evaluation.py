@@ -16,7 +16,7 @@ import torch
 
 import tradewind as tw
 from evaluating import Net, loss
-from runs import ASYNC, COMMAND, PATIENCE, Keys, Run, RunCase, Told, text_of
+from runs import ASYNC, COMMAND, PATIENCE, Alone, Keys, Run, RunCase, Told, text_of
 from scripts import model
 
 SCRIPTS = Path(__file__).with_name("evaluating.py")
@@ -65,12 +65,6 @@ class Evaluations(Case):
         self.assertNotIn("tied.weight", header)
         self.assertEqual(header["__metadata__"], {"format": "pt", "tied.weight": "into.weight"})
 
-    def test_a_function_may_come_last_and_name_its_metric(self) -> None:
-        run = self.launch("accuracy", ASYNC)
-        self.completes(run)
-        metric = run.json("summary.json")["metric"]
-        self.assertEqual((metric["name"], metric["value"], metric["better"]), ("accuracy", 0.75, "higher"))
-
     def test_an_evaluation_may_say_more_and_milestones_are_evaluated(self) -> None:
         run = self.launch("says_more", {**ASYNC, "evaluation.every_samples": 200})
         text = self.completes(run)
@@ -100,6 +94,12 @@ class OfArrays(Case):
     """Evaluations of scripts without PyTorch, which begin at once."""
 
     scripts = "array_scripts.py"
+
+    def test_a_function_may_come_last_and_name_its_metric(self) -> None:
+        run = self.launch("accuracy", ASYNC)
+        self.completes(run)
+        metric = run.json("summary.json")["metric"]
+        self.assertEqual((metric["name"], metric["value"], metric["better"]), ("accuracy", 0.75, "higher"))
 
     def test_a_function_that_raises_fails_the_run(self) -> None:
         self.fails(self.launch("evaluation_raises", ASYNC), "ValueError: no such file: held-out.csv")
@@ -196,21 +196,14 @@ class Kept(Case):
 
 
 class Saved(Case):
-    saves: ClassVar[Run]
-    text: ClassVar[str]
+    saves: ClassVar[Alone]
 
     @classmethod
     def setUpClass(cls) -> None:
         """One run for several tests."""
-        cls.saves = Run(cls.scripts, "saves", ASYNC)
+        cls.saves = Alone(cls.scripts, "saves", {})
         cls.addClassCleanup(cls.saves.close)
-        status, cls.text = cls.saves.end()
-        assert status == 0, cls.text
-
-    def test_a_script_without_an_evaluation_completes_without_a_metric(self) -> None:
-        self.assertIn("the script has registered no function with @rank.evaluate", self.text)
-        self.assertIsNone(self.saves.json("summary.json")["metric"])
-        Net().load_state_dict(model_of(self.saves), strict=True)
+        assert cls.saves.status == 0, cls.saves.text
 
     def test_a_saved_model_loads_again(self) -> None:
         state = torch.load(self.saves.told / "state.pt")

@@ -6,6 +6,7 @@ import unittest
 
 import torch
 
+import tradewind as tw
 from runs import ASYNC, Alone, Run, RunCase
 from scripts import Lines, loss_of, model
 
@@ -38,9 +39,13 @@ class Runs(RunCase):
 
     def test_groups_of_ranks_equal_one_process_on_all_their_batches(self) -> None:
         run = self.launch("train", {"cluster.servers": 2, "script.workers": 2}, groups=[2, 1], samples=1200)
-        self.completes(run)
+        text = self.completes(run)
         self.assertEqual(len(run.lines("batches-0-0")), 50)
         self.equals_the_plain_loop(run, ["0-0", "0-1", "1-0"], rtol=1e-4, atol=1e-5)
+        # Without an evaluation there is no metric, and the model.
+        self.assertIn("the script has registered no function with @rank.evaluate", text)
+        self.assertIsNone(run.json("summary.json")["metric"])
+        model().load_state_dict(tw.load(run.told / "run/model.safetensors"), strict=True)
 
     def test_workers_of_a_loader_fetch_ahead_what_is_leased(self) -> None:
         run = self.launch("train", {**ASYNC, "script.workers": 1}, groups=[2, 1], samples=1600)

@@ -110,16 +110,6 @@ class Attached(StepCase):
                         middle.add_(apart)
         self.same(run, plain.net)
 
-    def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_the_group(self) -> None:
-        for attach in (DILOCO, {}):
-            run = self.launch("one_bad_step", attach, groups=[2], samples=320)
-            self.completes(run)
-            for rank in PAIR:
-                still = run.lines(f"still-{rank}")
-                self.assertEqual([at for at, is_still in enumerate(still) if is_still], [2], attach)
-            self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
-            self.assertNotIn("nan", str(run.lines("buffers-0-0")).lower())
-
     def test_a_rank_that_is_killed_comes_back(self) -> None:
         for keys in (DILOCO, ELASTIC):
             keys = {**keys, **ASYNC, "script.killed": [0, 1]}
@@ -209,27 +199,31 @@ class Accumulation(StepCase):
         self.refused("too_many", words, ASYNC)
 
 
-class Scaler(StepCase):
-    def scaled(self, keys: Keys) -> Run:
-        """All ranks have skipped the steps that overflowed on one of them, and have the same norms."""
-        run = self.launch("scales", keys, groups=[2])
+class Overflow(StepCase):
+    def overflows(self, keys: Keys) -> Run:
+        """All ranks have skipped the steps that overflowed on one of them, with a scaler and without."""
+        run = self.launch("overflows", keys, groups=[2])
         self.completes(run)
         for rank in PAIR:
+            still = run.lines(f"still-{rank}")
+            self.assertEqual([at for at, is_still in enumerate(still, 1) if is_still], [3, 6, 9])
             scales = run.lines(f"scales-{rank}")
             self.assertEqual(scales[:7], [1024.0, 1024.0, 512.0, 512.0, 512.0, 256.0, 256.0])
             self.assertEqual(set(scales[5:]), {256.0})
         norms = run.lines("norms-0-0")
         self.assertEqual(str(norms), str(run.lines("norms-0-1")))
         self.assertEqual(sum(norm != norm or norm == float("inf") for norm in norms), 1)
+        self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
+        self.assertNotIn("nan", str(run.lines("buffers-0-0")).lower())
         return run
 
-    def test_an_overflow_on_one_rank_is_skipped_by_all(self) -> None:
-        run = self.scaled({})
+    def test_it_is_skipped_by_all_and_clipped_gradients_are_the_same(self) -> None:
+        run = self.overflows({})
         plain = Plain(run)
         opt = torch.optim.SGD(plain.net.parameters(), lr=0.05)
         for number, batch in enumerate(plain.batches(), 1):
             opt.zero_grad()
-            if number in (3, 6):
+            if number in (3, 6, 9):
                 continue
             plain.backward(batch)
             if number % 2 == 1:
@@ -237,9 +231,8 @@ class Scaler(StepCase):
             opt.step()
         self.same(run, plain.net)
 
-    def test_it_is_with_an_optimizer_of_the_scripts_too(self) -> None:
-        run = self.scaled(DILOCO)
-        self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
+    def test_so_it_is_with_an_optimizer_of_the_scripts(self) -> None:
+        self.overflows(DILOCO)
 
 
 class Misuse(StepCase):

@@ -1,13 +1,13 @@
 //! Reading packed files.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Compression, Description, END, Entries, MAGIC, Section, restored};
-use crate::source::unusable;
+use crate::once::{Checked, Stamp};
+use crate::source::{placed, unusable};
 use crate::{DataError, Field, Room, Rows, Source};
 
 /// An open packed file. A sample's checksum is compared when it is read for the first time.
@@ -20,24 +20,7 @@ pub struct Packed {
     pub(super) description: Description,
     entries: Entries,
     index: Vec<u8>,
-    /// A bit for each sample that was found whole.
-    checked: Vec<AtomicU64>,
-}
-
-/// Tells a file from the one that was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    bytes: u64,
-    written: (i64, i64),
-}
-
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            bytes: metadata.len(),
-            written: (metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
+    checked: Checked,
 }
 
 /// Where a sample is, from the index.
@@ -94,10 +77,9 @@ impl Packed {
                 "its index has another length than its samples need",
             ));
         }
-        let words = description.samples.div_ceil(64);
         let packed = Self {
             path: path.into(),
-            checked: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            checked: Checked::new(description.samples as usize),
             entries,
             index,
             description,
@@ -154,11 +136,6 @@ impl Packed {
                 .map(|one| u32::from_le_bytes(*one))
                 .collect(),
         }
-    }
-
-    /// Whether a sample was found whole before.
-    fn is_checked(&self, sample: usize) -> bool {
-        self.checked[sample / 64].load(Ordering::Relaxed) & (1 << (sample % 64)) != 0
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> Result<(), DataError> {
@@ -234,18 +211,6 @@ impl Packed {
     }
 }
 
-/// The bytes of a room that a field of so many bytes is written to.
-fn placed<'a>(room: &'a mut Room<'_>, bytes: usize) -> &'a mut [u8] {
-    match room {
-        Room::One(place) => place,
-        Room::Varying(rows) => {
-            let before = rows.len();
-            rows.resize(before + bytes, 0);
-            &mut rows[before..]
-        }
-    }
-}
-
 /// The bytes of a section, if they are whole.
 fn section(file: &File, section: Section, file_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     let Section {
@@ -282,7 +247,7 @@ impl Source for Packed {
 
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
         let entry = self.entry(sample);
-        let check = !self.is_checked(sample);
+        let check = !self.checked.has(sample);
         let (crc32, whole) = match self.description.compression {
             Compression::None => (self.plain(&entry, rooms, check)?, Some(())),
             Compression::Lz4 => self.compressed(&entry, rooms)?,
@@ -297,7 +262,7 @@ impl Source for Packed {
             return Err(unusable(self, sample, reason));
         }
         if check {
-            self.checked[sample / 64].fetch_or(1 << (sample % 64), Ordering::Relaxed);
+            self.checked.add(sample);
         }
         Ok(())
     }

@@ -1,0 +1,339 @@
+//! `tradewind data`: packs samples, looks at them, verifies them, counts them, and lists files of them.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::{Subcommand, ValueEnum};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use tradewind_common::exit::Exit;
+use tradewind_data::packed::{Compression, Settings};
+use tradewind_data::stats::{self, Channels, FieldStats};
+use tradewind_data::walk::{self, Packing};
+use tradewind_data::{DataError, Hdf5Folder, Layout, Source, manifest};
+use tradewind_folder::input::{self, BadInput};
+use tradewind_process::log::say;
+
+/// Bad samples that are told one by one.
+const TOLD_MAX: usize = 20;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Put samples of any form into packed files, which are read fastest.
+    Pack(Pack),
+    /// Print what samples are made of, how many there are, and in which form.
+    Inspect(From),
+    /// Read every sample and name those that are damaged or have numbers that cannot be.
+    Verify(From),
+    /// Print mean, deviation and extremes of every field, and how often each class occurs.
+    Stats(Stats),
+    /// Write the list of a folder's files, so that a run need not look for them.
+    Manifest(Manifest),
+}
+
+/// Where samples are.
+#[derive(Debug, clap::Args)]
+struct From {
+    /// A packed file or a folder of them, a folder of HDF5 files or its manifest, an .npy or .npz file.
+    path: PathBuf,
+    /// What the datasets of HDF5 files are: deepcam, cosmoflow, hep, or such as image=climate/data:f32.
+    #[arg(long)]
+    layout: Option<String>,
+    /// Readers at a time.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    readers: u16,
+}
+
+#[derive(Debug, clap::Args)]
+struct Pack {
+    #[command(flatten)]
+    from: From,
+    /// The folder to make.
+    out: PathBuf,
+    /// Number of files, to which samples are dealt evenly; nodes that stage data take whole files.
+    #[arg(long, default_value_t = 1)]
+    files: usize,
+    /// Compress records: smaller files, which take longer to read.
+    #[arg(long, value_enum, default_value_t = Compress::None)]
+    compress: Compress,
+    /// Leave out samples that are damaged or have numbers that cannot be, instead of ending.
+    #[arg(long)]
+    leave_out: bool,
+    /// Take numbers that are NaN or infinite.
+    #[arg(long)]
+    any_numbers: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Compress {
+    /// As they are.
+    None,
+    /// Transposed bytes and lz4.
+    Lz4,
+}
+
+#[derive(Debug, clap::Args)]
+struct Stats {
+    #[command(flatten)]
+    from: From,
+    /// Which extent counts channels, of which each has statistics of its own.
+    #[arg(long, value_enum, default_value_t = Extent::None)]
+    channels: Extent,
+    /// Write them to this file, too, as JSON.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Extent {
+    /// None: all numbers of a field together.
+    None,
+    /// The first, as in [channels, y, x].
+    First,
+    /// The last, as in [y, x, channels].
+    Last,
+}
+
+#[derive(Debug, clap::Args)]
+struct Manifest {
+    /// The folder of HDF5 files.
+    folder: PathBuf,
+    /// What their datasets are: deepcam, cosmoflow, hep, or such as image=climate/data:f32.
+    #[arg(long)]
+    layout: Option<String>,
+    /// The file to write; samples.manifest in the folder if not given, where it is found.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> ExitCode {
+    let done = match &arguments.verb {
+        Verb::Pack(arguments) => pack(arguments),
+        Verb::Inspect(from) => inspect(from),
+        Verb::Verify(from) => verify(from),
+        Verb::Stats(arguments) => count(arguments),
+        Verb::Manifest(arguments) => list(arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tradewind_process::complain!("{error:#}");
+            let exit = match error.downcast_ref::<DataError>() {
+                Some(DataError::Asked(_)) => Exit::BadInput,
+                _ => input::exit(&error),
+            };
+            exit.into()
+        }
+    }
+}
+
+impl From {
+    fn open(&self) -> anyhow::Result<Arc<dyn Source>> {
+        let layout = self.layout.as_deref().map(layout).transpose()?;
+        let source = tradewind_data::open(&self.path, layout.as_ref(), self.readers.into());
+        // What was named cannot be used.
+        let source = source.map_err(|error| BadInput(error.to_string()))?;
+        Ok(source.into())
+    }
+}
+
+fn layout(text: &str) -> Result<Layout, BadInput> {
+    text.parse()
+        .map_err(|error| BadInput(format!("--layout {text}: {error}")))
+}
+
+/// A bar over samples, with their bytes.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn over(samples: usize, what: &'static str) -> Self {
+        let style = "{prefix} [{bar:30}] {pos}/{len} samples, {msg}, {eta} left";
+        let style = ProgressStyle::with_template(style).expect("the template is right");
+        let bar = ProgressBar::new(samples as u64).with_style(style);
+        bar.set_prefix(what);
+        Self(bar)
+    }
+
+    fn at(&self) -> impl FnMut(usize, usize) + '_ {
+        move |samples, bytes| {
+            self.0.set_position(samples as u64);
+            if samples.is_multiple_of(64) {
+                self.0.set_message(HumanBytes(bytes as u64).to_string());
+            }
+        }
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+fn pack(arguments: &Pack) -> anyhow::Result<()> {
+    let source = arguments.from.open()?;
+    let packing = Packing {
+        files: arguments.files,
+        readers: arguments.from.readers.into(),
+        settings: Settings {
+            compression: match arguments.compress {
+                Compress::None => Compression::None,
+                Compress::Lz4 => Compression::Lz4,
+            },
+            any_numbers: arguments.any_numbers,
+        },
+        leave_out: arguments.leave_out,
+    };
+    let bar = Bar::over(source.len(), "packing");
+    let done = walk::pack(&source, &arguments.out, packing, &mut bar.at())?;
+    drop(bar);
+    tell(&done.left_out, "left out");
+    say(format_args!(
+        "{} samples, {}, are in {} of {}",
+        done.samples,
+        HumanBytes(done.bytes as u64),
+        arguments.out.display(),
+        match arguments.files {
+            1 => format!("one file, {}", HumanBytes(done.stored)),
+            files => format!("{files} files, {}", HumanBytes(done.stored)),
+        },
+    ));
+    Ok(())
+}
+
+fn inspect(from: &From) -> anyhow::Result<()> {
+    let source = from.open()?;
+    let fields: Vec<String> = source
+        .fields()
+        .iter()
+        .map(|field| {
+            let classes = field.classes.map(|n| format!(", classes 0..{n}"));
+            let bytes = HumanBytes(field.bytes_max() as u64);
+            format!("  {field}, {bytes}{}", classes.unwrap_or_default())
+        })
+        .collect();
+    let bytes = tradewind_data::batch_bytes(source.fields(), 1) as u64;
+    say(format_args!(
+        "{}: {} samples of at most {}",
+        from.path.display(),
+        source.len(),
+        HumanBytes(bytes)
+    ));
+    say(fields.join("\n"));
+    if let Some(last) = source.len().checked_sub(1) {
+        say(format_args!("first: {}", source.name(0)));
+        say(format_args!("last: {}", source.name(last)));
+    }
+    Ok(())
+}
+
+fn verify(from: &From) -> anyhow::Result<()> {
+    let source = from.open()?;
+    let bar = Bar::over(source.len(), "verifying");
+    let bad = walk::verify(&source, from.readers.into(), &mut bar.at())?;
+    drop(bar);
+    tell(&bad, "bad");
+    let (bad, all) = (bad.len(), source.len());
+    if bad > 0 {
+        bail!(
+            "{bad} of {all} samples of {} cannot be used; `tradewind data pack --leave-out` packs the others",
+            from.path.display()
+        );
+    }
+    say(format_args!("all {all} samples are whole"));
+    Ok(())
+}
+
+/// Names the first of some samples.
+fn tell(samples: &[DataError], what: &str) {
+    for error in samples.iter().take(TOLD_MAX) {
+        tradewind_process::complain!("{what}: {error}");
+    }
+    if samples.len() > TOLD_MAX {
+        tradewind_process::complain!("{what}: {} more", samples.len() - TOLD_MAX);
+    }
+}
+
+fn count(arguments: &Stats) -> anyhow::Result<()> {
+    let from = &arguments.from;
+    let source = from.open()?;
+    let channels = match arguments.channels {
+        Extent::None => Channels::Together,
+        Extent::First => Channels::First,
+        Extent::Last => Channels::Last,
+    };
+    let bar = Bar::over(source.len(), "counting");
+    let found = stats::stats(&source, channels, from.readers.into(), &mut bar.at())?;
+    drop(bar);
+    say(table(&found));
+    if let Some(out) = &arguments.out {
+        write(out, &found)?;
+    }
+    Ok(())
+}
+
+fn write(out: &Path, found: &[FieldStats]) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(found)?;
+    tradewind_process::whole::write(out, text + "\n")?;
+    say(format_args!("written to {}", out.display()));
+    Ok(())
+}
+
+/// A line for each field, or for each of its channels.
+fn table(found: &[FieldStats]) -> String {
+    let mut lines = vec![format!(
+        "{:<24} {:>13} {:>13} {:>13} {:>13}",
+        "field", "mean", "deviation", "min", "max"
+    )];
+    for of in found {
+        for (channel, numbers) in of.channels.iter().enumerate() {
+            let name = match of.channels.len() {
+                1 => of.field.name.clone(),
+                _ => format!("{}[{channel}]", of.field.name),
+            };
+            lines.push(format!(
+                "{name:<24} {:>13.6e} {:>13.6e} {:>13.6e} {:>13.6e}",
+                numbers.mean, numbers.deviation, numbers.min, numbers.max
+            ));
+        }
+        let all: u64 = of.classes.iter().sum();
+        for (class, count) in of.classes.iter().enumerate() {
+            let part = 100.0 * *count as f64 / all as f64;
+            lines.push(format!("  class {class:<16} {count:>13} {part:>12.3}%"));
+        }
+        if let Some((least, mean, most)) = of.rows {
+            lines.push(format!(
+                "  rows of a sample: {least} to {most}, mean {mean:.2}"
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+fn list(arguments: &Manifest) -> anyhow::Result<()> {
+    let folder = &arguments.folder;
+    let default = || folder.join(manifest::FILE);
+    let out = arguments.out.clone().unwrap_or_else(default);
+    if out.exists() {
+        let out = out.display();
+        let text = format!("{out} is there already; delete it to have the folder listed again");
+        return Err(BadInput(text).into());
+    }
+    let layout = arguments.layout.as_deref().map(layout).transpose()?;
+    let listed = Hdf5Folder::open(folder, layout.as_ref());
+    let listed = listed.map_err(|error| BadInput(error.to_string()))?;
+    listed.write_manifest(&out)?;
+    say(format_args!(
+        "the files with {} samples are listed in {}",
+        listed.len(),
+        out.display()
+    ));
+    Ok(())
+}
