@@ -103,6 +103,7 @@ fn products() -> Vec<PathBuf> {
         "server/src",
         "worker/src",
         "worker/client/src",
+        "worker/data/src",
         "deploy/src",
         "deploy/doctor/src",
         "deploy/folder/src",

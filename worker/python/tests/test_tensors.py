@@ -112,7 +112,7 @@ class Tensors(RunCase):
     def test_staging_changes_no_bit(self) -> None:
         clip: Keys = {"script.clip": 0.1}
         overlap: Keys = {"train.overlap": 1, **LARS}
-        cases = [(ALONE, clip), (ALONE, overlap), (ALONE, PER_BUCKET), (PAIR, {**clip, **overlap}), (PAIR, PER_BUCKET)]
+        cases = [(ALONE, clip), (ALONE, overlap), (ALONE, PER_BUCKET), (PAIR, {**clip, **overlap}), (RANKS, PER_BUCKET)]
         for ranks, keys in cases:
             with self.subTest(ranks=ranks, keys=keys):
                 keys, samples = {**keys, **SMALL}, 160 * len(ranks)
