@@ -121,7 +121,7 @@ class Run(Told):
 
 
 class Alone(Told):
-    """A script that is the only rank, and has ended: `tradewind.join(os.environ["RUN"])` has its servers in its process.
+    """A script that has run as the only rank: `tradewind.join(os.environ["RUN"])` has its servers in its process.
 
     Attributes:
         status: That of its process.
@@ -175,14 +175,14 @@ class RunCase(unittest.TestCase):
 class _Forks:
     """A process that has imported a file of scripts, and is forked for each script that is to run alone.
 
-    So torch is imported once, which takes longer than most scripts do. It is not the test's own process: that
-    computes, and threads that do would be missing in its children.
+    So torch is imported once, which takes longer than most scripts do. It is not the test's own process, which
+    computes, in threads.
     """
 
     def __init__(self, scripts: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, __file__, scripts],
-            # Threads are missing in a child.
+            # It has no threads, which would be missing in its children.
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

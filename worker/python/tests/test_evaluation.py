@@ -238,7 +238,8 @@ class Saved(Case):
         self.assertEqual(list(full.told.glob("own*")), [])
 
     def test_a_file_that_is_no_model_is_named(self) -> None:
-        for content in (b"", b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}"[:9], b'\x1c\0\0\0\0\0\0\0{"a": {"dtype": "F32"}}    '):
+        header = b'\x1c\0\0\0\0\0\0\0{"a": {"dtype": "F32"}}    '
+        for content in (b"", b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}"[:9], header):
             with tempfile.NamedTemporaryFile() as file:
                 file.write(content)
                 file.flush()
