@@ -83,8 +83,9 @@ impl<T: Send + 'static> Readers<T> {
         let work = Arc::new((read, bytes));
         let start = |number| {
             let (shared, work) = (Arc::clone(&shared), Arc::clone(&work));
-            let thread = std::thread::Builder::new().name(format!("reader {number}"));
+            let name = format!("reader {number}");
             // Not supervised: `next` tells of a panic.
+            let thread = std::thread::Builder::new().name(name);
             let begun = thread.spawn(move || shared.serve(ahead.bytes, &work.0, &work.1));
             begun.expect("the system has room for one more thread")
         };

@@ -12,7 +12,7 @@ use memmap2::MmapMut;
 use rustix::process::{Pid, getppid};
 
 use super::{Opened, PROGRAM, Told, places};
-use crate::{DataError, Layout, Room, Rows, Source, open};
+use crate::{DataError, Hdf5Folder, Layout, Room, Rows, Source};
 
 /// How often a reader looks whether its parent lives: a process that the parent has forked may hold the socket.
 const PARENT: Duration = Duration::from_secs(5);
@@ -47,7 +47,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<(), ReaderEr
     let layout = layout.map(|layout| layout.to_string_lossy().parse::<Layout>());
     let source = layout
         .transpose()
-        .and_then(|layout| open(&path, layout.as_ref(), 1));
+        .and_then(|layout| Hdf5Folder::open(&path, layout.as_ref()))
+        .map(|source| Box::new(source) as Box<dyn Source>);
     Serving { parent, socket }.serve(source, &File::from(memory))
 }
 
