@@ -42,7 +42,8 @@ def train() -> None:
             loss, gradients = gradients_of(values, x[batch], y[batch])
             rank.exchange(gradients, loss=loss)
             told(f"batches-{rank.group}", batch)
-    told("evaluated" if rank.evaluating else f"values-{rank.group}", {name: array.tolist() for name, array in values.items()})
+    ended = {name: array.tolist() for name, array in values.items()}
+    told("evaluated" if rank.evaluating else f"values-{rank.group}", ended)
     assert "torch" not in sys.modules
 
 
@@ -101,6 +102,23 @@ def never_iterates() -> None:
     rank = join()
     if not rank.evaluating:
         train_silently(rank)
+
+
+def takes_one_step() -> tw.Rank:
+    rank = join()
+    x, y = lines()
+    values = rank.share(initial(), samples=SAMPLES)
+    batch = next(iter(rank.batches()))
+    rank.exchange(gradients_of(values, x[batch], y[batch])[1])
+    return rank
+
+
+def stops_early() -> None:
+    takes_one_step()
+
+
+def leaves() -> None:
+    takes_one_step().leave()
 
 
 def always_raises() -> None:

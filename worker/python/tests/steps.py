@@ -52,8 +52,10 @@ def attaches() -> None:
     tell_values(rank, net)
 
 
-def attaches_and_is_killed() -> None:
-    """A rank that was started again begins its optimizer anew, and so do the others of its group."""
+def attaches_and_dies() -> None:
+    """A rank is killed; later the one that `script.raises` names raises, once. A rank that was started again begins
+    its optimizer anew, and so do the others of its group.
+    """
     rank = join()
     net = model()
     opt = torch.optim.AdamW(net.parameters(), lr=0.01)
@@ -69,6 +71,10 @@ def attaches_and_is_killed() -> None:
             tell_batch(rank, batch)
             taken += 1
             killed_once(rank, taken)
+            raised = Path(os.environ["TOLD"], "raised")
+            if taken == 40 and [rank.group, rank.rank] == rank.settings.get("raises") and not raised.exists():
+                raised.touch()
+                raise ValueError("a mistake of the script")
     tell_values(rank, net)
 
 
@@ -284,24 +290,6 @@ def own_loader_beside() -> None:
             opt.zero_grad()
             loss_of(net, own).backward()
             opt.step()
-
-
-def raises_once() -> None:
-    """The last rank raises in its first process, in the middle."""
-    rank = join()
-    net = model()
-    opt = rank.optimizer(net)
-    first = Path(os.environ["TOLD"], "raised")
-    while not rank.done:
-        for number, batch in enumerate(rank.loader(Lines())):
-            last = rank.rank == rank.group_size - 1
-            if last and number == 5 and not first.exists():
-                first.touch()
-                raise ValueError("a mistake of the script")
-            opt.zero_grad()
-            loss_of(net, batch).backward()
-            opt.step()
-    tell_values(rank, net)
 
 
 def forks() -> None:

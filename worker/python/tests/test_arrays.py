@@ -34,6 +34,14 @@ class Arrays(RunCase):
     def test_a_group_of_two_ranks_needs_torch(self) -> None:
         self.refused("train", "cluster.groups = [1, 1]", of=[2])
 
+    def test_a_group_that_leaves_has_left(self) -> None:
+        status, text = self.launch("leaves").end()
+        self.assertNotEqual(status, 0, text)
+        self.assertNotIn("without progress", text)
+
+    def test_the_end_before_the_budget_is_a_failure(self) -> None:
+        self.refused("stops_early", "call rank.leave()", of=[1])
+
     def test_a_gradient_in_f64_is_named(self) -> None:
         self.refused("doubles", "weight is float64, not float32")
 

@@ -110,11 +110,15 @@ class Attached(StepCase):
                         middle.add_(apart)
         self.same(run, plain.net)
 
-    def test_a_rank_that_is_killed_comes_back(self) -> None:
-        for keys in (DILOCO, ELASTIC):
+    def test_a_rank_that_is_killed_or_raises_comes_back(self) -> None:
+        for keys in (DILOCO, {**ELASTIC, "script.raises": [0, 0]}):
             keys = {**keys, **ASYNC, "script.killed": [0, 1]}
-            run = self.launch("attaches_and_is_killed", keys, groups=[2], samples=1600)
-            self.assertIn("rank 1 of group 0 was killed by signal 9", self.completes(run))
+            run = self.launch("attaches_and_dies", keys, groups=[2], samples=1600)
+            text = self.completes(run)
+            self.assertIn("rank 1 of group 0 was killed by signal 9", text)
+            if "script.raises" in keys:
+                how = "ended with status 1 (ValueError: a mistake of the script)"
+                self.assertIn(f"rank 0 of group 0 {how}; restarted", text)
             self.assertEqual(run.lines("values-0-0"), run.lines("values-0-1"))
 
     def test_what_does_not_fit_is_named(self) -> None:
@@ -256,11 +260,6 @@ class Misuse(StepCase):
     def test_a_loader_of_ones_own_is_refused(self) -> None:
         self.refused("own_loader", "no batch was taken yet: iterate over rank.loader(data)")
         self.refused("own_loader_beside", "no batch of rank.loader(data) was taken since the last step")
-
-    def test_an_exception_of_one_rank_restarts_it_and_is_told(self) -> None:
-        run = self.launch("raises_once", ASYNC, groups=[2], samples=1600)
-        text = self.completes(run)
-        self.assertIn("rank 1 of group 0 ended with status 1 (ValueError: a mistake of the script); restarted", text)
 
     def test_a_forked_child_is_refused(self) -> None:
         run = self.alone("forks", samples=24)
