@@ -29,9 +29,9 @@ enum Verb {
     /// Put samples of any form into packed files, which are read fastest.
     Pack(Pack),
     /// Print what samples are made of, how many there are, and in which form.
-    Inspect(From),
+    Inspect(Samples),
     /// Read every sample and name those that are damaged or have numbers that cannot be.
-    Verify(From),
+    Verify(Samples),
     /// Print mean, deviation and extremes of every field, and how often each class occurs.
     Stats(Stats),
     /// Write the list of a folder's files, so that a run need not look for them.
@@ -40,7 +40,7 @@ enum Verb {
 
 /// Where samples are.
 #[derive(Debug, clap::Args)]
-struct From {
+struct Samples {
     /// A packed file or a folder of them, a folder of HDF5 files or its manifest, an .npy or .npz file.
     path: PathBuf,
     /// What the datasets of HDF5 files are: deepcam, cosmoflow, hep, or such as image=climate/data:f32.
@@ -54,7 +54,7 @@ struct From {
 #[derive(Debug, clap::Args)]
 struct Pack {
     #[command(flatten)]
-    from: From,
+    from: Samples,
     /// The folder to make.
     out: PathBuf,
     /// Number of files, to which samples are dealt evenly; nodes that stage data take whole files.
@@ -82,7 +82,7 @@ enum Compress {
 #[derive(Debug, clap::Args)]
 struct Stats {
     #[command(flatten)]
-    from: From,
+    from: Samples,
     /// Which extent counts channels, of which each has statistics of its own.
     #[arg(long, value_enum, default_value_t = Extent::None)]
     channels: Extent,
@@ -134,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     }
 }
 
-impl From {
+impl Samples {
     fn open(&self) -> anyhow::Result<Arc<dyn Source>> {
         let layout = self.layout.as_deref().map(layout).transpose()?;
         let source = tradewind_data::open(&self.path, layout.as_ref(), self.readers.into());
@@ -208,7 +208,7 @@ fn pack(arguments: &Pack) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn inspect(from: &From) -> anyhow::Result<()> {
+fn inspect(from: &Samples) -> anyhow::Result<()> {
     let source = from.open()?;
     let fields: Vec<String> = source
         .fields()
@@ -234,7 +234,7 @@ fn inspect(from: &From) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn verify(from: &From) -> anyhow::Result<()> {
+fn verify(from: &Samples) -> anyhow::Result<()> {
     let source = from.open()?;
     let bar = Bar::over(source.len(), "verifying");
     let bad = walk::verify(&source, from.readers.into(), &mut bar.at())?;

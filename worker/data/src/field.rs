@@ -131,6 +131,17 @@ impl Field {
         }
     }
 
+    /// Whether they are the same but for the most rows.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let rows = self.rows;
+        self.varies() == other.varies()
+            && *self
+                == Self {
+                    rows,
+                    ..other.clone()
+                }
+    }
+
     /// Whether the number of rows differs from sample to sample.
     pub fn varies(&self) -> bool {
         matches!(self.rows, Rows::Varying { .. })

@@ -76,13 +76,7 @@ fn joined(fields: &mut [Field], others: &[Field]) -> bool {
         {
             *most = others.max(*most);
         }
-        let rows = field.rows;
-        *field
-            == Field {
-                rows,
-                ..other.clone()
-            }
-            && field.varies() == other.varies()
+        field.is_like(other)
     })
 }
 

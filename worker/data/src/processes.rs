@@ -78,57 +78,6 @@ struct Opened {
     samples: usize,
 }
 
-/// An error on its way to the parent.
-#[derive(Debug, Serialize, Deserialize)]
-enum Told {
-    File {
-        path: PathBuf,
-        reason: String,
-    },
-    Sample {
-        number: usize,
-        name: String,
-        reason: String,
-    },
-    Other(String),
-}
-
-impl From<DataError> for Told {
-    fn from(error: DataError) -> Self {
-        match error {
-            DataError::File { path, reason } => Self::File { path, reason },
-            DataError::Sample {
-                number,
-                name,
-                reason,
-            } => Self::Sample {
-                number,
-                name,
-                reason,
-            },
-            other => Self::Other(other.to_string()),
-        }
-    }
-}
-
-impl From<Told> for DataError {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::File { path, reason } => Self::File { path, reason },
-            Told::Sample {
-                number,
-                name,
-                reason,
-            } => Self::Sample {
-                number,
-                name,
-                reason,
-            },
-            Told::Other(text) => Self::Asked(text),
-        }
-    }
-}
-
 /// Where each field begins in the memory, and how much there is.
 fn places(fields: &[Field]) -> (Vec<usize>, usize) {
     let mut bytes = 0;
@@ -296,7 +245,7 @@ impl Reader {
             let ended = self.ended(&error);
             DataError::file(program, format!("it {ended} before it opened the samples"))
         })?;
-        let opened: Result<Opened, Told> = serde_json::from_slice(&text).map_err(|error| {
+        let opened: Result<Opened, DataError> = serde_json::from_slice(&text).map_err(|error| {
             DataError::file(program, format!("it is of another version: {error}"))
         })?;
         let want = Opened {
@@ -329,8 +278,7 @@ impl Reader {
         let mut answer = vec![0; 1 + 8 * fields.len()];
         self.socket.read_exact(&mut answer)?;
         if answer[0] != 0 {
-            let told: Told = serde_json::from_slice(&text(&mut self.socket)?)?;
-            return Ok(Err(told.into()));
+            return Ok(Err(serde_json::from_slice(&text(&mut self.socket)?)?));
         }
         let (counts, _) = answer[1..].as_chunks::<8>();
         for (((field, room), count), begin) in

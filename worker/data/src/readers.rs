@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use serde::{Deserialize, Serialize};
+
 /// How much is read ahead.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead {
@@ -22,7 +24,7 @@ pub struct Ahead {
 pub struct Full;
 
 /// Why there is no batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("a reader of samples has ended unexpectedly; its panic message is in the log")]
 pub struct Ended;
 

@@ -29,9 +29,7 @@ impl Stored {
                 return Err(DataError::Other(format!("there are no {part} samples")));
             }
             for (want, got) in sources[0].fields().iter().zip(source.fields()) {
-                // The most rows differ.
-                let like = |field: &Field| (field.name.clone(), field.kind, field.shape.clone());
-                if like(want) != like(got) || want.varies() != got.varies() {
+                if !want.is_like(got) {
                     return Err(DataError::Other(format!(
                         "{part} samples have the field {got}, and those for training {want}"
                     )));

@@ -20,6 +20,8 @@ pub struct Packed {
     pub(super) description: Description,
     entries: Entries,
     index: Vec<u8>,
+    /// Where each sample came from.
+    names: Vec<Box<str>>,
     checked: Checked,
 }
 
@@ -71,17 +73,23 @@ impl Packed {
             .map_err(|error| refused(&format!("its description cannot be read: {error}")))?;
         let index = section(&file, description.index, bytes).map_err(failed)?;
         let index = index.ok_or_else(|| refused("its index is damaged; copy or pack it again"))?;
+        let names = section(&file, description.names, bytes).map_err(failed)?;
+        let names = names.and_then(|names| String::from_utf8(names).ok());
+        let names = names.ok_or_else(|| refused("its names are damaged; copy or pack it again"))?;
+        let names: Vec<Box<str>> = names.lines().map(Box::from).collect();
         let entries = Entries::of(&description.fields, description.compression);
-        if index.len() as u64 != description.samples * entries.bytes() as u64 {
+        let samples = description.samples as usize;
+        if samples.checked_mul(entries.bytes()) != Some(index.len()) || names.len() != samples {
             return Err(refused(
-                "its index has another length than its samples need",
+                "its index or its names have another length than its samples need",
             ));
         }
         let packed = Self {
             path: path.into(),
-            checked: Checked::new(description.samples as usize),
+            checked: Checked::new(samples),
             entries,
             index,
+            names,
             description,
             stamp,
             file,
@@ -237,11 +245,7 @@ impl Source for Packed {
 
     /// The file, the place in it, and where the sample came from.
     fn name(&self, sample: usize) -> String {
-        let names = section(&self.file, self.description.names, self.stamp.bytes);
-        let names = names.ok().flatten().unwrap_or_default();
-        let name = names.split(|byte| *byte == b'\n').nth(sample);
-        let name = String::from_utf8_lossy(name.unwrap_or_default());
-        let begin = self.entry(sample).begin;
+        let (name, begin) = (&self.names[sample], self.entry(sample).begin);
         format!("{} at byte {begin} ({name})", self.path.display())
     }
 

@@ -64,6 +64,22 @@ fn samples_come_back_as_they_were() {
 }
 
 #[test]
+fn names_are_one_line_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("some.pack");
+    let mut writer = Writer::create(&path, &fields()[..1], Settings::default()).unwrap();
+    for name in ["", "two\r\nlines", "last\n"] {
+        writer.push(name, &[&image(0)]).unwrap();
+    }
+    writer.finish().unwrap();
+    let packed = Packed::open(&path).unwrap();
+    let names = [0, 1, 2].map(|sample| packed.name(sample));
+    for (name, end) in names.iter().zip(["()", "(two  lines)", "(last )"]) {
+        assert!(name.ends_with(end), "{name}");
+    }
+}
+
+#[test]
 fn there_is_no_file_until_it_is_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("some.pack");
@@ -137,6 +153,9 @@ fn files_that_are_not_whole_are_refused() {
         let mut holed = whole.clone();
         holed[packed.description.index.begin as usize + 3] ^= 1;
         check(&holed, "its index is damaged");
+        let mut holed = whole.clone();
+        holed[packed.description.names.begin as usize + 3] ^= 1;
+        check(&holed, "its names are damaged");
         let missing = Packed::open(&folder.path().join("none")).unwrap_err();
         assert!(missing.to_string().contains("No such file"), "{missing}");
     }

@@ -123,7 +123,8 @@ impl Writer {
         for (most, rows) in varying.zip(rows) {
             *most = (*most).max(rows as usize);
         }
-        self.names.extend(name.replace('\n', " ").bytes());
+        // A name is one line.
+        self.names.extend(name.replace(['\n', '\r'], " ").bytes());
         self.names.push(b'\n');
         self.samples += 1;
         self.align()

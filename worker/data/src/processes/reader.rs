@@ -11,7 +11,7 @@ use std::time::Duration;
 use memmap2::MmapMut;
 use rustix::process::{Pid, getppid};
 
-use super::{Opened, PROGRAM, Told, places};
+use super::{Opened, PROGRAM, places};
 use crate::{DataError, Hdf5Folder, Layout, Room, Rows, Source};
 
 /// How often a reader looks whether its parent lives: a process that the parent has forked may hold the socket.
@@ -67,7 +67,7 @@ impl Serving {
             fields: source.fields().to_vec(),
             samples: source.len(),
         });
-        self.say(&opened.map_err(|error| Told::from(error.clone())))?;
+        self.say(&opened)?;
         let Ok(source) = source else { return Ok(()) };
         let (begins, bytes) = places(source.fields());
         if memory.metadata()?.len() < bytes as u64 {
@@ -90,7 +90,7 @@ impl Serving {
                 }
                 Err(error) => {
                     self.socket.write_all(&refusal)?;
-                    self.say(&Told::from(error))?;
+                    self.say(&error)?;
                 }
             }
         }
