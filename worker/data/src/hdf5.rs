@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::file::Opened;
+pub use self::file::{HEAD_BYTES, NAMES_MAX, NETCDF_FILL, datasets_of, not_hdf5};
 use crate::files::{Files, list};
 use crate::manifest::{self, Manifest};
 use crate::names::listed;

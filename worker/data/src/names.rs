@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 const NAMES_MAX: usize = 12;
 
 /// The name that `name` was probably meant to be, if no more than a third of it differs.
-pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let far = |other: &str| strsim::osa_distance(&name.to_lowercase(), &other.to_lowercase());
     let near = names.into_iter().map(|other| (far(other), other));
     let near = near.filter(|(far, other)| *far <= name.len().max(other.len()).div_ceil(3));

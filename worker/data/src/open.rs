@@ -302,7 +302,7 @@ mod tests {
         );
         let broken = folder.path().join("a.h5");
         std::fs::write(&broken, "hello").unwrap();
-        refused(&broken, None, "a.h5: it is no HDF5 file");
+        refused(&broken, None, "a.h5: it is no HDF5 or NetCDF-4 file");
         pack(&folder.path().join("b.pack"), &[1]);
         pack(&folder.path().join("c.pack"), &[1]);
         refused(

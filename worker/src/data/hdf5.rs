@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use hdf5_metno::types::TypeDescriptor as Type;
 use hdf5_metno::{Dataset, File, Group};
 use ndarray::{Ix3, s};
+use tradewind_data::hdf5::{HEAD_BYTES, NETCDF_FILL, datasets_of, not_hdf5};
+use tradewind_data::nearest;
 
 use super::{DataError, netcdf};
 
@@ -122,7 +124,7 @@ impl Variable {
         for (at, value) in values.iter_mut().enumerate() {
             let stored = *value;
             *value = stored * self.scale + self.offset;
-            if stored == netcdf::FILL || self.missing.contains(&stored) || !value.is_finite() {
+            if stored == NETCDF_FILL || self.missing.contains(&stored) || !value.is_finite() {
                 return Err(self.bad_value(steps.start, at, stored));
             }
         }
@@ -155,7 +157,6 @@ fn not_opened(file: &Path, reason: String) -> DataError {
 
 /// Tells a file that is not HDF5 from a damaged one, before the library sees it.
 fn check_signature(file: &Path) -> Result<(), DataError> {
-    const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
     let mut opened = std::fs::File::open(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => DataError::Missing { file: file.into() },
         _ => DataError::Unreadable {
@@ -163,40 +164,27 @@ fn check_signature(file: &Path) -> Result<(), DataError> {
             reason: e.to_string(),
         },
     })?;
-    // The signature stands at 0, or behind a user's own block of 512 bytes, 1 KiB, 2 KiB.
     let mut head = Vec::new();
-    let read = opened.by_ref().take(2056).read_to_end(&mut head);
+    let read = opened.by_ref().take(HEAD_BYTES).read_to_end(&mut head);
     read.map_err(|e| DataError::Unreadable {
         file: file.into(),
         reason: e.to_string(),
     })?;
-    let signed = |at: usize| head.get(at..at + 8) == Some(SIGNATURE);
-    if [0, 512, 1024, 2048].into_iter().any(signed) {
-        return Ok(());
+    match not_hdf5(&head) {
+        None => Ok(()),
+        Some(hint) => Err(DataError::NotHdf5 {
+            file: file.into(),
+            hint,
+        }),
     }
-    let hint = match head.as_slice() {
-        [] => "it is empty; fetch it again",
-        [b'C', b'D', b'F', 1 | 2 | 5, ..] => {
-            "it is a classic NetCDF file; `nccopy -k nc4 OLD NEW` converts it"
-        }
-        [b'G', b'R', b'I', b'B', ..] => "it is a GRIB file; convert it to NetCDF-4",
-        [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => {
-            "it looks like a Git LFS pointer; fetch the file itself"
-        }
-        _ => "it does not begin with HDF5's signature; convert it, or fetch it again",
-    };
-    Err(DataError::NotHdf5 {
-        file: file.into(),
-        hint,
-    })
 }
 
 fn no_variable(file: &Path, name: &str, root: &Group) -> DataError {
-    let available = netcdf::variables(root);
+    let available = datasets_of(root);
     DataError::NoVariable {
         file: file.into(),
         variable: name.into(),
-        nearest: netcdf::nearest(name, &available),
+        nearest: nearest(name, available.iter().map(String::as_str)).map(Into::into),
         available,
     }
 }
@@ -350,6 +338,6 @@ mod tests {
         check(f32::INFINITY, None, "the value inf");
         check(-999.0, Some(-999.0), "the fill value -9.99e2");
         check(f32::NAN, Some(f32::NAN), "the value NaN");
-        check(netcdf::FILL, None, "the fill value 9.96921e36");
+        check(NETCDF_FILL, None, "the fill value 9.96921e36");
     }
 }

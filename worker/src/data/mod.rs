@@ -237,7 +237,7 @@ pub enum DataError {
         variable: String,
         /// The existing name that is nearest to it.
         nearest: Option<String>,
-        /// The variables that exist, at most [`netcdf::NAMES_MAX`].
+        /// The variables that exist, at most [`tradewind_data::hdf5::NAMES_MAX`].
         available: Vec<String>,
     },
     /// The variable's values are no numbers.

@@ -15,13 +15,13 @@ use crate::names::{listed, natural, nearest, perhaps};
 use crate::{Field, Rows};
 
 /// Most data sets that are gathered for a message.
-const NAMES_MAX: usize = 64;
+pub const NAMES_MAX: usize = 64;
 
 /// How deep data sets are looked for: links may make a group its own descendant.
 const GROUPS_DEEP_MAX: usize = 8;
 
 /// What the NetCDF library leaves in f32 values that were never written.
-const NETCDF_FILL: f32 = 9.969_21e36;
+pub const NETCDF_FILL: f32 = 9.969_21e36;
 
 /// An open file, and the data sets of a layout. The library has one lock for all files and threads.
 #[derive(Debug)]
@@ -47,10 +47,15 @@ struct Set {
 /// The file cannot be opened.
 pub(super) fn datasets(path: &Path) -> Result<Vec<String>, String> {
     let file = File::open(path).map_err(|error| why_not_opened(path, &error))?;
+    Ok(datasets_of(&file))
+}
+
+/// The names of the data sets in a group and the groups within, in natural order; at most [`NAMES_MAX`].
+pub fn datasets_of(group: &Group) -> Vec<String> {
     let mut names = Vec::new();
-    gather(&file, GROUPS_DEEP_MAX, &mut names);
+    gather(group, GROUPS_DEEP_MAX, &mut names);
     names.sort_unstable_by(|a, b| natural(a, b));
-    Ok(names)
+    names
 }
 
 fn gather(group: &Group, deep: usize, names: &mut Vec<String>) {
@@ -312,37 +317,46 @@ fn stored(descriptor: &TypeDescriptor) -> Option<Stored> {
     })
 }
 
-/// What is wrong with a file that the library does not open.
-fn why_not_opened(path: &Path, error: &hdf5_metno::Error) -> String {
+/// Bytes that [`not_hdf5`] looks at.
+pub const HEAD_BYTES: u64 = 2056;
+
+/// What a file is instead that is no HDF5 file by its first [`HEAD_BYTES`], and what to do; `None` for one that is.
+pub fn not_hdf5(head: &[u8]) -> Option<&'static str> {
     const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
     // The signature stands at 0, or behind a user's own block of 512 bytes, 1 KiB, 2 KiB.
-    let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(2056).read_to_end(&mut head));
-    if let Err(error) = read {
-        return error.to_string();
-    }
     let signed = |at: usize| head.get(at..at + 8) == Some(SIGNATURE);
     if [0, 512, 1024, 2048].into_iter().any(signed) {
-        let text = error.to_string();
-        return match text.contains("unable to lock file") {
-            true => format!("somebody writes it at present ({text})"),
-            false => format!("it is damaged or cut short ({text}); fetch it again"),
-        };
+        return None;
     }
-    let hint = match head.as_slice() {
+    Some(match head {
         [] => "it is empty; fetch it again",
         [b'C', b'D', b'F', 1 | 2 | 5, ..] => {
-            "it is a classic NetCDF file, which is no HDF5; `nccopy -k nc4 OLD NEW` converts it"
+            "it is a classic NetCDF file; `nccopy -k nc4 OLD NEW` converts it"
         }
         [b'G', b'R', b'I', b'B', ..] => "it is a GRIB file; convert it to NetCDF-4",
         [b'v', b'e', b'r', b's', b'i', b'o', b'n', b' ', ..] => {
             "it looks like a Git LFS pointer; fetch the file itself"
         }
-        _ => {
-            "it is no HDF5 file: it does not begin with HDF5's signature; convert it, or fetch it again"
-        }
-    };
-    hint.into()
+        _ => "it does not begin with HDF5's signature; convert it, or fetch it again",
+    })
+}
+
+/// What is wrong with a file that the library does not open.
+fn why_not_opened(path: &Path, error: &hdf5_metno::Error) -> String {
+    let mut head = Vec::new();
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+    if let Err(error) = read {
+        return error.to_string();
+    }
+    if let Some(hint) = not_hdf5(&head) {
+        return format!("it is no HDF5 or NetCDF-4 file: {hint}");
+    }
+    let text = error.to_string();
+    match text.contains("unable to lock file") {
+        true => format!("somebody writes it at present ({text})"),
+        false => format!("it is damaged or cut short ({text}); fetch it again"),
+    }
 }
 
 /// Why a data set cannot be opened.

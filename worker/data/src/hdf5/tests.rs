@@ -234,7 +234,10 @@ fn files_that_cannot_be_used_are_errors_of_their_sample() {
     check(b"CDF\x01 and so on", "nccopy");
     check(b"GRIB and so on", "GRIB");
     check(b"version https://git-lfs", "Git LFS pointer");
-    check(b"<html>", "it is no HDF5 file");
+    check(
+        b"<html>",
+        "it is no HDF5 or NetCDF-4 file: it does not begin",
+    );
     check(&whole[..whole.len() / 2], "damaged or cut short");
     check(&whole[..100], "damaged or cut short");
     let mut holed = whole.clone();
@@ -464,11 +467,14 @@ fn folders_that_cannot_be_opened() {
     let text = refused(&empty.path().join("none"), None);
     assert!(text.contains("No such file"), "{text}");
     std::fs::write(empty.path().join("1.h5"), "").unwrap();
-    assert!(refused(empty.path(), None).ends_with("1.h5: it is empty; fetch it again"));
+    assert!(
+        refused(empty.path(), None)
+            .ends_with("1.h5: it is no HDF5 or NetCDF-4 file: it is empty; fetch it again")
+    );
     std::fs::write(empty.path().join("2.h5"), "").unwrap();
     let text = refused(empty.path(), None);
     assert!(
-        text.ends_with("1.h5: it is empty; fetch it again; nor can the next 1 be used"),
+        text.ends_with("1.h5: it is no HDF5 or NetCDF-4 file: it is empty; fetch it again; nor can the next 1 be used"),
         "{text}"
     );
 }
