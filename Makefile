@@ -47,7 +47,7 @@ help:
 
 demo: setup
 	$(call say,building in release (the first build compiles HDF5 and the bindings of libtorch: 5 to 15 minutes on 2 cores))
-	cargo build --release --package tradewind --package tradewind-bench --package tradewind-server --package tradewind-worker
+	cargo build --release --package tradewind --package tradewind-bench --package tradewind-data --package tradewind-server --package tradewind-worker
 	target/release/tradewind run deploy/configs/climate-forecast.toml
 
 test: setup

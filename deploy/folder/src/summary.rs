@@ -359,8 +359,10 @@ fn faults(events: &[Event], lost: Option<Lost>) -> Faults {
 
 fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
     let own = || records.iter().filter(|r| r.group == id);
-    let mut waits: Vec<f64> = own().map(|r| r.data_seconds).collect();
-    waits.sort_unstable_by(f64::total_cmp);
+    // Rows that were merged count as so many exchanges of their mean.
+    let wait = |r: &StepRecord| (r.data_seconds / r.exchanges as f64, r.exchanges);
+    let mut waits: Vec<(f64, u64)> = own().map(wait).collect();
+    waits.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
     Group {
         id,
         ranks,
@@ -368,7 +370,7 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
         samples: own().map(|r| r.samples).sum(),
         skipped: own().filter(|r| r.skipped).map(|r| r.exchanges).sum(),
         overflowed: own().filter(|r| r.overflowed).map(|r| r.exchanges).sum(),
-        data_seconds: waits.iter().sum(),
+        data_seconds: own().map(|r| r.data_seconds).sum(),
         data_p50: quantile(&waits, 0.5),
         data_p99: quantile(&waits, 0.99),
         utilization: utilization(own()),
@@ -381,10 +383,17 @@ fn group(id: u32, ranks: u32, records: &[StepRecord]) -> Group {
     }
 }
 
-/// The value below which so great a part of sorted values lies; 0 without any.
-fn quantile(sorted: &[f64], part: f64) -> f64 {
-    let at = (part * sorted.len() as f64).ceil() as usize;
-    sorted.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+/// The least of sorted values, each with how often it is there, up to which so great a part of all lies; 0 without
+/// any.
+fn quantile(sorted: &[(f64, u64)], part: f64) -> f64 {
+    let all: u64 = sorted.iter().map(|(_, count)| count).sum();
+    let mut passed = 0;
+    let reaches = |count: u64| {
+        passed += count;
+        passed as f64 >= part * all as f64
+    };
+    let mut counts = sorted.iter().map(|(_, count)| *count);
+    counts.position(reaches).map_or(0.0, |at| sorted[at].0)
 }
 
 /// What part of a group's time is computing, as DLIO defines the utilization of an accelerator (Devarajan et al.

@@ -1,6 +1,7 @@
 //! The `tradewind` command as a person uses it: real processes, real files, real data.
 
 mod bench;
+mod data;
 mod experiment;
 mod faults;
 mod files;

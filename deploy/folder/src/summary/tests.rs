@@ -43,6 +43,34 @@ fn quantiles_of_added_histograms() {
     check(&[&[98, 1, 0, 1]], Some((0, 1, 3)));
 }
 
+#[test]
+fn waiting_for_data_is_told_apart_from_computing() {
+    // Of both groups 100 steps of 0.1 s, which group 1 begins 0.32 s after each other.
+    let mut records = tradewind_common::record::fixture::run(2, 100);
+    for record in &mut records {
+        record.data_seconds = 0.001 * (record.clock + 1) as f64;
+    }
+    let found = group(1, 2, &records);
+    assert!((found.data_seconds - 5.05).abs() < 1e-9);
+    assert_eq!((found.data_p50, found.data_p99), (0.05, 0.099));
+    let took = 99.0 * 0.32 + 0.001 + 0.1 + 0.01 + 0.02;
+    assert!((found.utilization - 10.0 / took).abs() < 1e-6, "{found:?}");
+    assert!((train_seconds(&records) - took).abs() < 1e-5);
+
+    // Of rows that were merged the mean counts, as often as there were exchanges.
+    let own = |clocks: std::ops::Range<u64>| {
+        let own = records
+            .iter()
+            .filter(|r| r.group == 1 && clocks.contains(&r.clock));
+        own.cloned().reduce(StepRecord::and).unwrap()
+    };
+    let merged = group(1, 2, &[own(0..98), own(98..99), own(99..100)]);
+    assert!((merged.data_p50 - 0.0495).abs() < 1e-9, "{merged:?}");
+    assert_eq!((merged.data_p99, merged.clocks), (0.099, 100));
+    let none = group(7, 1, &records);
+    assert_eq!((none.data_p50, none.utilization), (0.0, 0.0));
+}
+
 /// Two groups of which one is always late.
 #[test]
 fn samples_of_dropped_gradients_are_not_applied() {
