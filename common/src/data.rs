@@ -1,15 +1,18 @@
 //! Which samples are whose: epochs cut into numbered chunks, leased to groups as they ask.
 //!
 //! Positions are those in the epoch's permutation, which follows from (seed, epoch) and is known
-//! to every rank; so a chunk is a range, and a lease is a number.
+//! to every rank; so a chunk is a range, and a lease is a number. Where the data are cut into
+//! [sets](DataSets), each is permuted within itself, and a chunk lies in one of them.
 
 mod ledger;
+mod sets;
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::ledger::{CHUNKS_HELD_MAX, FORGOTTEN_MAX, LeaseRefused, Ledger};
+pub use self::sets::{DataSets, SETS_MAX};
 
 /// A numbered piece of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,16 +21,8 @@ pub struct Chunk {
     pub number: u64,
     /// The epoch it lies in.
     pub epoch: u64,
-    /// Positions in the epoch's permutation. The last chunk of an epoch may be shorter.
+    /// Positions in the epoch's permutation. The last chunk of a set may be shorter.
     pub positions: Range<u64>,
-}
-
-impl Chunk {
-    /// Samples before it, all epochs counted whole.
-    pub fn begins(&self, epoch_samples: u64) -> u64 {
-        let epochs = self.epoch.saturating_mul(epoch_samples);
-        epochs.saturating_add(self.positions.start)
-    }
 }
 
 /// Most steps of the largest group in a chunk that is to leave no group a rest.
@@ -40,6 +35,18 @@ pub struct Chunking {
     pub epoch_samples: u64,
     /// Samples in a chunk; more than 0.
     pub chunk_samples: u64,
+    /// Sets of samples, of which a chunk has one; from 1 to the samples in an epoch.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub sets: u32,
+}
+
+/// Sets of what was written before there were any.
+fn one() -> u32 {
+    1
+}
+
+fn is_one(sets: &u32) -> bool {
+    *sets == 1
 }
 
 impl Chunking {
@@ -59,14 +66,13 @@ impl Chunking {
 
     /// The chunk of this number.
     pub fn chunk(&self, number: u64) -> Chunk {
-        let per_epoch = self.epoch_samples.div_ceil(self.chunk_samples);
-        let begin = number % per_epoch * self.chunk_samples;
-        let end = begin
-            .saturating_add(self.chunk_samples)
-            .min(self.epoch_samples);
+        let (set, place) = self.place(number);
+        let (slots, set) = (self.slots(), self.set(set));
+        let begin = set.start + place % slots * self.chunk_samples;
+        let end = begin.saturating_add(self.chunk_samples).min(set.end);
         Chunk {
             number,
-            epoch: number / per_epoch,
+            epoch: place / slots,
             positions: begin..end,
         }
     }
@@ -115,6 +121,7 @@ mod tests {
         let chunking = Chunking {
             epoch_samples: 10,
             chunk_samples: 4,
+            sets: 1,
         };
         let ranges: Vec<_> = (0..4)
             .map(|n| chunking.chunk(n))

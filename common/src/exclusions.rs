@@ -14,6 +14,8 @@ pub struct Chosen<'a> {
     pub consistency: ConsistencySpec,
     /// How many groups there are.
     pub groups: usize,
+    /// How many sets the training data are cut into.
+    pub sets: u32,
     /// What else there is between a gradient's arrival and its application.
     pub policies: &'a Policies,
     /// How an update is applied.
@@ -216,6 +218,13 @@ impl Chosen<'_> {
                 other: this_momentum.clone(),
                 is_there: momentum.measures(),
                 why: "with \"topk\" most elements that it measures arrive as 0",
+            },
+            Exclusion {
+                key: "loader.sets",
+                excludes: self.sets > 1,
+                other: this_consistency.clone(),
+                is_there: waits,
+                why: "the samples of a step follow from its number and the rank, whichever set they are in",
             },
             Exclusion {
                 key: "train.backup_groups",

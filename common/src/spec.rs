@@ -6,6 +6,7 @@ use crate::batch::{BatchStep, Batches, RampError};
 use crate::choice::{Settings, Unfit, all_in_range};
 use crate::compress::Compression;
 pub use crate::consistency::ConsistencySpec;
+use crate::data::{Chunking, DataSets};
 use crate::exclusions::Chosen;
 pub use crate::faults::{FaultSpec, OnLoss};
 use crate::layout::{Layout, LayoutError, TensorSpec};
@@ -57,6 +58,9 @@ pub struct RunSpec {
     pub local_steps: u32,
     /// Samples in a leased chunk.
     pub chunk_samples: u64,
+    /// Sets that the training data are cut into.
+    #[serde(default)]
+    pub sets: DataSets,
     /// Length of a rank's lease.
     pub lease_ms: u64,
     /// How long clock 0 waits for configured groups.
@@ -121,6 +125,7 @@ impl<'a> From<&'a RunSpec> for Chosen<'a> {
         Self {
             consistency: spec.consistency,
             groups: spec.group_sizes.len(),
+            sets: spec.sets.count,
             policies: &spec.policies,
             optimizer: spec.optimizer,
             up: spec.up,
@@ -136,6 +141,15 @@ impl RunSpec {
         Batches {
             first: self.batch,
             ramp: &self.batch_ramp,
+        }
+    }
+
+    /// How the training data are cut.
+    pub fn chunking(&self) -> Chunking {
+        Chunking {
+            epoch_samples: self.epoch_samples,
+            chunk_samples: self.chunk_samples,
+            sets: self.sets.count,
         }
     }
 
@@ -175,6 +189,13 @@ impl RunSpec {
         positive(u64::from(self.batch), "batch")?;
         positive(u64::from(self.local_steps), "local_steps")?;
         positive(self.chunk_samples, "chunk_samples")?;
+        all_in_range(DataSets::FIELDS, &self.sets.settings())?;
+        ranged(
+            u64::from(self.sets.count) <= self.epoch_samples,
+            "sets",
+            self.sets.count,
+            "at most epoch_samples",
+        )?;
         positive(self.lease_ms, "lease_ms")?;
         all_in_range(FaultSpec::FIELDS, &self.faults.settings())?;
         let patience = self.faults.patience_ms;
@@ -218,6 +239,7 @@ impl RunSpec {
             (self.local != other.local, "local"),
             (self.local_steps != other.local_steps, "local_steps"),
             (self.chunk_samples != other.chunk_samples, "chunk_samples"),
+            (self.sets != other.sets, "sets"),
             (self.lease_ms != other.lease_ms, "lease_ms"),
             (
                 self.start_grace_ms != other.start_grace_ms,
@@ -295,6 +317,7 @@ mod tests {
             local: false,
             local_steps: 1,
             chunk_samples: 10,
+            sets: DataSets::default(),
             lease_ms: 1_000,
             start_grace_ms: 1_000,
             milestone_samples: 0,

@@ -7,6 +7,7 @@ use tradewind_common::RunId;
 use tradewind_common::batch::BatchStep;
 use tradewind_common::choice::Settings;
 use tradewind_common::compress::Compression;
+use tradewind_common::data::DataSets;
 use tradewind_common::layout::{TensorKind, TensorSpec};
 use tradewind_common::loss::Loss;
 use tradewind_common::spec::{FaultSpec, Frozen, RunSpec};
@@ -152,6 +153,7 @@ impl From<&RunSpec> for v1::RunSpec {
             local: spec.local,
             local_steps: spec.local_steps,
             chunk_samples: spec.chunk_samples,
+            sets: choice::settings_to_wire(DataSets::FIELDS, spec.sets.settings()).collect(),
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
             milestone_samples: spec.milestone_samples,
@@ -191,6 +193,7 @@ impl TryFrom<v1::RunSpec> for RunSpec {
             local: spec.local,
             local_steps: spec.local_steps.max(1),
             chunk_samples: spec.chunk_samples,
+            sets: choice::together("sets", spec.sets)?,
             lease_ms: spec.lease_ms,
             start_grace_ms: spec.start_grace_ms,
             milestone_samples: spec.milestone_samples,

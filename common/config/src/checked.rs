@@ -23,7 +23,7 @@ use super::{Problem, Values};
 use tradewind_common::batch::{BatchStep, Batches};
 use tradewind_common::choice::Unfit;
 use tradewind_common::compress::Compression;
-use tradewind_common::data::Chunking;
+use tradewind_common::data::{Chunking, DataSets};
 use tradewind_common::exclusions::{Chosen, OfRanks};
 use tradewind_common::ids::RunId;
 use tradewind_common::layout::TensorSpec;
@@ -108,6 +108,8 @@ pub struct Train {
     pub consistency: ConsistencySpec,
     /// Samples in a leased chunk.
     pub chunk_samples: u64,
+    /// Sets that the training data are cut into.
+    pub sets: DataSets,
     /// Whether the exchange of a step runs behind the computation of the next.
     pub overlap: bool,
 }
@@ -200,6 +202,7 @@ impl Config {
             local_steps: self.local.as_ref().map_or(1, |local| local.steps)
                 * self.train.batches_per_step,
             chunk_samples: self.train.chunk_samples,
+            sets: self.train.sets,
             lease_ms: self.liveness.lease_ms,
             start_grace_ms: self.liveness.start_grace_ms,
             milestone_samples: self.evaluation_samples,
@@ -252,6 +255,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     }
     let task = Task::read(values, folder, &mut wrong);
     let loader: Loader = choice::together(values);
+    let sets: DataSets = choice::together(values);
     let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
     if i64::from(faults.replication) > values.int("cluster.servers") {
@@ -281,6 +285,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let chosen = Chosen {
         consistency,
         groups: groups.len(),
+        sets: sets.count,
         policies: &policies,
         optimizer: optimizer.spec,
         up: exchange.up,
@@ -383,6 +388,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
             },
             consistency,
             chunk_samples,
+            sets,
             overlap,
         },
         policies,

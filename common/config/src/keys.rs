@@ -13,6 +13,7 @@ mod update;
 use std::sync::LazyLock;
 
 use tradewind_common::choice::{self, Choices, Field, Settings};
+use tradewind_common::data::DataSets;
 use tradewind_common::policy::MergeSpec;
 use tradewind_common::spec::FaultSpec;
 use tradewind_common::straggler::Dials;
@@ -134,6 +135,7 @@ pub fn sections() -> impl Iterator<Item = &'static Section> {
         ];
         let mut sections = lists.concat();
         add::<Loader>(&mut sections);
+        add::<DataSets>(&mut sections);
         add::<Liveness>(&mut sections);
         add::<FaultSpec>(&mut sections);
         add::<MergeSpec>(&mut sections);

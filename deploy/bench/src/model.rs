@@ -232,6 +232,7 @@ impl Model {
             local: false,
             local_steps: 1,
             chunk_samples: 1,
+            sets: Default::default(),
             lease_ms: LEASE_MS,
             milestone_samples: 0,
             frozen: Vec::new(),

@@ -29,6 +29,9 @@ const DEATHS_MAX: u32 = 5;
 /// If nobody has looked for so long, the launcher itself was asleep, and knows nothing of others.
 const ASLEEP_MS: u64 = 1_000;
 
+/// A rank that has run for so long and was never in its group is told once.
+const NEVER_JOINED_MS: u64 = 60_000;
+
 /// Keeps the processes of a run going.
 #[derive(Debug)]
 pub struct Supervisor {
@@ -334,8 +337,33 @@ impl Supervisor {
         }
         if let Some(silence) = self.rules.silence {
             self.kill_silent(silence, now_ms);
+            self.tell_never_joined(now_ms);
         }
         self.look(now_ms);
+    }
+
+    /// Tells of ranks that run and do not join: nothing is wrong with one that reads its data for so long, but
+    /// a script may have forgotten to.
+    fn tell_never_joined(&mut self, now_ms: u64) {
+        let mut never = Vec::new();
+        for (member, known) in &mut self.members {
+            if matches!(member, Member::Rank { .. })
+                && known.state == MemberState::Up
+                && known.present_since_ms.is_none()
+                && !known.told_never_joined
+                && now_ms.saturating_sub(known.started_ms) >= NEVER_JOINED_MS
+            {
+                known.told_never_joined = true;
+                never.push(*member);
+            }
+        }
+        for member in never {
+            let seconds = NEVER_JOINED_MS / 1000;
+            let text = format!(
+                "{member} has run for {seconds} s and has not joined its group: its log says what it does; a script joins with tradewind.join() and rank.optimizer()"
+            );
+            self.tell("not_joined", text, member, true);
+        }
     }
 
     /// Kills servers that do not answer, and ranks that have outlived their groups.

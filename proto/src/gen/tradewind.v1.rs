@@ -184,6 +184,10 @@ pub struct RunSpec {
     /// `servers.replication`, `liveness.snapshot_ms`, …). What is absent has its default.
     #[prost(map = "string, message", tag = "65")]
     pub faults: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
+    /// How training data are cut into sets, and which group takes which, by the keys `loader.sets` and
+    /// `loader.deal_epochs`. What is absent has its default.
+    #[prost(map = "string, message", tag = "71")]
+    pub sets: ::std::collections::HashMap<::prost::alloc::string::String, Setting>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServerEndpoint {
@@ -491,7 +495,8 @@ pub struct LeaseChunkRequest {
     pub group: u32,
     #[prost(uint64, tag = "3")]
     pub incarnation: u64,
-    /// Chunks whose samples have all been used.
+    /// Chunks whose samples have all been used; the last 64 of them are said again each time, for a
+    /// coordinator that follows another one.
     #[prost(uint64, repeated, tag = "4")]
     pub finished: ::prost::alloc::vec::Vec<u64>,
     /// Chunks that the group still holds. A leased chunk that is in neither list was lost with an

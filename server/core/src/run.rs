@@ -520,7 +520,7 @@ impl Identity {
         Ok(Worker {
             owner,
             ranks: membership.ranks(owner.0, owner.1)? as u64,
-            batches: self.spec.batches(),
+            spec: &self.spec,
         })
     }
 }

@@ -60,6 +60,7 @@ fn spec() -> RunSpec {
         local: false,
         local_steps: 1,
         chunk_samples: 10,
+        sets: Default::default(),
         lease_ms: 100,
         milestone_samples: 0,
         frozen: Vec::new(),

@@ -75,6 +75,7 @@ impl Case {
             local: false,
             local_steps: 1,
             chunk_samples: 1,
+            sets: Default::default(),
             lease_ms: 600_000,
             milestone_samples: 0,
             frozen: Vec::new(),

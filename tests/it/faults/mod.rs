@@ -70,6 +70,7 @@ fn spec(group_sizes: &[u32], replication: u32) -> RunSpec {
         local: false,
         local_steps: 1,
         chunk_samples: 40,
+        sets: Default::default(),
         lease_ms: LONG_MS,
         milestone_samples: 0,
         frozen: Vec::new(),

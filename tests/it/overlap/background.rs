@@ -59,6 +59,7 @@ pub(super) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         local: false,
         local_steps: 1,
         chunk_samples: 8,
+        sets: Default::default(),
         lease_ms: 600_000,
         milestone_samples: 0,
         frozen: Vec::new(),

@@ -91,6 +91,7 @@ fn spec(group_sizes: &[u32]) -> RunSpec {
         local: false,
         local_steps: 1,
         chunk_samples: 8,
+        sets: Default::default(),
         lease_ms: 600_000,
         milestone_samples: 0,
         frozen: Vec::new(),
@@ -119,6 +120,11 @@ fn choice(name: &str, settings: &[(&str, setting::Value)]) -> Choice {
 fn faults(spec: &mut RunSpec, key: &str, value: setting::Value) {
     let value = Some(value);
     spec.faults.insert(key.to_owned(), Setting { value });
+}
+
+fn sets(spec: &mut RunSpec, key: &str, value: setting::Value) {
+    let value = Some(value);
+    spec.sets.insert(key.to_owned(), Setting { value });
 }
 
 /// Settings by their keys.

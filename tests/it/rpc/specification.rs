@@ -7,7 +7,7 @@ use tradewind_proto::v1::{BatchStep, Choice, Counts, JoinRequest, RunSpec, Sched
 use super::coordinator::{Call, Who, join, lease, member};
 use super::frames::gradient;
 use super::stage::{Stage, await_ready, create_all, status};
-use super::{Expected, assert_refused, bytes, choice, faults, push, spec, tensor};
+use super::{Expected, assert_refused, bytes, choice, faults, push, sets, spec, tensor};
 
 fn staleness(spec: &mut RunSpec, name: &str, settings: &[(&str, Value)]) {
     spec.policies.get_or_insert_default().staleness = Some(choice(name, settings));
@@ -112,6 +112,24 @@ pub(super) const BAD: &[(Change, Expected)] = &[
         bad("batch_ramp goes from batches of 4 to 6"),
     ),
     (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
+    (
+        |s| sets(s, "loader.sets", Value::Count(0)),
+        bad("loader.sets is 0, which is not from 1 to 4096"),
+    ),
+    (
+        |s| {
+            s.epoch_samples = 4;
+            sets(s, "loader.sets", Value::Count(5));
+        },
+        bad("sets is 5, which is not at most epoch_samples"),
+    ),
+    (
+        |s| {
+            sets(s, "loader.sets", Value::Count(2));
+            s.consistency = some("sync", &[]);
+        },
+        bad("loader.sets excludes train.consistency = \"sync\""),
+    ),
     (|s| s.lease_ms = 0, bad("lease_ms is 0")),
     (
         |s| faults(s, "liveness.patience_ms", Value::Count(s.lease_ms)),
@@ -270,6 +288,7 @@ const DIFFERENT: &[(&str, Change)] = &[
     ("batch", |s| s.batch = 2),
     ("batch_ramp", |s| s.batch_ramp = vec![step(10, 8)]),
     ("chunk_samples", |s| s.chunk_samples = 9),
+    ("sets", |s| sets(s, "loader.deal_epochs", Value::Count(3))),
     ("lease_ms", |s| s.lease_ms = 2),
     ("faults", |s| {
         faults(s, "liveness.patience_ms", Value::Count(600_001))
@@ -360,6 +379,7 @@ fn the_largest_numbers_do_no_harm() {
         given.samples = u64::MAX;
         given.epoch_samples = u64::MAX;
         given.chunk_samples = u64::MAX / 2 + 1;
+        sets(&mut given, "loader.sets", Value::Count(4096));
         given.lease_ms = 86_399_999;
         faults(&mut given, "liveness.patience_ms", Value::Count(86_400_000));
         given.start_grace_ms = u64::MAX;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Response, Status, Streaming};
+use tradewind_proto::refusal;
 use tradewind_proto::v1::{
     AwaitReadyReply, AwaitReadyRequest, Beat, BeatReply, JoinReply, JoinRequest, LeaveRequest,
     ShardStatusReply, StatusReply, StatusRequest,
@@ -194,7 +195,16 @@ pub(super) async fn create_all(client: &Client, run: &str, group: u32, incarnati
     assert!(told.create);
     for (block, (server, length)) in BLOCKS.iter().enumerate() {
         let zeros = create((run, group, incarnation), block as u32, &vec![0.0; *length]);
-        client.push(*server, zeros).await.unwrap();
+        // A server that has just come back answers for its shards when it has heard that they are its own.
+        until("its holder to answer for the shard", async || match client
+            .push(*server, zeros.clone())
+            .await
+        {
+            Ok(_) => Some(()),
+            Err(status) if refusal::reason(&status) == Some("not-primary") => None,
+            Err(status) => panic!("{status}"),
+        })
+        .await;
     }
 }
 

@@ -127,6 +127,7 @@ impl Plan {
             local: false,
             local_steps: 1,
             chunk_samples: 1 << 10,
+            sets: Default::default(),
             lease_ms: LEASE_MS,
             milestone_samples: 0,
             frozen: Vec::new(),

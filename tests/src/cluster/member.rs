@@ -289,7 +289,8 @@ impl Member {
 /// # Panics
 /// If they cannot be read.
 pub async fn read(fleet: &Fleet, run: &str, layout: &Arc<Layout>) -> Vec<f32> {
-    let reach = reach(fleet, Duration::ZERO);
+    // A server that has just come back answers for its shards when it has heard that they are its own.
+    let reach = reach(fleet, Duration::from_secs(10));
     let run = RunId::new(run).expect("a name");
     let mut coordinator = Coordinator::new(fleet.coordinator(), reach.clone());
     let placed_as = coordinator.placement(&run).await.expect("a run");

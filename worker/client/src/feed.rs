@@ -9,13 +9,13 @@
 use std::collections::VecDeque;
 
 use tradewind_common::batch::{BatchStep, Batches};
-use tradewind_common::data::Chunk;
+use tradewind_common::data::{Chunk, Chunking, FORGOTTEN_MAX};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Rank};
 
 use crate::coordinator::MembershipError;
-use crate::order::permutation;
+use crate::order::{permutation, permutation_of_set};
 use crate::ranks::{Broken, Ranks};
 
 /// Where chunks come from: finished and held chunk numbers in, the next chunk out.
@@ -32,10 +32,12 @@ pub enum FeedError {
     Lease(#[from] MembershipError),
     /// An epoch is too short for a single global batch.
     #[error(
-        "the training split has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch or what train.batch_ramp ends with"
+        "{what} has {samples} samples, fewer than one batch of {batch} for each of {ranks} ranks; lower train.batch or what train.batch_ramp ends with{or_sets}", what = of_sets(*sets, ["the training split", "a set of training data"]), or_sets = of_sets(*sets, ["", ", or loader.sets"])
     )]
     TooFew {
-        /// Samples in the split.
+        /// Sets that the split is cut into.
+        sets: u32,
+        /// Samples in the shortest of them.
         samples: u64,
         /// Samples per rank.
         batch: u32,
@@ -69,6 +71,9 @@ pub struct Feed {
     /// Chunks with the number of steps that they still have to come.
     held: VecDeque<(u64, u64)>,
     finished: Vec<u64>,
+    /// Of those that somebody was told of the last ones, which are told again: a coordinator that comes after
+    /// another one may not have heard of them.
+    told: VecDeque<u64>,
 }
 
 /// Checks that an epoch holds at least one batch of the ranks that share a step with `group`.
@@ -78,15 +83,25 @@ pub fn check_batch(spec: &RunSpec, group: GroupId) -> Result<(), FeedError> {
         true => sizes.iter().sum(),
         false => sizes[group.0 as usize],
     };
-    let (samples, batch) = (spec.epoch_samples, spec.batches().largest());
+    let (sets, batch) = (spec.sets.count, spec.batches().largest());
+    let samples = spec.epoch_samples / u64::from(sets);
     if u64::from(ranks) * u64::from(batch) <= samples {
         return Ok(());
     }
     Err(FeedError::TooFew {
+        sets,
         samples,
         batch,
         ranks,
     })
+}
+
+/// One of two words: of data that are one set, and of several sets.
+fn of_sets(sets: u32, [one, several]: [&str; 2]) -> &str {
+    match sets {
+        1 => one,
+        _ => several,
+    }
 }
 
 struct Plan {
@@ -95,7 +110,7 @@ struct Plan {
     batch: u32,
     batch_ramp: Vec<BatchStep>,
     local_steps: u32,
-    samples: u64,
+    chunking: Chunking,
     sync: bool,
 }
 
@@ -108,10 +123,11 @@ struct Leased {
     next: u64,
 }
 
-/// The permutation of the epoch at hand.
+/// The permutation of the epoch at hand, or of one of its sets.
 #[derive(Default)]
 struct Order {
     epoch: Option<u64>,
+    set: u32,
     samples: Vec<u32>,
 }
 
@@ -133,7 +149,7 @@ impl Feed {
             batch: spec.batch,
             batch_ramp: spec.batch_ramp.clone(),
             local_steps: spec.local_steps,
-            samples: spec.epoch_samples,
+            chunking: spec.chunking(),
             sync: spec.consistency.waits_for_all(),
         };
         check_batch(spec, place.group)?;
@@ -147,6 +163,7 @@ impl Feed {
             leased: None,
             held: VecDeque::new(),
             finished: Vec::new(),
+            told: VecDeque::new(),
         })
     }
 
@@ -222,7 +239,8 @@ impl Feed {
         let (plan, batches) = (&self.plan, self.plan.batches());
         let (origin, passed) = origin;
         let origin = (first_step(origin, plan.local_steps), passed);
-        let share = sync_share(&plan.sizes, batches, plan.samples, origin, who);
+        let samples = plan.chunking.epoch_samples;
+        let share = sync_share(&plan.sizes, batches, samples, origin, who);
         let share = share.expect("checked when the feed was made");
         self.clock = self.clock.tick();
         self.order.pick(&self.plan, share.epoch, share.positions)
@@ -244,7 +262,7 @@ impl Feed {
                 return Ok(self.order.pick(&self.plan, chunk.epoch, positions));
             }
             let chunk = chunk(self)?;
-            let begins = chunk.begins(self.plan.samples);
+            let begins = self.plan.chunking.begins(&chunk);
             let batch = u64::from(self.plan.batches().at(begins));
             match (chunk.positions.end - chunk.positions.start) / (batch * size) {
                 // What is left of a chunk, and fills no batch of this group, is dropped; of the last
@@ -259,7 +277,13 @@ impl Feed {
 
     fn lease(&mut self, lease: Lease<'_>) -> Result<Chunk, MembershipError> {
         let held = self.held.iter().map(|(number, _)| *number).collect();
-        lease(std::mem::take(&mut self.finished), held)
+        self.told.extend(self.finished.drain(..));
+        let more = self.told.len().saturating_sub(FORGOTTEN_MAX as usize);
+        self.told.drain(..more);
+        let chunk = lease(self.told.iter().copied().collect(), held)?;
+        // Of one that is leased once more it is not said again.
+        self.told.retain(|number| *number != chunk.number);
+        Ok(chunk)
     }
 
     fn next_chunk(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Chunk, FeedError> {
@@ -303,14 +327,160 @@ impl Feed {
 
 impl Order {
     fn pick(&mut self, plan: &Plan, epoch: u64, positions: std::ops::Range<u64>) -> Vec<usize> {
-        if self.epoch != Some(epoch) {
-            self.samples = permutation(plan.seed, epoch, plan.samples as usize);
-            self.epoch = Some(epoch);
+        let chunking = &plan.chunking;
+        let set = chunking.set_at(positions.start);
+        let of_set = chunking.set(set);
+        let begin = of_set.start as usize;
+        if (self.epoch, self.set) != (Some(epoch), set) {
+            let samples = (of_set.end - of_set.start) as usize;
+            self.samples = match chunking.sets {
+                1 => permutation(plan.seed, epoch, samples),
+                _ => permutation_of_set(plan.seed, epoch, set, samples),
+            };
+            (self.epoch, self.set) = (Some(epoch), set);
         }
-        let positions = positions.start as usize..positions.end as usize;
+        let positions = positions.start as usize - begin..positions.end as usize - begin;
         self.samples[positions]
             .iter()
-            .map(|sample| *sample as usize)
+            .map(|sample| begin + *sample as usize)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tradewind_common::Incarnation;
+    use tradewind_common::data::{DataSets, Ledger};
+
+    use super::*;
+    use crate::ranks::Alone;
+    use crate::testing::spec;
+
+    /// Two groups of one rank on 103 samples in six sets.
+    fn of_sets(deal_epochs: u32) -> RunSpec {
+        RunSpec {
+            seed: 3,
+            group_sizes: vec![1, 1],
+            epoch_samples: 103,
+            chunk_samples: 4,
+            sets: DataSets {
+                count: 6,
+                deal_epochs,
+            },
+            ..spec()
+        }
+    }
+
+    /// The batches of groups that take turns as `turns` says, by epoch and group, as a coordinator leases.
+    fn taken(spec: &RunSpec, turns: &[u32]) -> BTreeMap<(u64, u32), Vec<usize>> {
+        let mut ledger = Ledger::new(spec.chunking());
+        let place = |group| Place {
+            group: GroupId(group),
+            rank: Rank(0),
+            start: Clock(0),
+            origin: (Clock(0), 0),
+        };
+        let mut feeds = [0, 1].map(|group| Feed::new(spec, place(group)).unwrap());
+        let mut taken = BTreeMap::<_, Vec<usize>>::new();
+        for group in turns {
+            let feed = &mut feeds[*group as usize];
+            let batch = feed.next(&Alone, &mut |finished, held| {
+                let owner = (GroupId(*group), Incarnation(1));
+                ledger.finish(owner, &finished, |_| u64::from(spec.batch));
+                let first = |epoch| spec.sets.of_group(spec.seed, owner.0, epoch, 2).collect();
+                Ok(ledger.lease(owner, &held, first).unwrap())
+            });
+            let batch = batch.unwrap();
+            feed.handed_out();
+            feed.done();
+            let of = (feed.epoch().unwrap(), *group);
+            taken.entry(of).or_default().extend(batch);
+        }
+        taken
+    }
+
+    #[test]
+    fn groups_take_the_samples_of_their_sets_and_together_all_of_them() {
+        let spec = of_sets(1);
+        let turns: Vec<u32> = (0..3 * 103).map(|turn| turn % 2).collect();
+        let taken = taken(&spec, &turns);
+        let chunking = spec.chunking();
+        for epoch in 0..2 {
+            let mut all = Vec::<usize>::new();
+            for group in 0..2 {
+                let samples = &taken[&(epoch, group)];
+                let mine = |sample: &&usize| {
+                    let set = chunking.set_at(**sample as u64);
+                    spec.sets.owner(set, epoch, 2) == GroupId(group)
+                };
+                let mine = samples.iter().filter(mine).count();
+                assert!(mine + 4 >= samples.len(), "{mine} of {}", samples.len());
+                all.extend(samples);
+            }
+            all.sort_unstable();
+            assert_eq!(all, (0..103).collect::<Vec<_>>(), "epoch {epoch}");
+        }
+        assert_ne!(
+            taken[&(0, 0)],
+            taken[&(1, 1)],
+            "the same sets in another order"
+        );
+    }
+
+    #[test]
+    fn a_group_that_stays_away_leaves_its_sets_to_the_other() {
+        let taken = taken(&of_sets(0), &[0; 103]);
+        let mut all = taken[&(0, 0)].clone();
+        all.sort_unstable();
+        assert_eq!(all, (0..103).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_finished_is_told_again_to_a_coordinator_that_has_forgotten_it() {
+        let spec = of_sets(0);
+        let place = Place {
+            group: GroupId(0),
+            rank: Rank(0),
+            start: Clock(0),
+            origin: (Clock(0), 0),
+        };
+        let mut feed = Feed::new(&spec, place).unwrap();
+        let mut ledger = Ledger::new(spec.chunking());
+        let written = ledger.clone();
+        let owner = (GroupId(0), Incarnation(1));
+        let mut taken = Vec::new();
+        for step in 0..103 {
+            // Nothing was written down of eleven chunks.
+            if step == 40 {
+                ledger = written.clone();
+                ledger.take_over();
+            }
+            let batch = feed.next(&Alone, &mut |finished, held| {
+                ledger.finish(owner, &finished, |_| 1);
+                ledger.believe(owner, &held);
+                ledger.settle();
+                Ok(ledger.lease(owner, &held, |_| vec![]).unwrap())
+            });
+            taken.extend(batch.unwrap());
+            feed.handed_out();
+            feed.done();
+        }
+        taken.sort_unstable();
+        assert_eq!(taken, (0..103).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_set_that_has_no_batch_is_refused() {
+        let spec = RunSpec {
+            batch: 18,
+            ..of_sets(0)
+        };
+        let error = check_batch(&spec, GroupId(0)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "a set of training data has 17 samples, fewer than one batch of 18 for each of 1 ranks; lower train.batch or what train.batch_ramp ends with, or loader.sets"
+        );
     }
 }

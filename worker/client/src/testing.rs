@@ -129,6 +129,7 @@ pub fn spec() -> RunSpec {
         local: false,
         local_steps: 1,
         chunk_samples: 10,
+        sets: Default::default(),
         lease_ms: 1000,
         milestone_samples: 0,
         frozen: Vec::new(),

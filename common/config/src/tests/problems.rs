@@ -129,6 +129,11 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["less than one step of the largest group, 8 samples"],
     );
     check(
+        &["train.consistency=\"sync\"", "loader.sets=2"],
+        none,
+        &["--set: loader.sets = 2 excludes train.consistency = \"sync\""],
+    );
+    check(
         &["train.overlap=2"],
         none,
         &["--set: train.overlap = 2; it takes an integer from 0 to 1"],

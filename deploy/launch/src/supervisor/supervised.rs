@@ -35,6 +35,8 @@ pub(super) struct Supervised {
     pub(super) heard_ms: u64,
     /// Since when a rank is known to have been in its group.
     pub(super) present_since_ms: Option<u64>,
+    /// It was told that this rank has never been in its group.
+    pub(super) told_never_joined: bool,
     /// Why it was killed; its death is then no surprise.
     pub(super) killed: Option<String>,
     /// It was asked to end so that another begins in its place; its end is then no death.
@@ -52,6 +54,7 @@ impl Supervised {
             up_ms: Some(now_ms),
             heard_ms: now_ms,
             present_since_ms: None,
+            told_never_joined: false,
             killed: None,
             renews: false,
         }

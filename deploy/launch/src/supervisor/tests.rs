@@ -476,3 +476,27 @@ fn a_process_that_is_renewed_has_not_died() {
     s.handle_death(RANK, &death("crashed"), 30);
     assert_eq!(deeds(&mut s), [start(RANK, 21, false)], "at once");
 }
+
+#[test]
+fn a_rank_that_never_joins_is_told_once_a_life() {
+    let mut s = supervisor(1);
+    let answers = |s: &mut Supervisor, from, to| all_answer(s, &[(0, 1, true)], from, to);
+    s.handle_present(&BTreeSet::from([(0, 1)]), 1_000);
+    answers(&mut s, 0, NEVER_JOINED_MS);
+    assert_eq!(told(&mut s), []);
+    answers(&mut s, NEVER_JOINED_MS, 3 * NEVER_JOINED_MS);
+    let [(kind, text, show)] = &told(&mut s)[..] else {
+        panic!("it is told once, and of one rank")
+    };
+    assert_eq!((*kind, *show), ("not_joined", true));
+    assert!(
+        text.starts_with("rank 0 of group 0 has run for 60 s and has not joined"),
+        "{text}"
+    );
+    s.handle_death(RANK, &death("was killed by signal 9"), 3 * NEVER_JOINED_MS);
+    s.handle_started(RANK, 3 * NEVER_JOINED_MS);
+    let again = 4 * NEVER_JOINED_MS + 1_000;
+    answers(&mut s, 3 * NEVER_JOINED_MS, again);
+    let kinds: Vec<_> = told(&mut s).into_iter().map(|(kind, ..)| kind).collect();
+    assert_eq!(kinds, ["process_died", "process_restarted", "not_joined"]);
+}

@@ -1,7 +1,6 @@
 //! The training data of a run: which chunks are out, to whom, and where those of `sync` begin.
 
-use tradewind_common::batch::Batches;
-use tradewind_common::data::{Chunk, Chunking, DataPosition, Ledger};
+use tradewind_common::data::{Chunk, DataPosition, Ledger};
 use tradewind_common::shares::{first_step, sync_position};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Incarnation};
@@ -20,8 +19,8 @@ pub(super) struct Worker<'a> {
     pub(super) owner: (GroupId, Incarnation),
     /// Ranks that it has.
     pub(super) ranks: u64,
-    /// How many samples each of them takes a step.
-    pub(super) batches: Batches<'a>,
+    /// What the run agrees on: how many samples each of them takes a step, and which sets are whose.
+    pub(super) spec: &'a RunSpec,
 }
 
 /// The data leases of a run.
@@ -37,7 +36,7 @@ pub(super) struct DataLeases {
 impl DataLeases {
     /// Those of a run that begins.
     pub(super) fn new(spec: &RunSpec) -> Self {
-        Self::written(Ledger::new(chunking(spec)), (Clock(0), 0))
+        Self::written(Ledger::new(spec.chunking()), (Clock(0), 0))
     }
 
     /// Those that were written down.
@@ -52,7 +51,7 @@ impl DataLeases {
     /// Those of a run that goes on from a snapshot; its first clock is `start`.
     pub(super) fn resumed(manifest: &ManifestData, spec: &RunSpec, start: Clock) -> Self {
         let position = position(manifest);
-        let chunking = chunking(spec);
+        let chunking = spec.chunking();
         let leased = !manifest.spec.consistency.waits_for_all();
         let ledger = if leased && manifest.ledger.chunking() == chunking {
             manifest.ledger.clone()
@@ -88,12 +87,18 @@ impl DataLeases {
         self.ledger.believe(worker.owner, holds);
         self.ledger.check(worker.owner, finished, holds)?;
         self.finish(worker, finished, out);
-        Ok(self.ledger.lease(worker.owner, holds)?)
+        let (spec, group) = (worker.spec, worker.owner.0);
+        let first = |epoch| {
+            let groups = spec.group_sizes.len();
+            let mine = spec.sets.of_group(spec.seed, group, epoch, groups);
+            mine.collect()
+        };
+        Ok(self.ledger.lease(worker.owner, holds, first)?)
     }
 
     /// The samples of these chunks have all been used.
     pub(super) fn finish(&mut self, worker: Worker<'_>, finished: &[u64], out: &mut Outbox) {
-        let batch = |begins| u64::from(worker.batches.at(begins)) * worker.ranks;
+        let batch = |begins| u64::from(worker.spec.batches().at(begins)) * worker.ranks;
         self.ledger.finish(worker.owner, finished, batch);
         out.lease();
     }
@@ -115,13 +120,6 @@ impl DataLeases {
         self.settle_at_ms = None;
         self.ledger.settle();
         out.lease();
-    }
-}
-
-fn chunking(spec: &RunSpec) -> Chunking {
-    Chunking {
-        epoch_samples: spec.epoch_samples,
-        chunk_samples: spec.chunk_samples,
     }
 }
 
@@ -160,7 +158,7 @@ mod tests {
         let worker = |group| Worker {
             owner: (GroupId(group), Incarnation(1)),
             ranks: 1,
-            batches: spec.batches(),
+            spec: &spec,
         };
         let mut number = |data: &mut DataLeases, group, holds: &[u64]| {
             let leased = data.lease(worker(group), &[], holds, &mut out);

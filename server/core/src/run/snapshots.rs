@@ -442,6 +442,7 @@ mod tests {
             let chunking = Chunking {
                 epoch_samples: 50,
                 chunk_samples: 10,
+                sets: 1,
             };
             Self {
                 ledger: Ledger::new(chunking),

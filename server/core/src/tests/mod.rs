@@ -64,6 +64,7 @@ pub(crate) fn spec(group_sizes: &[u32], consistency: ConsistencySpec) -> RunSpec
         local: false,
         local_steps: 1,
         chunk_samples: 10,
+        sets: Default::default(),
         lease_ms: 100,
         milestone_samples: 0,
         frozen: Vec::new(),

@@ -32,7 +32,11 @@ fn stopped(consistency: ConsistencySpec) -> ManifestData {
     assert_eq!(harness.happen("captured 0"), "manifest 2");
     let manifest = harness.manifests.pop().unwrap();
     let anybody = (GroupId(9), Incarnation(9));
-    let next = manifest.ledger.clone().lease(anybody, &[]).unwrap();
+    let next = manifest
+        .ledger
+        .clone()
+        .lease(anybody, &[], |_| vec![0])
+        .unwrap();
     assert_eq!(next.number, 1, "chunk 0 is finished, chunk 1 was out");
     manifest
 }

@@ -53,6 +53,7 @@ impl Scenario {
             local: self.local_steps > 1,
             local_steps: self.local_steps,
             chunk_samples: 64,
+            sets: Default::default(),
             lease_ms: LEASE_MS,
             milestone_samples: 0,
             frozen: Vec::new(),
