@@ -9,7 +9,7 @@ use super::choice;
 use super::compute::{self, Compute};
 use super::keys;
 use super::liveness::Liveness;
-use super::loader::Loader;
+use super::loader::{CacheAt, Loader};
 use super::local::{self, Local};
 use super::optimizer::{self, Optimizer};
 use super::policy;
@@ -62,6 +62,8 @@ pub struct Config {
     pub exchange: Exchange,
     /// How samples are read ahead.
     pub loader: Loader,
+    /// Where the ranks of a node keep files of samples.
+    pub cache: Option<CacheAt>,
     /// Leases and waiting times.
     pub liveness: Liveness,
     /// What keeps the run going when something fails.
@@ -256,6 +258,13 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
     let task = Task::read(values, folder, &mut wrong);
     let loader: Loader = choice::together(values);
     let sets: DataSets = choice::together(values);
+    let cache = match CacheAt::read(values) {
+        Ok(cache) => cache,
+        Err((key, why)) => {
+            wrong(key, why.into());
+            None
+        }
+    };
     let liveness: Liveness = choice::together(values);
     let faults: FaultSpec = choice::together(values);
     if i64::from(faults.replication) > values.int("cluster.servers") {
@@ -397,6 +406,7 @@ pub(super) fn check(values: &Values<'_>, folder: &Path) -> Result<Config, Vec<Pr
         compute,
         exchange,
         loader,
+        cache,
         liveness,
         faults,
         step_seconds,

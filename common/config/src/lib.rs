@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 pub use checked::{Cluster, Config, Exchange, Telemetry, Train};
 pub use compute::{Compute, DeviceChoice, Precision};
 pub use liveness::Liveness;
-pub use loader::Loader;
+pub use loader::{CacheAt, Damaged, Loader};
 pub use local::{Algorithm, Inner, Local};
 pub use optimizer::Optimizer;
 pub use resolved::RECORDED;

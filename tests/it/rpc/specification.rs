@@ -114,7 +114,7 @@ pub(super) const BAD: &[(Change, Expected)] = &[
     (|s| s.chunk_samples = 0, bad("chunk_samples is 0")),
     (
         |s| sets(s, "loader.sets", Value::Count(0)),
-        bad("loader.sets is 0, which is not from 1 to 4096"),
+        malformed("sets: loader.sets is 0, which is not a whole number, 1 to 4096"),
     ),
     (
         |s| {

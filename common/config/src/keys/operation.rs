@@ -87,8 +87,24 @@ fn loader() -> Section {
 readers = 4
 batches_ahead = 8
 bytes_ahead = 1073741824    # 1 GiB
+sets = 8
+cache = "$TMPDIR/samples"
+cache_bytes = 1000000000000    # 1 TB
 "#,
-        keys: vec![],
+        keys: vec![
+            key(
+                "loader.cache",
+                Text,
+                Some("\"\""),
+                "A folder on each node's own disk, in which files of samples are kept that its ranks have read or are about to read ([data](data.md#files-on-a-nodes-own-disk)). An absolute path; `$NAME` at its beginning is an environment variable of the rank, as in `$TMPDIR/samples`. \"\" keeps none.",
+            ),
+            key(
+                "loader.cache_bytes",
+                int(0, MANY),
+                Some("0"),
+                "Most bytes of all files in `loader.cache`. Those that were used longest ago make room for others.",
+            ),
+        ],
     }
 }
 

@@ -129,6 +129,21 @@ fn problems_name_the_key_the_line_and_the_way_out() {
         &["less than one step of the largest group, 8 samples"],
     );
     check(
+        &["loader.cache=\"here\"", "loader.cache_bytes=1"],
+        none,
+        &["--set: loader.cache = \"here\" is not absolute: it is a folder on each node's own disk"],
+    );
+    check(
+        &["loader.cache=\"$TMPDIR/a\""],
+        none,
+        &["loader.cache = \"$TMPDIR/a\" needs loader.cache_bytes"],
+    );
+    check(
+        &["loader.cache_bytes=5"],
+        none,
+        &["loader.cache_bytes = 5 is of no use without loader.cache"],
+    );
+    check(
         &["train.consistency=\"sync\"", "loader.sets=2"],
         none,
         &["--set: loader.sets = 2 excludes train.consistency = \"sync\""],
