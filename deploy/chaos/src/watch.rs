@@ -108,6 +108,8 @@ struct Shard {
     /// When that was heard of first, seconds since the Unix epoch, and when it was heard last.
     from: f64,
     until: f64,
+    /// Most blocks that somebody has said to have of it: a small model leaves some shards without any.
+    blocks: u64,
     /// The highest sum of versions that all copies had confirmed.
     confirmed: u64,
     /// In which generations who said to be its primary.
@@ -365,7 +367,11 @@ impl Watch {
         let clocks = &self.clocks;
         let shard = self.shards.entry(number).or_default();
         let from = shard.from;
-        let covers = |reply: &ShardStatusReply| clocks.covered(&reply.decided, from, f64::INFINITY);
+        let blocks = replies.values().map(|reply| reply.blocks);
+        shard.blocks = blocks.fold(shard.blocks, u64::max);
+        let none = shard.blocks == 0;
+        let covers =
+            |reply: &ShardStatusReply| none || clocks.covered(&reply.decided, from, f64::INFINITY);
         let now = &self.processes;
         shard.holding.handle_replies(&replies, now, covers);
         if !stable {

@@ -264,3 +264,40 @@ fn at_the_end_copies_are_equal() {
     let lacking = unhealthy(&status(1, 1), &holders(), 3).unwrap();
     assert!(lacking.contains("1 full copies"), "{lacking}");
 }
+
+/// Nothing is decided of it, and so nothing can be missing.
+#[test]
+fn a_shard_without_blocks_is_whole_again_when_its_copy_is() {
+    let mut watch = watch(2);
+    let reply = |server, primary, blocks| {
+        let Seen { shard, reply } = seen(server, 0, primary);
+        let reply = ShardStatusReply {
+            blocks,
+            decided: vec![],
+            ..reply
+        };
+        Seen { shard, reply }
+    };
+    let round = |watch: &mut Watch, blocks| {
+        let holders = holders();
+        watch.handle_round(Round {
+            began: 10.0,
+            ended: 11.0,
+            before: &holders,
+            after: &holders,
+            host: 0,
+            seen: &[reply(0, true, blocks), reply(1, false, blocks)],
+        });
+        watch.is_whole()
+    };
+    assert!(round(&mut watch, 0));
+    watch.handle_clock(&record(0, 0, 1, 9.0));
+    watch.handle_processes(alive(&[(0, 1), (1, 2), (2, 1)]), BTreeMap::new());
+    assert!(!watch.is_whole(), "its copy has fallen");
+    assert!(round(&mut watch, 0));
+    watch.handle_processes(alive(&[(0, 1), (1, 3), (2, 1)]), BTreeMap::new());
+    assert!(
+        !round(&mut watch, 1),
+        "of one with blocks the clock is missing"
+    );
+}
