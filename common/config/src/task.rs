@@ -239,7 +239,7 @@ macro_rules! task {
                         name: $key,
                         kind: $kind,
                         default: $crate::task!(@default $($default)?),
-                        task: Some($name),
+                        tasks: &[$name],
                         meaning: concat!($($field_doc),+).trim_ascii(),
                     } ),* ]
                 },
