@@ -21,7 +21,7 @@ use super::baseline::{Baseline, Rmse};
 use super::layer::Convolution;
 use super::{Picture, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::series::{Series, SeriesSpec};
-use crate::data::{Batch, DataError, Dataset, Split};
+use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
 /// Samples that are evaluated at once.
 const EVALUATE_SAMPLES: usize = 16;
@@ -146,7 +146,10 @@ impl Forecast {
         let mut files = vec![(Rmse::default(), Vec::new()); self.series.names().len()];
         let samples: Vec<usize> = (0..self.series.len(split)).collect();
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.series.batch(split, some)?.to(self.device())?;
+            let batch = self
+                .series
+                .batch(Asked::of(split, some))?
+                .to(self.device())?;
             let forecasts = values(&tch::no_grad(|| self.forward(&batch["before"])));
             let truths = values(&batch["after"]);
             let maps = forecasts

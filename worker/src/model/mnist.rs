@@ -13,7 +13,7 @@ use tradewind_common::record::{Better, Measure};
 
 use super::{Report, Task, TaskError, TaskKind, seeded};
 use crate::data::digits::{CLASSES, Digits};
-use crate::data::{Batch, DataError, Dataset, Split};
+use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
 /// Samples that are evaluated at once.
 const EVALUATE_SAMPLES: usize = 500;
@@ -226,7 +226,7 @@ fn each(
 ) -> Result<usize, DataError> {
     let samples: Vec<usize> = (0..digits.len(split)).collect();
     for some in samples.chunks(EVALUATE_SAMPLES) {
-        look(digits.batch(split, some)?)?;
+        look(digits.batch(Asked::of(split, some))?)?;
     }
     Ok(samples.len())
 }
