@@ -22,6 +22,7 @@ use tradewind_proto::v1::{
 };
 
 mod departing;
+mod drawn;
 mod epochs;
 mod left_out;
 mod scaled;
