@@ -10,6 +10,7 @@ mod layer;
 pub mod mnist;
 mod norm;
 mod registry;
+pub mod replay;
 pub mod resnet;
 
 use std::collections::BTreeMap;
@@ -21,22 +22,23 @@ use tradewind_common::mix::mixed;
 use tradewind_common::record::Part;
 pub use tradewind_common::record::{Better, Measure};
 use tradewind_common::{GroupId, Rank};
-pub use tradewind_config::{TaskSettings, Wrong, task};
+pub use tradewind_config::{Loader, TaskSettings, Wrong, task};
 
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 pub use mnist::MnistSpec;
 pub use registry::{Registry, TaskEntry};
+pub use replay::ReplaySpec;
 pub use resnet::ResnetSpec;
 
 /// The settings of a task, from which it is built.
 pub trait TaskKind: TaskSettings {
     /// Opens the data and makes the model, with initial values that follow from `seed` alone
-    /// ([`seeded`]).
+    /// ([`seeded`]). `loader` says by how many readers data may be read.
     ///
     /// # Errors
     /// A setting out of range, or data that cannot be used.
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError>;
+    fn build(&self, seed: u64, loader: &Loader) -> Result<Box<dyn Task>, TaskError>;
 }
 
 /// What is trained: a model, its samples, its loss and its metric.
