@@ -21,6 +21,7 @@ pub mod layout;
 pub mod lease;
 pub mod loss;
 pub mod milestone;
+pub mod mix;
 pub mod optimizer;
 pub mod pieces;
 pub mod placement;

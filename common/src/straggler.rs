@@ -8,6 +8,7 @@ use std::f64::consts::TAU;
 
 use crate::choice::{Field, Kind, MANY};
 use crate::ids::{GroupId, Rank};
+use crate::mix::mixed;
 use crate::{choices, settings};
 
 /// What makes ranks slow. The factors of what applies are multiplied.
@@ -231,22 +232,11 @@ impl Stragglers {
         }
     }
 
-    /// In 0..1, the same for the same arguments: SplitMix64's mixing (Steele, Lea and Flood 2014) of
-    /// each in turn.
+    /// In 0..1, the same for the same arguments.
     fn uniform(&self, rank: u32, step: u64, stream: Stream) -> f64 {
-        let parts = [u64::from(rank), step, stream as u64];
-        let bits = parts
-            .iter()
-            .fold(mixed(self.seed), |state, part| mixed(state ^ part));
+        let bits = mixed(self.seed, [u64::from(rank), step, stream as u64]);
         (bits >> 11) as f64 / (1u64 << 53) as f64
     }
-}
-
-fn mixed(state: u64) -> u64 {
-    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -24,6 +24,8 @@ mod optimizer;
 mod overlap;
 /// What a machine can keep of the house rules.
 mod packages;
+/// Samples in files of one's own.
+mod replay;
 /// Every call as a foreign client makes it, and every one that is refused.
 mod rpc;
 /// Jobs of a real Slurm cluster.

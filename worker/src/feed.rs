@@ -40,7 +40,7 @@ impl Feed {
     pub fn next(&mut self, ranks: &dyn Ranks, lease: Lease<'_>) -> Result<Batch, TrainError> {
         while self.batches.room() > 0 {
             let samples = self.samples.next(ranks, lease)?;
-            self.batches.request(samples)?;
+            self.batches.request(samples, self.samples.epoch())?;
         }
         self.samples.handed_out();
         Ok(self.batches.next().expect("asked for above")?)

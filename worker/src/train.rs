@@ -12,7 +12,7 @@ use tradewind_client::step::{Ahead, Ended, Step};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
-use tradewind_common::{Rank, TensorKind};
+use tradewind_common::{Clock, Rank, TensorKind};
 
 use crate::data::Batch;
 use crate::exchanging::{Exchanging, Replica};
@@ -20,6 +20,7 @@ use crate::feed::Feed;
 use crate::gpu_stats::GpuStats;
 use crate::group::{Group, GroupError, bus_bandwidth};
 use crate::member::Member;
+use crate::model::seed_step;
 use crate::precision::autocast;
 use crate::train_error::TrainError;
 
@@ -89,6 +90,8 @@ impl Worker<'_> {
         let mut watch = Stopwatch::start();
         let batch = within(Range::Data, || self.batch())?;
         let data = watch.lap();
+        // Counted before the exchange has begun, which some begin in backward.
+        self.seed(self.exchanging.next_clock(), nth);
         let loss = within(Range::Forward, || self.loss(&batch))?;
         // Batches are equal: the feed drops what fills none.
         let samples = batch.samples.len() as u32 * self.group.size();
@@ -110,6 +113,22 @@ impl Worker<'_> {
         self.exchanging.stepped(&step, seen)?;
         step.compute = compute + watch.lap();
         Ok(step)
+    }
+
+    /// Has what the forward draws follow from the seed, the rank and the step, whatever was drawn before: so it is
+    /// the same when a run is repeated, and when a group goes on from a clock as a new incarnation.
+    fn seed(&self, clock: Clock, nth: u32) {
+        let Member {
+            config, process, ..
+        } = &*self.member;
+        let RankSettings { id, .. } = &process.settings;
+        seed_step(config.seed, id.group, id.rank, self.count(clock, nth));
+    }
+
+    /// Steps of the run before the `nth` of a clock.
+    fn count(&self, clock: Clock, nth: u32) -> u64 {
+        let spec = &self.member.process.settings.spec;
+        first_step(clock, spec.local_steps).0 + u64::from(nth)
     }
 
     fn batch(&mut self) -> Result<Batch, TrainError> {
@@ -144,8 +163,8 @@ impl Worker<'_> {
         let Member {
             config, process, ..
         } = &*self.member;
-        let RankSettings { id, spec, .. } = &process.settings;
-        let step = first_step(self.exchanging.clock(), spec.local_steps).0 + u64::from(nth);
+        let RankSettings { id, .. } = &process.settings;
+        let step = self.count(self.exchanging.clock(), nth);
         config.stragglers.factor(id.group, id.rank, step)
     }
 

@@ -94,8 +94,8 @@ const ONLY_ABOVE: &[(&str, &str, i64)] = &[
 /// What has to hold for a key to have an effect, where these tables know of something; in Markdown.
 pub(super) fn condition(key: &Key) -> Option<String> {
     let mut needs = Vec::new();
-    if let Some(task) = key.task {
-        needs.push(format!("`model.name` is `{task}`"));
+    if !key.tasks.is_empty() {
+        needs.push(format!("`model.name` is {}", either(key.tasks)));
     }
     for only in only_with() {
         if only.key == key.name {
@@ -179,8 +179,7 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         _ => format!("{} is set", script::COMMAND),
     };
     for key in values.tasks.keys() {
-        let of_another = key.task.is_some_and(|of| of != task);
-        if of_another && values.departure(key).is_some() {
+        if !key.is_for(task) && values.departure(key).is_some() {
             lines.push(format!("{} has no effect while {chosen}", key.name));
         }
     }

@@ -24,11 +24,19 @@ pub struct Key {
     pub kind: Kind,
     /// As TOML; `None` for a key that has to be given.
     pub default: Option<&'static str>,
-    /// The `model.name` that it is for; with another one it has no effect and need not be given.
-    pub task: Option<&'static str>,
+    /// The values of `model.name` that it is for; with another one it has no effect and need not be given. None
+    /// where it is for all.
+    pub tasks: &'static [&'static str],
     /// What it means, with its unit, in sentences that need no other row; Markdown, whose links are
     /// relative to docs/. On which other keys its effect depends is added where it is shown.
     pub meaning: &'static str,
+}
+
+impl Key {
+    /// Whether it has an effect where `model.name` is this.
+    pub fn is_for(&self, task: &str) -> bool {
+        self.tasks.is_empty() || self.tasks.contains(&task)
+    }
 }
 
 /// A key of no task in particular.
@@ -42,7 +50,7 @@ pub const fn key(
         name,
         kind,
         default,
-        task: None,
+        tasks: &[],
         meaning,
     }
 }

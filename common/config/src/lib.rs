@@ -38,8 +38,8 @@ pub use resolved::RECORDED;
 pub use script::command_override;
 pub use slurm::{ENDING_S as SLURM_ENDING_S, Slurm};
 pub use task::{
-    Forecast, KnownTask, Mnist, Resnet, Task, TaskDefinition, TaskSettings, Typed, Unfit, Wrong,
-    described, description,
+    Forecast, KnownTask, Mnist, Replay, Resnet, Task, TaskDefinition, TaskSettings, Typed, Unfit,
+    Wrong, described, description,
 };
 pub use tasks::Tasks;
 use toml_edit::{Document, Item, TableLike};
@@ -329,7 +329,7 @@ fn fill_defaults(values: &mut Values<'_>, problems: &mut Vec<Problem>) {
             Some(value) => {
                 values.map.insert(key.name, (value, Place::Default));
             }
-            None if key.task.is_some_and(|needs| !chosen || needs != task) => {}
+            None if !(key.tasks.is_empty() || (chosen && key.is_for(&task))) => {}
             None => problems.push(sheet::missing(values.file, key)),
         }
     }

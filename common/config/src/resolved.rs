@@ -25,13 +25,13 @@ pub(super) fn resolved(values: &Values<'_>, task: &Task, folder: &Path) -> Strin
     let mut text = String::new();
     let mut section = "";
     for key in values.tasks.keys() {
-        let of_another = key.task.is_some_and(|of| of != task.name());
+        let of_another = !key.is_for(task.name());
         // A script has no name, and nothing of other tasks.
         if is_script && (of_another || key.name == "model.name") {
             continue;
         }
         let value = match values.find(key.name) {
-            Some(_) if of_another && key.task.is_some_and(own) => continue,
+            Some(_) if of_another && key.tasks.iter().any(|of| own(of)) => continue,
             Some(value) if of_another => value.clone(),
             Some(value) => value.absolute(key.kind, folder),
             None => continue,

@@ -6,6 +6,7 @@ mod field;
 mod forecast;
 mod known;
 mod mnist;
+mod replay;
 mod resnet;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use field::Typed;
 pub use forecast::Forecast;
 pub use known::KnownTask;
 pub use mnist::Mnist;
+pub use replay::Replay;
 pub use resnet::Resnet;
 pub use tradewind_common::choice::Unfit;
 
@@ -28,6 +30,7 @@ pub(crate) const BUILT_IN: &[KnownTask] = &[
     KnownTask::of::<Forecast>(),
     KnownTask::of::<Mnist>(),
     KnownTask::of::<Resnet>(),
+    KnownTask::of::<Replay>(),
 ];
 
 /// What stands in the place of a task where ranks are a person's script, which brings model, data and loss. No
@@ -239,7 +242,7 @@ macro_rules! task {
                         name: $key,
                         kind: $kind,
                         default: $crate::task!(@default $($default)?),
-                        task: Some($name),
+                        tasks: &[$name],
                         meaning: concat!($($field_doc),+).trim_ascii(),
                     } ),* ]
                 },

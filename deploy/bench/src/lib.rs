@@ -1,11 +1,13 @@
 //! `tradewind bench`: what this machine moves. `exchange` measures exchanges between clients and
 //! servers beside bare TCP that does the same work; `isolation` what one run feels of another on the
 //! same servers; `apply` measures the optimizers beside memory;
-//! `predict` measures nothing and tells what to expect. The processes that a measurement starts are
+//! `data` measures how training keeps up with samples that are read, and `predict` measures nothing and tells what
+//! to expect. The processes that a measurement starts are
 //! `tradewind-server` and [`Helper`]s of the program `tradewind-bench`.
 
 mod apply;
 mod client;
+mod data;
 mod exchange;
 mod fleet;
 mod floor;
@@ -43,6 +45,8 @@ pub enum Verb {
     Isolation(isolation::Arguments),
     /// Updates of a large vector by each optimizer, beside a triad over the same memory.
     Apply(apply::Arguments),
+    /// Reading samples while steps last as long as those of a known workload on an accelerator.
+    Data(data::Arguments),
     /// What exchanges of a run would move and take, by the cost model; measures nothing.
     Predict(predict::Arguments),
     /// Compare results of `bench exchange --json` with links of a given rate.
@@ -91,6 +95,7 @@ pub fn measure(verb: &Verb) -> ExitCode {
         Verb::Exchange(arguments) => exchange::run(arguments),
         Verb::Isolation(arguments) => isolation::run(arguments),
         Verb::Apply(arguments) => apply::run(arguments),
+        Verb::Data(arguments) => data::run(arguments),
         Verb::Predict(arguments) => predict::run(arguments),
         Verb::Links(arguments) => links::run(arguments).map_err(Stop::Failed),
     })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tch::nn::{self, Module};
 use tch::{Device, Kind, Reduction, Tensor};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::model::*;
 
 const ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
@@ -31,7 +31,7 @@ fn fits(rings: &Rings, wrong: &mut Wrong<'_>) {
 }
 
 impl TaskKind for Rings {
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(seeded(seed, || {
             let variables = nn::VarStore::new(Device::Cpu);
             let (root, width) = (variables.root(), self.width.into());
@@ -82,7 +82,8 @@ impl Dataset for Points {
         self.of(split).len()
     }
 
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { split, samples, .. } = asked;
         let all = self.of(split);
         let values: Vec<f32> = samples.iter().flat_map(|sample| all[*sample]).collect();
         let rows = Tensor::from_slice(&values).view([-1, 3]);
@@ -123,7 +124,7 @@ impl Task for Network {
     fn measure(&self, split: Split) -> Result<Measure, TaskError> {
         let all: Vec<usize> = (0..self.points.len(split)).collect();
         let device = self.variables.trainable_variables()[0].device();
-        let batch = self.points.batch(split, &all)?.to(device)?;
+        let batch = self.points.batch(Asked::of(split, &all))?.to(device)?;
         let outer = tch::no_grad(|| self.forward(&batch["point"])).gt(0.0);
         let wrong = outer.ne_tensor(&batch["outer"].gt(0.5)).to_kind(Kind::Float);
         let name = match split {

@@ -12,7 +12,7 @@ use tradewind_common::record::Measure;
 use tradewind_common::{GroupId, Rank, TensorKind};
 use tradewind_programs::worker::{CoordinatorArgument, TrainArguments};
 use tradewind_proto::auth::Token;
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::lives::live;
 use tradewind_worker::member::{Entry, Member};
 use tradewind_worker::model::{Report, Task, TaskError};
@@ -140,7 +140,8 @@ impl Dataset for Nothing {
         1 << 20
     }
 
-    fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let none = || Tensor::zeros([samples.len() as i64, 1], (Kind::Float, Device::Cpu));
         Ok(Batch::of(samples)
             .with("input", none())

@@ -80,7 +80,7 @@ impl Arguments {
                 watch = Stopwatch::start();
             }
             while batches.room() > 0 {
-                batches.request(order.next())?;
+                batches.request(order.next(), None)?;
             }
             let batch = batches.next().context("it was asked for")??.to(device)?;
             optimizer.zero_grad()?;

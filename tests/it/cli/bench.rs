@@ -229,3 +229,82 @@ fn optimizers_are_measured_beside_a_triad() {
         }
     }
 }
+
+/// Small as a workload can be: a batch, and a sample each for validation and the final metric.
+const READ: [&str; 4] = ["data", "--workload=cosmoflow", "--bytes=80MB", "--steps=20"];
+
+#[test]
+fn a_workload_is_replayed_on_files_that_are_made_for_it() {
+    let report = measured(&mut bench(&READ));
+    positive(
+        &report,
+        &[
+            "/samples_per_s",
+            "/mb_per_s",
+            "/wall_seconds",
+            "/data_p50",
+            "/data_p99",
+        ],
+    );
+    for (key, want) in [
+        ("samples", 4.0),
+        ("bytes", 4.0 * 16_777_232.0),
+        ("ranks", 1.0),
+        ("readers", 1.0),
+        ("steps", 20.0),
+        ("step_seconds", 0.005_51),
+        ("threshold", 0.7),
+    ] {
+        assert_eq!(number(&report, &format!("/{key}")), want, "{key}");
+    }
+    assert!(number(&report, "/compute_seconds") >= 0.005_51, "{report}");
+    let utilization = number(&report, "/utilization");
+    assert!(utilization > 0.0 && utilization <= 1.0, "{report}");
+    assert_eq!(report["passes"], utilization >= 0.7);
+    assert_eq!(report["written_now"], true);
+    assert_eq!(report["form"], "packed");
+}
+
+#[test]
+fn files_of_a_workload_are_kept_in_a_folder_that_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = format!("--folder={}", folder.path().display());
+    let words = [
+        &READ[..],
+        &[&named, "--form=hdf5", "--readers=2", "--accelerator=h100"],
+    ];
+    let words = words.concat();
+    for written_now in [true, false] {
+        let report = measured(&mut bench(&words));
+        assert_eq!(report["written_now"], written_now);
+        assert_eq!(number(&report, "/step_seconds"), 0.0035);
+        positive(&report, &["/samples_per_s"]);
+    }
+    let kept = folder.path().join("cosmoflow-hdf5-4");
+    assert_eq!(fs::read_dir(kept).unwrap().count(), 4);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_workload_is_told_in_a_table_and_one_that_does_not_fit_is_refused() {
+    let Output { stdout, stderr, .. } = bench(&READ).output().unwrap();
+    let [table, told] = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    for text in [
+        "cosmoflow on an A100: 20 steps of 5.51 ms",
+        "page cache",
+        "70 % or more",
+    ] {
+        assert!(table.contains(text), "{text:?} is not in {table}");
+    }
+    assert!(
+        told.contains("4 samples of cosmoflow need 64.02 MiB in "),
+        "{told}"
+    );
+
+    let refused = bench(&["data", "--folder=/proc/self", "--steps=1"]);
+    let Output { status, stderr, .. } = { refused }.output().unwrap();
+    let told = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(2), "{told}");
+    let wanted = "in /proc/self, which has 0 B free; lower --bytes, or name another --folder";
+    assert!(told.contains(wanted), "{told}");
+}

@@ -11,7 +11,7 @@ use tradewind_client::order::permutation;
 use tradewind_config::Config;
 use tradewind_tests::cluster::root;
 use tradewind_tests::cluster::run::{Ended, Run};
-use tradewind_worker::data::Split;
+use tradewind_worker::data::{Asked, Split};
 use tradewind_worker::member::build_task;
 use tradewind_worker::model::Task;
 
@@ -109,7 +109,7 @@ pub(super) fn loop_in_parts(
             for parameter in &parameters {
                 parameter.shallow_clone().zero_grad();
             }
-            let batch = data.batch(Split::Train, part).unwrap();
+            let batch = data.batch(Asked::of(Split::Train, part)).unwrap();
             task.loss(&batch).backward();
             parameters
                 .iter()

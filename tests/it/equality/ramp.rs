@@ -4,7 +4,7 @@
 use tch::Tensor;
 use tradewind_client::order::permutation;
 use tradewind_tests::cluster::run::{Ended, Run};
-use tradewind_worker::data::Split;
+use tradewind_worker::data::{Asked, Split};
 
 use super::distance;
 use super::plain::{Keys, Plain, RATE, SYNC, complete, configured, divided, trained, values};
@@ -43,7 +43,7 @@ fn plain() -> (Plain, Vec<u64>) {
         let order = permutation(config.seed, position / epoch_samples, task.samples());
         let samples = order[first..first + size as usize].iter();
         let samples: Vec<usize> = samples.map(|sample| *sample as usize).collect();
-        let loss = task.loss(&data.batch(Split::Train, &samples).unwrap());
+        let loss = task.loss(&data.batch(Asked::of(Split::Train, &samples)).unwrap());
         loss.backward();
         let rate = RATE * size as f64 / REFERENCE as f64;
         for parameter in &parameters {

@@ -18,7 +18,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::{Entry, tensor_specs};
 
 use super::distance;
@@ -51,7 +51,8 @@ impl Dataset for Numbers {
         SAMPLES
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let row = |sample: &usize| {
             let x = match self.poisoned == Some(*sample) {
                 true => f32::NAN,
@@ -160,7 +161,7 @@ fn plain_loop(seed: u64, ranks: usize, overlap: bool, data: Numbers) -> Normed {
         for (model, part) in models.iter().zip(parts) {
             let samples: Vec<usize> = part.iter().map(|sample| *sample as usize).collect();
             model
-                .loss(&data.batch(Split::Train, &samples).unwrap())
+                .loss(&data.batch(Asked::of(Split::Train, &samples)).unwrap())
                 .backward();
         }
         applied += usize::from(tch::no_grad(|| update(&servers, &models, overlap)));

@@ -14,7 +14,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::{Fleet, Setup};
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::{Entry, tensor_specs};
 
 const BATCH: usize = 4;
@@ -40,7 +40,8 @@ impl Dataset for Points {
         SAMPLES
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let feature = |sample: &usize, i: i64| ((*sample as f32 + 1.0) * (i as f32 + 0.5)).sin();
         let rows = samples.iter();
         let input: Vec<f32> = rows

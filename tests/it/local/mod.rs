@@ -23,7 +23,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::Entry;
 use turns::Turns;
 
@@ -116,7 +116,8 @@ impl Dataset for Nothing {
         1_000
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let zeros = || Tensor::zeros([samples.len() as i64], (Kind::Float, Device::Cpu));
         Ok(Batch::of(samples)
             .with("input", zeros())

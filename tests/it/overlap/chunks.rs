@@ -12,7 +12,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::Entry;
 use tradewind_worker::train_error::TrainError;
@@ -27,9 +27,9 @@ const FAILS: usize = 5;
 
 /// Which samples were asked for, batch by batch.
 #[derive(Default)]
-struct Asked(Mutex<Vec<Vec<usize>>>);
+struct Noted(Mutex<Vec<Vec<usize>>>);
 
-impl Dataset for Asked {
+impl Dataset for Noted {
     fn fields(&self) -> Vec<Field> {
         ["input", "target"]
             .map(|name| Field::new(name, Number::F32, &[]))
@@ -40,7 +40,8 @@ impl Dataset for Asked {
         STEPS * BATCH
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         self.0.lock().unwrap().push(samples.to_vec());
         let numbers: Vec<f32> = samples.iter().map(|sample| *sample as f32).collect();
         let input = Tensor::from_slice(&numbers);
@@ -53,7 +54,7 @@ impl Dataset for Asked {
 /// One weight.
 struct One {
     weight: Tensor,
-    data: Arc<Asked>,
+    data: Arc<Noted>,
     steps: AtomicUsize,
     fails: Option<usize>,
 }
@@ -101,7 +102,7 @@ fn one_life(
     fails: Option<usize>,
     runtime: &Handle,
 ) -> (Vec<Vec<usize>>, Result<(), TrainError>) {
-    let data = Arc::new(Asked::default());
+    let data = Arc::new(Noted::default());
     let task = One {
         weight: Tensor::ones([1], (Kind::Float, Device::Cpu)).set_requires_grad(true),
         data: data.clone(),

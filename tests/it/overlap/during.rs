@@ -19,7 +19,7 @@ use tradewind_proto::v1::{Pull, PushFrame, push_frame};
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::group::GroupError;
 use tradewind_worker::member::{Entry, tensor_specs};
 use tradewind_worker::train_error::TrainError;
@@ -46,7 +46,8 @@ impl Dataset for Ones {
         1_000
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let ones = Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
         Ok(Batch::of(samples)
             .with("target", ones.copy())

@@ -16,7 +16,7 @@ use tradewind_proto::auth::Token;
 use tradewind_tests::cluster::fleet::Fleet;
 use tradewind_tests::cluster::rank::{live, member};
 use tradewind_tests::cluster::training::{self, Training};
-use tradewind_worker::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use tradewind_worker::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use tradewind_worker::member::Entry;
 
 use super::background::runtime;
@@ -45,7 +45,8 @@ impl Dataset for Cosines {
         1_000
     }
 
-    fn batch(&self, _split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let row = |sample: usize| (0..4).map(move |at| ((7 * sample + at) as f32).cos());
         let rows: Vec<f32> = samples.iter().copied().flat_map(row).collect();
         let input = Tensor::from_slice(&rows).reshape([-1, 4]);

@@ -95,7 +95,8 @@ fn rate(
     samples: usize,
 ) -> Result<f64, Box<dyn std::error::Error>> {
     let reading = Arc::clone(source);
-    let read = move |samples: &[usize]| -> Done { read_batch(&*reading, samples, &mut Memory {}) };
+    let read =
+        move |samples: &Vec<usize>| -> Done { read_batch(&*reading, samples, &mut Memory {}) };
     let ahead = Ahead {
         readers: threads,
         batches: 2 * threads + 2,

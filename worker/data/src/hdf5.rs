@@ -6,6 +6,7 @@
 //! The library has one lock for all threads of a process, so that several threads read no faster.
 
 mod file;
+mod write;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use self::file::Opened;
 pub use self::file::{HEAD_BYTES, NAMES_MAX, NETCDF_FILL, datasets_of, not_hdf5};
+pub use self::write::write_sample;
 use crate::files::{Files, list};
 use crate::manifest::{self, Manifest};
 use crate::names::listed;

@@ -28,30 +28,30 @@ pub struct Full;
 #[error("a reader of samples has ended unexpectedly; its panic message is in the log")]
 pub struct Ended;
 
-/// Threads that turn lists of sample numbers into batches, which come in the order asked for, whatever
-/// the number of threads.
+/// Threads that turn what is asked for, such as lists of sample numbers, into batches, which come in the order
+/// asked for, whatever the number of threads.
 ///
 /// A batch is begun only when its bytes fit beside those that are begun and not yet taken; batches are begun
 /// in the order asked for, so that the one which is waited for always has room. Dropping it ends the threads
 /// after the batches at hand.
-pub struct Readers<T> {
-    shared: Arc<Shared<T>>,
+pub struct Readers<T, A = Vec<usize>> {
+    shared: Arc<Shared<T, A>>,
     ahead: Ahead,
     /// Batches that are asked for and not yet taken.
     pending: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct Shared<T, A> {
+    state: Mutex<State<T, A>>,
     /// There may be something to begin, or the end.
     begin: Condvar,
     /// A batch is ready.
     ready: Condvar,
 }
 
-struct State<T> {
-    asked: VecDeque<Vec<usize>>,
+struct State<T, A> {
+    asked: VecDeque<A>,
     /// Number of the first in `asked`, and of the batch that is taken next.
     begun: u64,
     taken: u64,
@@ -62,12 +62,12 @@ struct State<T> {
     stop: bool,
 }
 
-impl<T: Send + 'static> Readers<T> {
-    /// Starts the threads: `read` makes a batch of sample numbers, `bytes` says how many bytes it takes at most.
+impl<T: Send + 'static, A: Send + 'static> Readers<T, A> {
+    /// Starts the threads: `read` makes a batch of what is asked for, `bytes` says how many bytes it takes at most.
     pub fn new(
         ahead: Ahead,
-        read: impl Fn(&[usize]) -> T + Send + Sync + 'static,
-        bytes: impl Fn(&[usize]) -> usize + Send + Sync + 'static,
+        read: impl Fn(&A) -> T + Send + Sync + 'static,
+        bytes: impl Fn(&A) -> usize + Send + Sync + 'static,
     ) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -109,12 +109,12 @@ impl<T: Send + 'static> Readers<T> {
     ///
     /// # Errors
     /// [`Full`] when there is no [`room`](Self::room).
-    pub fn request(&mut self, samples: Vec<usize>) -> Result<(), Full> {
+    pub fn request(&mut self, batch: A) -> Result<(), Full> {
         if self.room() == 0 {
             return Err(Full);
         }
         self.pending += 1;
-        self.shared.lock().asked.push_back(samples);
+        self.shared.lock().asked.push_back(batch);
         self.shared.begin.notify_one();
         Ok(())
     }
@@ -150,21 +150,16 @@ impl<T: Send + 'static> Readers<T> {
     }
 }
 
-impl<T> Shared<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+impl<T, A> Shared<T, A> {
+    fn lock(&self) -> MutexGuard<'_, State<T, A>> {
         // Nothing panics while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One thread's work, to the end.
-    fn serve(
-        &self,
-        bytes_max: usize,
-        read: &impl Fn(&[usize]) -> T,
-        bytes: &impl Fn(&[usize]) -> usize,
-    ) {
-        while let Some((number, samples, size)) = self.take(bytes_max, bytes) {
-            let batch = catch_unwind(AssertUnwindSafe(|| read(&samples)));
+    fn serve(&self, bytes_max: usize, read: &impl Fn(&A) -> T, bytes: &impl Fn(&A) -> usize) {
+        while let Some((number, asked, size)) = self.take(bytes_max, bytes) {
+            let batch = catch_unwind(AssertUnwindSafe(|| read(&asked)));
             let mut state = self.lock();
             state.done.insert(number, (batch.map_err(|_| Ended), size));
             drop(state);
@@ -173,26 +168,22 @@ impl<T> Shared<T> {
     }
 
     /// The next batch to be read, once there is room for it; `None` at the end.
-    fn take(
-        &self,
-        bytes_max: usize,
-        bytes: &impl Fn(&[usize]) -> usize,
-    ) -> Option<(u64, Vec<usize>, usize)> {
+    fn take(&self, bytes_max: usize, bytes: &impl Fn(&A) -> usize) -> Option<(u64, A, usize)> {
         let mut state = self.lock();
         loop {
             if state.stop {
                 return None;
             }
-            if let Some(samples) = state.asked.front() {
-                let size = bytes(samples);
+            if let Some(asked) = state.asked.front() {
+                let size = bytes(asked);
                 // Alone it may be larger: who starts a run has refused that.
                 if state.bytes == 0 || state.bytes + size <= bytes_max {
-                    let samples = state.asked.pop_front().expect("it was looked at");
+                    let asked = state.asked.pop_front().expect("it was looked at");
                     let number = state.begun;
                     state.begun += 1;
                     state.bytes += size;
                     state.bytes_max = state.bytes_max.max(state.bytes);
-                    return Some((number, samples, size));
+                    return Some((number, asked, size));
                 }
             }
             state = wait(&self.begin, state);
@@ -200,13 +191,13 @@ impl<T> Shared<T> {
     }
 }
 
-fn wait<'a, T>(condition: &Condvar, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {
+fn wait<'a, S>(condition: &Condvar, state: MutexGuard<'a, S>) -> MutexGuard<'a, S> {
     condition
         .wait(state)
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<T> Drop for Readers<T> {
+impl<T, A> Drop for Readers<T, A> {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
         self.shared.begin.notify_all();
@@ -229,7 +220,7 @@ mod tests {
     type Read = Result<Batch<Vec<u8>>, DataError>;
 
     fn start(ahead: Ahead) -> Readers<Read> {
-        let read = |samples: &[usize]| {
+        let read = |samples: &Vec<usize>| {
             // So that batches are ready in another order.
             std::thread::sleep(Duration::from_micros(100 * (7 - samples[0] as u64 % 7)));
             read_batch(&Numbers::new(), samples, &mut Memory {})
@@ -306,7 +297,7 @@ mod tests {
         let alive = Arc::new(AtomicUsize::new(0));
         for taken in 0..4 {
             let held = Arc::clone(&alive);
-            let read = move |_: &[usize]| held.fetch_add(1, Ordering::SeqCst);
+            let read = move |_: &Vec<usize>| held.fetch_add(1, Ordering::SeqCst);
             let mut reading = Readers::new(AHEAD, read, |_| 30);
             for i in 0..6 {
                 reading.request(vec![i]).unwrap();

@@ -31,7 +31,7 @@ pub fn walk(
     };
     let sample_bytes = batch_bytes(source.fields(), 1);
     let from = Arc::clone(source);
-    let read = move |samples: &[usize]| read_batch(&*from, samples, &mut Memory {});
+    let read = move |samples: &Vec<usize>| read_batch(&*from, samples, &mut Memory {});
     let mut reading = Readers::new(ahead, read, move |samples| sample_bytes * samples.len());
     let mut asked = 0..source.len();
     for number in 0..source.len() {

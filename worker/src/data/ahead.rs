@@ -5,11 +5,17 @@ use std::sync::Arc;
 use tch::Device;
 use tradewind_data::{Ahead, Readers, batch_bytes};
 
-use super::{Batch, DataError, Dataset, Split};
+use super::{Asked, Batch, DataError, Dataset, Split};
+
+/// A batch that is asked for.
+struct Wanted {
+    epoch: Option<u64>,
+    samples: Vec<usize>,
+}
 
 /// Batches of a data set's split in the order asked for, left in main memory, where `device` takes them from.
 pub struct BatchesAhead {
-    readers: Readers<Result<Batch, DataError>>,
+    readers: Readers<Result<Batch, DataError>, Wanted>,
     /// Bytes of a sample, and of all batches that are read ahead.
     sample_bytes: usize,
     bytes_max: usize,
@@ -19,12 +25,18 @@ impl BatchesAhead {
     /// Starts the readers.
     pub fn new(dataset: Arc<dyn Dataset>, split: Split, ahead: Ahead, device: Device) -> Self {
         let sample_bytes = batch_bytes(&dataset.fields(), 1);
-        let read = move |samples: &[usize]| {
-            let batch = dataset.batch(split, samples);
+        let read = move |Wanted { epoch, samples }: &Wanted| {
+            let batch = dataset.batch(Asked {
+                split,
+                epoch: *epoch,
+                samples,
+            });
             batch.and_then(|batch| batch.staged(device))
         };
         Self {
-            readers: Readers::new(ahead, read, move |samples| sample_bytes * samples.len()),
+            readers: Readers::new(ahead, read, move |wanted: &Wanted| {
+                sample_bytes * wanted.samples.len()
+            }),
             sample_bytes,
             bytes_max: ahead.bytes,
         }
@@ -35,14 +47,14 @@ impl BatchesAhead {
         self.readers.room()
     }
 
-    /// Asks for one batch, for which there is [`room`](Self::room); returns at once.
+    /// Asks for one batch of an epoch, for which there is [`room`](Self::room); returns at once.
     ///
     /// # Errors
     /// A batch that takes more bytes than all may take together.
     ///
     /// # Panics
     /// If there is no room.
-    pub fn request(&mut self, samples: Vec<usize>) -> Result<(), DataError> {
+    pub fn request(&mut self, samples: Vec<usize>, epoch: Option<u64>) -> Result<(), DataError> {
         let (count, bytes) = (samples.len(), self.sample_bytes * samples.len());
         if bytes > self.bytes_max {
             return Err(DataError::Ahead {
@@ -51,7 +63,8 @@ impl BatchesAhead {
                 most: self.bytes_max,
             });
         }
-        self.readers.request(samples).expect("there is room");
+        let wanted = Wanted { epoch, samples };
+        self.readers.request(wanted).expect("there is room");
         Ok(())
     }
 
@@ -88,7 +101,8 @@ mod tests {
             100
         }
 
-        fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+        fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+            let Asked { split, samples, .. } = asked;
             assert!(!samples.contains(&99), "unlucky");
             if samples.contains(&13) {
                 let (sample, len) = (13, 13);
@@ -108,7 +122,7 @@ mod tests {
         };
         let mut batches = BatchesAhead::new(Arc::new(Numbers), Split::Train, ahead, Device::Cpu);
         for samples in [vec![4, 2], vec![13], vec![99], vec![7]] {
-            batches.request(samples).unwrap();
+            batches.request(samples, None).unwrap();
         }
         assert_eq!(batches.room(), 0);
         let first = batches.next().unwrap().unwrap();
@@ -118,7 +132,10 @@ mod tests {
         assert!(matches!(error, DataError::Sample { sample: 13, .. }));
         let error = batches.next().unwrap().unwrap_err().to_string();
         assert!(error.contains("ended unexpectedly"), "{error}");
-        let error = batches.request(vec![1, 2, 3]).unwrap_err().to_string();
+        let error = batches
+            .request(vec![1, 2, 3], None)
+            .unwrap_err()
+            .to_string();
         let want = "a batch of 3 samples takes 12 bytes, and batches that are read ahead may take 8; raise loader.bytes_ahead, or lower train.batch";
         assert_eq!(error, want);
         assert_eq!(batches.next().unwrap().unwrap().samples, [7]);

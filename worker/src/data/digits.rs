@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use tch::Tensor;
 
 use super::idx::Idx;
-use super::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use super::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 
 /// Height and width of an image, pixels.
 pub const SIDE: usize = 28;
@@ -63,7 +63,8 @@ impl Dataset for Digits {
         self.part(split).2
     }
 
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { split, samples, .. } = asked;
         let (labelled, begin, len) = self.part(split);
         let mut pixels = Vec::with_capacity(samples.len() * PIXELS);
         let mut digits = Vec::with_capacity(samples.len());
@@ -147,7 +148,7 @@ mod tests {
             (Split::HeldOut, 1, 0),
         ] {
             let samples = [3, 0, 9, 3];
-            let batch = digits.batch(split, &samples).unwrap();
+            let batch = digits.batch(Asked::of(split, &samples)).unwrap();
             assert_eq!(batch["image"].size(), [4, 1, 28, 28]);
             let told = Vec::<u8>::try_from(&batch["digit"]).unwrap();
             let pixels = Vec::<u8>::try_from(&batch["image"].view([-1])).unwrap();
@@ -160,7 +161,7 @@ mod tests {
                 }
             }
             let len = digits.len(split);
-            let error = digits.batch(split, &[len]).unwrap_err();
+            let error = digits.batch(Asked::of(split, &[len])).unwrap_err();
             assert!(error.to_string().contains(&format!("0..{len}, asked")));
         }
     }

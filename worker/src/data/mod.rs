@@ -36,6 +36,30 @@ pub enum Split {
     HeldOut,
 }
 
+/// Samples that a batch is to be made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The part of the data in which they have their numbers.
+    pub split: Split,
+    /// The pass over the data in which they are trained on, from 0; `None` where they are not: what changes
+    /// samples at random for training, such as mirroring images, draws from (seed, epoch, number of the sample)
+    /// and leaves those without an epoch as they are.
+    pub epoch: Option<u64>,
+    /// Their numbers.
+    pub samples: &'a [usize],
+}
+
+impl<'a> Asked<'a> {
+    /// Samples as they are.
+    pub fn of(split: Split, samples: &'a [usize]) -> Self {
+        Self {
+            split,
+            epoch: None,
+            samples,
+        }
+    }
+}
+
 /// A field of the samples of a batch.
 #[derive(Debug)]
 struct Column {
@@ -161,11 +185,11 @@ pub trait Dataset: Send + Sync {
     /// Number of samples in `split`; their numbers are `0..len`.
     fn len(&self, split: Split) -> usize;
 
-    /// The samples of these numbers, in this order; a number may occur more than once.
+    /// The samples asked for, in this order; a number may occur more than once.
     ///
     /// # Errors
     /// A number outside the split, or data that cannot be read or has no valid value.
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError>;
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError>;
 }
 
 /// Why data cannot be used. Every message names the file, what is wrong and the way out.

@@ -14,7 +14,7 @@ use tch::Tensor;
 
 use self::fit::{check_grid, check_ranges};
 use super::hdf5::Variable;
-use super::{Batch, DataError, Dataset, Field, Kind, Split};
+use super::{Asked, Batch, DataError, Dataset, Field, Kind, Split};
 
 /// What to read, and which time steps are for what. Ranges are half-open ranges of the index of
 /// the target's time step, from 0.
@@ -178,7 +178,8 @@ impl Dataset for Series {
         self.variables.len() * self.targets(split).len()
     }
 
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { split, samples, .. } = asked;
         let (history, cells) = (self.spec.history, self.cells());
         let mut input = Vec::with_capacity(samples.len() * history * cells);
         let mut target = Vec::with_capacity(samples.len() * cells);
@@ -238,7 +239,7 @@ mod tests {
             [Split::Train, Split::Validation, Split::HeldOut].map(|s| series.len(s)),
             [36, 16, 20]
         );
-        let batch = series.batch(Split::Train, &[35, 0]).unwrap();
+        let batch = series.batch(Asked::of(Split::Train, &[35, 0])).unwrap();
         assert_eq!(batch["before"].size(), [2, 2, 3, 4]);
         assert_eq!(batch["after"].size(), [2, 1, 3, 4]);
         let at = |tensor: &Tensor, index: [i64; 4]| tensor.double_value(&index) as f32;
@@ -248,7 +249,9 @@ mod tests {
         assert_eq!(at(&batch["after"], [1, 0, 0, 0]), value(0, 2, 0, 0));
         assert_eq!(series.locate(Split::HeldOut, 19), Ok((1, 39)));
         assert_eq!(series.label(1, 39), "dry 1939");
-        let error = series.batch(Split::Validation, &[3, 16]).unwrap_err();
+        let error = series
+            .batch(Asked::of(Split::Validation, &[3, 16]))
+            .unwrap_err();
         assert_eq!(
             error,
             DataError::Sample {
@@ -276,8 +279,8 @@ mod tests {
         for split in [Split::Train, Split::Validation, Split::HeldOut] {
             let samples: Vec<usize> = (0..held.len(split)).rev().collect();
             let (a, b) = (
-                held.batch(split, &samples).unwrap(),
-                read.batch(split, &samples).unwrap(),
+                held.batch(Asked::of(split, &samples)).unwrap(),
+                read.batch(Asked::of(split, &samples)).unwrap(),
             );
             assert!(
                 a["before"] == b["before"] && a["after"] == b["after"],

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use tradewind_data::{DataError as SourceError, Field, Kind as Number, Place, Places, Source};
+use tradewind_data::{
+    DataError as SourceError, Field, Kind as Number, Part, Place, Places, Source,
+};
 
-use super::{Batch, DataError, Dataset, Split};
+use super::{Asked, Batch, DataError, Dataset, Split};
 
 /// Three sources of the same fields, one for each split.
 pub struct Stored {
@@ -45,6 +47,27 @@ impl Stored {
         Ok(Self { sources })
     }
 
+    /// The samples of one source: the last ones are held out, those before them are for validation, and the others
+    /// for training.
+    ///
+    /// # Errors
+    /// So few samples that none is left for training; a part without samples.
+    pub fn split(
+        source: Arc<dyn Source>,
+        validation: usize,
+        held_out: usize,
+    ) -> Result<Self, DataError> {
+        let all = source.len();
+        let begin = all.saturating_sub(held_out);
+        let ends = [begin.saturating_sub(validation), begin, all];
+        let part = |samples| Arc::new(Part::new(Arc::clone(&source), samples)) as Arc<dyn Source>;
+        Self::new(
+            part(0..ends[0]),
+            part(ends[0]..ends[1]),
+            part(ends[1]..ends[2]),
+        )
+    }
+
     fn source(&self, split: Split) -> &dyn Source {
         match split {
             Split::Train => &*self.sources[0],
@@ -63,7 +86,8 @@ impl Dataset for Stored {
         self.source(split).len()
     }
 
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { split, samples, .. } = asked;
         let read = tradewind_data::read_batch(self.source(split), samples, &mut Tensors {})?;
         let mut batch = Batch::of(samples);
         for column in read.columns {
@@ -169,7 +193,7 @@ mod tests {
         let [a, b, c] = [("a", 5), ("b", 3), ("c", 2)].map(|(n, s)| source(folder.path(), n, s));
         let stored = Stored::new(a, b, c).unwrap();
         assert_eq!(stored.len(Split::HeldOut), 2);
-        let batch = stored.batch(Split::Train, &[3, 1]).unwrap();
+        let batch = stored.batch(Asked::of(Split::Train, &[3, 1])).unwrap();
         for kind in Number::ALL {
             let tensor = &batch[kind.name()];
             assert_eq!((tensor.size(), tensor.kind()), (vec![2, 2], kind_of(kind)));
@@ -184,7 +208,7 @@ mod tests {
         assert_eq!(batch["rows"].size(), [4, 3]);
         assert_eq!(batch.offsets("rows"), Some(&[0, 3, 4][..]));
         let error = stored
-            .batch(Split::Validation, &[3])
+            .batch(Asked::of(Split::Validation, &[3]))
             .unwrap_err()
             .to_string();
         assert_eq!(error, "there are samples 0..3, asked for 3");

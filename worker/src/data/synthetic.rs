@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tch::Tensor;
 
-use super::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use super::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 
 /// Colours of a pixel.
 pub const CHANNELS: usize = 3;
@@ -112,7 +112,8 @@ impl Dataset for Images {
         }
     }
 
-    fn batch(&self, split: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { split, samples, .. } = asked;
         let size = self.spec.size;
         let mut input = Vec::with_capacity(samples.len() * CHANNELS * size * size);
         let mut target = Vec::with_capacity(samples.len());
@@ -159,14 +160,17 @@ mod tests {
     fn an_image_follows_from_seed_split_and_number() {
         let all: Vec<usize> = (0..20).collect();
         let input = |seed, split| {
-            Images::new(SPEC, seed).batch(split, &all).unwrap()["image"].shallow_clone()
+            Images::new(SPEC, seed)
+                .batch(Asked::of(split, &all))
+                .unwrap()["image"]
+                .shallow_clone()
         };
         let first = input(1, Split::Train);
         assert!(first == input(1, Split::Train));
         assert!(first != input(2, Split::Train));
         assert!(first != input(1, Split::HeldOut));
         let images = Images::new(SPEC, 1);
-        let twice = images.batch(Split::Train, &[7, 3, 7]).unwrap();
+        let twice = images.batch(Asked::of(Split::Train, &[7, 3, 7])).unwrap();
         assert!(
             twice["image"].get(0) == twice["image"].get(2) && twice["image"].get(0) == first.get(7)
         );
@@ -177,7 +181,7 @@ mod tests {
     fn images_of_a_kind_look_alike_and_kinds_are_equally_frequent() {
         let images = Images::new(SPEC, 1);
         let all: Vec<usize> = (0..200).collect();
-        let batch = images.batch(Split::Train, &all).unwrap();
+        let batch = images.batch(Asked::of(Split::Train, &all)).unwrap();
         assert_eq!(batch["image"].size(), [200, 3, 10, 10]);
         let kinds = Vec::<f32>::try_from(&batch["kind"]).unwrap();
         for kind in 0..5 {
@@ -205,11 +209,13 @@ mod tests {
             let spec = ImagesSpec { size, ..SPEC };
             let images = Images::new(spec, 1);
             assert_eq!(images.len(Split::Validation), 20);
-            let batch = images.batch(Split::Validation, &[0, 19]).unwrap();
+            let batch = images
+                .batch(Asked::of(Split::Validation, &[0, 19]))
+                .unwrap();
             assert_eq!(batch["image"].numel(), 2 * CHANNELS * size * size);
         }
         let error = Images::new(SPEC, 1)
-            .batch(Split::HeldOut, &[20])
+            .batch(Asked::of(Split::HeldOut, &[20]))
             .unwrap_err();
         assert!(error.to_string().contains("0..20, asked for 20"), "{error}");
     }

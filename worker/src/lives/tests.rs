@@ -22,11 +22,13 @@ use tradewind_proto::v1::{
 };
 
 mod departing;
+mod drawn;
+mod epochs;
 mod left_out;
 mod scaled;
 
 use super::*;
-use crate::data::{Batch, DataError, Dataset, Field, Kind as Number, Split};
+use crate::data::{Asked, Batch, DataError, Dataset, Field, Kind as Number, Split};
 use crate::member::Entry;
 use crate::model::{Report, Task, TaskError};
 
@@ -82,7 +84,8 @@ impl Dataset for Ones {
         1000
     }
 
-    fn batch(&self, _: Split, samples: &[usize]) -> Result<Batch, DataError> {
+    fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
+        let Asked { samples, .. } = asked;
         let ones = || Tensor::ones([samples.len() as i64], (Kind::Float, Device::Cpu));
         Ok(Batch::of(samples)
             .with("input", ones())

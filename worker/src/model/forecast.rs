@@ -19,9 +19,9 @@ use tradewind_common::record::{Better, Measure, Part};
 
 use super::baseline::{Baseline, Rmse};
 use super::layer::Convolution;
-use super::{Picture, Report, Task, TaskError, TaskKind, seeded};
+use super::{Loader, Picture, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::series::{Series, SeriesSpec};
-use crate::data::{Batch, DataError, Dataset, Split};
+use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
 /// Samples that are evaluated at once.
 const EVALUATE_SAMPLES: usize = 16;
@@ -45,7 +45,7 @@ pub struct ForecastSpec {
 }
 
 impl TaskKind for tradewind_config::Forecast {
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
         let spec = ForecastSpec {
             series: SeriesSpec {
                 files: self.files.clone(),
@@ -146,7 +146,10 @@ impl Forecast {
         let mut files = vec![(Rmse::default(), Vec::new()); self.series.names().len()];
         let samples: Vec<usize> = (0..self.series.len(split)).collect();
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.series.batch(split, some)?.to(self.device())?;
+            let batch = self
+                .series
+                .batch(Asked::of(split, some))?
+                .to(self.device())?;
             let forecasts = values(&tch::no_grad(|| self.forward(&batch["before"])));
             let truths = values(&batch["after"]);
             let maps = forecasts

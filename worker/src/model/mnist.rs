@@ -11,9 +11,9 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
-use super::{Report, Task, TaskError, TaskKind, seeded};
+use super::{Loader, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::digits::{CLASSES, Digits};
-use crate::data::{Batch, DataError, Dataset, Split};
+use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
 /// Samples that are evaluated at once.
 const EVALUATE_SAMPLES: usize = 500;
@@ -41,7 +41,7 @@ pub struct MnistSpec {
 }
 
 impl TaskKind for tradewind_config::Mnist {
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
         let folder = self.folder.clone();
         Ok(Box::new(Mnist::new(&MnistSpec { folder }, seed)?))
     }
@@ -226,7 +226,7 @@ fn each(
 ) -> Result<usize, DataError> {
     let samples: Vec<usize> = (0..digits.len(split)).collect();
     for some in samples.chunks(EVALUATE_SAMPLES) {
-        look(digits.batch(split, some)?)?;
+        look(digits.batch(Asked::of(split, some))?)?;
     }
     Ok(samples.len())
 }

@@ -10,6 +10,7 @@ mod layer;
 pub mod mnist;
 mod norm;
 mod registry;
+pub mod replay;
 pub mod resnet;
 
 use std::collections::BTreeMap;
@@ -17,24 +18,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::Tensor;
 pub use tradewind_common::layout::TensorKind;
+use tradewind_common::mix::mixed;
 use tradewind_common::record::Part;
 pub use tradewind_common::record::{Better, Measure};
-pub use tradewind_config::{TaskSettings, Wrong, task};
+use tradewind_common::{GroupId, Rank};
+pub use tradewind_config::{Loader, TaskSettings, Wrong, task};
 
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 pub use mnist::MnistSpec;
 pub use registry::{Registry, TaskEntry};
+pub use replay::ReplaySpec;
 pub use resnet::ResnetSpec;
 
 /// The settings of a task, from which it is built.
 pub trait TaskKind: TaskSettings {
     /// Opens the data and makes the model, with initial values that follow from `seed` alone
-    /// ([`seeded`]).
+    /// ([`seeded`]). `loader` says by how many readers data may be read.
     ///
     /// # Errors
     /// A setting out of range, or data that cannot be used.
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError>;
+    fn build(&self, seed: u64, loader: &Loader) -> Result<Box<dyn Task>, TaskError>;
 }
 
 /// What is trained: a model, its samples, its loss and its metric.
@@ -53,7 +57,8 @@ pub trait Task: Send {
     }
 
     /// The loss in training mode: an f32 scalar with gradient, the mean over the batch's samples,
-    /// which is where the model is. It may be called under autocast.
+    /// which is where the model is. It may be called under autocast. What it draws from libtorch's generator, such
+    /// as dropout's masks, follows from the run's seed, the group, the rank and the step.
     fn loss(&self, batch: &Batch) -> Tensor;
 
     /// What settings are compared by, on one split: less is better. In evaluation mode, without
@@ -163,3 +168,13 @@ pub fn seeded<T>(seed: u64, make: impl FnOnce() -> T) -> T {
     tch::manual_seed(seed as i64);
     make()
 }
+
+/// Seeds libtorch's generators, of the CPU and of GPUs, for a step of a rank: what its forward draws, such as
+/// dropout's masks, follows from the arguments alone. `step` counts the steps of the run.
+pub fn seed_step(seed: u64, group: GroupId, rank: Rank, step: u64) {
+    let parts = [STEPS, group.0.into(), rank.0.into(), step];
+    seeded(mixed(seed, parts), || ());
+}
+
+/// "steps" in ASCII: keeps these draws apart from others of the run's seed.
+const STEPS: u64 = 0x73_7465_7073;

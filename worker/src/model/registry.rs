@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use tradewind_config::{Config, Forecast, KnownTask, Mnist, Resnet, Task as Chosen, Tasks};
+use tradewind_config::{Config, Forecast, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks};
 
 use super::{Task, TaskError, TaskKind};
 
@@ -11,6 +11,7 @@ const BUILT_IN: &[TaskEntry] = &[
     TaskEntry::of::<Forecast>(),
     TaskEntry::of::<Mnist>(),
     TaskEntry::of::<Resnet>(),
+    TaskEntry::of::<Replay>(),
 ];
 
 /// A task with its model, or why there is none.
@@ -20,7 +21,7 @@ type Built = Result<Box<dyn Task>, TaskError>;
 #[derive(Clone)]
 pub struct TaskEntry {
     known: KnownTask,
-    build: fn(&Chosen, u64) -> Built,
+    build: fn(&Chosen, &Config) -> Built,
 }
 
 impl TaskEntry {
@@ -33,9 +34,9 @@ impl TaskEntry {
     }
 }
 
-fn build<K: TaskKind>(chosen: &Chosen, seed: u64) -> Built {
+fn build<K: TaskKind>(chosen: &Chosen, config: &Config) -> Built {
     let settings = K::of(chosen).map_err(|unfit| TaskError::Other(unfit.to_string()))?;
-    settings.build(seed)
+    settings.build(config.seed, &config.loader)
 }
 
 /// All tasks of a program.
@@ -79,7 +80,7 @@ impl Registry {
         let entry = entries.find(|entry| entry.known.definition.name == name);
         let entry = entry
             .ok_or_else(|| TaskError::Other(format!("this worker program has no task {name:?}")))?;
-        (entry.build)(&config.task, config.seed)
+        (entry.build)(&config.task, config)
     }
 }
 

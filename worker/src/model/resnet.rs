@@ -14,9 +14,9 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
-use super::{Report, Task, TaskError, TaskKind, seeded};
+use super::{Loader, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::synthetic::{CHANNELS, Images, ImagesSpec};
-use crate::data::{Batch, Dataset, Split};
+use crate::data::{Asked, Batch, Dataset, Split};
 
 /// Samples that are evaluated at once.
 const EVALUATE_SAMPLES: usize = 64;
@@ -36,7 +36,7 @@ pub struct ResnetSpec {
 }
 
 impl TaskKind for tradewind_config::Resnet {
-    fn build(&self, seed: u64) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
         let spec = ResnetSpec {
             blocks: self.blocks,
             width: self.width,
@@ -138,7 +138,7 @@ impl Resnet {
         let device = self.weight.device();
         let mut right = 0;
         for some in samples.chunks(EVALUATE_SAMPLES) {
-            let batch = self.images.batch(split, some)?.to(device)?;
+            let batch = self.images.batch(Asked::of(split, some))?.to(device)?;
             let told = tch::no_grad(|| self.forward(&batch["image"], false)).argmax(-1, false);
             let kinds = batch["kind"].to_kind(Kind::Int64);
             right += told.eq_tensor(&kinds).sum(Kind::Int64).int64_value(&[]);

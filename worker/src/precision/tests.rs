@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 use tradewind_config::DeviceChoice;
 
 use super::*;
-use crate::data::{Split, fixture};
+use crate::data::{Asked, Split, fixture};
 use crate::model::Task;
 use crate::model::forecast::{Forecast, ForecastSpec};
 
@@ -116,7 +116,10 @@ fn trained(precision: Precision) -> Vec<f64> {
     };
     let task = Forecast::new(&spec, 1).unwrap();
     let samples: Vec<usize> = (0..16).collect();
-    let batch = task.dataset().batch(Split::Train, &samples).unwrap();
+    let batch = task
+        .dataset()
+        .batch(Asked::of(Split::Train, &samples))
+        .unwrap();
     let step = |_| {
         let loss = under(precision, || task.loss(&batch));
         assert_eq!(loss.kind(), Kind::Float);

@@ -55,12 +55,22 @@ fn command() -> Key {
     )
 }
 
-/// The keys of the built-in tasks that begin so.
+/// The keys of the built-in tasks that begin so, once each. What a key means to one of several is told behind
+/// its name.
 fn of_tasks(begin: &str) -> Vec<Key> {
-    let keys = BUILT_IN.iter().flat_map(|is| is.definition.keys);
-    keys.filter(|key| key.name.starts_with(begin))
-        .copied()
-        .collect()
+    let mut keys: Vec<Key> = Vec::new();
+    let all = BUILT_IN.iter().flat_map(|is| is.definition.keys);
+    for own in all.filter(|key| key.name.starts_with(begin)) {
+        let Some(key) = keys.iter_mut().find(|key| key.name == own.name) else {
+            keys.push(*own);
+            continue;
+        };
+        let same = (key.kind, key.default) == (own.kind, own.default);
+        assert!(same, "{} is two keys", key.name);
+        key.tasks = [key.tasks, own.tasks].concat().leak();
+        key.meaning = format!("{} `{}`: {}", key.meaning, own.tasks[0], own.meaning).leak();
+    }
+    keys
 }
 
 fn data() -> Section {

@@ -165,7 +165,7 @@ fn read(text: &str) -> Result<Vec<TaskDefinition>, String> {
             name: leak(key.name),
             kind: key.kind.into(),
             default: key.default.map(leak),
-            task: Some(name),
+            tasks: vec![name].leak(),
             meaning: leak(key.meaning),
         });
         TaskDefinition {

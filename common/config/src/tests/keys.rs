@@ -38,8 +38,7 @@ fn the_minimal_configuration_has_what_has_to_be_given_and_no_more() {
         .into_iter()
         .map(|setting| setting.split('=').next().unwrap().to_owned())
         .collect();
-    let required = keys::all()
-        .filter(|key| key.default.is_none() && key.task.is_none_or(|task| task == "forecast"));
+    let required = keys::all().filter(|key| key.default.is_none() && key.is_for("forecast"));
     assert_eq!(given, required.map(|key| key.name.to_owned()).collect());
 }
 
@@ -161,7 +160,7 @@ fn rows_say_beside_what_a_key_has_an_effect() {
         }
     });
     check("train.samples", None);
-    check("data.folder", Some("`model.name` is `mnist`"));
+    check("data.folder", Some("`model.name` is `mnist` or `replay`"));
     check("merge.wait_ms_max", Some("`merge.min_groups` is above 1"));
     check(
         "optimizer.trust",

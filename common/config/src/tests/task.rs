@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{GOOD, parse};
-use crate::{Config, Mnist, Resnet};
+use crate::{Config, Mnist, Replay, Resnet};
 
 #[test]
 fn a_task_needs_its_own_keys_alone() {
@@ -76,4 +76,42 @@ fn the_folder_of_digits_is_relative_to_the_file() {
     assert_eq!(config.task.settings(), Some(Mnist { folder }));
     let again = Config::parse(config.resolved(), "c.toml", Path::new("/elsewhere"), &[]).unwrap();
     assert_eq!(again, config);
+}
+
+#[test]
+fn a_key_of_two_tasks_is_each_ones() {
+    const SAMPLES: &str = "[run]\nname = \"r\"\n[model]\nname = \"replay\"\n[data]\nfolder = \"packed\"\n\
+                           [train]\nsamples = 100\n[optimizer]\nlearning_rate = 1\n";
+    let config = parse(SAMPLES, &["data.layout=cosmoflow"]).unwrap();
+    let want = Replay {
+        folder: "/base/packed".into(),
+        layout: "cosmoflow".into(),
+        validation_samples: 8,
+        held_out_samples: 8,
+        parameters: 0,
+    };
+    assert_eq!(config.task.settings(), Some(want));
+    let again = Config::parse(config.resolved(), "c.toml", Path::new("/elsewhere"), &[]).unwrap();
+    assert_eq!(again, config);
+    let digits = parse(SAMPLES, &["model.name=mnist", "data.layout=hep"]).unwrap();
+    let folder = Path::new("/base/packed").to_owned();
+    assert_eq!(digits.task.settings(), Some(Mnist { folder }));
+    let idle: Vec<_> = digits
+        .idle()
+        .iter()
+        .filter(|l| l.contains("mnist"))
+        .collect();
+    assert_eq!(
+        idle,
+        ["data.layout has no effect while model.name = \"mnist\""]
+    );
+    let images = parse(SAMPLES, &["model.name=resnet50"]).unwrap();
+    assert!(
+        images
+            .idle()
+            .iter()
+            .any(|line| line.starts_with("data.folder has no effect"))
+    );
+    let missing = parse(SAMPLES, &["model.name=forecast"]).unwrap_err();
+    assert!(missing.0.iter().all(|problem| problem.key != "data.folder"));
 }

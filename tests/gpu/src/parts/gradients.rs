@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 use tradewind_config::Config;
-use tradewind_worker::data::Split;
+use tradewind_worker::data::{Asked, Split};
 use tradewind_worker::flat::Flat;
 use tradewind_worker::group::{Group, Solo};
 use tradewind_worker::member::{build_task, named, run_spec};
@@ -54,7 +54,10 @@ fn gradient(config: &Config, device: Device) -> anyhow::Result<(f64, Tensor)> {
     let buckets = layout.buckets(config.exchange.bucket_bytes);
     let mut group = Solo::new(&layout, &buckets, &tensors)?;
     let samples: Vec<usize> = (0..config.train.batch as usize).collect();
-    let batch = task.dataset().batch(Split::Train, &samples)?.to(device)?;
+    let batch = task
+        .dataset()
+        .batch(Asked::of(Split::Train, &samples))?
+        .to(device)?;
     let loss = task.loss(&batch);
     group.backward(&loss)?;
     let buckets = (0..buckets.len()).map(|bucket| group.gradient(bucket));

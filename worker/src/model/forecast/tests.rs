@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::fixture;
+use crate::data::{Asked, fixture};
 
 fn climate() -> ForecastSpec {
     let series = fixture::climate();
@@ -73,18 +73,18 @@ fn of_whole_fields_the_first_forecast_is_one_number_and_the_loss_is_one() {
     let task = Forecast::new(&spec, 1).unwrap();
     let data = task.dataset();
     let all: Vec<usize> = (0..task.samples()).collect();
-    let targets = data.batch(Split::Train, &all).unwrap()["after"].shallow_clone();
+    let targets = data.batch(Asked::of(Split::Train, &all)).unwrap()["after"].shallow_clone();
     let level = targets.to_kind(Kind::Double).mean(Kind::Double);
     let deviation = (targets.to_kind(Kind::Double) - &level).square();
     let deviation = deviation.mean(Kind::Double).sqrt().double_value(&[]);
 
-    let batch = data.batch(Split::Train, &all[..3]).unwrap();
+    let batch = data.batch(Asked::of(Split::Train, &all[..3])).unwrap();
     let forecast = task.forward(&batch["before"]);
     assert_eq!(forecast.size(), [3, 1, 37, 49]);
     let off = (&forecast - &level).abs().max().double_value(&[]);
     assert!(off < 1e-3, "{off} K from {level}");
     assert!((task.scale - deviation).abs() < 1e-6 * deviation);
-    let loss = task.loss(&data.batch(Split::Train, &all).unwrap());
+    let loss = task.loss(&data.batch(Asked::of(Split::Train, &all)).unwrap());
     assert!((loss.double_value(&[]) - 1.0).abs() < 1e-3, "{loss}");
     let notes = task.notes();
     let told = (notes["forward"].strip_prefix("m = ")).and_then(|rest| rest.split_once(';'));
@@ -129,7 +129,7 @@ fn a_few_steps_lower_the_loss_and_reach_every_tensor() {
     let folder = tempfile::tempdir().unwrap();
     let task = Forecast::new(&small(&folder), 1).unwrap();
     let all: Vec<usize> = (0..task.samples()).collect();
-    let batch = task.dataset().batch(Split::Train, &all).unwrap();
+    let batch = task.dataset().batch(Asked::of(Split::Train, &all)).unwrap();
     let first = task.loss(&batch);
     assert_eq!(first.size(), [0i64; 0]);
     assert!(

@@ -1,5 +1,5 @@
 use super::*;
-use crate::data::fixture;
+use crate::data::{Asked, fixture};
 
 /// On 60 training images, 10 of them for validation, and 15 test images, of which one shows a 3.
 fn task(seed: u64) -> Mnist {
@@ -17,7 +17,7 @@ fn task_of(training: usize, test: usize, seed: u64) -> Mnist {
 
 fn all(task: &Mnist, split: Split) -> Batch {
     let samples: Vec<usize> = (0..task.digits.len(split)).collect();
-    task.digits.batch(split, &samples).unwrap()
+    task.digits.batch(Asked::of(split, &samples)).unwrap()
 }
 
 fn close(got: f64, want: f64) {

@@ -20,7 +20,9 @@ fn tiny() -> Resnet {
 
 fn batch(task: &Resnet, samples: usize) -> Batch {
     let samples: Vec<usize> = (0..samples).collect();
-    task.dataset().batch(Split::Train, &samples).unwrap()
+    task.dataset()
+        .batch(Asked::of(Split::Train, &samples))
+        .unwrap()
 }
 
 fn count(task: &Resnet, kind: TensorKind) -> usize {
