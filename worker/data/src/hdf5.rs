@@ -288,10 +288,7 @@ impl Source for Hdf5Folder {
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
         let (file, _) = self.files.place(sample);
         let path = self.files.path(file);
-        let changed = || {
-            let reason = "it was written since it was read first; let nobody write data of a run, and start again";
-            DataError::file(&path, reason)
-        };
+        let changed = || DataError::changed(&path);
         if !self.stamps.has(file) {
             let stamp = self.stamp(&path)?;
             if let Some(bytes) = self.files.bytes(file).filter(|bytes| *bytes != stamp.bytes) {

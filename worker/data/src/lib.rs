@@ -24,6 +24,7 @@
 
 mod arrays;
 mod batch;
+mod cache;
 mod convert;
 mod error;
 mod field;
@@ -44,6 +45,7 @@ pub mod walk;
 
 pub use self::arrays::Arrays;
 pub use self::batch::{Batch, Column, Memory, Place, Places, batch_bytes, read_batch};
+pub use self::cache::{Cache, CacheCounts, Held};
 pub use self::error::DataError;
 pub use self::field::{Field, Kind, Rows};
 pub use self::hdf5::Hdf5Folder;
