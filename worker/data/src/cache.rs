@@ -86,6 +86,20 @@ pub struct CacheCounts {
     pub damaged: u64,
 }
 
+impl CacheCounts {
+    /// What was done since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        Self {
+            files_copied: self.files_copied - before.files_copied,
+            bytes_copied: self.bytes_copied - before.bytes_copied,
+            copying_seconds: self.copying_seconds - before.copying_seconds,
+            hits: self.hits - before.hits,
+            at_origin: self.at_origin - before.at_origin,
+            damaged: self.damaged - before.damaged,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     files_copied: AtomicU64,
@@ -163,7 +177,9 @@ impl From<io::Error> for Failed {
             ),
             false => Self::Cache(
                 Kind::Folder,
-                format!("{error}; the folder must be one that can be written, on a disk of this machine"),
+                format!(
+                    "{error}; the folder must be one that can be written, on a disk of this machine"
+                ),
             ),
         }
     }
@@ -280,7 +296,10 @@ impl Cache {
         let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
         add(&self.counts.files_copied, more.files_copied);
         add(&self.counts.bytes_copied, more.bytes_copied);
-        add(&self.counts.copying_nanos, (more.copying_seconds * 1e9) as u64);
+        add(
+            &self.counts.copying_nanos,
+            (more.copying_seconds * 1e9) as u64,
+        );
         add(&self.counts.hits, more.hits);
         add(&self.counts.at_origin, more.at_origin);
         add(&self.counts.damaged, more.damaged);
@@ -396,7 +415,10 @@ impl Cache {
                 Ok(()) => self.good(origin, identity),
                 Err(reason) => {
                     let copy = path.display();
-                    tracing::warn!("{copy} is damaged ({reason}): it is copied again from {}", origin.display());
+                    tracing::warn!(
+                        "{copy} is damaged ({reason}): it is copied again from {}",
+                        origin.display()
+                    );
                     self.counts.damaged.fetch_add(1, Ordering::Relaxed);
                     self.remove(known, &metadata)?;
                     return Ok(None);
@@ -426,7 +448,10 @@ impl Cache {
             return Ok(Err("its checksum is no JSON".into()));
         };
         if sum.origin != known.origin.to_string_lossy() {
-            let other = format!("{} has the same key in the cache; rename one of them", sum.origin);
+            let other = format!(
+                "{} has the same key in the cache; rename one of them",
+                sum.origin
+            );
             return Err(Failed::Cache(Kind::Folder, other));
         }
         if metadata.len() != known.stamp.bytes {
@@ -480,7 +505,10 @@ impl Cache {
     }
 
     /// Makes a copy.
-    #[expect(clippy::disallowed_methods, reason = "it measures how long copying takes")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it measures how long copying takes"
+    )]
     fn copied(
         &self,
         origin: &Path,
@@ -502,10 +530,7 @@ impl Cache {
                 let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
                 add(&self.counts.files_copied, 1);
                 add(&self.counts.bytes_copied, bytes);
-                add(
-                    &self.counts.copying_nanos,
-                    from.elapsed().as_nanos() as u64,
-                );
+                add(&self.counts.copying_nanos, from.elapsed().as_nanos() as u64);
                 Ok(Held {
                     path,
                     stamp: known.stamp,
@@ -538,7 +563,9 @@ impl Cache {
             let (free, most) = (self.bytes.saturating_sub(account.bytes), self.bytes);
             return Err(Failed::Cache(
                 Kind::NoRoom,
-                format!("it has {bytes} bytes, {free} of the cache's {most} are free, and the copies in it are in use; give the cache more"),
+                format!(
+                    "it has {bytes} bytes, {free} of the cache's {most} are free, and the copies in it are in use; give the cache more"
+                ),
             ));
         }
         account.set(taken)?;
@@ -582,8 +609,12 @@ impl Cache {
         let mut copies = copies.into_iter();
         let room = need + self.bytes / BEYOND;
         while taken + room > self.bytes {
-            let Some((.., path)) = copies.next() else { break };
-            let Ok(copy) = File::open(&path) else { continue };
+            let Some((.., path)) = copies.next() else {
+                break;
+            };
+            let Ok(copy) = File::open(&path) else {
+                continue;
+            };
             // Who reads it has a shared lock.
             if copy.try_lock().is_err() {
                 continue;
@@ -606,9 +637,10 @@ impl Cache {
         // Nobody counts meanwhile: a sum without a copy would be removed.
         let _account = self.account()?;
         std::fs::write(self.at(known, "sum"), sum)?;
-        retried(|| part.lock_shared())?;
         let path = self.at(known, "copy");
         std::fs::rename(self.at(known, "part"), &path)?;
+        // Only now: who waits for the part may get the lock for a moment meanwhile, and must see that it is none.
+        retried(|| part.lock_shared())?;
         Ok(path)
     }
 
@@ -708,10 +740,7 @@ fn fill(
 }
 
 /// All of a file.
-fn chunks(
-    file: &mut impl Read,
-    each: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<()> {
+fn chunks(file: &mut impl Read, each: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut chunk = vec![0; CHUNK];
     loop {
         match file.read(&mut chunk) {

@@ -40,7 +40,9 @@ fn names(cache: &Cache, ending: &str) -> Vec<PathBuf> {
 
 fn taken(cache: &Cache) -> u64 {
     let entries = std::fs::read_dir(cache.folder()).unwrap();
-    entries.map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+    entries
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum()
 }
 
 /// So that the times of use of two copies differ.
@@ -101,7 +103,10 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_in_use_stays() {
     drop(cache.file(&paths[3]).unwrap());
     assert!(!is_there(2) && is_there(1) && is_there(3));
     later();
-    let (third, zeroth) = (cache.file(&paths[3]).unwrap(), cache.file(&paths[0]).unwrap());
+    let (third, zeroth) = (
+        cache.file(&paths[3]).unwrap(),
+        cache.file(&paths[0]).unwrap(),
+    );
     assert!([&first, &third, &zeroth].iter().all(|held| held.is_copy()));
     assert_eq!(cache.counts().at_origin, 0);
     for _ in 0..2 {
@@ -114,7 +119,8 @@ fn what_was_not_used_for_longest_goes_first_and_what_is_in_use_stays() {
     let told = cache.told();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(
-        told[0].contains("/4 is read where it is") && told[0].contains("the copies in it are in use; give the cache more"),
+        told[0].contains("/4 is read where it is")
+            && told[0].contains("the copies in it are in use; give the cache more"),
         "{told:?}"
     );
     drop(zeroth);
@@ -134,14 +140,24 @@ fn damaged_copies_are_made_anew_by_who_has_not_made_them() {
         let held = other.file(&paths[0]).unwrap();
         assert_eq!(std::fs::read(held.path()).unwrap(), content(0, 50_000));
         let counts = other.counts();
-        assert_eq!((counts.damaged, counts.files_copied, counts.hits), (1, 1, 0));
+        assert_eq!(
+            (counts.damaged, counts.files_copied, counts.hits),
+            (1, 1, 0)
+        );
         assert_eq!(cache.file(&paths[0]).unwrap().path(), held.path());
     };
     check(&|copy, _| {
         let file = File::options().write(true).open(copy).unwrap();
         file.write_all_at(b"x", 40_000).unwrap();
     });
-    check(&|copy, _| File::options().write(true).open(copy).unwrap().set_len(7).unwrap());
+    check(&|copy, _| {
+        File::options()
+            .write(true)
+            .open(copy)
+            .unwrap()
+            .set_len(7)
+            .unwrap()
+    });
     check(&|_, sum| std::fs::remove_file(sum).unwrap());
     check(&|_, sum| std::fs::write(sum, "{").unwrap());
 }
@@ -157,8 +173,14 @@ fn what_cannot_be_copied_is_read_where_it_is_and_told_once() {
         }
         let told = cache.told();
         assert!(told.len() == 1 && told[0].contains(want), "{told:?}");
-        assert!(told[0].contains(&cache.folder().display().to_string()), "{told:?}");
-        assert_eq!((cache.counts().at_origin, cache.counts().files_copied), (2, 0));
+        assert!(
+            told[0].contains(&cache.folder().display().to_string()),
+            "{told:?}"
+        );
+        assert_eq!(
+            (cache.counts().at_origin, cache.counts().files_copied),
+            (2, 0)
+        );
     };
     check(
         &cache_in(&folder, 50_000),
@@ -187,7 +209,10 @@ fn a_full_disk_is_found_before_anything_is_copied() {
     let (folder, paths) = files(&[10]);
     let disk = rustix::fs::statvfs(memory.path()).unwrap();
     let (all, large) = (disk.f_blocks * disk.f_frsize, folder.path().join("large"));
-    File::create(&large).unwrap().set_len(all + (1 << 20)).unwrap();
+    File::create(&large)
+        .unwrap()
+        .set_len(all + (1 << 20))
+        .unwrap();
     let cache = Cache::open(memory.path(), u64::MAX / 2);
     let mut copied = 0;
     let going = &mut |bytes| {
@@ -218,7 +243,10 @@ fn a_disk_that_takes_no_more() {
         command.args(["-c", script]).arg(this).arg(name);
         let output = command.env(LIMITED, "1").output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{output:?}"
+        );
         return;
     }
     let (folder, paths) = files(&[8000]);
@@ -227,7 +255,11 @@ fn a_disk_that_takes_no_more() {
     std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &large).unwrap();
     let cache = cache_in(&folder, 1 << 40);
     assert!(!cache.file(&large).unwrap().is_copy());
-    assert!(cache.told()[0].contains("File too large"), "{:?}", cache.told());
+    assert!(
+        cache.told()[0].contains("File too large"),
+        "{:?}",
+        cache.told()
+    );
     assert!(names(&cache, "part").is_empty());
     assert!(cache.file(&paths[0]).unwrap().is_copy());
     assert!(cache.account().unwrap().bytes < 1 << 20);
@@ -237,8 +269,22 @@ fn a_disk_that_takes_no_more() {
 fn a_file_that_changes_while_it_is_copied_is_an_error() {
     type Change = fn(&Path);
     let changes: [Change; 3] = [
-        |path| File::options().append(true).open(path).unwrap().write_all(b"more").unwrap(),
-        |path| File::options().write(true).open(path).unwrap().set_len(9).unwrap(),
+        |path| {
+            File::options()
+                .append(true)
+                .open(path)
+                .unwrap()
+                .write_all(b"more")
+                .unwrap()
+        },
+        |path| {
+            File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_len(9)
+                .unwrap()
+        },
         |path| {
             let file = File::options().write(true).open(path).unwrap();
             later();
@@ -257,11 +303,17 @@ fn a_file_that_changes_while_it_is_copied_is_an_error() {
             true
         });
         let error = read.unwrap_err().to_string();
-        assert!(error.contains("/0: it was written since it was read first; let nobody"), "{error}");
+        assert!(
+            error.contains("/0: it was written since it was read first; let nobody"),
+            "{error}"
+        );
         assert!(names(&cache, "part").is_empty() && names(&cache, "copy").is_empty());
         // Before it is copied: it is not what it was.
         let error = cache.file(&paths[0]).unwrap_err().to_string();
-        assert!(error.contains("it was written since it was read first"), "{error}");
+        assert!(
+            error.contains("it was written since it was read first"),
+            "{error}"
+        );
     }
 }
 
