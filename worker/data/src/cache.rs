@@ -594,9 +594,8 @@ impl Cache {
                 }
                 Some("part") if path == own => {}
                 Some("part") => {
-                    // Who makes it has the lock.
-                    let is_left = File::open(&path).is_ok_and(|part| part.try_lock().is_ok());
-                    if !is_left || std::fs::remove_file(&path).is_err() {
+                    let left = left(&path);
+                    if left.is_none() || std::fs::remove_file(&path).is_err() {
                         taken += cost(metadata.len());
                     }
                 }
@@ -737,6 +736,16 @@ fn fill(
     }
     is_same(&from)?;
     Ok(crc.finalize())
+}
+
+/// A part in which nobody makes a copy, locked: as long as it is, it may be removed.
+fn left(part: &Path) -> Option<File> {
+    let file = File::open(part).ok()?;
+    // Who makes a copy has the lock.
+    file.try_lock().ok()?;
+    // It may have been removed, and another one begun, before.
+    let there = std::fs::metadata(part).ok()?;
+    (file.metadata().ok()?.ino() == there.ino()).then_some(file)
 }
 
 /// All of a file.
