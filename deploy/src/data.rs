@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
 impl Samples {
     fn open(&self) -> anyhow::Result<Arc<dyn Source>> {
         let layout = self.layout.as_deref().map(layout).transpose()?;
-        let source = tradewind_data::open(&self.path, layout.as_ref(), self.readers.into());
+        let source = tradewind_data::open(&self.path, layout.as_ref(), self.readers.into(), None);
         // What was named cannot be used.
         let source = source.map_err(|error| BadInput(error.to_string()))?;
         Ok(source.into())

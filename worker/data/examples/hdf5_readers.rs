@@ -43,7 +43,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let layout: Layout = "x=x:f32".parse()?;
     let open = || Hdf5Folder::open(&folder, Some(&layout));
-    let processes = |readers| Processes::start(Box::new(open()?), &folder, Some(&layout), readers);
+    let processes =
+        |readers| Processes::start(Box::new(open()?), &folder, Some(&layout), readers, None);
     let sources: [(&str, usize, Arc<dyn Source>); 4] = [
         ("one thread", 1, Arc::new(open()?)),
         ("two threads", 2, Arc::new(open()?)),
@@ -158,12 +159,12 @@ fn start(folder: &Path, files: usize) -> Result<(), Box<dyn std::error::Error>> 
                 false => drop(std::fs::remove_file(&path)),
             }
             let from = Instant::now();
-            let source = tradewind_data::open(folder, Some(&layout), 1)?;
+            let source = tradewind_data::open(folder, Some(&layout), 1, None)?;
             let opened = from.elapsed().as_secs_f64();
             read_batch(&*source, &[files / 2], &mut Memory {})?;
             let first = from.elapsed().as_secs_f64();
             let started = Instant::now();
-            let two = tradewind_data::open(folder, Some(&layout), 2)?;
+            let two = tradewind_data::open(folder, Some(&layout), 2, None)?;
             read_batch(&*two, &[files / 2], &mut Memory {})?;
             let processes = started.elapsed().as_secs_f64();
             println!(

@@ -1,10 +1,11 @@
 //! Arrays of NumPy: a file `.npy`, several in a folder, or the entries of a file `.npz`. The first extent of
 //! every array counts samples; each array is a field with the name of its file or entry.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use npyz::{DType, Endianness, NpyHeader, Order, TypeChar};
 use zip::{CompressionMethod, ZipArchive};
@@ -13,9 +14,10 @@ use crate::convert::{Stored, convert};
 use crate::files::list;
 use crate::layout::{First, Item};
 use crate::names::{listed, nearest, perhaps};
-use crate::once::{Checked, Stamp};
+use crate::once::Checked;
+use crate::origin::Origin;
 use crate::source::{placed, unusable};
-use crate::{DataError, Field, Layout, Room, Source};
+use crate::{Cache, DataError, Field, Layout, Room, Source};
 
 /// Most bytes of compressed entries: they are kept in memory, since nothing inside them can be found without
 /// all that is before.
@@ -37,12 +39,7 @@ pub struct Arrays {
 }
 
 #[derive(Debug)]
-struct Opened {
-    path: PathBuf,
-    file: File,
-    /// What it was when it was opened.
-    stamp: Stamp,
-}
+struct Opened(Origin);
 
 #[derive(Debug)]
 struct Array {
@@ -110,6 +107,16 @@ impl Arrays {
             fields,
             samples,
         })
+    }
+
+    /// The same, read from copies that the cache makes of its files when the first sample is read. What is
+    /// compressed is in memory already.
+    #[must_use]
+    pub fn cached(mut self, cache: Option<&Arc<Cache>>) -> Self {
+        if let Some(cache) = cache {
+            self.files.iter_mut().for_each(|file| file.0.cache(cache));
+        }
+        self
     }
 
     /// Reads a sample of one array.
@@ -213,39 +220,38 @@ impl Array {
 
 impl Opened {
     fn open(path: &Path) -> Result<Self, DataError> {
-        let failed = |error: io::Error| DataError::of_system(path, &error);
-        let file = File::open(path).map_err(failed)?;
-        let stamp = Stamp::of(&file.metadata().map_err(failed)?);
-        Ok(Self {
-            path: path.into(),
-            file,
-            stamp,
-        })
+        Origin::open(path).map(Self)
+    }
+
+    fn of_system(&self, error: &io::Error) -> DataError {
+        DataError::of_system(self.0.path(), error)
     }
 
     fn refused(&self, reason: impl ToString) -> DataError {
-        DataError::file(&self.path, reason)
+        DataError::file(self.0.path(), reason)
     }
 
     /// The arrays of a file of either form.
     fn arrays(&self) -> Result<Vec<Array>, DataError> {
         let mut head = Vec::new();
-        let read = (&self.file).take(4).read_to_end(&mut head);
-        read.map_err(|error| DataError::of_system(&self.path, &error))?;
+        let read = self.0.file().take(4).read_to_end(&mut head);
+        read.map_err(|error| self.of_system(&error))?;
         if head == b"PK\x03\x04" || head == b"PK\x05\x06" {
             return self.entries();
         }
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let path = self.0.path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         Ok(vec![self.array(&stem, 0)?])
     }
 
     /// The array of a file `.npy`.
     fn array(&self, name: &str, file: usize) -> Result<Array, DataError> {
-        let failed = |error: io::Error| DataError::of_system(&self.path, &error);
-        (&self.file).rewind().map_err(failed)?;
+        let mut opened = self.0.file();
+        let rewound = opened.rewind();
+        rewound.map_err(|error| self.of_system(&error))?;
         let (array, header_bytes) =
-            described(name, &mut &self.file).map_err(|reason| self.refused(reason))?;
-        self.fits(&array, header_bytes, self.stamp.bytes)?;
+            described(name, &mut opened).map_err(|reason| self.refused(reason))?;
+        self.fits(&array, header_bytes, self.0.stamp().bytes)?;
         let numbers = Numbers::File(header_bytes);
         Ok(Array {
             file,
@@ -262,7 +268,7 @@ impl Opened {
                 error.to_string()
             ))
         };
-        let mut archive = ZipArchive::new(&self.file).map_err(|error| damaged(&error))?;
+        let mut archive = ZipArchive::new(self.0.file()).map_err(|error| damaged(&error))?;
         let (mut arrays, mut inflated) = (Vec::new(), 0);
         for number in 0..archive.len() {
             let mut entry = archive.by_index(number).map_err(|error| damaged(&error))?;
@@ -279,7 +285,7 @@ impl Opened {
                     self.fits(&array, header_bytes, size)?;
                     if begin
                         .checked_add(size)
-                        .is_none_or(|end| end > self.stamp.bytes)
+                        .is_none_or(|end| end > self.0.stamp().bytes)
                     {
                         return Err(damaged(&"an entry ends behind its end"));
                     }
@@ -326,9 +332,9 @@ impl Opened {
     }
 
     fn read(&self, into: &mut [u8], at: u64) -> Result<(), DataError> {
-        match self.file.read_exact_at(into, at) {
+        match self.0.reading()?.read_exact_at(into, at) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(self.changed()),
-            Err(error) => Err(DataError::of_system(&self.path, &error)),
+            Err(error) => Err(self.of_system(&error)),
             Ok(()) => Ok(()),
         }
     }
@@ -435,14 +441,19 @@ impl Source for Arrays {
             checked.map_err(|reason| unusable(self, sample, reason))?;
         }
         for file in &self.files {
-            let now = file.file.metadata();
-            let now = now.map_err(|error| DataError::of_system(&file.path, &error))?;
-            if Stamp::of(&now) != file.stamp {
+            if !file.0.is_unchanged()? {
                 return Err(file.changed());
             }
         }
         self.checked.add(sample);
         Ok(())
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        match samples.is_empty() {
+            true => Vec::new(),
+            false => self.files.iter().map(|file| file.0.path().into()).collect(),
+        }
     }
 }
 

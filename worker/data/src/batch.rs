@@ -1,16 +1,24 @@
 //! Batches: columns of samples, in memory that somebody else chooses.
 
-use crate::{DataError, Field, Room, Rows, Source};
+use crate::{Appended, DataError, Field, Room, Source};
 
 /// Memory of a column.
 pub trait Place {
     /// Its bytes.
     fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// Gives back what is behind the first `rows` rows of the field that it was made for.
+    fn keep(&mut self, field: &Field, rows: usize);
 }
 
 impl Place for Vec<u8> {
     fn bytes_mut(&mut self) -> &mut [u8] {
         self
+    }
+
+    fn keep(&mut self, field: &Field, rows: usize) {
+        self.truncate(rows * field.row_bytes());
+        self.shrink_to_fit();
     }
 }
 
@@ -19,7 +27,8 @@ pub trait Places {
     /// What it gives.
     type Place: Place;
 
-    /// Memory for `rows` rows of a field: `rows × field.row_bytes()` bytes, whatever is in them.
+    /// Memory for `rows` rows of a field: `rows × field.row_bytes()` bytes, whatever is in them. Where rows vary it
+    /// is for as many as there may be, and what is not needed is [given back](Place::keep).
     ///
     /// # Errors
     /// There is not so much.
@@ -70,10 +79,77 @@ pub fn batch_bytes(fields: &[Field], samples: usize) -> usize {
     fields.iter().map(Field::bytes_max).sum::<usize>() * samples
 }
 
-/// Memory of a field while a batch is read.
-enum Filling<P> {
-    One(P),
-    Varying { rows: Vec<u8>, ends: Vec<usize> },
+/// Rows that are filled one after the other, each by one sample.
+#[derive(Debug)]
+pub struct Filling<'a> {
+    columns: Vec<Part<'a>>,
+    rows: usize,
+}
+
+/// A field of the rows.
+#[derive(Debug)]
+struct Part<'a> {
+    bytes: &'a mut [u8],
+    row_bytes: usize,
+    /// Of a field whose rows vary: bytes that are filled, and where the rows of each sample end.
+    varying: Option<(usize, Vec<usize>)>,
+}
+
+impl<'a> Filling<'a> {
+    /// Of these fields in this memory, for as many samples as it has room for.
+    pub(crate) fn new(fields: &[Field], places: impl Iterator<Item = &'a mut [u8]>) -> Self {
+        let part = |(field, bytes): (&Field, &'a mut [u8])| Part {
+            bytes,
+            row_bytes: field.row_bytes(),
+            varying: field.varies().then(|| (0, vec![0])),
+        };
+        Self {
+            columns: fields.iter().zip(places).map(part).collect(),
+            rows: 0,
+        }
+    }
+
+    /// How many are filled.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Fills the next row by `read`, which is given a room for each field. After an error it is as before.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    ///
+    /// # Panics
+    /// If all rows are filled.
+    pub fn next<E>(
+        &mut self,
+        read: impl FnOnce(&mut [Room<'_>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let row = self.rows;
+        let rooms = self.columns.iter_mut().map(|part| match &mut part.varying {
+            None => Room::One(&mut part.bytes[row * part.row_bytes..][..part.row_bytes]),
+            Some((filled, _)) => Room::Varying(Appended::new(part.bytes, filled)),
+        });
+        let mut rooms: Vec<Room<'_>> = rooms.collect();
+        let read = read(&mut rooms);
+        self.rows += usize::from(read.is_ok());
+        for part in &mut self.columns {
+            let row_bytes = part.row_bytes.max(1);
+            if let Some((filled, ends)) = &mut part.varying {
+                match read {
+                    Ok(()) => ends.push(*filled / row_bytes),
+                    Err(_) => *filled = ends[row] * part.row_bytes,
+                }
+            }
+        }
+        read
+    }
+
+    /// Where the rows of each sample begin, and at last where they end, field by field.
+    fn offsets(self) -> Vec<Option<Vec<usize>>> {
+        let ends = |part: Part<'_>| part.varying.map(|(_, ends)| ends);
+        self.columns.into_iter().map(ends).collect()
+    }
 }
 
 /// Reads samples, in this order; a number may occur more than once.
@@ -90,55 +166,26 @@ pub fn read_batch<P: Places>(
         let asked = format!("there are samples 0..{len}, asked for {sample}");
         return Err(DataError::Asked(asked));
     }
-    let mut filling = Vec::with_capacity(fields.len());
-    for field in fields {
-        filling.push(match field.rows {
-            Rows::One => Filling::One(places.place(field, samples.len())?),
-            Rows::Varying { .. } => Filling::Varying {
-                rows: Vec::new(),
-                ends: vec![0],
-            },
-        });
-    }
-    for (row, sample) in samples.iter().enumerate() {
-        let mut rooms: Vec<_> = fields
-            .iter()
-            .zip(&mut filling)
-            .map(|(field, filling)| match filling {
-                Filling::One(place) => {
-                    let bytes = field.row_bytes();
-                    Room::One(&mut place.bytes_mut()[row * bytes..(row + 1) * bytes])
-                }
-                Filling::Varying { rows, .. } => Room::Varying(rows),
-            })
-            .collect();
-        source.read(*sample, &mut rooms)?;
-        for (field, filling) in fields.iter().zip(&mut filling) {
-            if let Filling::Varying { rows, ends } = filling {
-                ends.push(rows.len() / field.row_bytes().max(1));
-            }
+    let place = |field: &Field| places.place(field, field.rows_max() * samples.len());
+    let mut placed = fields.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let mut filling = Filling::new(fields, placed.iter_mut().map(Place::bytes_mut));
+    source.read_many(samples, &mut filling)?;
+    assert_eq!(filling.rows(), samples.len(), "each sample fills a row");
+    let offsets = filling.offsets();
+    let columns = fields.iter().zip(placed).zip(offsets);
+    let columns = columns.map(|((field, mut values), offsets)| {
+        if let Some(rows) = offsets.as_ref().and_then(|offsets| offsets.last()) {
+            values.keep(field, *rows);
         }
-    }
-    let mut columns = Vec::with_capacity(fields.len());
-    for (field, filling) in fields.iter().zip(filling) {
-        let (values, offsets) = match filling {
-            Filling::One(place) => (place, None),
-            Filling::Varying { rows, ends } => {
-                let count = *ends.last().expect("it begins with one");
-                let mut place = places.place(field, count)?;
-                place.bytes_mut().copy_from_slice(&rows);
-                (place, Some(ends))
-            }
-        };
-        columns.push(Column {
+        Column {
             field: field.clone(),
             values,
             offsets,
-        });
-    }
+        }
+    });
     Ok(Batch {
+        columns: columns.collect(),
         samples: samples.into(),
-        columns,
     })
 }
 
@@ -187,7 +234,9 @@ pub(crate) mod testing {
                 return Err(crate::source::unusable(self, sample, "unlucky"));
             }
             number.copy_from_slice(&(sample as i32).to_le_bytes());
-            rows.extend((0..sample % 3).flat_map(|row| [row as u8, sample as u8]));
+            for row in 0..sample % 3 {
+                rows.extend_from_slice(&[row as u8, sample as u8]);
+            }
             Ok(())
         }
     }

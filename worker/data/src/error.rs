@@ -42,6 +42,12 @@ impl DataError {
         }
     }
 
+    /// Of a file that was written while it was used.
+    pub(crate) fn changed(path: &Path) -> Self {
+        let reason = "it was written since it was read first; let nobody write data of a run, and start again";
+        Self::file(path, reason)
+    }
+
     /// Of a file that the operating system does not give.
     pub fn of_system(path: &Path, error: &std::io::Error) -> Self {
         Self::file(path, error)

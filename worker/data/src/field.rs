@@ -152,12 +152,17 @@ impl Field {
         self.shape.iter().product::<usize>() * self.kind.bytes()
     }
 
+    /// Most rows of a sample.
+    pub(crate) fn rows_max(&self) -> usize {
+        match self.rows {
+            Rows::One => 1,
+            Rows::Varying { most } => most,
+        }
+    }
+
     /// Bytes of the largest sample.
     pub fn bytes_max(&self) -> usize {
-        match self.rows {
-            Rows::One => self.row_bytes(),
-            Rows::Varying { most } => most * self.row_bytes(),
-        }
+        self.rows_max() * self.row_bytes()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The files of a folder, and which samples they have.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::DataError;
@@ -163,6 +164,16 @@ impl Files {
         self.folder.join(&*self.names[file])
     }
 
+    /// Where the files of some samples are.
+    pub fn paths(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        if samples.is_empty() {
+            return Vec::new();
+        }
+        let (first, last) = (self.place(samples.start).0, self.place(samples.end - 1).0);
+        let files = (first..=last).filter(|file| self.samples_of(*file) > 0);
+        files.map(|file| self.path(file)).collect()
+    }
+
     /// Its name, relative to the folder.
     pub fn name(&self, file: usize) -> &str {
         &self.names[file]
@@ -246,6 +257,10 @@ mod tests {
         assert_eq!(places, [(0, 0), (0, 1), (2, 0), (2, 1), (2, 2)]);
         assert_eq!((several.samples(), several.samples_of(1)), (5, 0));
         assert_eq!(several.sample_name(3), "/x/c [1]");
+        let paths = |samples| several.paths(samples);
+        assert_eq!(paths(1..4), [Path::new("/x/a"), Path::new("/x/c")]);
+        assert_eq!(paths(0..2), [Path::new("/x/a")]);
+        assert!(paths(2..2).is_empty());
         let one = Files::of_one(Path::new("/x"), names());
         assert_eq!(
             (one.samples(), one.place(2), one.sample_name(2)),

@@ -9,7 +9,8 @@ mod file;
 mod write;
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::file::Opened;
@@ -20,7 +21,7 @@ use crate::manifest::{self, Manifest};
 use crate::names::listed;
 use crate::once::{Checked, FirstStamps, Stamp};
 use crate::source::unusable;
-use crate::{DataError, Field, Layout, Room, Source};
+use crate::{Cache, DataError, Field, Held, Layout, Room, Source};
 
 /// How names of HDF5 files end.
 pub(crate) const ENDINGS: [&str; 6] = ["h5", "hdf5", "hdf", "he5", "nc", "nc4"];
@@ -43,7 +44,27 @@ pub struct Hdf5Folder {
     stamps: FirstStamps,
     checked: Checked,
     /// Files of several samples that were read last, the latest at the end.
-    open: Mutex<VecDeque<(usize, Arc<Opened>)>>,
+    open: Mutex<VecDeque<(usize, Arc<InUse>)>>,
+    cache: Option<Arc<Cache>>,
+}
+
+/// An open file.
+#[derive(Debug)]
+struct InUse {
+    opened: Opened,
+    /// Given back after it is closed.
+    held: Option<Held>,
+}
+
+impl InUse {
+    /// What a file was of which this is a copy.
+    fn copied(&self) -> Option<Stamp> {
+        self.held.as_ref().and_then(copied)
+    }
+}
+
+fn copied(held: &Held) -> Option<Stamp> {
+    held.is_copy().then(|| held.stamp())
 }
 
 impl Hdf5Folder {
@@ -140,10 +161,18 @@ impl Hdf5Folder {
             stamps: FirstStamps::new(files.len()),
             checked: Checked::new(files.samples()),
             open: Mutex::default(),
+            cache: None,
             files,
             layout,
             fields,
         }
+    }
+
+    /// The same, read from copies that the cache makes of its files when they are read. What is
+    /// written to a file after that is not seen.
+    #[must_use]
+    pub fn cached(self, cache: Option<Arc<Cache>>) -> Self {
+        Self { cache, ..self }
     }
 
     /// Which data sets become which fields.
@@ -160,28 +189,32 @@ impl Hdf5Folder {
         manifest::write(path, &self.files, &self.layout, &self.fields)
     }
 
-    /// The file, open: kept open if it has several samples.
-    fn opened(&self, file: usize, path: &Path) -> Result<Arc<Opened>, String> {
+    /// The file, if it is open still.
+    fn kept(&self, file: usize) -> Option<Arc<InUse>> {
         if !self.layout.counts_samples() {
-            return Opened::open(path, &self.layout).map(Arc::new);
+            return None;
         }
         // Nothing panics while it is held.
-        let lock = || self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        {
-            let mut open = lock();
-            if let Some(at) = open.iter().position(|(number, _)| *number == file) {
-                let found = open.remove(at).expect("it is there");
-                open.push_back(found.clone());
-                return Ok(found.1);
-            }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = open.iter().position(|(number, _)| *number == file)?;
+        let found = open.remove(at).expect("it is there");
+        open.push_back(found.clone());
+        Some(found.1)
+    }
+
+    /// Opens the file where it is or its copy; kept open if it has several samples.
+    fn opened(&self, file: usize, path: &Path, held: Option<Held>) -> Result<Arc<InUse>, String> {
+        let at = held.as_ref().map_or(path, Held::path);
+        let opened = Opened::open(at, &self.layout)?;
+        let in_use = Arc::new(InUse { opened, held });
+        if self.layout.counts_samples() {
+            let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+            let oldest = (open.len() >= OPEN_MAX).then(|| open.pop_front());
+            open.push_back((file, Arc::clone(&in_use)));
+            drop(open);
+            drop(oldest);
         }
-        let opened = Arc::new(Opened::open(path, &self.layout)?);
-        let mut open = lock();
-        let oldest = (open.len() >= OPEN_MAX).then(|| open.pop_front());
-        open.push_back((file, Arc::clone(&opened)));
-        drop(open);
-        drop(oldest);
-        Ok(opened)
+        Ok(in_use)
     }
 
     /// What the file is now.
@@ -192,9 +225,13 @@ impl Hdf5Folder {
     }
 
     /// Reads the numbers; what is wrong with the sample.
-    fn numbers(&self, sample: usize, path: &Path, rooms: &mut [Room<'_>]) -> Result<(), String> {
+    fn numbers(
+        &self,
+        sample: usize,
+        opened: &Opened,
+        rooms: &mut [Room<'_>],
+    ) -> Result<(), String> {
         let (file, at) = self.files.place(sample);
-        let opened = self.opened(file, path)?;
         if self.layout.counts_samples() {
             let (now, known) = (opened.samples(&self.layout)?, self.files.samples_of(file));
             if now != known {
@@ -290,12 +327,18 @@ impl Source for Hdf5Folder {
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
         let (file, _) = self.files.place(sample);
         let path = self.files.path(file);
-        let changed = || {
-            let reason = "it was written since it was read first; let nobody write data of a run, and start again";
-            DataError::file(&path, reason)
+        let changed = || DataError::changed(&path);
+        let kept = self.kept(file);
+        let held = match (&kept, &self.cache) {
+            (None, Some(cache)) => Some(cache.file(&path)?),
+            _ => None,
         };
+        let kept_copy = kept.as_ref().and_then(|kept| kept.copied());
+        let copied = kept_copy.or_else(|| held.as_ref().and_then(copied));
+        // Of a copy it is not asked again what the file is.
+        let stamp = || copied.map_or_else(|| self.stamp(&path), Ok);
         if !self.stamps.has(file) {
-            let stamp = self.stamp(&path)?;
+            let stamp = stamp()?;
             if let Some(bytes) = self.files.bytes(file).filter(|bytes| *bytes != stamp.bytes) {
                 let reason = format!(
                     "it has {} bytes, and the manifest says {bytes}: it was cut or written since; fetch it, or write the manifest, again",
@@ -307,14 +350,19 @@ impl Source for Hdf5Folder {
                 return Err(changed());
             }
         }
-        let read = self.numbers(sample, &path, rooms);
+        let opened = kept.map_or_else(|| self.opened(file, &path, held), Ok);
+        let read = opened.and_then(|in_use| self.numbers(sample, &in_use.opened, rooms));
         // What was read while somebody wrote is not believed, nor blamed on the sample.
-        if !self.stamps.are(file, self.stamp(&path)?) {
+        if !self.stamps.are(file, stamp()?) {
             return Err(changed());
         }
         read.map_err(|reason| unusable(self, sample, reason))?;
         self.checked.add(sample);
         Ok(())
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        self.files.paths(samples)
     }
 }
 

@@ -1,5 +1,8 @@
 //! Several sources as one.
 
+use std::ops::Range;
+use std::path::PathBuf;
+
 use crate::{DataError, Field, Room, Rows, Source};
 
 /// Sources of the same fields one after the other, their samples numbered through.
@@ -106,6 +109,18 @@ impl Source for Joined {
                 },
                 other => other,
             })
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        for (source, first) in self.sources.iter().zip(&self.firsts) {
+            let begin = samples.start.max(*first);
+            let end = samples.end.min(first + source.len());
+            if begin < end {
+                files.extend(source.files(begin - first..end - first));
+            }
+        }
+        files
     }
 }
 

@@ -24,6 +24,7 @@
 
 mod arrays;
 mod batch;
+mod cache;
 mod convert;
 mod error;
 mod field;
@@ -35,16 +36,19 @@ pub mod manifest;
 mod names;
 mod once;
 mod open;
+mod origin;
 pub mod packed;
 mod part;
 pub mod processes;
 mod readers;
 mod source;
+mod stage;
 pub mod stats;
 pub mod walk;
 
 pub use self::arrays::Arrays;
-pub use self::batch::{Batch, Column, Memory, Place, Places, batch_bytes, read_batch};
+pub use self::batch::{Batch, Column, Filling, Memory, Place, Places, batch_bytes, read_batch};
+pub use self::cache::{Cache, CacheCounts, Held};
 pub use self::error::DataError;
 pub use self::field::{Field, Kind, Rows};
 pub use self::hdf5::Hdf5Folder;
@@ -55,4 +59,5 @@ pub use self::open::open;
 pub use self::part::Part;
 pub use self::processes::Processes;
 pub use self::readers::{Ahead, Ended, Full, Readers};
-pub use self::source::{Room, Source};
+pub use self::source::{Appended, Room, Source};
+pub use self::stage::{Staged, stage};

@@ -34,7 +34,8 @@ impl Checked {
 pub(crate) struct Stamp {
     /// Its length.
     pub bytes: u64,
-    written: (i64, i64),
+    /// When it was written last: seconds and nanoseconds.
+    pub written: (i64, i64),
 }
 
 impl Stamp {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::arrays::Arrays;
 use crate::files::list;
@@ -10,7 +11,7 @@ use crate::hdf5::{ENDINGS, Hdf5Folder, has_samples};
 use crate::names::listed;
 use crate::packed::Packed;
 use crate::processes::Processes;
-use crate::{DataError, Joined, Layout, Source, manifest};
+use crate::{Cache, DataError, Joined, Layout, Source, manifest};
 
 /// What [`open`] understands, for messages.
 const UNDERSTOOD: &str = "a packed file (.pack) or a folder of them; a folder of HDF5 or NetCDF-4 files, one of them, or a manifest; arrays of NumPy (.npy, .npz) or a folder of them";
@@ -26,7 +27,9 @@ enum Form {
 }
 
 /// Opens samples in whatever form they have. With more than one reader HDF5 files are read by so many
-/// [processes](Processes), since their library locks; the other forms by the threads that ask.
+/// [processes](Processes), since their library locks; the other forms by the threads that ask. With a cache files
+/// are read from its copies, which are made when a file is read first, or [ahead](crate::stage); opening copies
+/// nothing.
 ///
 /// # Errors
 /// Nothing there that is understood, or more than one form in a folder; a layout for packed files, which have
@@ -35,10 +38,11 @@ pub fn open(
     path: &Path,
     layout: Option<&Layout>,
     readers: usize,
+    cache: Option<Arc<Cache>>,
 ) -> Result<Box<dyn Source>, DataError> {
     let metadata = std::fs::metadata(path).map_err(|error| DataError::of_system(path, &error))?;
     if metadata.is_dir() {
-        return folder(path, layout, readers);
+        return folder(path, layout, readers, cache);
     }
     let form = of_file(path)?.ok_or_else(|| {
         let reason =
@@ -46,9 +50,9 @@ pub fn open(
         DataError::file(path, reason)
     })?;
     match form {
-        Form::Packed => Ok(Box::new(packed(path, layout)?)),
-        Form::Hdf5 | Form::Manifest => hdf5(Hdf5Folder::open(path, layout)?, path, readers),
-        Form::Npy | Form::Npz => Ok(Box::new(Arrays::open(path, layout)?)),
+        Form::Packed => Ok(Box::new(packed(path, layout)?.cached(cache.as_ref()))),
+        Form::Hdf5 | Form::Manifest => hdf5(Hdf5Folder::open(path, layout)?, path, readers, cache),
+        Form::Npy | Form::Npz => Ok(Box::new(Arrays::open(path, layout)?.cached(cache.as_ref()))),
     }
 }
 
@@ -56,9 +60,10 @@ fn folder(
     path: &Path,
     layout: Option<&Layout>,
     readers: usize,
+    cache: Option<Arc<Cache>>,
 ) -> Result<Box<dyn Source>, DataError> {
     if path.join(manifest::FILE).exists() {
-        return hdf5(Hdf5Folder::open(path, layout)?, path, readers);
+        return hdf5(Hdf5Folder::open(path, layout)?, path, readers, cache);
     }
     let names = list(path)?;
     let mut found: BTreeMap<&str, usize> = BTreeMap::new();
@@ -75,18 +80,26 @@ fn folder(
     match forms[..] {
         [Form::Packed] => {
             let sources = of_form(Form::Packed).map(|name| -> Result<Box<dyn Source>, DataError> {
-                Ok(Box::new(packed(&path.join(name), layout)?))
+                let packed = packed(&path.join(name), layout)?;
+                Ok(Box::new(packed.cached(cache.as_ref())))
             });
             joined(sources.collect::<Result<_, _>>()?)
         }
         [Form::Npz] => {
             let sources = of_form(Form::Npz).map(|name| -> Result<Box<dyn Source>, DataError> {
-                Ok(Box::new(Arrays::open(&path.join(name), layout)?))
+                let arrays = Arrays::open(&path.join(name), layout)?;
+                Ok(Box::new(arrays.cached(cache.as_ref())))
             });
             joined(sources.collect::<Result<_, _>>()?)
         }
-        [Form::Npy] => Ok(Box::new(Arrays::open(path, layout)?)),
-        [Form::Hdf5] => hdf5(Hdf5Folder::of_names(path, names, layout)?, path, readers),
+        [Form::Npy] => {
+            let arrays = Arrays::open(path, layout)?;
+            Ok(Box::new(arrays.cached(cache.as_ref())))
+        }
+        [Form::Hdf5] => {
+            let folder = Hdf5Folder::of_names(path, names, layout)?;
+            hdf5(folder, path, readers, cache)
+        }
         [] => {
             let there = match names.is_empty() {
                 true => "the folder is empty".into(),
@@ -128,9 +141,14 @@ fn packed(path: &Path, layout: Option<&Layout>) -> Result<Packed, DataError> {
     Packed::open(path)
 }
 
-fn hdf5(source: Hdf5Folder, path: &Path, readers: usize) -> Result<Box<dyn Source>, DataError> {
+fn hdf5(
+    source: Hdf5Folder,
+    path: &Path,
+    readers: usize,
+    cache: Option<Arc<Cache>>,
+) -> Result<Box<dyn Source>, DataError> {
     if readers <= 1 {
-        return Ok(Box::new(source));
+        return Ok(Box::new(source.cached(cache)));
     }
     let layout = source.layout().clone();
     Ok(Box::new(Processes::start(
@@ -138,6 +156,7 @@ fn hdf5(source: Hdf5Folder, path: &Path, readers: usize) -> Result<Box<dyn Sourc
         path,
         Some(&layout),
         readers,
+        cache,
     )?))
 }
 
@@ -225,7 +244,7 @@ mod tests {
 
     fn opened(path: &Path, layout: Option<&str>) -> Result<Vec<u8>, String> {
         let layout = layout.map(|layout| layout.parse().unwrap());
-        let source = open(path, layout.as_ref(), 1).map_err(|error| error.to_string())?;
+        let source = open(path, layout.as_ref(), 1, None).map_err(|error| error.to_string())?;
         assert_eq!(source.fields(), [Field::new("x", Kind::U8, &[])]);
         let samples: Vec<_> = (0..source.len()).collect();
         let batch = read_batch(&*source, &samples, &mut Memory {}).unwrap();

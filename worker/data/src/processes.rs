@@ -7,28 +7,30 @@
 //!
 //! ```text
 //! reader → parent   u32 length, JSON: fields and number of samples, or why it cannot open them
-//! parent → reader   u64 number of a sample
-//! reader → parent   u8 0, and of each field u64 bytes, which are in the memory
-//!                   u8 1, as many bytes as above, u32 length, JSON: why the sample cannot be read
+//! parent → reader   u32 how many samples, no more than the memory has places for; u64 number of each
+//! reader → parent   u32 how many of them are in the memory, from the first on: all up to the first that cannot
+//!                   be read; of each of these u64 bytes of each field;
+//!                   u32 length, JSON: why the next cannot be read, and what the cache has done; or length 0
 //! ```
 
 mod reader;
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::source::{placed, unusable};
-use crate::{DataError, Field, Layout, Room, Source};
+use crate::{Cache, CacheCounts, DataError, Field, Filling, Layout, Room, Source};
 
 pub use self::reader::run;
 
@@ -44,11 +46,19 @@ const TEXT_BYTES_MAX: usize = 16 << 20;
 /// Where fields begin in the memory: at multiples of so many bytes.
 const ALIGNED: usize = 64;
 
-/// A source that is read by processes. Each reads one sample at a time; who asks while all are busy waits.
+/// Memory of a reader, if a sample does not take more.
+const MEMORY_BYTES: usize = 16 << 20;
+
+/// Most samples that a reader is asked for at once.
+const PLACES_MAX: usize = 1024;
+
+/// A source that is read by processes. Each reads for one caller at a time, as many samples at once as 16 MiB hold,
+/// or one; who asks while all are busy waits.
 pub struct Processes {
     /// The same samples, for names and numbers.
     source: Box<dyn Source>,
     command: Words,
+    cache: Option<Arc<Cache>>,
     idle: Mutex<Vec<Slot>>,
     returned: Condvar,
 }
@@ -58,6 +68,8 @@ struct Words {
     program: PathBuf,
     path: PathBuf,
     layout: Option<String>,
+    /// Folder and bytes of a cache.
+    cache: Option<(PathBuf, u64)>,
 }
 
 /// A reader, or the place of one that has died.
@@ -66,9 +78,9 @@ type Slot = Option<Reader>;
 /// A reader that waits to be asked.
 struct Reader {
     child: Child,
-    socket: UnixStream,
+    socket: BufReader<UnixStream>,
     memory: File,
-    begins: Vec<usize>,
+    places: Places,
 }
 
 /// What a reader says first.
@@ -78,15 +90,42 @@ struct Opened {
     samples: usize,
 }
 
-/// Where each field begins in the memory, and how much there is.
-fn places(fields: &[Field]) -> (Vec<usize>, usize) {
-    let mut bytes = 0;
-    let begins = fields.iter().map(|field| {
-        let begin = bytes;
-        bytes += field.bytes_max().next_multiple_of(ALIGNED);
-        begin
-    });
-    (begins.collect(), bytes.max(ALIGNED))
+/// What is said behind samples.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Note {
+    error: Option<DataError>,
+    cache: Option<CacheCounts>,
+}
+
+/// Where samples are in the memory.
+#[derive(Debug)]
+struct Places {
+    /// Where each field begins, from where its sample does.
+    begins: Vec<usize>,
+    sample_bytes: usize,
+    samples: usize,
+}
+
+impl Places {
+    fn of(fields: &[Field]) -> Self {
+        let mut bytes = 0;
+        let begins = fields.iter().map(|field| {
+            let begin = bytes;
+            bytes += field.bytes_max().next_multiple_of(ALIGNED);
+            begin
+        });
+        let begins = begins.collect();
+        let sample_bytes = bytes.max(ALIGNED);
+        Self {
+            begins,
+            sample_bytes,
+            samples: (MEMORY_BYTES / sample_bytes).clamp(1, PLACES_MAX),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sample_bytes * self.samples
+    }
 }
 
 /// The readers' program: beside this one, or in the folder above, where tests are; then where PATH says.
@@ -106,7 +145,8 @@ pub fn program() -> Result<PathBuf, DataError> {
 }
 
 impl Processes {
-    /// Starts so many readers of a path and a layout. `source` is the same, opened in this process.
+    /// Starts so many readers of a path and a layout, which read from a cache's copies if there is one. `source`
+    /// is the same, opened in this process.
     ///
     /// # Errors
     /// The program is missing or cannot be started; a reader cannot open the samples, or finds others.
@@ -115,8 +155,9 @@ impl Processes {
         path: &Path,
         layout: Option<&Layout>,
         readers: usize,
+        cache: Option<Arc<Cache>>,
     ) -> Result<Self, DataError> {
-        Self::start_program(program()?, source, path, layout, readers)
+        Self::start_program(program()?, source, path, layout, readers, cache)
     }
 
     /// As [`start`](Self::start), with a program from elsewhere.
@@ -129,11 +170,14 @@ impl Processes {
         path: &Path,
         layout: Option<&Layout>,
         readers: usize,
+        cache: Option<Arc<Cache>>,
     ) -> Result<Self, DataError> {
+        let of_cache = |cache: &Arc<Cache>| (cache.folder().to_owned(), cache.bytes());
         let command = Words {
             program,
             path: path.into(),
             layout: layout.map(ToString::to_string),
+            cache: cache.as_ref().map(of_cache),
         };
         // All open at the same time.
         let starting: Result<Vec<_>, _> = (0..readers.max(1))
@@ -146,6 +190,7 @@ impl Processes {
         Ok(Self {
             source,
             command,
+            cache,
             idle: Mutex::new(idle?),
             returned: Condvar::new(),
         })
@@ -176,8 +221,50 @@ impl Processes {
         self.returned.notify_one();
     }
 
-    /// Reads with a reader, starting one where there is none; a reader that dies is started again.
-    fn read_with(
+    /// The reader of a slot, started where there is none.
+    fn reader(&self, slot: &mut Slot) -> Result<Reader, DataError> {
+        match slot.take() {
+            Some(reader) => Ok(reader),
+            None => {
+                let started = self.command.spawn(self.source.fields())?;
+                started.opened(&*self.source, &self.command.program)
+            }
+        }
+    }
+
+    /// Has a reader read samples, no more than it has places for, and each put into the next rooms; what is behind
+    /// them. The outer error is that of a reader that has ended, which says how.
+    fn ask(
+        &self,
+        slot: &mut Slot,
+        samples: &[usize],
+        each: impl FnMut(&mut dyn FnMut(&mut [Room<'_>]) -> io::Result<()>) -> io::Result<()>,
+    ) -> Result<Result<(), String>, DataError> {
+        let mut reader = self.reader(slot)?;
+        match reader.read(samples, self.source.fields(), each) {
+            Ok(note) => {
+                *slot = Some(reader);
+                if let (Some(cache), Some(counts)) = (&self.cache, note.cache) {
+                    cache.add(&counts);
+                }
+                note.error.map_or(Ok(Ok(())), Err)
+            }
+            Err(error) => {
+                let ended = reader.ended(&error);
+                let name = self.source.name(samples[0]);
+                let others = match samples.len() {
+                    1 => String::new(),
+                    more => format!(", or one of the {} after it", more - 1),
+                };
+                let sample = samples[0];
+                tracing::warn!("a reader {ended} at sample {sample}, {name}{others}");
+                Ok(Err(ended))
+            }
+        }
+    }
+
+    /// Reads a sample; a reader that dies is started again.
+    fn read_one(
         &self,
         slot: &mut Slot,
         sample: usize,
@@ -185,23 +272,9 @@ impl Processes {
     ) -> Result<(), DataError> {
         let mut ended = String::new();
         for _ in 0..TRIES {
-            let mut reader = match slot.take() {
-                Some(reader) => reader,
-                None => {
-                    let started = self.command.spawn(self.source.fields())?;
-                    started.opened(&*self.source, &self.command.program)?
-                }
-            };
-            match reader.read(sample, self.source.fields(), rooms) {
-                Ok(read) => {
-                    *slot = Some(reader);
-                    return read;
-                }
-                Err(error) => {
-                    ended = reader.ended(&error);
-                    let name = self.source.name(sample);
-                    tracing::warn!("a reader {ended} at sample {sample}, {name}");
-                }
+            match self.ask(slot, &[sample], |put| put(rooms))? {
+                Ok(()) => return Ok(()),
+                Err(how) => ended = how,
             }
         }
         Err(unusable(
@@ -210,19 +283,44 @@ impl Processes {
             format!("its reader {ended}, {TRIES} times"),
         ))
     }
+
+    /// Reads samples, as many at once as a reader has places for. Where one dies, they are read one by one, so that
+    /// the sample at which it does is known.
+    fn read_all(
+        &self,
+        slot: &mut Slot,
+        samples: &[usize],
+        filling: &mut Filling<'_>,
+    ) -> Result<(), DataError> {
+        let places = Places::of(self.source.fields()).samples;
+        for samples in samples.chunks(places) {
+            let before = filling.rows();
+            let read = self.ask(slot, samples, |put| filling.next(|rooms| put(rooms)))?;
+            if read.is_err() {
+                for sample in &samples[filling.rows() - before..] {
+                    filling.next(|rooms| self.read_one(slot, *sample, rooms))?;
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Words {
     /// Starts a reader, which then opens the samples.
     fn spawn(&self, fields: &[Field]) -> Result<Reader, DataError> {
         let failed = |error: io::Error| DataError::of_system(&self.program, &error);
-        let (begins, bytes) = places(fields);
+        let places = Places::of(fields);
         let memory = rustix::fs::memfd_create("tradewind samples", MemfdFlags::CLOEXEC);
         let memory = File::from(memory.map_err(|error| failed(error.into()))?);
-        memory.set_len(bytes as u64).map_err(failed)?;
+        memory.set_len(places.bytes() as u64).map_err(failed)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
-        command.arg(&self.path).args(&self.layout);
+        command.arg(&self.path);
+        command.arg(self.layout.as_deref().unwrap_or_default());
+        if let Some((folder, bytes)) = &self.cache {
+            command.arg(folder).arg(bytes.to_string());
+        }
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         command.stdout(Stdio::from(memory.try_clone().map_err(failed)?));
         // Ctrl-C reaches the parent, which may still read on before it ends.
@@ -230,9 +328,9 @@ impl Words {
         let child = command.spawn().map_err(failed)?;
         Ok(Reader {
             child,
-            socket,
+            socket: BufReader::new(socket),
             memory,
-            begins,
+            places,
         })
     }
 }
@@ -267,24 +365,54 @@ impl Reader {
         }
     }
 
-    /// Reads a sample; the outer error is that of a reader that has ended.
+    /// Reads samples and has each put into rooms; what is said behind them. The error is that of a reader that has
+    /// ended or talks nonsense.
     fn read(
         &mut self,
-        sample: usize,
+        samples: &[usize],
+        fields: &[Field],
+        mut each: impl FnMut(&mut dyn FnMut(&mut [Room<'_>]) -> io::Result<()>) -> io::Result<()>,
+    ) -> io::Result<Note> {
+        let numbers = samples.iter().flat_map(|n| (*n as u64).to_le_bytes());
+        let count = (samples.len() as u32).to_le_bytes();
+        let question: Vec<u8> = count.into_iter().chain(numbers).collect();
+        self.socket.get_mut().write_all(&question)?;
+        let mut count = [0; 4];
+        self.socket.read_exact(&mut count)?;
+        let count = u32::from_le_bytes(count) as usize;
+        if count > samples.len() {
+            return Err(io::Error::other("its answer has no sense"));
+        }
+        let mut bytes = vec![0; 8 * fields.len() * count];
+        self.socket.read_exact(&mut bytes)?;
+        let (bytes, _) = bytes.as_chunks::<8>();
+        let text = text(&mut self.socket)?;
+        let note: Note = match text.is_empty() {
+            true => Note::default(),
+            false => serde_json::from_slice(&text)?,
+        };
+        if note.error.is_none() && count < samples.len() {
+            return Err(io::Error::other("its answer has no sense"));
+        }
+        for place in 0..count {
+            let begin = place * self.places.sample_bytes;
+            let bytes = &bytes[place * fields.len()..(place + 1) * fields.len()];
+            each(&mut |rooms| self.put(begin, bytes, fields, rooms))?;
+        }
+        Ok(note)
+    }
+
+    /// Puts a sample into rooms that is in the memory from a place on.
+    fn put(
+        &self,
+        sample_begin: usize,
+        bytes: &[[u8; 8]],
         fields: &[Field],
         rooms: &mut [Room<'_>],
-    ) -> io::Result<Result<(), DataError>> {
-        self.socket.write_all(&(sample as u64).to_le_bytes())?;
-        let mut answer = vec![0; 1 + 8 * fields.len()];
-        self.socket.read_exact(&mut answer)?;
-        if answer[0] != 0 {
-            return Ok(Err(serde_json::from_slice(&text(&mut self.socket)?)?));
-        }
-        let (counts, _) = answer[1..].as_chunks::<8>();
-        for (((field, room), count), begin) in
-            fields.iter().zip(rooms).zip(counts).zip(&self.begins)
-        {
-            let bytes = u64::from_le_bytes(*count) as usize;
+    ) -> io::Result<()> {
+        let rooms = fields.iter().zip(rooms).zip(bytes);
+        for (((field, room), bytes), begin) in rooms.zip(&self.places.begins) {
+            let bytes = u64::from_le_bytes(*bytes) as usize;
             let fits = match field.varies() {
                 true => bytes <= field.bytes_max() && bytes.is_multiple_of(field.row_bytes()),
                 false => bytes == field.row_bytes(),
@@ -294,10 +422,10 @@ impl Reader {
                     "it gave {bytes} bytes of {field}"
                 )));
             }
-            self.memory
-                .read_exact_at(placed(room, bytes), *begin as u64)?;
+            let at = (sample_begin + begin) as u64;
+            self.memory.read_exact_at(placed(room, bytes), at)?;
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// How it ended, in words. One that talks nonsense is ended.
@@ -359,8 +487,19 @@ impl Source for Processes {
 
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
         let mut slot = self.take();
-        let read = self.read_with(&mut slot, sample, rooms);
+        let read = self.read_one(&mut slot, sample, rooms);
         self.give(slot);
         read
+    }
+
+    fn read_many(&self, samples: &[usize], filling: &mut Filling<'_>) -> Result<(), DataError> {
+        let mut slot = self.take();
+        let read = self.read_all(&mut slot, samples, filling);
+        self.give(slot);
+        read
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        self.source.files(samples)
     }
 }

@@ -1,6 +1,9 @@
 //! Where samples come from.
 
-use crate::{DataError, Field};
+use std::ops::{Deref, Range};
+use std::path::PathBuf;
+
+use crate::{DataError, Field, Filling};
 
 /// Where a field of one sample is written to.
 #[derive(Debug)]
@@ -8,7 +11,7 @@ pub enum Room<'a> {
     /// Of a field that has one shape: exactly its bytes.
     One(&'a mut [u8]),
     /// Of a field whose rows vary: they are added at the end.
-    Varying(&'a mut Vec<u8>),
+    Varying(Appended<'a>),
 }
 
 impl Room<'_> {
@@ -26,6 +29,61 @@ impl Room<'_> {
             Self::One(place) => place,
             Self::Varying(rows) => rows,
         }
+    }
+}
+
+/// Rows one after the other, in memory that has room for as many as there may be.
+#[derive(Debug)]
+pub struct Appended<'a> {
+    place: &'a mut [u8],
+    filled: &'a mut usize,
+}
+
+impl<'a> Appended<'a> {
+    /// In this memory, of which so many bytes are filled.
+    ///
+    /// # Panics
+    /// If it has not so many.
+    pub fn new(place: &'a mut [u8], filled: &'a mut usize) -> Self {
+        assert!(*filled <= place.len(), "{filled} bytes are filled");
+        Self { place, filled }
+    }
+
+    /// Adds room for so many bytes, whatever is in them.
+    ///
+    /// # Panics
+    /// If a sample has more rows than its field says.
+    pub fn add(&mut self, bytes: usize) -> &mut [u8] {
+        let (begin, room) = (*self.filled, self.place.len());
+        assert!(
+            bytes <= room - begin,
+            "{bytes} bytes of rows, and {} are left of {room}: a sample has more rows than its field says",
+            room - begin
+        );
+        *self.filled += bytes;
+        &mut self.place[begin..begin + bytes]
+    }
+
+    /// Adds these bytes.
+    ///
+    /// # Panics
+    /// If a sample has more rows than its field says.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.add(bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// Takes back all but the first bytes.
+    pub fn truncate(&mut self, bytes: usize) {
+        *self.filled = bytes.min(*self.filled);
+    }
+}
+
+/// What is filled.
+impl Deref for Appended<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.place[..*self.filled]
     }
 }
 
@@ -53,6 +111,23 @@ pub trait Source: Send + Sync {
     /// # Panics
     /// May panic if there is no such sample, or if rooms do not fit the fields.
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError>;
+
+    /// Reads samples, each into the next row, up to the first error: all rows before that one are filled.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read).
+    ///
+    /// # Panics
+    /// As [`read`](Self::read).
+    fn read_many(&self, samples: &[usize], filling: &mut Filling<'_>) -> Result<(), DataError> {
+        let mut samples = samples.iter();
+        samples.try_for_each(|sample| filling.next(|rooms| self.read(*sample, rooms)))
+    }
+
+    /// The files that these samples are in, in their order and each once; none of a source without files.
+    fn files(&self, _samples: Range<usize>) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// The error of a sample of this source.
@@ -68,10 +143,6 @@ pub(crate) fn unusable(source: &dyn Source, number: usize, reason: impl ToString
 pub(crate) fn placed<'a>(room: &'a mut Room<'_>, bytes: usize) -> &'a mut [u8] {
     match room {
         Room::One(place) => place,
-        Room::Varying(rows) => {
-            let before = rows.len();
-            rows.resize(before + bytes, 0);
-            &mut rows[before..]
-        }
+        Room::Varying(rows) => rows.add(bytes),
     }
 }

@@ -55,7 +55,14 @@ fn direct(folder: &Path) -> Box<dyn Source> {
 
 fn start(program: &Path, folder: &Path, readers: usize) -> Result<Processes, DataError> {
     let source = direct(folder);
-    Processes::start_program(program.into(), source, folder, Some(&layout()), readers)
+    Processes::start_program(
+        program.into(),
+        source,
+        folder,
+        Some(&layout()),
+        readers,
+        None,
+    )
 }
 
 fn read(source: &dyn Source, samples: &[usize]) -> Result<Batch<Vec<u8>>, DataError> {
@@ -118,7 +125,7 @@ fn samples_are_those_of_the_source_in_one_process() {
     let folder = folder(30);
     let (direct, processes) = (
         direct(folder.path()),
-        open(folder.path(), Some(&layout()), 2).unwrap(),
+        open(folder.path(), Some(&layout()), 2, None).unwrap(),
     );
     assert_eq!(children().len(), 2);
     assert_eq!((processes.len(), processes.fields()), (30, direct.fields()));
@@ -195,20 +202,18 @@ fn a_sample_that_ends_its_readers_is_an_error() {
             assert_eq!(error, want);
         }
     };
-    let asked = "head -c 8 <&0 >/dev/null";
+    let asked = "head -c 12 <&0 >/dev/null";
     check(&format!("{asked}; exit 7"), "ended with status 7");
     check(&format!("{asked}; kill -9 $$"), "was killed by signal 9");
     check(
         &format!(
-            "{asked}; printf '\\000\\005\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0\\0' >&0; sleep 60"
+            "{asked}; printf '\\001\\0\\0\\0\\005{}' >&0; sleep 60",
+            "\\0".repeat(3 * 8 - 1 + 4)
         ),
         "was ended: it gave 5 bytes of x f32 [4, 5]",
     );
     check(
-        &format!(
-            "{asked}; printf '\\001{}\\377\\377\\377\\377' >&0; sleep 60",
-            "\\0".repeat(3 * 8)
-        ),
+        &format!("{asked}; printf '\\0\\0\\0\\0\\377\\377\\377\\377' >&0; sleep 60",),
         "was ended: its answer has no sense",
     );
 }
@@ -251,6 +256,7 @@ fn readers_that_cannot_begin() {
         &elsewhere,
         Some(&layout),
         1,
+        None,
     );
     let Err(error) = started else {
         panic!("it was started")

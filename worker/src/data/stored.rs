@@ -132,6 +132,10 @@ impl Place for Filled {
         // numbers of all kinds may have any bits.
         unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), bytes) }
     }
+
+    fn keep(&mut self, _field: &Field, rows: usize) {
+        self.0 = self.0.narrow(0, 0, rows as i64);
+    }
 }
 
 fn kind_of(number: Number) -> Kind {

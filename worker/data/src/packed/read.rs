@@ -2,21 +2,21 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::{Compression, Description, END, Entries, MAGIC, Section, restored};
-use crate::once::{Checked, Stamp};
+use crate::once::Checked;
+use crate::origin::Origin;
 use crate::source::{placed, unusable};
-use crate::{DataError, Field, Room, Rows, Source};
+use crate::{Cache, DataError, Field, Room, Rows, Source};
 
 /// An open packed file. A sample's checksum is compared when it is read for the first time.
 #[derive(Debug)]
 pub struct Packed {
-    path: PathBuf,
-    file: File,
-    /// What it was when it was opened.
-    stamp: Stamp,
+    origin: Origin,
     pub(super) description: Description,
     entries: Entries,
     index: Vec<u8>,
@@ -40,9 +40,8 @@ impl Packed {
     /// A file that is missing, of another form, cut short or damaged.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let failed = |error: io::Error| DataError::of_system(path, &error);
-        let file = File::open(path).map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
-        let (stamp, bytes) = (Stamp::of(&metadata), metadata.len());
+        let origin = Origin::open(path)?;
+        let (file, bytes) = (origin.file(), origin.stamp().bytes);
         let refused = |reason: &str| DataError::file(path, reason);
         let mut head = [0; 8];
         match file.read_exact_at(&mut head, 0) {
@@ -71,9 +70,9 @@ impl Packed {
         }
         let description: Description = serde_json::from_slice(&text)
             .map_err(|error| refused(&format!("its description cannot be read: {error}")))?;
-        let index = section(&file, description.index, bytes).map_err(failed)?;
+        let index = section(file, description.index, bytes).map_err(failed)?;
         let index = index.ok_or_else(|| refused("its index is damaged; copy or pack it again"))?;
-        let names = section(&file, description.names, bytes).map_err(failed)?;
+        let names = section(file, description.names, bytes).map_err(failed)?;
         let names = names.and_then(|names| String::from_utf8(names).ok());
         let names = names.ok_or_else(|| refused("its names are damaged; copy or pack it again"))?;
         let names: Vec<Box<str>> = names.lines().map(Box::from).collect();
@@ -85,19 +84,27 @@ impl Packed {
             ));
         }
         let packed = Self {
-            path: path.into(),
             checked: Checked::new(samples),
             entries,
             index,
             names,
             description,
-            stamp,
-            file,
+            origin,
         };
         match (0..packed.len()).all(|sample| packed.is_within(&packed.entry(sample))) {
             true => Ok(packed),
             false => Err(refused("its index names places outside of the file")),
         }
+    }
+
+    /// The same, of which records are read from a copy that the cache makes when the first is read. What is
+    /// written to the file after that is not seen.
+    #[must_use]
+    pub fn cached(mut self, cache: Option<&Arc<Cache>>) -> Self {
+        if let Some(cache) = cache {
+            self.origin.cache(cache);
+        }
+        self
     }
 
     /// Whether a record is in the file, and its rows are as many as there may be.
@@ -113,7 +120,7 @@ impl Packed {
             .map(|(_, stored)| *stored as u64)
             .sum();
         let end = entry.begin.checked_add(stored);
-        end.is_some_and(|end| end <= self.stamp.bytes)
+        end.is_some_and(|end| end <= self.bytes())
             && rows
                 .iter()
                 .zip(most)
@@ -127,7 +134,7 @@ impl Packed {
 
     /// Bytes of the file.
     pub fn bytes(&self) -> u64 {
-        self.stamp.bytes
+        self.origin.stamp().bytes
     }
 
     pub(super) fn entry(&self, sample: usize) -> Entry {
@@ -147,16 +154,16 @@ impl Packed {
     }
 
     fn read_at(&self, into: &mut [u8], at: u64) -> Result<(), DataError> {
-        match self.file.read_exact_at(into, at) {
+        match self.origin.reading()?.read_exact_at(into, at) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(self.changed()),
-            Err(error) => Err(DataError::of_system(&self.path, &error)),
+            Err(error) => Err(DataError::of_system(self.origin.path(), &error)),
             Ok(()) => Ok(()),
         }
     }
 
     fn changed(&self) -> DataError {
         let reason = "it was written or cut while it was read; let nobody write data of a run, and start again";
-        DataError::file(&self.path, reason)
+        DataError::file(self.origin.path(), reason)
     }
 
     /// The bytes of each field: in memory, and stored.
@@ -246,7 +253,7 @@ impl Source for Packed {
     /// The file, the place in it, and where the sample came from.
     fn name(&self, sample: usize) -> String {
         let (name, begin) = (&self.names[sample], self.entry(sample).begin);
-        format!("{} at byte {begin} ({name})", self.path.display())
+        format!("{} at byte {begin} ({name})", self.origin.path().display())
     }
 
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
@@ -256,9 +263,7 @@ impl Source for Packed {
             Compression::None => (self.plain(&entry, rooms, check)?, Some(())),
             Compression::Lz4 => self.compressed(&entry, rooms)?,
         };
-        let now = self.file.metadata();
-        let now = now.map_err(|error| DataError::of_system(&self.path, &error))?;
-        if Stamp::of(&now) != self.stamp {
+        if !self.origin.is_unchanged()? {
             return Err(self.changed());
         }
         if whole.is_none() || (check && crc32 != entry.crc32) {
@@ -269,5 +274,12 @@ impl Source for Packed {
             self.checked.add(sample);
         }
         Ok(())
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        match samples.is_empty() {
+            true => Vec::new(),
+            false => vec![self.origin.path().into()],
+        }
     }
 }
