@@ -1,5 +1,7 @@
 //! A rank's batches, read ahead.
 
+use std::collections::BTreeSet;
+
 use tch::Device;
 use tradewind_client::feed::{Feed as Samples, Lease};
 use tradewind_client::ranks::Ranks;
@@ -8,7 +10,7 @@ use tradewind_config::Loader;
 use tradewind_data::Ahead;
 
 use crate::data::ahead::BatchesAhead;
-use crate::data::{Batch, Split};
+use crate::data::{Batch, Split, Staging};
 use crate::model::Task;
 use crate::train_error::TrainError;
 
@@ -25,6 +27,9 @@ pub fn ahead(loader: &Loader) -> Ahead {
 pub struct Feed {
     samples: Samples,
     batches: BatchesAhead,
+    staging: Staging,
+    /// Sets whose files are copied to this node's disk, or are about to be.
+    staged: BTreeSet<u32>,
 }
 
 impl Feed {
@@ -33,6 +38,8 @@ impl Feed {
         Self {
             samples,
             batches: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
+            staging: Staging::new(task.dataset()),
+            staged: BTreeSet::new(),
         }
     }
 
@@ -41,9 +48,20 @@ impl Feed {
         while self.batches.room() > 0 {
             let samples = self.samples.next(ranks, lease)?;
             self.batches.request(samples, self.samples.epoch())?;
+            self.stage(ranks);
         }
         self.samples.handed_out();
         Ok(self.batches.next().expect("asked for above")?)
+    }
+
+    /// Has the files of sets copied that the group takes samples of.
+    fn stage(&mut self, ranks: &dyn Ranks) {
+        for set in self.samples.sets() {
+            if self.staged.insert(set) {
+                let samples = self.samples.samples_of(set);
+                self.staging.want(samples, ranks.rank().0, ranks.size());
+            }
+        }
     }
 
     /// The group goes on at `clock`, if it is not further: see [`Samples::go_on_at`].

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{Chunk, Chunking};
 use crate::choice::{Field, Kind};
 use crate::ids::GroupId;
+use crate::mix::mixed;
 use crate::settings;
 
 /// Most sets that training data may be cut into.
@@ -48,18 +49,9 @@ impl DataSets {
     ) -> impl Iterator<Item = u32> + use<> {
         let mine = (0..self.count).filter(|set| self.owner(*set, epoch, groups) == group);
         let mut mine: Vec<_> = mine.collect();
-        mine.sort_by_key(|set| (mixed(seed ^ mixed(epoch ^ mixed(u64::from(*set)))), *set));
+        mine.sort_by_key(|set| (mixed(seed, [epoch, u64::from(*set)]), *set));
         mine.into_iter()
     }
-}
-
-/// Scatters numbers: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
-/// Generators, OOPSLA 2014, figure 16).
-fn mixed(number: u64) -> u64 {
-    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }
 
 impl Chunking {

@@ -31,7 +31,7 @@ fn fits(rings: &Rings, wrong: &mut Wrong<'_>) {
 }
 
 impl TaskKind for Rings {
-    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Reading) -> Result<Box<dyn Task>, TaskError> {
         Ok(Box::new(seeded(seed, || {
             let variables = nn::VarStore::new(Device::Cpu);
             let (root, width) = (variables.root(), self.width.into());

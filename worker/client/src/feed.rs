@@ -7,9 +7,10 @@
 //! coordinator gives a chunk that an incarnation has, and that the one who asks has not seen, again.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use tradewind_common::batch::{BatchStep, Batches};
-use tradewind_common::data::{Chunk, Chunking, FORGOTTEN_MAX};
+use tradewind_common::data::{Chunk, Chunking, DataSets, FORGOTTEN_MAX};
 use tradewind_common::shares::{first_step, sync_share};
 use tradewind_common::spec::RunSpec;
 use tradewind_common::{Clock, GroupId, Rank};
@@ -111,6 +112,7 @@ struct Plan {
     batch_ramp: Vec<BatchStep>,
     local_steps: u32,
     chunking: Chunking,
+    sets: DataSets,
     sync: bool,
 }
 
@@ -150,6 +152,7 @@ impl Feed {
             batch_ramp: spec.batch_ramp.clone(),
             local_steps: spec.local_steps,
             chunking: spec.chunking(),
+            sets: spec.sets,
             sync: spec.consistency.waits_for_all(),
         };
         check_batch(spec, place.group)?;
@@ -190,6 +193,23 @@ impl Feed {
     /// The epoch of the batch that was asked for last; `None` before the first.
     pub fn epoch(&self) -> Option<u64> {
         self.order.epoch
+    }
+
+    /// The sets that the batch asked for last may be followed by: its own, then those that the group takes first
+    /// in this epoch. None before the first batch, and where all data are one set.
+    pub fn sets(&self) -> Vec<u32> {
+        let Plan { seed, sets, .. } = self.plan;
+        let Some(epoch) = self.order.epoch.filter(|_| sets.count > 1) else {
+            return Vec::new();
+        };
+        let first = sets.of_group(seed, self.place.group, epoch, self.plan.sizes.len());
+        std::iter::once(self.order.set).chain(first).collect()
+    }
+
+    /// The numbers of the samples in a set.
+    pub fn samples_of(&self, set: u32) -> Range<usize> {
+        let samples = self.plan.chunking.set(set);
+        samples.start as usize..samples.end as usize
     }
 
     /// Of the batches that were asked for and not handed out, the first is now.
@@ -326,7 +346,7 @@ impl Feed {
 }
 
 impl Order {
-    fn pick(&mut self, plan: &Plan, epoch: u64, positions: std::ops::Range<u64>) -> Vec<usize> {
+    fn pick(&mut self, plan: &Plan, epoch: u64, positions: Range<u64>) -> Vec<usize> {
         let chunking = &plan.chunking;
         let set = chunking.set_at(positions.start);
         let of_set = chunking.set(set);
@@ -352,7 +372,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use tradewind_common::Incarnation;
-    use tradewind_common::data::{DataSets, Ledger};
+    use tradewind_common::data::Ledger;
 
     use super::*;
     use crate::ranks::Alone;

@@ -1,9 +1,10 @@
 //! Some of the samples of a source, as a source.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::{DataError, Field, Room, Source};
+use crate::{DataError, Field, Filling, Room, Source};
 
 /// Samples of a source that follow one another, numbered from 0.
 pub struct Part {
@@ -47,6 +48,16 @@ impl Source for Part {
     /// An error has the sample's number in the whole.
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
         self.whole.read(self.number(sample), rooms)
+    }
+
+    fn read_many(&self, samples: &[usize], filling: &mut Filling<'_>) -> Result<(), DataError> {
+        let numbers: Vec<_> = samples.iter().map(|sample| self.number(*sample)).collect();
+        self.whole.read_many(&numbers, filling)
+    }
+
+    fn files(&self, samples: Range<usize>) -> Vec<PathBuf> {
+        let begin = self.samples.start;
+        self.whole.files(begin + samples.start..begin + samples.end)
     }
 }
 

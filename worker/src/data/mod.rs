@@ -9,7 +9,9 @@ pub mod digits;
 pub mod hdf5;
 pub mod idx;
 pub mod netcdf;
+mod reading;
 pub mod series;
+mod staging;
 mod stored;
 pub mod synthetic;
 
@@ -18,10 +20,13 @@ pub(crate) mod fixture;
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use tch::{Device, TchError, Tensor};
 pub use tradewind_data::{Field, Kind};
 
+pub use self::reading::Reading;
+pub use self::staging::Staging;
 pub use self::stored::Stored;
 use crate::c10d::without_stack;
 
@@ -190,6 +195,15 @@ pub trait Dataset: Send + Sync {
     /// # Errors
     /// A number outside the split, or data that cannot be read or has no valid value.
     fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError>;
+
+    /// Copies the files of training samples to this node's own disk until it is stopped; nothing where there is no
+    /// cache.
+    ///
+    /// # Errors
+    /// A file that is missing, cannot be read, or was changed.
+    fn stage(&self, _samples: Range<usize>, _stop: &AtomicBool) -> Result<(), DataError> {
+        Ok(())
+    }
 }
 
 /// Why data cannot be used. Every message names the file, what is wrong and the way out.

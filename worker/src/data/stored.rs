@@ -1,10 +1,12 @@
 //! Samples that files hold in one of the forms of [`tradewind_data`].
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_data::{
-    DataError as SourceError, Field, Kind as Number, Part, Place, Places, Source,
+    Cache, DataError as SourceError, Field, Kind as Number, Part, Place, Places, Source, stage,
 };
 
 use super::{Asked, Batch, DataError, Dataset, Split};
@@ -12,6 +14,7 @@ use super::{Asked, Batch, DataError, Dataset, Split};
 /// Three sources of the same fields, one for each split.
 pub struct Stored {
     sources: [Arc<dyn Source>; 3],
+    cache: Option<Arc<Cache>>,
 }
 
 impl Stored {
@@ -44,7 +47,18 @@ impl Stored {
                 )));
             }
         }
-        Ok(Self { sources })
+        Ok(Self {
+            sources,
+            cache: None,
+        })
+    }
+
+    /// The same, of which files can be copied ahead of their use: the sources read them from this cache.
+    pub fn cached(self, cache: Option<&Arc<Cache>>) -> Self {
+        Self {
+            cache: cache.cloned(),
+            ..self
+        }
     }
 
     /// The samples of one source: the last ones are held out, those before them are for validation, and the others
@@ -98,6 +112,24 @@ impl Dataset for Stored {
             };
         }
         Ok(batch)
+    }
+
+    fn stage(&self, samples: Range<usize>, stop: &AtomicBool) -> Result<(), DataError> {
+        let Some(cache) = &self.cache else {
+            return Ok(());
+        };
+        let staged = stage(&*self.sources[0], samples, cache, &mut |_| {}, stop)?;
+        let counts = cache.counts();
+        tracing::info!(
+            files = staged.files,
+            of = staged.files_all,
+            bytes = staged.bytes,
+            beyond = staged.files_beyond,
+            copied = counts.bytes_copied,
+            seconds = counts.copying_seconds,
+            "files are on this node's disk"
+        );
+        Ok(())
     }
 }
 

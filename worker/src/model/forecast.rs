@@ -19,7 +19,7 @@ use tradewind_common::record::{Better, Measure, Part};
 
 use super::baseline::{Baseline, Rmse};
 use super::layer::Convolution;
-use super::{Loader, Picture, Report, Task, TaskError, TaskKind, seeded};
+use super::{Picture, Reading, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::series::{Series, SeriesSpec};
 use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
@@ -45,7 +45,7 @@ pub struct ForecastSpec {
 }
 
 impl TaskKind for tradewind_config::Forecast {
-    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Reading) -> Result<Box<dyn Task>, TaskError> {
         let spec = ForecastSpec {
             series: SeriesSpec {
                 files: self.files.clone(),

@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
-use super::{Loader, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::digits::{CLASSES, Digits};
 use crate::data::{Asked, Batch, DataError, Dataset, Split};
 
@@ -41,7 +41,7 @@ pub struct MnistSpec {
 }
 
 impl TaskKind for tradewind_config::Mnist {
-    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Reading) -> Result<Box<dyn Task>, TaskError> {
         let folder = self.folder.clone();
         Ok(Box::new(Mnist::new(&MnistSpec { folder }, seed)?))
     }

@@ -22,8 +22,9 @@ use tradewind_common::mix::mixed;
 use tradewind_common::record::Part;
 pub use tradewind_common::record::{Better, Measure};
 use tradewind_common::{GroupId, Rank};
-pub use tradewind_config::{Loader, TaskSettings, Wrong, task};
+pub use tradewind_config::{TaskSettings, Wrong, task};
 
+pub use crate::data::Reading;
 use crate::data::{Batch, DataError, Dataset, Split};
 pub use forecast::ForecastSpec;
 pub use mnist::MnistSpec;
@@ -34,11 +35,11 @@ pub use resnet::ResnetSpec;
 /// The settings of a task, from which it is built.
 pub trait TaskKind: TaskSettings {
     /// Opens the data and makes the model, with initial values that follow from `seed` alone
-    /// ([`seeded`]). `loader` says by how many readers data may be read.
+    /// ([`seeded`]). Files of samples are opened by `reading`.
     ///
     /// # Errors
     /// A setting out of range, or data that cannot be used.
-    fn build(&self, seed: u64, loader: &Loader) -> Result<Box<dyn Task>, TaskError>;
+    fn build(&self, seed: u64, reading: &Reading) -> Result<Box<dyn Task>, TaskError>;
 }
 
 /// What is trained: a model, its samples, its loss and its metric.

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use tradewind_config::{Config, Forecast, KnownTask, Mnist, Replay, Resnet, Task as Chosen, Tasks};
 
-use super::{Task, TaskError, TaskKind};
+use super::{Reading, Task, TaskError, TaskKind};
 
 /// The tasks that every worker program has, a line each.
 const BUILT_IN: &[TaskEntry] = &[
@@ -36,7 +36,7 @@ impl TaskEntry {
 
 fn build<K: TaskKind>(chosen: &Chosen, config: &Config) -> Built {
     let settings = K::of(chosen).map_err(|unfit| TaskError::Other(unfit.to_string()))?;
-    settings.build(config.seed, &config.loader)
+    settings.build(config.seed, &Reading::of(config))
 }
 
 /// All tasks of a program.

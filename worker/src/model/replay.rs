@@ -12,7 +12,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 use tradewind_data::{Layout, batch_bytes};
 
-use super::{Loader, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::{Asked, Batch, DataError, Dataset, Field, Split, Stored};
 
 /// Values of a row of a field that its mean is taken over: some of many do, so that a step without a GPU takes
@@ -46,21 +46,18 @@ pub struct ReplaySpec {
     pub held_out: usize,
     /// Least number of parameters.
     pub parameters: u64,
-    /// Processes that read HDF5 files.
-    pub readers: usize,
 }
 
 impl TaskKind for tradewind_config::Replay {
-    fn build(&self, seed: u64, loader: &Loader) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, reading: &Reading) -> Result<Box<dyn Task>, TaskError> {
         let spec = ReplaySpec {
             folder: self.folder.clone(),
             layout: self.layout.clone(),
             validation: self.validation_samples,
             held_out: self.held_out_samples,
             parameters: self.parameters,
-            readers: loader.readers as usize,
         };
-        Ok(Box::new(Replay::new(&spec, seed)?))
+        Ok(Box::new(Replay::new(&spec, seed, reading)?))
     }
 }
 
@@ -89,7 +86,7 @@ impl Replay {
     ///
     /// # Errors
     /// Samples that cannot be used, or too few of them.
-    pub fn new(spec: &ReplaySpec, seed: u64) -> Result<Self, TaskError> {
+    pub fn new(spec: &ReplaySpec, seed: u64, reading: &Reading) -> Result<Self, TaskError> {
         let layout =
             match spec.layout.as_str() {
                 "" => None,
@@ -97,8 +94,7 @@ impl Replay {
                     TaskError::Other(format!("data.layout = {text:?}: {error}"))
                 })?),
             };
-        let opened = tradewind_data::open(&spec.folder, layout.as_ref(), spec.readers);
-        let source = opened.map_err(DataError::from)?;
+        let source = reading.open(&spec.folder, layout.as_ref())?;
         let (all, last) = (source.len(), spec.validation.saturating_add(spec.held_out));
         if all <= last {
             return Err(TaskError::Other(format!(
@@ -109,7 +105,7 @@ impl Replay {
                 spec.held_out,
             )));
         }
-        let samples = Stored::split(source.into(), spec.validation, spec.held_out)?;
+        let samples = Stored::split(source, spec.validation, spec.held_out)?.cached(reading.cache());
         let fields = scaled(&samples)?;
         let count = fields.len() as i64;
         let own = (count * count + count) as u64;

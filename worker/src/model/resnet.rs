@@ -14,7 +14,7 @@ use tradewind_common::layout::TensorKind;
 use tradewind_common::record::{Better, Measure};
 
 use super::norm::Norm;
-use super::{Loader, Report, Task, TaskError, TaskKind, seeded};
+use super::{Reading, Report, Task, TaskError, TaskKind, seeded};
 use crate::data::synthetic::{CHANNELS, Images, ImagesSpec};
 use crate::data::{Asked, Batch, Dataset, Split};
 
@@ -36,7 +36,7 @@ pub struct ResnetSpec {
 }
 
 impl TaskKind for tradewind_config::Resnet {
-    fn build(&self, seed: u64, _: &Loader) -> Result<Box<dyn Task>, TaskError> {
+    fn build(&self, seed: u64, _: &Reading) -> Result<Box<dyn Task>, TaskError> {
         let spec = ResnetSpec {
             blocks: self.blocks,
             width: self.width,
