@@ -23,6 +23,7 @@
 //! ```
 
 mod arrays;
+pub mod augment;
 mod batch;
 mod cache;
 mod convert;
@@ -41,12 +42,14 @@ pub mod packed;
 mod part;
 pub mod processes;
 mod readers;
+mod sound;
 mod source;
 mod stage;
 pub mod stats;
 pub mod walk;
 
 pub use self::arrays::Arrays;
+pub use self::augment::{Augmentation, Motion, Moves};
 pub use self::batch::{Batch, Column, Filling, Memory, Place, Places, batch_bytes, read_batch};
 pub use self::cache::{Cache, CacheCounts, Held};
 pub use self::error::DataError;
@@ -59,5 +62,6 @@ pub use self::open::open;
 pub use self::part::Part;
 pub use self::processes::Processes;
 pub use self::readers::{Ahead, Ended, Full, Readers};
+pub use self::sound::{LeftOut, Sound};
 pub use self::source::{Appended, Room, Source};
 pub use self::stage::{Staged, stage};

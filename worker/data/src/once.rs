@@ -49,16 +49,19 @@ impl Stamp {
 
     /// In 64 bits that are not 0; two stamps have the same ones by chance once in 2⁶⁴ times.
     pub fn bits(self) -> u64 {
-        let words = [self.bytes, self.written.0 as u64, self.written.1 as u64];
-        let mixed = words.into_iter().fold(0u64, |mixed, word| {
-            // SplitMix64's finalizer.
-            let mut x = (mixed ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15);
-            x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-            x ^ (x >> 31)
-        });
-        mixed.max(1)
+        mixed(&[self.bytes, self.written.0 as u64, self.written.1 as u64]).max(1)
     }
+}
+
+/// Words as one: the same in every process and version.
+pub(crate) fn mixed(words: &[u64]) -> u64 {
+    words.iter().fold(0u64, |mixed, word| {
+        // SplitMix64's finalizer.
+        let mut x = (mixed ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    })
 }
 
 /// The stamp that each of many files had when it was read for the first time.
