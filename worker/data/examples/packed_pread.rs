@@ -115,13 +115,14 @@ fn pread(path: &Path, samples: usize, is_new: bool) -> Result<f64, Failure> {
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn read(packed: &Arc<Packed>, samples: usize) -> Result<f64, Failure> {
     let source = Arc::clone(packed);
-    let read = move |samples: &[usize]| -> Done { read_batch(&*source, samples, &mut Memory {}) };
+    let read =
+        move |samples: &Vec<usize>| -> Done { read_batch(&*source, samples, &mut Memory {}) };
     let ahead = Ahead {
         readers: THREADS,
         batches: 2 * THREADS + 2,
         bytes: 1 << 30,
     };
-    let mut readers = Readers::new(ahead, read, |samples| samples.len() * SAMPLE);
+    let mut readers = Readers::new(ahead, read, |samples: &Vec<usize>| samples.len() * SAMPLE);
     let all = order(samples);
     let mut batches = all.chunks_exact(BATCH);
     let (from, mut got) = (Instant::now(), 0);

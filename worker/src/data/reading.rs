@@ -17,6 +17,17 @@ pub struct Reading {
     cache: Option<Arc<Cache>>,
 }
 
+/// By one reader, where files are; the first damaged sample is an error.
+impl Default for Reading {
+    fn default() -> Self {
+        Self {
+            readers: 1,
+            damaged: Damaged::End,
+            cache: None,
+        }
+    }
+}
+
 impl Reading {
     /// As a configuration says. A cache whose folder begins with an environment variable that is not set is left
     /// out, with a warning.
@@ -48,7 +59,7 @@ impl Reading {
         let source = tradewind_data::open(path, layout, self.readers, self.cache.clone())?;
         Ok(match self.damaged {
             Damaged::End => source.into(),
-            Damaged::Replace => Arc::new(Sound::new(source)),
+            Damaged::Replace => Arc::new(Sound::new(source.into())),
         })
     }
 
@@ -59,10 +70,7 @@ impl Reading {
 }
 
 /// A folder whose name may begin with `$` and the name of a variable; the name of one that is not set is the error.
-fn with_variable(
-    folder: &str,
-    value: impl Fn(&str) -> Option<String>,
-) -> Result<PathBuf, String> {
+fn with_variable(folder: &str, value: impl Fn(&str) -> Option<String>) -> Result<PathBuf, String> {
     let Some(rest) = folder.strip_prefix('$') else {
         return Ok(folder.into());
     };

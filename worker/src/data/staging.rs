@@ -26,7 +26,9 @@ impl Staging {
         // Not supervised: what it does not copy is copied, or read where it is, when it is used.
         let thread = std::thread::Builder::new().name("staging".into());
         let thread = thread.spawn(copy).inspect_err(|error| {
-            tracing::warn!("files are not copied ahead of their use: no thread can be started: {error}");
+            tracing::warn!(
+                "files are not copied ahead of their use: no thread can be started: {error}"
+            );
         });
         Self {
             wanted: Some(wanted),

@@ -175,11 +175,7 @@ impl Source for Drawn {
         for (number, (field, room)) in self.fields.iter().zip(rooms).enumerate() {
             let bytes = match room {
                 Room::One(bytes) => &mut **bytes,
-                Room::Varying(rows) => {
-                    let before = rows.len();
-                    rows.resize(before + Self::rows(sample) * field.row_bytes(), 0);
-                    &mut rows[before..]
-                }
+                Room::Varying(rows) => rows.add(Self::rows(sample) * field.row_bytes()),
             };
             let seed = mixed(sample as u64, [number as u64]);
             draw(field.kind, seed, bytes);

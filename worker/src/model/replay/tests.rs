@@ -41,7 +41,6 @@ fn spec(folder: PathBuf) -> ReplaySpec {
         validation: 3,
         held_out: 2,
         parameters: 0,
-        readers: 1,
     }
 }
 
@@ -51,7 +50,7 @@ fn task(samples: u8, parameters: u64) -> Replay {
         parameters,
         ..spec(pack(folder.path(), samples))
     };
-    Replay::new(&spec, 7).unwrap()
+    Replay::new(&spec, 7, &Reading::default()).unwrap()
 }
 
 fn values(tensor: &Tensor) -> Vec<f32> {
@@ -130,7 +129,10 @@ fn parameters_fill_up_what_is_asked_for_with_gradients_of_0() {
 fn what_cannot_be_used_is_told_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     let check = |spec: ReplaySpec, want: &str| {
-        let error = Replay::new(&spec, 7).err().expect(want).to_string();
+        let error = Replay::new(&spec, 7, &Reading::default())
+            .err()
+            .expect(want)
+            .to_string();
         assert!(error.contains(want), "{want:?} is not in {error}");
     };
     let missing = folder.path().join("none");
