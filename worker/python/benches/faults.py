@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from common import BENCHES, EXAMPLES, Run, arguments
@@ -23,7 +23,7 @@ from common import BENCHES, EXAMPLES, Run, arguments
 sys.path.insert(0, str(EXAMPLES))
 import gpt
 
-options = arguments(minutes=(5.0, "minutes"))
+options = arguments(minutes=(5.0, "minutes"), sets=(1, "sets that the data are cut into, as where files are staged"))
 lives = tempfile.TemporaryDirectory()
 command = json.dumps(["python", str(BENCHES / "gpt_watched.py"), lives.name])
 BATCH = 4
@@ -35,6 +35,7 @@ keys = {
     "script.depth": 2,
     "train.consistency": "async",
     "train.batch": BATCH,
+    "loader.sets": options.sets,
     "liveness.lease_ms": 2000,
     "liveness.heartbeat_ms": 400,
     "liveness.patience_ms": 20000,
@@ -80,8 +81,9 @@ for file in sorted(Path(lives.name).iterdir(), key=lambda file: file.stat().st_m
 
 data, _ = gpt.reference(128)
 whole = sorted(used)[:-1]
-# What makes no step of a group at the end of an epoch is left out.
-left_out = len(data) % (2 * BATCH)
+# What makes no step of a group at the end of an epoch, or of a set in it, is left out.
+ends = [len(data) * number // options.sets for number in range(options.sets + 1)]
+left_out = sum((end - begin) % (2 * BATCH) for begin, end in pairwise(ends))
 lost = again = doubled = 0
 for epoch in whole:
     have = sum(any(use.applied is not False for use in uses) for uses in used[epoch].values())

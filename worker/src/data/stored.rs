@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_data::{
-    Cache, DataError as SourceError, Field, Kind as Number, Part, Place, Places, Source, stage,
+    Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place, Places, Source, stage,
 };
 
 use super::{Asked, Batch, DataError, Dataset, Split};
@@ -15,6 +15,8 @@ use super::{Asked, Batch, DataError, Dataset, Split};
 pub struct Stored {
     sources: [Arc<dyn Source>; 3],
     cache: Option<Arc<Cache>>,
+    /// With the seed of the run.
+    augmentation: Option<(Augmentation, u64)>,
 }
 
 impl Stored {
@@ -50,6 +52,7 @@ impl Stored {
         Ok(Self {
             sources,
             cache: None,
+            augmentation: None,
         })
     }
 
@@ -59,6 +62,19 @@ impl Stored {
             cache: cache.cloned(),
             ..self
         }
+    }
+
+    /// The same, whose samples are moved as they are trained on: another way in each epoch, the same in every run of
+    /// this seed.
+    ///
+    /// # Errors
+    /// Fields that are not there, or cannot be moved so.
+    pub fn augmented(self, names: &[&str], moves: Moves, seed: u64) -> Result<Self, DataError> {
+        let augmentation = Augmentation::new(self.sources[0].fields(), names, moves)?;
+        Ok(Self {
+            augmentation: Some((augmentation, seed)),
+            ..self
+        })
     }
 
     /// The samples of one source: the last ones are held out, those before them are for validation, and the others
@@ -101,8 +117,15 @@ impl Dataset for Stored {
     }
 
     fn batch(&self, asked: Asked<'_>) -> Result<Batch, DataError> {
-        let Asked { split, samples, .. } = asked;
-        let read = tradewind_data::read_batch(self.source(split), samples, &mut Tensors {})?;
+        let Asked {
+            split,
+            epoch,
+            samples,
+        } = asked;
+        let mut read = tradewind_data::read_batch(self.source(split), samples, &mut Tensors {})?;
+        if let Some(((augmentation, seed), epoch)) = self.augmentation.as_ref().zip(epoch) {
+            augmentation.batch(&mut read, *seed, epoch);
+        }
         let mut batch = Batch::of(samples);
         for column in read.columns {
             let (name, values) = (&column.field.name, column.values.0);
@@ -248,6 +271,45 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert_eq!(error, "there are samples 0..3, asked for 3");
+    }
+
+    #[test]
+    fn samples_are_moved_when_they_are_trained_on_and_only_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows");
+        let row = Field::new("row", Number::U8, &[16]);
+        let mut writer = Writer::create(&path, &[row], Settings::default()).unwrap();
+        let values: Vec<u8> = (0..16).collect();
+        for n in 0..4 {
+            writer.push(&n.to_string(), &[&values]).unwrap();
+        }
+        writer.finish().unwrap();
+        let source: Arc<dyn Source> = Arc::new(Packed::open(&path).unwrap());
+        let moves = Moves {
+            extents: 1,
+            roll: vec![0],
+            ..Moves::default()
+        };
+        let moved = |seed, epoch: Option<u64>| {
+            let stored = Stored::split(Arc::clone(&source), 1, 1).unwrap();
+            let stored = stored.augmented(&["row"], moves.clone(), seed).unwrap();
+            let batch = stored.batch(Asked {
+                split: Split::Train,
+                epoch,
+                samples: &[0, 1],
+            });
+            Vec::<u8>::try_from(&batch.unwrap()["row"].view([-1])).unwrap()
+        };
+        assert_eq!(moved(1, None), [&values[..], &values].concat());
+        assert_eq!(moved(1, Some(0)), moved(1, Some(0)));
+        assert_ne!(moved(1, Some(0)), moved(1, Some(1)));
+        assert_ne!(moved(1, Some(0)), moved(2, Some(0)));
+        let mut sorted = moved(1, Some(0));
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..32).map(|n| n / 2).collect::<Vec<u8>>());
+        let stored = Stored::split(Arc::clone(&source), 1, 1).unwrap();
+        let error = stored.augmented(&["column"], moves.clone(), 1).err().unwrap();
+        assert!(error.to_string().contains("column"), "{error}");
     }
 
     #[test]
