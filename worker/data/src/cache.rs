@@ -734,7 +734,6 @@ fn fill(
             return Err(Failed::Stopped);
         }
     }
-    is_same(&from)?;
     Ok(crc.finalize())
 }
 
