@@ -52,22 +52,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("two processes, two threads", 2, Arc::new(processes(2)?)),
     ];
     let mut rates = vec![Vec::new(); sources.len()];
+    let mut used = vec![Vec::new(); sources.len()];
     // The first round checks the numbers of every sample, and is not counted.
     for round in 0..=rounds {
-        for ((_, threads, source), rates) in sources.iter().zip(&mut rates) {
+        for ((_, threads, source), (rates, used)) in
+            sources.iter().zip(rates.iter_mut().zip(&mut used))
+        {
+            let before = processor_seconds()?;
             let rate = rate(source, *threads, samples)?;
             if round > 0 {
                 rates.push(rate);
+                used.push((processor_seconds()? - before) / samples as f64);
             }
         }
     }
     let one = median(&mut rates[0].clone());
-    for ((name, ..), rates) in sources.iter().zip(&mut rates) {
+    for ((name, ..), (rates, used)) in sources.iter().zip(rates.iter_mut().zip(&mut used)) {
         let rate = median(rates);
         let all: Vec<_> = rates.iter().map(|rate| format!("{rate:.0}")).collect();
         let of_one = rate / one;
+        let used = 1e6 * median(used);
         println!(
-            "{name:28} {rate:6.0} samples/s, {of_one:.2} of one thread ({})",
+            "{name:28} {rate:6.0} samples/s, {of_one:.2} of one thread, {used:.0} µs of a processor each ({})",
             all.join(" ")
         );
     }
@@ -118,6 +124,29 @@ fn rate(
         }
     }
     Ok(samples as f64 / from.elapsed().as_secs_f64())
+}
+
+/// What this process and its readers have had of a processor.
+fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
+    let mut ticks = 0.0;
+    let own = std::process::id().to_string();
+    for entry in std::fs::read_dir("/proc")? {
+        let entry = entry?;
+        // There are links to this process, too.
+        if entry.file_type()?.is_symlink() {
+            continue;
+        }
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may have blanks: state, parent, and from the 12th on user and system ticks.
+        let Some((begin, rest)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        let rest: Vec<&str> = rest.split(' ').collect();
+        if rest[1] == own || begin.split(' ').next() == Some(&own) {
+            ticks += rest[11].parse::<f64>()? + rest[12].parse::<f64>()?;
+        }
+    }
+    Ok(ticks / 100.0)
 }
 
 fn median(values: &mut [f64]) -> f64 {

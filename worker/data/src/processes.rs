@@ -19,14 +19,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use rustix::fs::MemfdFlags;
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{MemfdFlags, SealFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::source::{placed, unusable};
@@ -79,7 +79,7 @@ type Slot = Option<Reader>;
 struct Reader {
     child: Child,
     socket: BufReader<UnixStream>,
-    memory: File,
+    memory: MmapRaw,
     places: Places,
 }
 
@@ -311,9 +311,15 @@ impl Words {
     fn spawn(&self, fields: &[Field]) -> Result<Reader, DataError> {
         let failed = |error: io::Error| DataError::of_system(&self.program, &error);
         let places = Places::of(fields);
-        let memory = rustix::fs::memfd_create("tradewind samples", MemfdFlags::CLOEXEC);
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memory = rustix::fs::memfd_create("tradewind samples", flags);
         let memory = File::from(memory.map_err(|error| failed(error.into()))?);
         memory.set_len(places.bytes() as u64).map_err(failed)?;
+        // Nobody can take it away while it is read.
+        let sealed = rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::SEAL);
+        sealed.map_err(|error| failed(error.into()))?;
+        let mapped = MmapOptions::new().map_raw_read_only(&memory);
+        let mapped = mapped.map_err(failed)?;
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
         command.arg(&self.path);
@@ -322,14 +328,14 @@ impl Words {
             command.arg(folder).arg(bytes.to_string());
         }
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        command.stdout(Stdio::from(memory.try_clone().map_err(failed)?));
+        command.stdout(Stdio::from(memory));
         // Ctrl-C reaches the parent, which may still read on before it ends.
         command.process_group(0);
         let child = command.spawn().map_err(failed)?;
         Ok(Reader {
             child,
             socket: BufReader::new(socket),
-            memory,
+            memory: mapped,
             places,
         })
     }
@@ -422,8 +428,14 @@ impl Reader {
                     "it gave {bytes} bytes of {field}"
                 )));
             }
-            let at = (sample_begin + begin) as u64;
-            self.memory.read_exact_at(placed(room, bytes), at)?;
+            let (into, at) = (placed(room, bytes), sample_begin + begin);
+            assert!(at + bytes <= self.memory.len(), "it has its place");
+            // SAFETY: it is inside of the memory, which cannot become shorter. A reader writes only between a
+            // question and its answer, and to one that does otherwise no reference was made here.
+            unsafe {
+                let from = self.memory.as_ptr().add(at);
+                std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), bytes);
+            }
         }
         Ok(())
     }

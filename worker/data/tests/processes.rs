@@ -160,10 +160,17 @@ fn errors_are_those_of_the_source() {
         let (left, right) = (read(&*direct, &[sample]), read(&processes, &[sample]));
         assert_eq!(right.unwrap_err(), left.unwrap_err());
     }
+    // More than a reader has places for, and an error behind others.
+    let many: Vec<usize> = (0..1500).map(|number| [8, 0, 5][number % 3]).collect();
     assert_same(
-        &read(&*direct, &[8, 0]).unwrap(),
-        &read(&processes, &[8, 0]).unwrap(),
+        &read(&*direct, &many).unwrap(),
+        &read(&processes, &many).unwrap(),
     );
+    let (left, right) = (
+        read(&*direct, &[8, 0, 7, 2]),
+        read(&processes, &[8, 0, 7, 2]),
+    );
+    assert_eq!(right.unwrap_err(), left.unwrap_err());
 }
 
 #[test]
@@ -175,11 +182,15 @@ fn a_reader_that_dies_is_started_again() {
         let [reader] = children()[..] else {
             panic!("{:?}", children())
         };
-        kill_process(reader, Signal::KILL).unwrap();
-        assert_same(
-            &read(&processes, &[5]).unwrap(),
-            &read(&*direct(folder.path()), &[5]).unwrap(),
-        );
+        for samples in [&[5][..], &[5, 0, 3, 3]] {
+            let readers = children();
+            kill_process(readers[0], Signal::KILL).unwrap();
+            assert_same(
+                &read(&processes, samples).unwrap(),
+                &read(&*direct(folder.path()), samples).unwrap(),
+            );
+            assert_ne!(children(), readers);
+        }
         assert_ne!(children(), [reader]);
     }
 }
