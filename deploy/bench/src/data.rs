@@ -73,8 +73,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<(), Stop> {
     files.fit(kept.unwrap_or(&temporary))?;
     let report = measured(async |folder: &Path| {
         let made = files.made(kept.unwrap_or(folder)).await?;
-        let ran = run::run(&settings, &made, folder).await?;
-        Ok(DataReport::of(&settings, &made, ran))
+        let ran = run::run(&settings, &made, folder).await;
+        if ran.is_err() && kept.is_none() {
+            // What is left for who reads the logs is small.
+            let _ = std::fs::remove_dir_all(&made.folder);
+        }
+        Ok(DataReport::of(&settings, &made, ran?))
     })?;
     match arguments.json {
         true => say(serde_json::to_string_pretty(&report).context("cannot write the report")?),

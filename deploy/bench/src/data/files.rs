@@ -76,9 +76,10 @@ impl Files {
         if self.within(parent).exists() {
             return Ok(());
         }
-        std::fs::create_dir_all(parent)
-            .with_context(|| format!("cannot create {}", parent.display()))?;
-        let found = rustix::fs::statvfs(parent);
+        let absolute = std::path::absolute(parent).context("cannot tell the folder's path")?;
+        // The folder itself may have to be made.
+        let there = absolute.ancestors().find(|folder| folder.exists());
+        let found = rustix::fs::statvfs(there.unwrap_or(parent));
         let found = found.with_context(|| format!("cannot look at {}", parent.display()))?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
         let needed = self.drawn().bytes() + self.samples as u64 * FILE_BYTES;
@@ -104,9 +105,12 @@ impl Files {
         let folder = self.within(parent);
         let now = !folder.exists();
         if now {
-            let to = folder.clone();
-            // Ctrl-C is heard meanwhile.
-            tokio::task::spawn_blocking(move || self.make(&to)).await??;
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("cannot create {}", parent.display()))?;
+            let (to, drawn) = (folder.clone(), self.drawn());
+            // Ctrl-C is heard meanwhile, and drops this.
+            let _stops = drawn.stops();
+            tokio::task::spawn_blocking(move || self.make(&to, drawn)).await??;
         }
         Ok(Made {
             folder,
@@ -116,11 +120,11 @@ impl Files {
         })
     }
 
-    fn make(&self, folder: &Path) -> anyhow::Result<()> {
+    fn make(&self, folder: &Path, drawn: Drawn) -> anyhow::Result<()> {
         let style = "writing [{bar:30}] {pos}/{len} samples, {eta} left";
         let style = ProgressStyle::with_template(style).expect("the template is right");
         let bar = ProgressBar::new(self.samples as u64).with_style(style);
-        let drawn: Arc<dyn Source> = Arc::new(self.drawn());
+        let drawn: Arc<dyn Source> = Arc::new(drawn);
         match self.form {
             Form::Packed => {
                 let packing = Packing {
@@ -133,29 +137,36 @@ impl Files {
                     bar.set_position(samples as u64);
                 })?;
             }
-            Form::Hdf5 => {
-                // Whole, or not there.
-                let part = folder.with_extension("part");
-                if part.exists() {
-                    bail!(
-                        "{} is there: an attempt was ended; delete it",
-                        part.display()
-                    );
-                }
-                std::fs::create_dir(&part)
-                    .with_context(|| format!("cannot create {}", part.display()))?;
-                for sample in 0..self.samples {
-                    let read = read_batch(&*drawn, &[sample], &mut Memory {})?;
-                    let values: Vec<_> = read.columns.into_iter().map(|is| is.values).collect();
-                    let path = part.join(format!("{sample:07}.h5"));
-                    hdf5::write_sample(&path, drawn.fields(), &values)?;
-                    bar.inc(1);
-                }
-                std::fs::rename(&part, folder)
-                    .with_context(|| format!("cannot create {}", folder.display()))?;
-            }
+            Form::Hdf5 => hdf5_files(&*drawn, folder, &bar)?,
         }
         bar.finish_and_clear();
         Ok(())
     }
+}
+
+/// A file of each sample, in a folder that is there when it is whole.
+fn hdf5_files(drawn: &dyn Source, folder: &Path, bar: &ProgressBar) -> anyhow::Result<()> {
+    let part = folder.with_extension("part");
+    if part.exists() {
+        bail!(
+            "{} is there: an attempt was killed; delete it",
+            part.display()
+        );
+    }
+    std::fs::create_dir(&part).with_context(|| format!("cannot create {}", part.display()))?;
+    let written = (0..drawn.len()).try_for_each(|sample| {
+        let read = read_batch(drawn, &[sample], &mut Memory {})?;
+        let values: Vec<_> = read.columns.into_iter().map(|is| is.values).collect();
+        bar.inc(1);
+        hdf5::write_sample(
+            &part.join(format!("{sample:07}.h5")),
+            drawn.fields(),
+            &values,
+        )
+    });
+    if let Err(error) = written {
+        let _ = std::fs::remove_dir_all(&part);
+        return Err(error.into());
+    }
+    std::fs::rename(&part, folder).with_context(|| format!("cannot create {}", folder.display()))
 }

@@ -1,5 +1,8 @@
 //! Workloads that are known: what a sample is made of, and how long a step computes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use clap::ValueEnum;
 use serde::Serialize;
 use tradewind_common::mix::mixed;
@@ -129,6 +132,16 @@ pub struct Drawn {
     workload: Workload,
     fields: Vec<Field>,
     samples: usize,
+    stop: Arc<AtomicBool>,
+}
+
+/// Ends the reading of what it belongs to, when it is dropped.
+pub struct StopsReading(Arc<AtomicBool>);
+
+impl Drop for StopsReading {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Drawn {
@@ -137,7 +150,13 @@ impl Drawn {
             workload,
             fields: workload.fields(),
             samples,
+            stop: Arc::default(),
         }
+    }
+
+    /// Whoever waits for the reading holds it.
+    pub fn stops(&self) -> StopsReading {
+        StopsReading(Arc::clone(&self.stop))
     }
 
     /// Rows of a sample: near enough to normal by the sum of four uniform draws.
@@ -172,6 +191,9 @@ impl Source for Drawn {
     }
 
     fn read(&self, sample: usize, rooms: &mut [Room<'_>]) -> Result<(), DataError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(DataError::Asked("it was stopped".into()));
+        }
         for (number, (field, room)) in self.fields.iter().zip(rooms).enumerate() {
             let bytes = match room {
                 Room::One(bytes) => &mut **bytes,
@@ -238,6 +260,9 @@ mod tests {
         assert!(first == again);
         let (one, other) = first.split_at(first.len() / 2);
         assert!(one != other);
+        drop(drawn.stops());
+        let stopped = read_batch(&drawn, &[3], &mut Memory {}).unwrap_err();
+        assert_eq!(stopped.to_string(), "it was stopped");
         let mut target = [0; 400];
         draw(Kind::F32, 1, &mut target);
         let field = Field::new("target", Kind::F32, &[100]);

@@ -10,17 +10,32 @@ use crate::model::seed_step;
 const LAST: u64 = 12;
 const AGAIN: u64 = 6;
 
+/// What was drawn in each step.
+type Drawn = Arc<Mutex<Vec<u64>>>;
+
 /// Its loss tells the mask of a dropout and nothing else.
-fn dropout() -> Box<dyn Task> {
-    weighted(|weight| {
-        let numbers = Tensor::arange(64, (Kind::Float, Device::Cpu)).sqrt();
-        let told = numbers.dropout(0.5, true).sum(Kind::Float);
-        told + (weight - weight.detach()).sum(Kind::Float)
+fn dropout(drawn: Drawn) -> Box<dyn Task> {
+    Box::new(Fake {
+        tensors: vec![("weight", weight(), TensorKind::Parameter)],
+        loss: move |tensors: &[(&str, Tensor, TensorKind)]| {
+            let weight = &tensors[0].1;
+            let numbers = Tensor::arange(64, (Kind::Float, Device::Cpu)).sqrt();
+            let told = numbers.dropout(0.5, true).sum(Kind::Float);
+            let bits = told.double_value(&[]).to_bits();
+            drawn.lock().unwrap().push(bits);
+            told + (weight - weight.detach()).sum(Kind::Float)
+        },
     })
 }
 
 /// The loss of each clock. The first incarnation of the group ends at a clock, if it comes so far.
 fn losses(ends: u64, overrides: &[&str]) -> BTreeMap<u64, f64> {
+    trained(ends, overrides).0
+}
+
+/// The same, and what was drawn.
+fn trained(ends: u64, overrides: &[&str]) -> (BTreeMap<u64, f64>, Vec<u64>) {
+    let drawn = Drawn::default();
     let shard = FakeShard::new(move |frame| match (frame.incarnation, frame.clock) {
         (1, clock) if clock >= ends => Does::Ends(Err(fenced())),
         (_, clock) => decided(frame, clock == LAST),
@@ -34,7 +49,7 @@ fn losses(ends: u64, overrides: &[&str]) -> BTreeMap<u64, f64> {
     let folder = tempfile::tempdir().unwrap();
     let metrics = folder.path().join("metrics.jsonl");
     let runtime = runtime();
-    let (task, metrics) = (dropout(), metrics.as_path());
+    let (task, metrics) = (dropout(drawn.clone()), metrics.as_path());
     let mut member = member_with(&coordinator_runs, task, overrides, Some(metrics), &runtime);
     live(&mut member).unwrap();
     let text = std::fs::read_to_string(metrics).unwrap();
@@ -42,7 +57,8 @@ fn losses(ends: u64, overrides: &[&str]) -> BTreeMap<u64, f64> {
         let step: StepRecord = serde_json::from_str(line).unwrap();
         (step.clock, step.loss.unwrap())
     });
-    steps.collect()
+    let drawn = std::mem::take(&mut *drawn.lock().unwrap());
+    (steps.collect(), drawn)
 }
 
 #[test]
@@ -94,6 +110,15 @@ fn looked_at_alone() {
     }
     let other = losses(100, &["run.seed=2"]);
     assert!(masks(&other).is_disjoint(&masks(&first)));
+    let local = ["local.algorithm=diloco", "local.steps=3"];
+    let steps = trained(100, &local).1;
+    let distinct: BTreeSet<_> = steps.iter().collect();
+    assert_eq!(
+        distinct.len(),
+        3 * clocks.len(),
+        "steps between exchanges, too"
+    );
+    assert_eq!(trained(100, &local).1, steps);
 
     let mut seen = BTreeSet::new();
     for (group, rank, step) in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 1)] {
