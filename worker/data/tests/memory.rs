@@ -102,7 +102,8 @@ fn batches_ahead_take_no_more_than_their_bound() {
     // Three batches, and something for what the queue itself is made of.
     let bound = 3 * batch + batch / 20;
     let reading = Arc::clone(&source);
-    let read = move |samples: &[usize]| -> Done { read_batch(&*reading, samples, &mut Memory {}) };
+    let read =
+        move |samples: &Vec<usize>| -> Done { read_batch(&*reading, samples, &mut Memory {}) };
     let ahead = Ahead {
         readers: 2,
         batches: 6,
@@ -110,7 +111,9 @@ fn batches_ahead_take_no_more_than_their_bound() {
     };
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
-    let mut readers = Readers::new(ahead, read, move |samples| batch / 8 * samples.len());
+    let mut readers = Readers::new(ahead, read, move |samples: &Vec<usize>| {
+        batch / 8 * samples.len()
+    });
     for number in 0..6 {
         let samples = (number * 8..number * 8 + 8).collect();
         readers.request(samples).unwrap();

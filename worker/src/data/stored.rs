@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 use tch::{Device, Kind, Tensor};
 use tradewind_data::{
-    Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place, Places, Source, stage,
+    Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place,
+    Places, Source, stage,
 };
 
 use super::{Asked, Batch, DataError, Dataset, Split};
@@ -308,7 +309,10 @@ mod tests {
         sorted.sort_unstable();
         assert_eq!(sorted, (0..32).map(|n| n / 2).collect::<Vec<u8>>());
         let stored = Stored::split(Arc::clone(&source), 1, 1).unwrap();
-        let error = stored.augmented(&["column"], moves.clone(), 1).err().unwrap();
+        let error = stored
+            .augmented(&["column"], moves.clone(), 1)
+            .err()
+            .unwrap();
         assert!(error.to_string().contains("column"), "{error}");
     }
 
