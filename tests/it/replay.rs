@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tradewind_data::packed::{Settings, Writer};
 use tradewind_data::{Field, Kind, hdf5};
-use tradewind_tests::cluster::run::Run;
+use tradewind_tests::cluster::run::{Ended, Run};
 
 const SAMPLES: u8 = 40;
 
@@ -118,4 +118,100 @@ fn samples_that_cannot_be_used_are_told_before_anything_starts() {
     check(few, &["has 40 samples", "none is left for training"]);
     let large = run(folder.path()).key("train.batch", "20");
     check(large, &["30 samples, fewer than one batch of 20"]);
+}
+
+/// Two groups of one rank, each of which has a set of the files first.
+fn staged(folder: &Path, cache: &Path, bytes: u64) -> Run {
+    run(folder)
+        .key("cluster.groups", "[1, 1]")
+        .key("train.consistency", "\"async\"")
+        .key("train.samples", "300")
+        .key("loader.sets", "2")
+        .key("loader.deal_epochs", "3")
+        .key("loader.cache", format!("{:?}", cache.display().to_string()))
+        .key("loader.cache_bytes", bytes.to_string())
+}
+
+/// What the ranks' logs say.
+fn logs(ended: &Ended) -> String {
+    let entries = std::fs::read_dir(ended.out().join("logs")).unwrap();
+    let logs = entries.map(|entry| entry.unwrap().path());
+    let of_ranks = logs.filter(|log| log.to_string_lossy().contains("-rank-"));
+    of_ranks
+        .map(|log| std::fs::read_to_string(log).unwrap())
+        .collect()
+}
+
+fn bytes_of(folder: &Path, ending: &str) -> u64 {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let files = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending));
+    files.map(|entry| entry.metadata().unwrap().len()).sum()
+}
+
+#[test]
+fn files_of_sets_are_copied_once_and_kept_for_the_next_run() {
+    let folder = tempfile::tempdir().unwrap();
+    pack(folder.path());
+    let cache = tempfile::tempdir().unwrap();
+    let first = staged(folder.path(), cache.path(), 1 << 20).complete();
+    assert!(first.status.success(), "{}", first.stderr);
+    assert_eq!(first.summary()["samples"]["applied"], 300);
+    assert_eq!(
+        bytes_of(cache.path(), ".copy"),
+        bytes_of(folder.path(), ".pack"),
+        "each file once, though both groups have read it"
+    );
+    assert!(logs(&first).contains("files are on this node's disk"));
+    let kept = || -> Vec<_> {
+        let entries = std::fs::read_dir(cache.path()).unwrap().map(Result::unwrap);
+        let copies = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".copy"));
+        let mut copies: Vec<_> = copies
+            .map(|copy| copy.metadata().unwrap().created().unwrap())
+            .collect();
+        copies.sort_unstable();
+        copies
+    };
+    let before = kept();
+    let second = staged(folder.path(), cache.path(), 1 << 20).complete();
+    assert!(second.status.success(), "{}", second.stderr);
+    assert_eq!(kept(), before, "nothing was copied again");
+}
+
+#[test]
+fn files_that_have_no_room_are_read_where_they_are_and_that_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    pack(folder.path());
+    let cache = tempfile::tempdir().unwrap();
+    let ended = staged(folder.path(), cache.path(), 4096).complete();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    assert_eq!(ended.summary()["samples"]["applied"], 300);
+    assert_eq!(bytes_of(cache.path(), ".copy"), 0);
+    let told = logs(&ended);
+    assert!(told.contains("0.pack") && told.contains("4096"), "{told}");
+}
+
+#[test]
+fn a_damaged_sample_ends_the_run_or_is_replaced_as_the_configuration_says() {
+    let folder = tempfile::tempdir().unwrap();
+    pack(folder.path());
+    let path = folder.path().join("0.pack");
+    let mut bytes = std::fs::read(&path).unwrap();
+    // In the image of sample 10, which has 1200 bytes of its number.
+    let at = bytes.windows(600).position(|window| window == [10; 600]);
+    bytes[at.unwrap() + 300] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let ended = run(folder.path()).key("train.samples", "300").complete();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("sample 10, "), "{}", ended.stderr);
+    let replaced = run(folder.path())
+        .key("train.samples", "300")
+        .key("loader.damaged", "\"replace\"")
+        .complete();
+    assert!(replaced.status.success(), "{}", replaced.stderr);
+    assert_eq!(replaced.summary()["samples"]["applied"], 300);
+    let told = logs(&replaced);
+    assert!(
+        told.contains("sample 10, ") && told.contains("0.pack"),
+        "{told}"
+    );
 }
