@@ -313,7 +313,7 @@ impl Cache {
 
     fn tell(&self, kind: Kind, origin: &Path, reason: &str) {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if false {
+        if told.iter().any(|(before, _)| *before == kind) {
             return;
         }
         let (origin, folder) = (origin.display(), self.folder.display());
