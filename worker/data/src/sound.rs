@@ -55,12 +55,11 @@ impl Sound {
 
     /// A sample is damaged: it is named, if it is for the first time.
     fn damaged(&self, sample: usize, error: DataError) {
-        let mut left_out = self.lock();
-        if !left_out.contains_key(&sample) {
+        self.lock().entry(sample).or_insert_with(|| {
             tracing::warn!("left out: {error}");
             let instead = None;
-            left_out.insert(sample, LeftOut { error, instead });
-        }
+            LeftOut { error, instead }
+        });
     }
 
     /// Reads another sample in the place of one that is damaged.
