@@ -130,7 +130,12 @@ fn processor_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let mut ticks = 0.0;
     let own = std::process::id().to_string();
     for entry in std::fs::read_dir("/proc")? {
-        let stat = std::fs::read_to_string(entry?.path().join("stat")).unwrap_or_default();
+        let entry = entry?;
+        // There are links to this process, too.
+        if entry.file_type()?.is_symlink() {
+            continue;
+        }
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         // Behind the name, which may have blanks: state, parent, and from the 12th on user and system ticks.
         let Some((begin, rest)) = stat.rsplit_once(") ") else {
             continue;
