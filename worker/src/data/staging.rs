@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn ranks_begin_with_different_parts_and_copy_all() {
-        assert_eq!(in_parts(10..20, 0, 1), [10..20]);
+        assert_eq!(in_parts(10..20, 0, 2), [10..15, 15..20]);
         assert_eq!(in_parts(10..20, 1, 3), [13..16, 16..20, 10..13]);
         assert_eq!(in_parts(4..6, 2, 3), [5..6, 4..5]);
     }
