@@ -50,7 +50,7 @@ class Watched:
 
 def main() -> None:
     rank = tw.join()
-    watched = rank._native = Watched(rank._native)
+    watched = rank._native = rank._dealt._native = Watched(rank._native)
     torch.manual_seed(rank.seed)
     model = gpt.model_of(rank.settings)
     opt = rank.optimizer(model)
