@@ -78,6 +78,9 @@ fn fields_of<C: Choices>(with: &'static str) -> Vec<Only> {
     found
 }
 
+/// Built-in tasks whose data are no samples in files of any form.
+const READ_ALONE: [&str; 3] = ["forecast", "mnist", "resnet50"];
+
 /// What decides whether there are steps between exchanges.
 const LOCAL: &str = "local.algorithm";
 
@@ -182,6 +185,11 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
     for key in values.tasks.keys() {
         if !key.is_for(task) && values.departure(key).is_some() {
             lines.push(format!("{} has no effect while {chosen}", key.name));
+        }
+    }
+    if READ_ALONE.contains(&task) && values.texts(script::COMMAND).is_empty() {
+        for key in ["loader.cache", "loader.damaged"].into_iter().filter(|key| given(key)) {
+            lines.push(format!("{key} has no effect while {chosen}, which reads its files by itself"));
         }
     }
     if !values.texts(script::COMMAND).is_empty() {

@@ -87,9 +87,6 @@ fn loader() -> Section {
 readers = 4
 batches_ahead = 8
 bytes_ahead = 1073741824    # 1 GiB
-sets = 8
-cache = "$TMPDIR/samples"
-cache_bytes = 1000000000000    # 1 TB
 "#,
         keys: vec![
             key(

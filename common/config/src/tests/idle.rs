@@ -98,4 +98,9 @@ fn settings_without_effect_are_told() {
             "schedule.reference_batch",
         ],
     );
+    check(&["loader.damaged=replace"], &["loader.damaged"]);
+    check(
+        &["loader.cache=/tmp/a", "loader.cache_bytes=9"],
+        &["loader.cache"],
+    );
 }
