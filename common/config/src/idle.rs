@@ -188,8 +188,13 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
         }
     }
     if READ_ALONE.contains(&task) && values.texts(script::COMMAND).is_empty() {
-        for key in ["loader.cache", "loader.damaged"].into_iter().filter(|key| given(key)) {
-            lines.push(format!("{key} has no effect while {chosen}, which reads its files by itself"));
+        for key in ["loader.cache", "loader.damaged"]
+            .into_iter()
+            .filter(|key| given(key))
+        {
+            lines.push(format!(
+                "{key} has no effect while {chosen}, which reads its files by itself"
+            ));
         }
     }
     if !values.texts(script::COMMAND).is_empty() {

@@ -202,16 +202,37 @@ impl Ledger {
     pub fn take_over(&mut self) {
         self.doubted.append(&mut self.returned);
         let former = std::mem::take(&mut self.forgotten);
-        for (set, next) in self.next.iter_mut().enumerate() {
-            let begin = former
-                .get(set)
-                .map_or(*next, |forgotten| forgotten.chunks.start);
-            *next += FORGOTTEN_MAX;
+        let sets = 0..self.chunking.sets;
+        let next: Vec<u64> = sets.map(|set| self.first_never_leased(set)).collect();
+        let epoch = next.iter().map(|place| self.epoch_of(*place)).min();
+        let begin = epoch.unwrap_or_default() * self.chunking.slots();
+        let after = begin + self.chunking.slots();
+        let left = |(set, next): (u32, &u64)| {
+            let end = begin + self.chunking.chunks(set);
+            end.saturating_sub(*next)
+        };
+        // Chunks of the epoch after this one are leased when none of this one is left.
+        let left: u64 = (0..).zip(&next).map(left).sum();
+        let later = FORGOTTEN_MAX.saturating_sub(left);
+        for (set, next) in (0..).zip(next) {
+            let end = match later {
+                0 => self.after(set, next, FORGOTTEN_MAX).min(after.max(next)),
+                later => self.after(set, next.max(after), later),
+            };
+            let former = former.get(set as usize);
+            self.next[set as usize] = end;
             self.forgotten.push(Forgotten {
-                chunks: begin..*next,
+                chunks: former.map_or(next, |forgotten| forgotten.chunks.start)..end,
                 claimed: None,
             });
         }
+    }
+
+    /// The place behind so many chunks of a set from a place on.
+    fn after(&self, set: u32, place: u64, count: u64) -> u64 {
+        let (slots, chunks) = (self.chunking.slots(), self.chunking.chunks(set));
+        let passed = place / slots * chunks + (place % slots).min(chunks) + count;
+        passed / chunks * slots + passed % chunks
     }
 
     /// Believes a group that it holds chunks which may have been leased to it and forgotten.
@@ -740,5 +761,22 @@ mod tests {
         assert_eq!(lease(&mut ledger, 0, &[2], &[]), 4);
         let text = serde_json::to_value(Ledger::new(CHUNKING)).unwrap();
         assert_eq!(text["next"], 0, "as before, where there is one set");
+    }
+
+    #[test]
+    fn a_successor_leaves_no_more_of_an_epoch_out_than_may_have_been_leased() {
+        let chunking = Chunking {
+            epoch_samples: 6 * 35,
+            chunk_samples: 1,
+            sets: 6,
+        };
+        let mut ledger = Ledger::new(chunking);
+        passed(&mut ledger, 0, &[0], 5);
+        ledger.take_over();
+        // Of 205 chunks 64 may have been leased, by whichever groups: of each set all that is left, but none of
+        // the next epoch.
+        assert_eq!(passed(&mut ledger, 1, &[3], 1), [(1, 3, 3 * 35)]);
+        ledger.settle();
+        assert_eq!(passed(&mut ledger, 1, &[3], 1), [(0, 3, 3 * 35)]);
     }
 }
