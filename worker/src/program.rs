@@ -147,7 +147,9 @@ fn run(verb: WorkerVerb, registry: &Registry) -> anyhow::Result<End> {
         }) => {
             tch::set_num_threads(threads);
             let token = token?;
-            let config = read(&config, registry.tasks())?;
+            let mut config = read(&config, registry.tasks())?;
+            // What is read once needs no copy.
+            config.cache = None;
             let at = coordinator_at(coordinator);
             let device = open(&config, 0)?;
             let folders = Folders {
@@ -197,7 +199,10 @@ fn check(
     measure: bool,
 ) -> anyhow::Result<()> {
     let Devices { devices, gpus } = device::open_all(&config.compute, local_ranks)?;
-    let task = registry.build(config)?;
+    // Who checks may be on another machine than those who read.
+    let mut uncached = config.clone();
+    uncached.cache = None;
+    let task = registry.build(&uncached)?;
     let spec = run_spec(config, &*task);
     let layout = spec.check()?;
     for group in 0..spec.group_sizes.len() {
