@@ -1,6 +1,7 @@
 //! A rank's batches, read ahead.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use tch::Device;
 use tradewind_client::feed::{Feed as Samples, Lease};
@@ -10,7 +11,7 @@ use tradewind_config::Loader;
 use tradewind_data::Ahead;
 
 use crate::data::ahead::BatchesAhead;
-use crate::data::{Batch, Split, Staging};
+use crate::data::{Batch, Dataset, Split, Staging};
 use crate::model::Task;
 use crate::train_error::TrainError;
 
@@ -27,9 +28,13 @@ pub fn ahead(loader: &Loader) -> Ahead {
 pub struct Feed {
     samples: Samples,
     batches: BatchesAhead,
-    staging: Staging,
+    dataset: Arc<dyn Dataset>,
+    /// Begun with the first set.
+    staging: Option<Staging>,
     /// Sets whose files are copied to this node's disk, or are about to be.
     staged: BTreeSet<u32>,
+    /// The epoch and the set of the last batch.
+    at: Option<(u64, u32)>,
 }
 
 impl Feed {
@@ -38,8 +43,10 @@ impl Feed {
         Self {
             samples,
             batches: BatchesAhead::new(task.dataset(), Split::Train, ahead, device),
-            staging: Staging::new(task.dataset()),
+            dataset: task.dataset(),
+            staging: None,
             staged: BTreeSet::new(),
+            at: None,
         }
     }
 
@@ -56,10 +63,20 @@ impl Feed {
 
     /// Has the files of sets copied that the group takes samples of.
     fn stage(&mut self, ranks: &dyn Ranks) {
-        for set in self.samples.sets() {
+        let at = self.samples.set();
+        if at == self.at {
+            return;
+        }
+        self.at = at;
+        let Some((epoch, set)) = at else { return };
+        let dataset = &self.dataset;
+        let staging = self
+            .staging
+            .get_or_insert_with(|| Staging::new(Arc::clone(dataset)));
+        for set in std::iter::once(set).chain(self.samples.own_sets(epoch)) {
             if self.staged.insert(set) {
                 let samples = self.samples.samples_of(set);
-                self.staging.want(samples, ranks.rank().0, ranks.size());
+                staging.want(samples, ranks.rank().0, ranks.size());
             }
         }
     }

@@ -13,6 +13,7 @@ use super::keys::{self, Key};
 use super::local::{self, Algorithm, Inner};
 use super::optimizer::OUTER_NESTEROV;
 use super::script;
+use super::tasks::Tasks;
 
 /// A key that only matters while another key has one of some values.
 struct Only {
@@ -77,9 +78,6 @@ fn fields_of<C: Choices>(with: &'static str) -> Vec<Only> {
     found.retain(|only| only.active.len() < C::ALL.len());
     found
 }
-
-/// Built-in tasks whose data are no samples in files of any form.
-const READ_ALONE: [&str; 3] = ["forecast", "mnist", "resnet50"];
 
 /// What decides whether there are steps between exchanges.
 const LOCAL: &str = "local.algorithm";
@@ -187,7 +185,11 @@ pub(super) fn idle(values: &Values<'_>) -> Vec<String> {
             lines.push(format!("{} has no effect while {chosen}", key.name));
         }
     }
-    if READ_ALONE.contains(&task) && values.texts(script::COMMAND).is_empty() {
+    // A built-in task that takes samples in any form has a key for their layout.
+    let takes_samples = |key: &Key| key.name == "data.layout" && key.is_for(task);
+    let alone =
+        Tasks::built_in().named(task).is_some() && !Tasks::built_in().keys().any(takes_samples);
+    if alone && values.texts(script::COMMAND).is_empty() {
         for key in ["loader.cache", "loader.damaged"]
             .into_iter()
             .filter(|key| given(key))

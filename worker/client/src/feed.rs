@@ -195,15 +195,17 @@ impl Feed {
         self.order.epoch
     }
 
-    /// The sets that the batch asked for last may be followed by: its own, then those that the group takes first
-    /// in this epoch. None before the first batch, and where all data are one set.
-    pub fn sets(&self) -> Vec<u32> {
+    /// The epoch and the set of the batch that was asked for last; `None` before the first, and where all data are
+    /// one set.
+    pub fn set(&self) -> Option<(u64, u32)> {
+        let epoch = self.order.epoch.filter(|_| self.plan.sets.count > 1);
+        Some((epoch?, self.order.set))
+    }
+
+    /// The sets that the group takes first in an epoch.
+    pub fn own_sets(&self, epoch: u64) -> impl Iterator<Item = u32> + use<> {
         let Plan { seed, sets, .. } = self.plan;
-        let Some(epoch) = self.order.epoch.filter(|_| sets.count > 1) else {
-            return Vec::new();
-        };
-        let first = sets.of_group(seed, self.place.group, epoch, self.plan.sizes.len());
-        std::iter::once(self.order.set).chain(first).collect()
+        sets.of_group(seed, self.place.group, epoch, self.plan.sizes.len())
     }
 
     /// The numbers of the samples in a set.

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use tradewind_common::mix::mixed;
 
 use crate::DataError;
 use crate::once::Stamp;
@@ -192,14 +193,9 @@ fn cost(bytes: u64) -> u64 {
 
 /// How a file is called in the folder, without its ending.
 fn key(origin: &Path, stamp: Stamp) -> String {
-    // FNV-1a. Two paths of one key are told apart by what stands beside the copy.
-    let hash = origin
-        .as_os_str()
-        .as_bytes()
-        .iter()
-        .fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3)
-        });
+    // Two paths of one key are told apart by what stands beside the copy.
+    let bytes = origin.as_os_str().as_bytes().iter();
+    let hash = bytes.fold(0, |hash, byte| mixed(hash, [u64::from(*byte)]));
     let (seconds, nanos) = stamp.written;
     format!("{hash:016x}-{}-{seconds}.{nanos:09}", stamp.bytes)
 }

@@ -4,6 +4,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tradewind_common::mix::mixed;
+
 /// A bit for each sample: whether it was found good.
 #[derive(Debug)]
 pub(crate) struct Checked(Vec<AtomicU64>);
@@ -49,19 +51,8 @@ impl Stamp {
 
     /// In 64 bits that are not 0; two stamps have the same ones by chance once in 2⁶⁴ times.
     pub fn bits(self) -> u64 {
-        mixed(&[self.bytes, self.written.0 as u64, self.written.1 as u64]).max(1)
+        mixed(self.bytes, [self.written.0 as u64, self.written.1 as u64]).max(1)
     }
-}
-
-/// Words as one: the same in every process and version.
-pub(crate) fn mixed(words: &[u64]) -> u64 {
-    words.iter().fold(0u64, |mixed, word| {
-        // SplitMix64's finalizer.
-        let mut x = (mixed ^ word).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    })
 }
 
 /// The stamp that each of many files had when it was read for the first time.

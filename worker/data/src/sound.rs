@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::once::mixed;
+use tradewind_common::mix::mixed;
+
 use crate::source::unusable;
 use crate::{DataError, Field, Filling, Room, Source};
 
@@ -70,7 +71,7 @@ impl Sound {
     ) -> Result<(), DataError> {
         let len = self.source.len() as u64;
         for attempt in 0..TRIES {
-            let other = (mixed(&[sample as u64, attempt]) % len) as usize;
+            let other = (mixed(sample as u64, [attempt]) % len) as usize;
             if self.is_damaged(other) {
                 continue;
             }

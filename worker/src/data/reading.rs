@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tradewind_config::{CacheAt, Config, Damaged};
-use tradewind_data::{Cache, Layout, Sound, Source};
+use tradewind_data::{Cache, Layout, Source};
 
 use super::DataError;
 
@@ -32,22 +32,10 @@ impl Reading {
     /// As a configuration says. A cache whose folder begins with an environment variable that is not set is left
     /// out, with a warning.
     pub fn of(config: &Config) -> Self {
-        let cache = config.cache.as_ref().and_then(|CacheAt { folder, bytes }| {
-            let folder = with_variable(folder, |name| std::env::var(name).ok());
-            let cache = folder.map(|folder| Arc::new(Cache::open(&folder, *bytes)));
-            cache
-                .inspect_err(|name| {
-                    tracing::warn!(
-                        "loader.cache = {:?}: ${name} is not set here, so that files are read where they are; set it for the ranks, or name a folder that every node has",
-                        config.cache.as_ref().map_or("", |cache| &cache.folder)
-                    );
-                })
-                .ok()
-        });
         Self {
             readers: config.loader.readers as usize,
             damaged: config.loader.damaged,
-            cache,
+            cache: config.cache.as_ref().and_then(opened),
         }
     }
 
@@ -57,15 +45,38 @@ impl Reading {
     /// Files that cannot be used ([`tradewind_data::open`]).
     pub fn open(&self, path: &Path, layout: Option<&Layout>) -> Result<Arc<dyn Source>, DataError> {
         let source = tradewind_data::open(path, layout, self.readers, self.cache.clone())?;
-        Ok(match self.damaged {
-            Damaged::End => source.into(),
-            Damaged::Replace => Arc::new(Sound::new(source.into())),
-        })
+        Ok(source.into())
     }
 
     /// Copies of files on this node's own disk, if the configuration wants any.
-    pub fn cache(&self) -> Option<&Arc<Cache>> {
+    pub(super) fn cache(&self) -> Option<&Arc<Cache>> {
         self.cache.as_ref()
+    }
+
+    /// The same, with other samples in the place of damaged ones.
+    #[cfg(test)]
+    pub(super) fn replacing(self) -> Self {
+        Self {
+            damaged: Damaged::Replace,
+            ..self
+        }
+    }
+
+    /// What becomes of samples that are damaged.
+    pub(super) fn damaged(&self) -> Damaged {
+        self.damaged
+    }
+}
+
+fn opened(CacheAt { folder, bytes }: &CacheAt) -> Option<Arc<Cache>> {
+    match with_variable(folder, |name| std::env::var(name).ok()) {
+        Ok(path) => Some(Arc::new(Cache::open(&path, *bytes))),
+        Err(name) => {
+            tracing::warn!(
+                "loader.cache = {folder:?}: ${name} is not set here, so that files are read where they are; set it for the ranks, or name a folder that every node has"
+            );
+            None
+        }
     }
 }
 

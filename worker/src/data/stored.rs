@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tch::{Device, Kind, Tensor};
+use tradewind_config::Damaged;
 use tradewind_data::{
     Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place,
-    Places, Source, stage,
+    Places, Sound, Source, stage,
 };
 
-use super::{Asked, Batch, DataError, Dataset, Split};
+use super::{Asked, Batch, DataError, Dataset, Reading, Split};
 
 /// Three sources of the same fields, one for each split.
 pub struct Stored {
@@ -57,10 +58,16 @@ impl Stored {
         })
     }
 
-    /// The same, of which files can be copied ahead of their use: the sources read them from this cache.
-    pub fn cached(self, cache: Option<&Arc<Cache>>) -> Self {
+    /// The same, read as a configuration says: files that its sources were opened with a cache for can be copied
+    /// ahead of their use, and in the place of a damaged sample another one of its own split is taken.
+    pub fn read_by(self, reading: &Reading) -> Self {
+        let sources = match reading.damaged() {
+            Damaged::End => self.sources,
+            Damaged::Replace => self.sources.map(|source| Arc::new(Sound::new(source)) as _),
+        };
         Self {
-            cache: cache.cloned(),
+            sources,
+            cache: reading.cache().cloned(),
             ..self
         }
     }
@@ -272,6 +279,35 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert_eq!(error, "there are samples 0..3, asked for 3");
+    }
+
+    /// What is held out is never trained on.
+    #[test]
+    fn another_sample_of_the_same_split_is_read_in_the_place_of_a_damaged_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("numbers");
+        let number = Field::new("number", Number::U8, &[8]);
+        let mut writer = Writer::create(&path, &[number], Settings::default()).unwrap();
+        for n in 0..40 {
+            writer.push(&n.to_string(), &[&[100 + n; 8]]).unwrap();
+        }
+        writer.finish().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for damaged in 0..3 {
+            let mut bytes = whole.clone();
+            let at = bytes
+                .windows(8)
+                .position(|window| window == [100 + damaged; 8]);
+            bytes[at.unwrap()] ^= 0x80;
+            std::fs::write(&path, bytes).unwrap();
+            let source: Arc<dyn Source> = Arc::new(Packed::open(&path).unwrap());
+            let stored = Stored::split(source, 30, 7).unwrap();
+            let stored = stored.read_by(&Reading::default().replacing());
+            let batch = stored.batch(Asked::of(Split::Train, &[damaged.into()]));
+            let read = Vec::<u8>::try_from(&batch.unwrap()["number"].view([-1])).unwrap();
+            let instead = read[0] - 100;
+            assert!(instead < 3 && instead != damaged, "{damaged}: {instead}");
+        }
     }
 
     #[test]

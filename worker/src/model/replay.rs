@@ -105,8 +105,7 @@ impl Replay {
                 spec.held_out,
             )));
         }
-        let samples =
-            Stored::split(source, spec.validation, spec.held_out)?.cached(reading.cache());
+        let samples = Stored::split(source, spec.validation, spec.held_out)?.read_by(reading);
         let fields = scaled(&samples)?;
         let count = fields.len() as i64;
         let own = (count * count + count) as u64;
