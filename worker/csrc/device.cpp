@@ -90,10 +90,22 @@ void tradewind_event_free(tradewind_event* event) {
   free(guard([&] { delete event; }));
 }
 
-char* tradewind_page_locked(size_t length, int bf16, void** out) {
+char* tradewind_page_locked(size_t length, int type, void** out) {
   return guard([&] {
-    auto options = at::dtype(bf16 ? at::kBFloat16 : at::kFloat).pinned_memory(true);
+    constexpr at::ScalarType types[] = {at::kFloat, at::kBFloat16, at::kByte};
+    TORCH_CHECK(type >= 0 && type < 3, "no element type ", type);
+    auto options = at::dtype(types[type]).pinned_memory(true);
     *out = new at::Tensor(at::empty({static_cast<int64_t>(length)}, options));
+  });
+}
+
+char* tradewind_bytes_of(
+    void* bytes, size_t length, void (*free_owner)(void*), void* owner, void** out) {
+  return guard([&] {
+    std::shared_ptr<void> owned(owner, free_owner);
+    auto free_bytes = [owned](void*) mutable { owned.reset(); };
+    *out = new at::Tensor(at::from_blob(
+        bytes, {static_cast<int64_t>(length)}, std::move(free_bytes), at::dtype(at::kByte)));
   });
 }
 

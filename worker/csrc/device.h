@@ -29,8 +29,12 @@ char* tradewind_event_block(const tradewind_event* event);
 char* tradewind_event_wait(const tradewind_event* event);
 void tradewind_event_free(tradewind_event* event);
 
-// A page-locked tensor in main memory, of f32 or bf16.
-char* tradewind_page_locked(size_t length, int bf16, void** tensor);
+// A page-locked tensor in main memory: of f32 (type 0), bf16 (1) or bytes (2).
+char* tradewind_page_locked(size_t length, int type, void** tensor);
+// A tensor of the `length` bytes at `bytes`, more than 0. When nothing uses them any more `free_owner(owner)` is
+// called, on any thread, also if this call fails.
+char* tradewind_bytes_of(
+    void* bytes, size_t length, void (*free_owner)(void*), void* owner, void** tensor);
 
 // Copies, on the current stream. Between a device and memory that is not page-locked it waits until
 // that is done.

@@ -6,6 +6,7 @@
 //! whoever calls, and a stream is a queue that nobody works on before its work is waited
 //! for.
 
+mod batch_memory;
 mod ffi;
 mod page_locked;
 mod queue;
@@ -17,6 +18,7 @@ use tch::{Device, Tensor};
 
 use crate::c10d::{C10dError, check, made, without_stack};
 
+pub use self::batch_memory::BatchMemory;
 pub use self::page_locked::PageLocked;
 
 /// A stream beside the computation's.

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tradewind_data::packed::{Packed, Settings, Writer};
-use tradewind_data::{Ahead, Batch, DataError, Field, Kind, Memory, Readers, read_batch};
+use tradewind_data::{Ahead, Batch, DataError, Field, Kind, Pool, Pooled, Readers, read_batch};
 
 const SHAPE: [usize; 3] = [4, 128, 128];
 const SAMPLE: usize = 4 * 4 * 128 * 128;
 const BATCH: usize = 4;
 const THREADS: usize = 2;
 
-type Done = Result<Batch<Vec<u8>>, DataError>;
+type Done = Result<Batch<Pooled>, DataError>;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
@@ -115,8 +115,9 @@ fn pread(path: &Path, samples: usize, is_new: bool) -> Result<f64, Failure> {
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn read(packed: &Arc<Packed>, samples: usize) -> Result<f64, Failure> {
     let source = Arc::clone(packed);
+    let pool = Pool::default();
     let read =
-        move |samples: &Vec<usize>| -> Done { read_batch(&*source, samples, &mut Memory {}) };
+        move |samples: &Vec<usize>| -> Done { read_batch(&*source, samples, &mut pool.clone()) };
     let ahead = Ahead {
         readers: THREADS,
         batches: 2 * THREADS + 2,

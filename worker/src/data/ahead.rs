@@ -30,6 +30,7 @@ impl BatchesAhead {
                 split,
                 epoch: *epoch,
                 samples,
+                device,
             });
             batch.and_then(|batch| batch.staged(device))
         };

@@ -52,15 +52,19 @@ pub struct Asked<'a> {
     pub epoch: Option<u64>,
     /// Their numbers.
     pub samples: &'a [usize],
+    /// Where the batch is going. For a GPU it may be read into page-locked memory at once, from which the GPU
+    /// copies by itself; any other memory is good as well, and is copied once more.
+    pub device: Device,
 }
 
 impl<'a> Asked<'a> {
-    /// Samples as they are.
+    /// Samples as they are, in main memory.
     pub fn of(split: Split, samples: &'a [usize]) -> Self {
         Self {
             split,
             epoch: None,
             samples,
+            device: Device::Cpu,
         }
     }
 }

@@ -8,10 +8,12 @@ use tch::{Device, Kind, Tensor};
 use tradewind_config::Damaged;
 use tradewind_data::{
     Augmentation, Cache, DataError as SourceError, Field, Kind as Number, Moves, Part, Place,
-    Places, Sound, Source, stage,
+    Places, Pool, Sound, Source, stage,
 };
 
 use super::{Asked, Batch, DataError, Dataset, Reading, Split};
+use crate::c10d::without_stack;
+use crate::stream::BatchMemory;
 
 /// Three sources of the same fields, one for each split.
 pub struct Stored {
@@ -19,6 +21,8 @@ pub struct Stored {
     cache: Option<Arc<Cache>>,
     /// With the seed of the run.
     augmentation: Option<(Augmentation, u64)>,
+    /// Memory of its batches.
+    pool: Pool,
 }
 
 impl Stored {
@@ -55,6 +59,7 @@ impl Stored {
             sources,
             cache: None,
             augmentation: None,
+            pool: Pool::default(),
         })
     }
 
@@ -129,14 +134,17 @@ impl Dataset for Stored {
             split,
             epoch,
             samples,
+            device,
         } = asked;
-        let mut read = tradewind_data::read_batch(self.source(split), samples, &mut Tensors {})?;
+        let pool = &self.pool;
+        let mut memories = Memories { pool, device };
+        let mut read = tradewind_data::read_batch(self.source(split), samples, &mut memories)?;
         if let Some(((augmentation, seed), epoch)) = self.augmentation.as_ref().zip(epoch) {
             augmentation.batch(&mut read, *seed, epoch);
         }
         let mut batch = Batch::of(samples);
         for column in read.columns {
-            let (name, values) = (&column.field.name, column.values.0);
+            let (name, values) = (&column.field.name, column.values.into_tensor()?);
             batch = match column.offsets {
                 None => batch.with(name, values),
                 Some(offsets) => batch.with_rows(name, values, offsets),
@@ -164,40 +172,94 @@ impl Dataset for Stored {
     }
 }
 
-/// Tensors that are read into.
-struct Tensors {}
+/// Memory of batches on their way to a device.
+struct Memories<'a> {
+    pool: &'a Pool,
+    device: Device,
+}
 
-/// A contiguous tensor in main memory.
-struct Filled(Tensor);
+/// The values of a field that is being read.
+enum Filled {
+    /// Of a field that has one shape: `[rows, …]`.
+    Whole {
+        memory: BatchMemory,
+        kind: Kind,
+        extents: Vec<i64>,
+    },
+    /// Of a field whose rows vary: a contiguous tensor with room for as many as there may be, of which what is not
+    /// needed is never touched.
+    Varying(Tensor),
+}
 
-impl Places for Tensors {
+impl Places for Memories<'_> {
     type Place = Filled;
 
     fn place(&mut self, field: &Field, rows: usize) -> Result<Filled, SourceError> {
         let extents = std::iter::once(rows).chain(field.shape.iter().copied());
         let extents: Vec<i64> = extents.map(|extent| extent as i64).collect();
-        let made = Tensor::f_empty(extents, (kind_of(field.kind), Device::Cpu));
-        let failed = |error: tch::TchError| {
-            let reason = crate::c10d::without_stack(&error.to_string());
-            SourceError::Asked(format!("{rows} rows of {field}: {reason}"))
+        let kind = kind_of(field.kind);
+        let failed =
+            |reason: String| SourceError::Asked(format!("{rows} rows of {field}: {reason}"));
+        if field.varies() {
+            let made = Tensor::f_empty(extents, (kind, Device::Cpu));
+            let made = made.map_err(|error| failed(without_stack(&error.to_string())))?;
+            return Ok(Filled::Varying(made));
+        }
+        let bytes = rows * field.row_bytes();
+        let memory = match self.device.is_cuda() {
+            true => BatchMemory::page_locked(bytes).map_err(|error| failed(error.to_string()))?,
+            false => BatchMemory::Pooled(self.pool.take(bytes)?),
         };
-        made.map(Filled).map_err(failed)
+        Ok(Filled::Whole {
+            memory,
+            kind,
+            extents,
+        })
     }
 }
 
 impl Place for Filled {
     fn bytes_mut(&mut self) -> &mut [u8] {
-        let bytes = self.0.numel() * self.0.kind().elt_size_in_bytes();
+        let tensor = match self {
+            Self::Whole { memory, .. } => return memory.bytes_mut(),
+            Self::Varying(tensor) => tensor,
+        };
+        let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes();
         if bytes == 0 {
             return &mut [];
         }
         // SAFETY: the tensor is contiguous and of this length since it was made, nobody else has it yet, and
         // numbers of all kinds may have any bits.
-        unsafe { std::slice::from_raw_parts_mut(self.0.data_ptr().cast(), bytes) }
+        unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), bytes) }
     }
 
     fn keep(&mut self, _field: &Field, rows: usize) {
-        self.0 = self.0.narrow(0, 0, rows as i64);
+        if let Self::Varying(tensor) = self {
+            *tensor = tensor.narrow(0, 0, rows as i64);
+        }
+    }
+}
+
+impl Filled {
+    /// The values, where they are.
+    fn into_tensor(self) -> Result<Tensor, DataError> {
+        let failed = |reason: String| DataError::Other(reason);
+        match self {
+            Self::Varying(tensor) => Ok(tensor),
+            Self::Whole {
+                memory,
+                kind,
+                extents,
+            } => {
+                let bytes = memory
+                    .into_tensor()
+                    .map_err(|error| failed(error.to_string()))?;
+                let values = bytes
+                    .f_view_dtype(kind)
+                    .and_then(|values| values.f_view(&*extents));
+                values.map_err(|error| failed(without_stack(&error.to_string())))
+            }
+        }
     }
 }
 
@@ -281,6 +343,42 @@ mod tests {
         assert_eq!(error, "there are samples 0..3, asked for 3");
     }
 
+    #[test]
+    fn batches_are_read_into_memory_that_those_before_them_have_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = [("a", 5), ("b", 3), ("c", 2)].map(|(n, s)| source(folder.path(), n, s));
+        let stored = Stored::new(a, b, c).unwrap();
+        let read = |samples| stored.batch(Asked::of(Split::Train, samples)).unwrap();
+        let numbers = |batch: &Batch| Vec::<f32>::try_from(&batch["f32"].view([-1])).unwrap();
+        let first = read(&[1, 2]);
+        let second = read(&[3, 4]);
+        assert_eq!(numbers(&first), [1.0, -1.0, 2.0, -2.0]);
+        let address = first["f32"].data_ptr();
+        drop(first);
+        let third = read(&[0, 1]);
+        let addresses = Number::ALL.map(|kind| third[kind.name()].data_ptr());
+        assert!(addresses.contains(&address));
+        assert_eq!(numbers(&second), [3.0, -3.0, 4.0, -4.0]);
+        assert_eq!(numbers(&third), [0.0, 0.0, 1.0, -1.0]);
+    }
+
+    #[test]
+    fn for_a_gpu_batches_are_read_into_page_locked_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b, c] = [("a", 5), ("b", 3), ("c", 2)].map(|(n, s)| source(folder.path(), n, s));
+        let asked = Asked {
+            device: Device::Cuda(0),
+            ..Asked::of(Split::Train, &[1])
+        };
+        let read = Stored::new(a, b, c).unwrap().batch(asked);
+        if tch::Cuda::is_available() {
+            assert!(read.unwrap()["f32"].is_pinned(Device::Cuda(0)));
+        } else {
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains("page-locked main memory"), "{error}");
+        }
+    }
+
     /// What is held out is never trained on.
     #[test]
     fn another_sample_of_the_same_split_is_read_in_the_place_of_a_damaged_one() {
@@ -334,6 +432,7 @@ mod tests {
                 split: Split::Train,
                 epoch,
                 samples: &[0, 1],
+                device: Device::Cpu,
             });
             Vec::<u8>::try_from(&batch.unwrap()["row"].view([-1])).unwrap()
         };

@@ -21,7 +21,14 @@ unsafe extern "C" {
     pub(super) fn tradewind_event_free(event: *mut Event);
     pub(super) fn tradewind_page_locked(
         length: usize,
-        bf16: c_int,
+        kind: c_int,
+        tensor: *mut *mut c_void,
+    ) -> *mut c_char;
+    pub(super) fn tradewind_bytes_of(
+        bytes: *mut c_void,
+        length: usize,
+        free_owner: unsafe extern "C" fn(*mut c_void),
+        owner: *mut c_void,
         tensor: *mut *mut c_void,
     ) -> *mut c_char;
     pub(super) fn tradewind_copy(to: *mut c_void, from: *const c_void) -> *mut c_char;

@@ -93,22 +93,39 @@ impl Lent for PageLocked {
     }
 }
 
+/// Bytes of which nobody else has the memory.
+pub(super) fn bytes(length: usize) -> Result<Tensor, C10dError> {
+    locked(length, Kind::Uint8).map_err(|error| C10dError::Torch {
+        what: "batches are read into page-locked main memory",
+        message: format!(
+            "{length} bytes of it cannot be had: {error}; let fewer ranks share this node, or read less ahead \
+             (loader.bytes_ahead)"
+        ),
+    })
+}
+
 fn page_locked(length: usize, kind: Kind) -> Result<Tensor, C10dError> {
-    let mut tensor = std::ptr::null_mut();
-    let bf16 = (kind == Kind::BFloat16).into();
-    // SAFETY: `tensor` outlives the call.
-    let made = check("locking memory", unsafe {
-        ffi::tradewind_page_locked(length, bf16, &mut tensor)
-    });
     let bytes = length * kind.elt_size_in_bytes();
-    let message = made.map_err(|error| C10dError::Torch {
+    locked(length, kind).map_err(|error| C10dError::Torch {
         what: "an exchange copies through page-locked main memory",
         message: format!(
             "{bytes} bytes of it cannot be had: {error}; let fewer ranks share this node, or need \
              less: exchange.up = \"bf16\" takes half for gradients, train.overlap = 0 one of two"
         ),
-    });
-    message?;
+    })
+}
+
+fn locked(length: usize, kind: Kind) -> Result<Tensor, C10dError> {
+    let number = match kind {
+        Kind::Float => 0,
+        Kind::BFloat16 => 1,
+        _ => 2,
+    };
+    let mut tensor = std::ptr::null_mut();
+    // SAFETY: `tensor` outlives the call.
+    check("locking memory", unsafe {
+        ffi::tradewind_page_locked(length, number, &mut tensor)
+    })?;
     // SAFETY: the C side has made this handle for us.
     Ok(unsafe { Tensor::from_ptr(tensor.cast()) })
 }
