@@ -59,6 +59,14 @@ pub struct StepRecord {
     /// Seconds that the step waited for its batch.
     #[serde(default)]
     pub data_seconds: f64,
+    /// Bytes of files of samples that ranks of the group have copied to disks of their nodes since the
+    /// last step.
+    #[serde(default)]
+    pub staged_bytes: u64,
+    /// Seconds that took, summed over threads and ranks: beside steps, which wait for a file only when
+    /// they need it.
+    #[serde(default)]
+    pub staged_seconds: f64,
     /// Seconds in forward and backward, without `reduce_seconds`.
     pub compute_seconds: f64,
     /// Steps in which the computation of a rank of the group took longer than its pace, with what a
@@ -127,6 +135,8 @@ impl StepRecord {
             local_skipped: self.local_skipped + later.local_skipped,
             missed_pace: self.missed_pace + later.missed_pace,
             data_seconds: self.data_seconds + later.data_seconds,
+            staged_bytes: self.staged_bytes + later.staged_bytes,
+            staged_seconds: self.staged_seconds + later.staged_seconds,
             compute_seconds: self.compute_seconds + later.compute_seconds,
             reduce_seconds: self.reduce_seconds + later.reduce_seconds,
             exchange_seconds: self.exchange_seconds + later.exchange_seconds,

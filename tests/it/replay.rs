@@ -142,6 +142,13 @@ fn logs(ended: &Ended) -> String {
         .collect()
 }
 
+/// A sum over the groups of the summary.
+fn counted(ended: &Ended, key: &str) -> f64 {
+    let summary = ended.summary();
+    let groups = summary["groups"].as_array().unwrap().iter();
+    groups.map(|group| group[key].as_f64().unwrap()).sum()
+}
+
 fn bytes_of(folder: &Path, ending: &str) -> u64 {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(ending));
@@ -162,6 +169,11 @@ fn files_of_sets_are_copied_once_and_kept_for_the_next_run() {
         "each file once, though both groups have read it"
     );
     assert!(logs(&first).contains("files are on this node's disk"));
+    assert_eq!(
+        counted(&first, "staged_bytes"),
+        bytes_of(folder.path(), ".pack") as f64
+    );
+    assert!(counted(&first, "staged_seconds") > 0.0);
     let kept = || -> Vec<_> {
         let entries = std::fs::read_dir(cache.path()).unwrap().map(Result::unwrap);
         let copies = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(".copy"));
@@ -175,6 +187,7 @@ fn files_of_sets_are_copied_once_and_kept_for_the_next_run() {
     let second = staged(folder.path(), cache.path(), 1 << 20).complete();
     assert!(second.status.success(), "{}", second.stderr);
     assert_eq!(kept(), before, "nothing was copied again");
+    assert_eq!(counted(&second, "staged_bytes"), 0.0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tradewind_config::Loader;
 use tradewind_data::Ahead;
 
 use crate::data::ahead::BatchesAhead;
-use crate::data::{Batch, Dataset, Split, Staging};
+use crate::data::{Batch, Copied, Dataset, Split, Staging};
 use crate::model::Task;
 use crate::train_error::TrainError;
 
@@ -48,6 +48,11 @@ impl Feed {
             staged: BTreeSet::new(),
             at: None,
         }
+    }
+
+    /// What this process has copied to its node's own disk so far.
+    pub fn copied(&self) -> Copied {
+        self.dataset.copied()
     }
 
     /// The next batch; the ones after it are being prepared when it is handed out.

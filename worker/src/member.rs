@@ -19,6 +19,7 @@ use tradewind_config::Config;
 use tradewind_proto::auth::Token;
 
 use crate::c10d::Store;
+use crate::data::Copied;
 use crate::flat::Flat;
 use crate::gpu_stats::GpuStats;
 use crate::model::{Registry, Task, TaskError};
@@ -52,6 +53,8 @@ pub struct Member {
     pub buckets: Arc<[Bucket]>,
     /// Model, loss, data.
     pub task: Box<dyn Task>,
+    /// What was copied to the node's own disk and is counted in a step.
+    pub copied: Copied,
     /// The model's tensors, named, in order of creation.
     pub tensors: Vec<(String, Tensor)>,
     /// Their values as one vector.
@@ -120,6 +123,7 @@ impl Member {
             device,
             buckets,
             task,
+            copied: Copied::default(),
             tensors,
             staged: flat.device() != Device::Cpu,
             flat,

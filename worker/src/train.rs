@@ -8,7 +8,7 @@ use tradewind_client::membership::{End, Membership};
 use tradewind_client::pace::Pace;
 use tradewind_client::ranges::{Range, open, within};
 use tradewind_client::rank_settings::RankSettings;
-use tradewind_client::step::{Ahead, Ended, Step};
+use tradewind_client::step::{Ahead, Copied, Ended, Step};
 use tradewind_client::stopwatch::Stopwatch;
 use tradewind_common::schedule::Seen;
 use tradewind_common::shares::first_step;
@@ -180,8 +180,15 @@ impl Worker<'_> {
             clock: self.exchanging.clock(),
             loss_scale: self.exchanging.loss_scale(),
         };
-        let step = computed.agree(samples, missed_pace, ahead, &*self.group)?;
+        let copied = self.feed.copied();
+        let new = copied - std::mem::replace(&mut self.member.copied, copied);
+        let mut copied = [new.bytes as f64, new.seconds];
+        let step = computed.agree_beside(samples, missed_pace, ahead, &mut copied, &*self.group)?;
         Ok(Step {
+            copied: Copied {
+                bytes: copied[0] as u64,
+                seconds: copied[1],
+            },
             reduce_bytes_per_second: self.bus_bandwidth()?,
             ..step
         })

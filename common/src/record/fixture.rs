@@ -33,6 +33,8 @@ pub fn run(groups: u32, steps: u64) -> Vec<StepRecord> {
                 overflowed: false,
                 loss_scale: None,
                 data_seconds: 0.0,
+                staged_bytes: 0,
+                staged_seconds: 0.0,
                 compute_seconds: 0.1,
                 reduce_seconds: 0.01,
                 exchange_seconds: 0.02,

@@ -316,6 +316,8 @@ mod tests {
             overflowed: false,
             loss_scale: None,
             data_seconds: 0.0,
+            staged_bytes: 0,
+            staged_seconds: 0.0,
             compute_seconds: 0.1,
             reduce_seconds: 0.0,
             exchange_seconds: 0.0,

@@ -90,11 +90,43 @@ impl Computed {
             local_steps: 1,
             local_skipped: u32::from(pushed.is_none()),
             data: Duration::ZERO,
+            copied: Copied::default(),
             compute: Duration::ZERO,
             reduce: Duration::ZERO,
             missed_pace: u32::from(missed_pace > 0.0),
             reduce_bytes_per_second: None,
         })
+    }
+}
+
+/// What was copied to a node's own disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Copied {
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Seconds that it took, summed over threads.
+    pub seconds: f64,
+}
+
+impl std::ops::Add for Copied {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            seconds: self.seconds + other.seconds,
+        }
+    }
+}
+
+impl std::ops::Sub for Copied {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes - other.bytes,
+            seconds: self.seconds - other.seconds,
+        }
     }
 }
 
@@ -121,6 +153,8 @@ pub struct Step {
     pub local_skipped: u32,
     /// Waiting for the batch.
     pub data: Duration,
+    /// By all ranks since the last step.
+    pub copied: Copied,
     /// Forward and backward.
     pub compute: Duration,
     /// What reductions, agreement and the gather have added to that.
@@ -156,6 +190,7 @@ impl Step {
             local_steps: self.local_steps + next.local_steps,
             local_skipped: self.local_skipped + next.local_skipped,
             data: self.data + next.data,
+            copied: self.copied + next.copied,
             compute: self.compute + next.compute,
             reduce: self.reduce + next.reduce,
             missed_pace: self.missed_pace + next.missed_pace,
@@ -220,6 +255,8 @@ impl Ended {
             overflowed: step.overflowed,
             loss_scale: step.loss_scale,
             data_seconds: step.data.as_secs_f64(),
+            staged_bytes: step.copied.bytes,
+            staged_seconds: step.copied.seconds,
             compute_seconds: step.compute.as_secs_f64(),
             reduce_seconds: step.reduce.as_secs_f64(),
             exchange_seconds: (self.took.as_secs_f64() - wait_seconds).max(0.0),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use tradewind_client::alike::Misused;
@@ -414,9 +415,11 @@ impl Rank {
         self.call(py, Trainer::next_batch)
     }
 
-    /// Of the batches that were asked for and not handed out, the first is now.
-    fn handed_out(&self, py: Python<'_>) -> PyResult<()> {
-        self.call(py, Trainer::handed_out)
+    /// Of the batches that were asked for and not handed out, the first is now; the script has waited so many
+    /// seconds for it.
+    fn handed_out(&self, py: Python<'_>, waited: f64) -> PyResult<()> {
+        let waited = Duration::try_from_secs_f64(waited).unwrap_or_default();
+        self.call(py, move |trainer| trainer.handed_out(waited))
     }
 
     /// Backward has begun: where exchanges run meanwhile, the one of this gradient, the group's mean over

@@ -76,6 +76,8 @@ struct Entered {
     undone: VecDeque<u32>,
     /// Since when the script computes.
     since: Stopwatch,
+    /// For how much of it the script has waited for batches.
+    waited: Duration,
     _training: Training,
     /// Dropped last: whoever drops the group may get stuck.
     membership: Membership,
@@ -252,6 +254,7 @@ impl Trainer {
             losses: Losses::default(),
             undone: VecDeque::new(),
             since: Stopwatch::start(),
+            waited: Duration::ZERO,
             _training: process.leaving.train(),
             membership,
         };
@@ -283,9 +286,12 @@ impl Trainer {
         Ok((epoch, samples))
     }
 
-    /// Of the batches that were asked for and not handed out, the first is now.
-    pub fn handed_out(&mut self) -> anyhow::Result<()> {
-        self.entered()?.feed.handed_out();
+    /// Of the batches that were asked for and not handed out, the first is now; the script has waited so long
+    /// for it.
+    pub fn handed_out(&mut self, waited: Duration) -> anyhow::Result<()> {
+        let entered = self.entered()?;
+        entered.feed.handed_out();
+        entered.waited += waited;
         Ok(())
     }
 
@@ -353,7 +359,8 @@ impl Trainer {
         entered.membership.check()?;
         let clock = entered.exchanges.clock();
 
-        let mut compute = entered.since.elapsed();
+        let data = std::mem::take(&mut entered.waited);
+        let mut compute = entered.since.elapsed().saturating_sub(data);
         let slowness = {
             let nth = local.as_ref().map_or(0, LocalSteps::taken);
             let step = first_step(clock, spec.local_steps).0 + u64::from(nth);
@@ -362,7 +369,7 @@ impl Trainer {
         let pace = Pace::new(Duration::from_secs_f64(config.step_seconds)).times(slowness);
         let missed = pace.missed(compute);
         pace.keep(compute);
-        compute = entered.since.elapsed();
+        compute = entered.since.elapsed().saturating_sub(data);
 
         let watch = Stopwatch::start();
         // SAFETY: the script waits for this call.
@@ -416,6 +423,7 @@ impl Trainer {
         entered.losses.hear(agreed.loss_sum() / step.samples as f64);
         entered.losses.stepped(&step);
         entered.record(recorder, clock);
+        step.data = data;
         step.compute = compute;
         step.reduce = watch.elapsed();
         entered.since = Stopwatch::start();

@@ -22,6 +22,8 @@ _dynamo.graph_break = lambda: None
 sys.modules[_dynamo.__name__] = torch._dynamo = _dynamo
 
 SAMPLES = 256
+#: Seconds that a sample of SlowLines takes.
+SLOW = 0.004
 
 
 class Lines(Dataset):
@@ -37,6 +39,14 @@ class Lines(Dataset):
 
     def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, int]:
         return self.x[number], self.y[number], number
+
+
+class SlowLines(Lines):
+    """The same, each of which takes a while to be read."""
+
+    def __getitem__(self, number: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        time.sleep(SLOW)
+        return super().__getitem__(number)
 
 
 def model() -> nn.Module:
@@ -86,6 +96,16 @@ def train() -> None:
             killed_once(rank, taken)
     values = [parameter.detach().flatten().tolist() for parameter in net.parameters()]
     told_in_training(f"values-{rank.group}-{rank.rank}", values)
+
+
+def reads_slowly() -> None:
+    rank = join()
+    net = model()
+    opt = rank.optimizer(net)
+    for batch in rank.loader(SlowLines()):
+        opt.zero_grad()
+        loss_of(net, batch).backward()
+        opt.step()
 
 
 def loader_each_epoch() -> None:

@@ -8,7 +8,7 @@ import torch
 
 import tradewind as tw
 from runs import ASYNC, Alone, Run, RunCase
-from scripts import Lines, loss_of, model
+from scripts import SLOW, Lines, loss_of, model
 
 
 class Runs(RunCase):
@@ -56,6 +56,19 @@ class Runs(RunCase):
         counts = [used.count(number) for number in range(256)]
         self.assertGreaterEqual(min(counts), 3, counts)
         self.assertLessEqual(max(counts), 9, counts)
+
+    def test_waiting_for_batches_is_counted_apart_from_computing(self) -> None:
+        run = self.launch("reads_slowly", groups=[1], samples=160)
+        self.completes(run)
+        records = [record for record in run.lines("run/metrics.jsonl") if "clock" in record]
+        self.assertEqual(len(records), 20)
+        parts = ("data_seconds", "compute_seconds", "reduce_seconds", "exchange_seconds", "wait_seconds")
+        for before, record in zip([None, *records], records):
+            self.assertGreaterEqual(record["data_seconds"], 8 * SLOW)
+            if before:
+                # Nothing is counted twice: a step begins when the one before it has ended.
+                begun = record["wall"] - sum(record[part] for part in parts)
+                self.assertGreater(begun, before["wall"] - 1e-3)
 
     def test_a_loader_for_each_epoch_goes_on_where_the_one_before_was_given_up(self) -> None:
         for consistency in ("sync", "async"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -49,6 +50,7 @@ class Batches:
                 batches = iter(self._loader)
                 while True:
                     rank._keeper.stepped()
+                    begun = time.monotonic()
                     try:
                         batch = next(batches)
                     except StopIteration:
@@ -59,7 +61,7 @@ class Batches:
                         # Dealt to a clock that the group has been told to leave out.
                         rank._left_out -= 1
                         continue
-                    rank._native.handed_out()
+                    rank._native.handed_out(time.monotonic() - begun)
                     rank._handed.append(samples)
                     self._refuse_too_many()
                     yield batch

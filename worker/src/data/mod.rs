@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use tch::{Device, TchError, Tensor};
+pub use tradewind_client::step::Copied;
 pub use tradewind_data::{Field, Kind};
 
 pub use self::reading::Reading;
@@ -207,6 +208,11 @@ pub trait Dataset: Send + Sync {
     /// A file that is missing, cannot be read, or was changed.
     fn stage(&self, _samples: Range<usize>, _stop: &AtomicBool) -> Result<(), DataError> {
         Ok(())
+    }
+
+    /// What was copied there so far, ahead of its use or when it was used; nothing where there is no cache.
+    fn copied(&self) -> Copied {
+        Copied::default()
     }
 }
 

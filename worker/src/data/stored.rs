@@ -11,7 +11,7 @@ use tradewind_data::{
     Places, Pool, Sound, Source, stage,
 };
 
-use super::{Asked, Batch, DataError, Dataset, Reading, Split};
+use super::{Asked, Batch, Copied, DataError, Dataset, Reading, Split};
 use crate::c10d::without_stack;
 use crate::stream::BatchMemory;
 
@@ -169,6 +169,14 @@ impl Dataset for Stored {
             "files are on this node's disk"
         );
         Ok(())
+    }
+
+    fn copied(&self) -> Copied {
+        let counts = self.cache.as_ref().map(|cache| cache.counts());
+        counts.map_or_else(Copied::default, |counts| Copied {
+            bytes: counts.bytes_copied,
+            seconds: counts.copying_seconds,
+        })
     }
 }
 

@@ -190,6 +190,7 @@ impl OneRank {
             samples: 3,
             local_steps: 1,
             local_skipped: u32::from(pushed.is_none()),
+            copied: Default::default(),
             data: Default::default(),
             compute: Default::default(),
             reduce: Default::default(),
