@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use tradewind_common::exit::Exit;
 use tradewind_config::page;
-use tradewind_folder::config::read;
+use tradewind_folder::config::{read, with_command};
 use tradewind_process::log;
 
 #[derive(Debug, clap::Args)]
@@ -22,6 +22,9 @@ pub(crate) struct Arguments {
     /// Print all exit statuses as a table in Markdown.
     #[arg(long)]
     statuses: bool,
+    /// Command of a PyTorch script of your own, which then is each rank: python train.py …
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
@@ -32,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> ExitCode {
         return print(&Exit::markdown());
     }
     let path = arguments.config.as_deref().expect("clap requires it");
-    match read(path, &arguments.set) {
+    match read(path, &with_command(&arguments.set, &arguments.command)) {
         Ok(config) => print(config.resolved()),
         Err(error) => {
             tradewind_process::complain!("{error:#}");

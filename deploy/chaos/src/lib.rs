@@ -28,7 +28,7 @@ use hooks::Chaos;
 use report::ChaosReport;
 use schedule::{Fault, FaultKind, Field};
 use session::FaultPlan;
-use tradewind_folder::config;
+use tradewind_folder::config::{self, with_command};
 use tradewind_folder::events::Events;
 use tradewind_folder::lines::Metrics;
 use tradewind_folder::runtime::one_thread;
@@ -85,6 +85,9 @@ pub struct Arguments {
     /// metric; ten faults in each run if --faults does not say otherwise.
     #[arg(long, value_name = "PAIRS", conflicts_with_all = ["minutes", "script"])]
     convergence: Option<u64>,
+    /// Command of a PyTorch script of your own, which then is each rank: python train.py …
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 /// Minutes of a run with faults, if nothing says how long.
@@ -136,7 +139,7 @@ impl Arguments {
     /// The configuration, with `more` overrides below those that were given.
     fn config(&self, more: &[String]) -> anyhow::Result<Config> {
         let mut set = more.to_vec();
-        set.extend_from_slice(&self.set);
+        set.extend(with_command(&self.set, &self.command));
         config::read(&self.config, &set)
     }
 

@@ -30,7 +30,11 @@ const DEATHS_MAX: u32 = 5;
 const ASLEEP_MS: u64 = 1_000;
 
 /// A rank that has run for so long and was never in its group is told once.
-const NEVER_JOINED_MS: u64 = 60_000;
+pub(crate) const NEVER_JOINED_MS: u64 = 60_000;
+
+/// What somebody can do who is told so.
+pub(crate) const WHY_NOT_JOINED: &str =
+    "its log says what it does; a script joins with tradewind.join() and rank.optimizer()";
 
 /// Keeps the processes of a run going.
 #[derive(Debug)]
@@ -360,7 +364,7 @@ impl Supervisor {
         for member in never {
             let seconds = NEVER_JOINED_MS / 1000;
             let text = format!(
-                "{member} has run for {seconds} s and has not joined its group: its log says what it does; a script joins with tradewind.join() and rank.optimizer()"
+                "{member} has run for {seconds} s and has not joined its group: {WHY_NOT_JOINED}"
             );
             self.tell("not_joined", text, member, true);
         }

@@ -150,3 +150,33 @@ fn a_command_that_is_not_there_is_named_before_anything_is_started() {
         "model.command: ./nowhere.sh is no program that can be run",
     );
 }
+
+#[test]
+fn the_configuration_of_a_script_is_printed_with_its_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.toml");
+    let text = "[run]\nname = \"own\"\n[train]\nsamples = 100\nbatch = 4\n[optimizer]\nname = \"sgd\"\nlearning_rate = 0.1\n";
+    fs::write(&path, text).unwrap();
+    let print = |words: &[&str]| {
+        let mut command = std::process::Command::new(programs().join("tradewind"));
+        command
+            .arg("config")
+            .arg(&path)
+            .args(words)
+            .output()
+            .unwrap()
+    };
+    let printed = print(&["--", "sh", "train.sh"]);
+    let stderr = String::from_utf8(printed.stderr).unwrap();
+    assert!(printed.status.success(), "{stderr}");
+    let resolved = String::from_utf8(printed.stdout).unwrap();
+    assert!(
+        resolved.contains(r#"command = ["sh", "train.sh"]"#),
+        "{resolved}"
+    );
+    // Without it the model is a built-in one, which needs data.
+    let refused = print(&[]);
+    assert_eq!(refused.status.code(), Some(2));
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert!(stderr.contains("data.files is missing"), "{stderr}");
+}

@@ -4,6 +4,7 @@
 
 mod begin;
 mod finish;
+mod joining;
 mod steps;
 mod stop;
 
@@ -22,6 +23,7 @@ use super::identity::job_start;
 use super::start::Start;
 use super::{client, gave_up, job};
 use crate::progress::Progress;
+use joining::Joining;
 use steps::Steps;
 use stop::Stopping;
 use tradewind_folder::clock::Clock;
@@ -123,6 +125,7 @@ struct Lead {
     /// The same, of starts before.
     applied_before: u64,
     status: Option<StatusReply>,
+    joining: Joining,
     /// When the coordinator has answered last.
     heard: Duration,
     /// When it was last so that not all groups had left, and when one was live.
@@ -158,6 +161,7 @@ impl Lead {
             applied: 0,
             applied_before: 0,
             status: None,
+            joining: Joining::default(),
             heard: Duration::ZERO,
             some_stayed: Duration::ZERO,
             some_lived: Duration::ZERO,
@@ -243,6 +247,10 @@ impl Lead {
         match self.ask().await {
             Some(status) => {
                 self.heard = self.clock.elapsed();
+                let sizes = &self.place.config.cluster.groups;
+                if let Some(text) = self.joining.hear(&status, sizes, self.heard) {
+                    progress.message(&text);
+                }
                 let failed = !status.failure.is_empty();
                 let failed = failed.then(|| Failure::of_status(&status));
                 self.status = Some(status);
